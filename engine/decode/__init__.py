@@ -1,0 +1,1 @@
+"""Pure values and functions of decoding: trees, laws, draws, verification."""

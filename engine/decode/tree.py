@@ -1,0 +1,102 @@
+"""DraftTree: the one value that every drafter returns and every target scores."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Warm:
+    """Rows that early exit has run through the first layers already.
+
+    ``hidden`` [M, C] is the state after ``layer`` layers of the tree's first M nodes.
+    """
+
+    layer: int
+    hidden: Tensor
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Tokens that hang behind the committed prefix; node 0 is the newest committed token.
+
+    Node 0's keys are not cached yet: it was chosen by the last round. A plain step is a tree of
+    one node, a chain a tree of width one, a prompt chunk a chain that is committed unjudged.
+    """
+
+    tokens: tuple[int, ...]  # [N]
+    parents: tuple[int, ...]  # [N]; parents[0] == -1, a parent stands before its children
+    q: dict[int, Tensor] | None = None  # inner node -> [V], the law that its children were drawn
+    #                                     from without replacement, in node order; None: the
+    #                                     candidates were chosen deterministically
+    warm: Warm | None = None
+
+    def __post_init__(self) -> None:
+        """Reject a malformed tree where it is made, not where it is scored."""
+        if len(self.tokens) != len(self.parents) or not self.tokens or self.parents[0] != -1:
+            raise ValueError("a tree needs a root with parent -1 and one parent per token")
+        if any(not 0 <= parent < node for node, parent in enumerate(self.parents) if node):
+            raise ValueError("every node but the root needs a parent that stands before it")
+
+    def __len__(self) -> int:
+        """Nodes, the root included."""
+        return len(self.tokens)
+
+    @property
+    def drafted(self) -> int:
+        """Proposed tokens: every node but the root."""
+        return len(self.tokens) - 1
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """Children of every node in draw order."""
+        found: list[list[int]] = [[] for _ in self.tokens]
+        for node, parent in enumerate(self.parents[1:], 1):
+            found[parent].append(node)
+        return tuple(tuple(c) for c in found)
+
+    @cached_property
+    def depth(self) -> tuple[int, ...]:
+        """Edges between the root and every node."""
+        found = [0]
+        for parent in self.parents[1:]:
+            found.append(found[parent] + 1)
+        return tuple(found)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every node's parent is its predecessor."""
+        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+
+def single(token: int) -> DraftTree:
+    """The tree of a plain step."""
+    return DraftTree((token,), (-1,))
+
+
+def chain(tokens: Sequence[int], q: dict[int, Tensor] | None = None) -> DraftTree:
+    """A tree of width one; ``tokens[0]`` is the root."""
+    return DraftTree(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q)
+
+
+def ancestor_rows(
+    parents: Sequence[int], known: np.ndarray | None = None
+) -> np.ndarray:
+    """Which nodes each node sees: itself and its ancestors, bool [n, m + n].
+
+    ``known`` [m, m] describes m earlier nodes; ``parents`` then counts from the first of them.
+    A parent of -1 hangs on the committed prefix.
+    """
+    before = 0 if known is None else known.shape[0]
+    total = before + len(parents)
+    seen = np.zeros((total, total), dtype=bool)
+    if known is not None:
+        seen[:before, :before] = known
+    for node, parent in enumerate(parents, before):
+        if parent >= 0:
+            seen[node] = seen[parent]
+        seen[node, node] = True
+    return seen[before:]

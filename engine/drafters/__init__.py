@@ -1,0 +1,9 @@
+"""Registry of drafters: name -> ``module:class``. A new drafter is one file and one line here."""
+
+DRAFTERS: dict[str, str] = {
+    "none": "engine.drafters.none:Plain",
+    "lookup": "engine.drafters.lookup:Lookup",
+    "early_exit": "engine.drafters.early_exit:EarlyExit",
+    "chain": "engine.drafters.chain:Chain",
+    "specexec": "engine.drafters.specexec:SpecExec",
+}

@@ -1,0 +1,27 @@
+"""Plain decoding: a tree of one node."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from engine.decode.tree import DraftTree, single
+from engine.protocols import Budget, Capability, Context, Outcome, Parts
+
+
+class Plain:
+    """Proposes nothing; the baseline that every other drafter must equal token for token."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    length: ClassVar[Budget] = Budget(depth=0, nodes=0)
+
+    def __init__(self, parts: Parts) -> None:
+        """Need nothing of ``parts``."""
+
+    def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
+        """The newest token alone."""
+        return [single(context.ids[-1]) for context in batch]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing to learn."""
+
+    def forget(self, request: int, slot: int) -> None:
+        """Nothing to drop."""

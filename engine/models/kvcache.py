@@ -1,0 +1,166 @@
+"""KVCache: one growing row of keys and values per slot, with a draft tree behind the prefix.
+
+Row layout of a slot, T = rows allocated:
+    [0, length)                  committed tokens, row == position
+    [length, length + pending)   nodes of the tree in the order they were placed; a node's position
+                                 is length + its depth, its row is where it was placed
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.decode.tree import ancestor_rows
+
+_FIRST_ROWS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where n new rows sit: written to [start, end), each seeing what ``mask`` leaves of [0, end)."""
+
+    positions: Tensor  # [n] int64
+    start: int
+    end: int
+    mask: Tensor | None  # [n, end] additive, 0 or -inf; None: every row is seen
+
+    def tail(self, count: int) -> "Layout":
+        """The layout of the last ``count`` rows alone."""
+        mask = None if self.mask is None else self.mask[-count:]
+        return Layout(self.positions[-count:], self.end - count, self.end, mask)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """Dimensions of every slot: layers x 2 x K x T x D."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    rows: int  # most rows of a slot: the context
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass
+class _Slot:
+    keys: list[Tensor] = field(default_factory=list)  # per layer [K, T, D]
+    values: list[Tensor] = field(default_factory=list)
+    length: int = 0
+    depths: list[int] = field(default_factory=list)  # of pending rows
+    seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+
+
+class KVCache:
+    """Slots are made when first used and grow by doubling, so idle context costs nothing."""
+
+    def __init__(self, shape: CacheShape) -> None:
+        self.shape = shape
+        self._slots: dict[int, _Slot] = {}
+
+    def length(self, slot: int) -> int:
+        """Committed rows."""
+        return self._slot(slot).length
+
+    def pending(self, slot: int) -> int:
+        """Uncommitted rows."""
+        return len(self._slot(slot).depths)
+
+    def place(self, slot: int, parents: Sequence[int]) -> Layout:
+        """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix."""
+        row = self._slot(slot)
+        before = len(row.depths)
+        start = row.length + before
+        end = start + len(parents)
+        self._reserve(row, end)
+        seen = _extend(row, parents)
+        positions = torch.tensor([row.length + d for d in row.depths[before:]])
+        return Layout(positions.to(self.shape.device), start, end, self._mask(row.length, seen))
+
+    def whole(self, slot: int) -> Layout:
+        """One layout over every pending row."""
+        row = self._slot(slot)
+        positions = torch.tensor([row.length + d for d in row.depths])
+        end = row.length + len(row.depths)
+        mask = self._mask(row.length, row.seen)
+        return Layout(positions.to(self.shape.device), row.length, end, mask)
+
+    def write(
+        self, slot: int, layer: int, layout: Layout, kv: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Store k, v [n, K, D]; returns all visible keys and values [K, end, D]."""
+        row = self._slot(slot)
+        keys, values = row.keys[layer], row.values[layer]
+        keys[:, layout.start : layout.end] = kv[0].transpose(0, 1)
+        values[:, layout.start : layout.end] = kv[1].transpose(0, 1)
+        return keys[:, : layout.end], values[:, : layout.end]
+
+    def keep(self, slot: int, path: Sequence[int]) -> None:
+        """Pending rows of ``path`` move behind the prefix in that order; the others are forgotten."""
+        row = self._slot(slot)
+        if list(path) != list(range(len(path))):
+            source = torch.tensor([row.length + p for p in path], device=self.shape.device)
+            target = slice(row.length, row.length + len(path))
+            for held in (*row.keys, *row.values):
+                held[:, target] = held[:, source]  # indexing copies first: no overlap
+        row.length += len(path)
+        _forget_pending(row)
+
+    def crop(self, slot: int, length: int) -> None:
+        """Forget pending rows and everything behind the first ``length`` tokens."""
+        row = self._slot(slot)
+        row.length = min(row.length, length)
+        _forget_pending(row)
+
+    def rows(self, slot: int, layer: int) -> tuple[Tensor, Tensor]:
+        """Committed keys and values [K, length, D], for audits."""
+        row = self._slot(slot)
+        return row.keys[layer][:, : row.length], row.values[layer][:, : row.length]
+
+    def _slot(self, slot: int) -> _Slot:
+        return self._slots.setdefault(slot, _Slot())
+
+    def _mask(self, length: int, seen: np.ndarray) -> Tensor | None:
+        """Additive mask of rows that see the whole prefix and ``seen`` [n, m] of the pending."""
+        if bool(seen.all()):
+            return None
+        mask = torch.zeros(seen.shape[0], length + seen.shape[1], dtype=self.shape.dtype)
+        mask[:, length:].masked_fill_(torch.from_numpy(~seen), -torch.inf)
+        return mask.to(self.shape.device)
+
+    def _reserve(self, row: _Slot, rows: int) -> None:
+        held = row.keys[0].shape[1] if row.keys else 0
+        if rows <= held:
+            return
+        room = max(_FIRST_ROWS, 2 * held, rows)
+        shape = (self.shape.kv_heads, room, self.shape.head_dim)
+        for store in (row.keys, row.values):
+            old = list(store)
+            store.clear()
+            for layer in range(self.shape.layers):
+                fresh = torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
+                if old:
+                    fresh[:, :held] = old[layer]
+                store.append(fresh)
+
+
+def _extend(row: _Slot, parents: Sequence[int]) -> np.ndarray:
+    """Record new pending rows; returns what they see of all pending rows [n, m]."""
+    before = len(row.depths)
+    fresh = ancestor_rows(parents, row.seen)
+    row.depths += [0] * len(parents)
+    for node, parent in enumerate(parents, before):
+        row.depths[node] = 0 if parent < 0 else row.depths[parent] + 1
+    grown = np.zeros((len(row.depths), len(row.depths)), dtype=bool)
+    grown[:before, :before] = row.seen
+    grown[before:] = fresh
+    row.seen = grown
+    return fresh
+
+
+def _forget_pending(row: _Slot) -> None:
+    row.depths = []
+    row.seen = np.zeros((0, 0), dtype=bool)

@@ -1,0 +1,118 @@
+"""What goes into the engine and what comes out of it: plain frozen values, safe to pickle."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the target's logits become the law that tokens follow.
+
+    Temperature 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 switch a filter off.
+    A request with a seed gives the same tokens every time on one machine.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the law is one-hot at the largest logit."""
+        return self.temperature == 0
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """Token ids to continue; ``drafter`` is a name of ``engine.drafters`` or ``auto``."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams = SamplingParams()
+    stop_tokens: frozenset[int] = frozenset()
+    session: str | None = None  # same session: the cached prefix is reused
+    drafter: str = "auto"
+    length: str = "goodput"  # a name of ``engine.lengths``
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"  # a stop token; it is not among the emitted ids
+    LENGTH = "length"  # max_tokens, or the context is full
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class DepthCount:
+    """At one depth of the draft: tokens evaluated by the target, tokens accepted."""
+
+    evaluated: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What one generation did; seconds are wall time inside the engine."""
+
+    drafter: str
+    why: str  # one sentence: why this drafter ran
+    prompt_tokens: int
+    cached_tokens: int  # of the prompt, found in the cache
+    emitted: int
+    passes: int  # target passes after the prompt
+    drafted: int
+    accepted: int
+    depths: tuple[DepthCount, ...]  # depth 1 first
+    prompt_seconds: float
+    decode_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Newly emitted ids of one pass, in order; how many were drafted and accepted in it."""
+
+    ids: tuple[int, ...]
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Always the last event of a request, exactly once; ``error`` is set for ERROR only."""
+
+    reason: FinishReason
+    stats: Stats
+    error: str | None = None
+
+
+Event = Tokens | Done
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What ``build`` needs to know: folders on this machine, numbers, names."""
+
+    name: str
+    folder: str  # Hugging Face layout: config.json, *.safetensors, tokenizer.json
+    draft_folder: str | None = None
+    device: str = "cpu"
+    dtype: str = "float32"  # or bfloat16
+    slots: int = 4  # conversations kept warm, and requests that run at once
+    exit_layer: int | None = None  # set for checkpoints trained with an early-exit loss
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a built engine says of itself."""
+
+    name: str
+    context: int
+    vocab: int
+    layers: int
+    parameters: int
+    drafters: tuple[str, ...]  # names that can run with this model, ``none`` first
+    refused: tuple[tuple[str, str], ...] = field(default=())  # (drafter, why it cannot run)

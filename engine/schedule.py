@@ -1,0 +1,121 @@
+"""Who runs next and in which slot: warm slots by common prefix, the others wait in line."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine.decode.chance import SeededChance
+from engine.protocols import Context
+from engine.request import DepthCount, GenerationRequest, Stats
+
+
+@dataclass
+class Session:
+    """The only mutable state of a request while it runs."""
+
+    id: int
+    request: GenerationRequest
+    drafter: str
+    why: str
+    chance: SeededChance
+    ids: list[int]  # prompt and emitted tokens
+    slot: int = -1
+    cached: int = 0
+    emitted: int = 0
+    passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    cancelled: bool = False
+
+    def context(self) -> Context:
+        """The read-only view that drafters and policies get."""
+        return Context(self.id, self.slot, self.ids, self.request.sampling, self.chance)
+
+    def count(self, drafted: int, accepted: int, refused: bool) -> None:
+        """Record one pass; ``refused`` says that the walk ended at a node with children."""
+        self.passes += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        while len(self.depths) < accepted + refused:
+            self.depths.append([0, 0])
+        for depth in range(accepted):
+            self.depths[depth][0] += 1
+            self.depths[depth][1] += 1
+        if refused:
+            self.depths[accepted][0] += 1
+
+    def stats(self) -> Stats:
+        """What this request has done so far."""
+        return Stats(
+            drafter=self.drafter,
+            why=self.why,
+            prompt_tokens=len(self.request.prompt),
+            cached_tokens=self.cached,
+            emitted=self.emitted,
+            passes=self.passes,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            depths=tuple(DepthCount(e, a) for e, a in self.depths),
+            prompt_seconds=self.prompt_seconds,
+            decode_seconds=self.decode_seconds,
+        )
+
+
+@dataclass
+class _Row:
+    ids: list[int] = field(default_factory=list)  # tokens whose keys are cached
+    session: str | None = None
+    used: int = 0
+    taken: bool = False
+
+
+class Scheduler:
+    """Admits waiting sessions to slots in order of arrival."""
+
+    def __init__(self, slots: int) -> None:
+        self._rows = [_Row() for _ in range(slots)]
+        self._clock = 0
+        self.waiting: deque[Session] = deque()
+        self.running: list[Session] = []
+
+    def admit(self) -> list[Session]:
+        """Sessions that got a slot just now; ``cached`` tells how much of the prompt is warm."""
+        admitted = []
+        while self.waiting and not all(row.taken for row in self._rows):
+            session = self.waiting.popleft()
+            session.slot, session.cached = self._choose(session)
+            row = self._rows[session.slot]
+            row.taken, row.session = True, session.request.session
+            self.running.append(session)
+            admitted.append(session)
+        return admitted
+
+    def release(self, session: Session, cached: int) -> None:
+        """The session is over; its first ``cached`` tokens stay warm in the slot."""
+        self.running.remove(session)
+        self._clock += 1
+        row = self._rows[session.slot]
+        row.ids, row.taken, row.used = session.ids[:cached], False, self._clock
+
+    def _choose(self, session: Session) -> tuple[int, int]:
+        """The free slot with the longest warm prefix, own session first, else the oldest."""
+        prompt = session.request.prompt
+        free = [slot for slot, row in enumerate(self._rows) if not row.taken]
+        shared = {slot: _shared(self._rows[slot].ids, prompt) for slot in free}
+
+        def merit(slot: int) -> tuple[int, bool, int]:
+            row = self._rows[slot]
+            own = session.request.session is not None and row.session == session.request.session
+            return (shared[slot], own, -row.used)
+
+        best = max(free, key=merit)
+        return best, shared[best]
+
+
+def _shared(known: Sequence[int], prompt: Sequence[int]) -> int:
+    """Common prefix, less the prompt's last token: it becomes the root of the first tree."""
+    limit = min(len(known), len(prompt) - 1)
+    return next((i for i in range(limit) if known[i] != prompt[i]), limit)
