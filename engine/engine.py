@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from torch import Tensor
+
 from engine.decode.chance import SeededChance
 from engine.decode.sampling import check_sampling
 from engine.decode.tree import DraftTree
@@ -103,6 +105,8 @@ class Engine:
             raise InvalidRequest("the prompt is empty; send at least one token")
         if request.max_tokens < 1:
             raise InvalidRequest(f"max_tokens is {request.max_tokens}; ask for at least 1")
+        if min(request.draft_depth or 0, request.draft_nodes or 0) < 0:
+            raise InvalidRequest("draft_depth and draft_nodes must not be negative")
         if any(not 0 <= token < self._target.vocab for token in request.prompt):
             raise InvalidRequest(f"token ids must lie in 0..{self._target.vocab - 1}")
         if len(request.prompt) >= self._target.context:
@@ -144,9 +148,10 @@ class Engine:
         ]  # fmt: skip
         self._learn(rounds, outcomes)
         events: list[tuple[int, Event]] = []
-        for r, outcome in zip(rounds, outcomes, strict=True):
+        for r, s, outcome in zip(rounds, scores, outcomes, strict=True):
             r.session.decode_seconds += time.perf_counter() - started
-            events += self._commit(r.session, r.tree, outcome.verdict)
+            margins = _margins(s.logits, outcome.verdict) if r.session.request.margins else ()
+            events += self._commit(r.session, outcome, margins)
         return events
 
     def _draft(self, sessions: Sequence[Session]) -> list[_Round]:
@@ -155,16 +160,20 @@ class Engine:
             started = time.perf_counter()
             drafter = self._machinery.drafters[session.drafter]
             policy = self._length(session.request.length, session.drafter)
-            longest = Budget(min(drafter.length.depth, self._room(session)), drafter.length.nodes)
+            longest = self._longest(session, drafter)
             budget = policy.budgets([session.context()], longest)[0]
             tree = drafter.draft([session.context()], [budget])[0]
             rounds.append(_Round(session, tree, time.perf_counter() - started))
         return rounds
 
-    def _room(self, session: Session) -> int:
-        """Most levels below the root that can still be emitted, the bonus token set aside."""
-        wanted = session.request.max_tokens - session.emitted - 1
-        return max(0, min(wanted, self._target.context - len(session.ids) - 1))
+    def _longest(self, session: Session, drafter: Drafter) -> Budget:
+        """The longest useful draft: what can still be emitted, the bonus token set aside."""
+        request, default = session.request, drafter.length
+        depth = default.depth if request.draft_depth is None else request.draft_depth
+        nodes = default.nodes if request.draft_nodes is None else request.draft_nodes
+        wanted = request.max_tokens - session.emitted - 1
+        room = min(wanted, self._target.context - len(session.ids) - 1)
+        return Budget(max(0, min(depth, room)), max(0, nodes))
 
     def _length(self, name: str, drafter: str) -> LengthPolicy:
         key = (name, drafter)
@@ -178,9 +187,10 @@ class Engine:
             self._length(r.session.request.length, r.session.drafter).observe([outcome])
 
     def _commit(
-        self, session: Session, tree: DraftTree, verdict: Verdict
+        self, session: Session, outcome: Outcome, margins: tuple[float, ...]
     ) -> list[tuple[int, Event]]:
         """Keep the accepted path, emit its tokens, end the request where it must end."""
+        tree, verdict = outcome.tree, outcome.verdict
         self._target.commit(session.slot, verdict.path)
         fresh = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
         kept, reason = self._cut(session, fresh)
@@ -192,7 +202,8 @@ class Engine:
         self._target.crop(session.slot, len(session.ids))
         events: list[tuple[int, Event]] = []
         if kept:
-            events.append((session.id, Tokens(tuple(kept), tree.drafted, accepted)))
+            shown = Tokens(tuple(kept), tree.drafted, accepted, margins[: len(kept)])
+            events.append((session.id, shown))
         return events if reason is None else [*events, self._finish(session, reason)]
 
     def _cut(self, session: Session, fresh: list[int]) -> tuple[list[int], FinishReason | None]:
@@ -230,3 +241,9 @@ class Engine:
         except EngineError as error:
             live = [s for s in sessions if s.id in self._sessions]
             return [self._finish(s, FinishReason.ERROR, str(error)) for s in live]
+
+
+def _margins(logits: Tensor, verdict: Verdict) -> tuple[float, ...]:
+    """Largest logit less the second at every node of the accepted path."""
+    best = logits[list(verdict.path)].float().topk(2).values
+    return tuple((best[:, 0] - best[:, 1]).tolist())

@@ -35,6 +35,9 @@ class GenerationRequest:
     session: str | None = None  # same session: the cached prefix is reused
     drafter: str = "auto"
     length: str = "goodput"  # a name of ``engine.lengths``
+    draft_depth: int | None = None  # levels below the root; None: the drafter's own default
+    draft_nodes: int | None = None  # nodes of a tree; None: the drafter's own default
+    margins: bool = False  # also report how close each choice was
 
 
 class FinishReason(StrEnum):
@@ -78,6 +81,7 @@ class Tokens:
     ids: tuple[int, ...]
     drafted: int
     accepted: int
+    margins: tuple[float, ...] = ()  # per id: largest logit less the second; only when asked for
 
 
 @dataclass(frozen=True, slots=True)

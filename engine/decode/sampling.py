@@ -49,6 +49,6 @@ def _keep(law: Tensor, mask: Tensor) -> Tensor:
 
 def _nucleus(law: Tensor, top_p: float) -> Tensor:
     """The smallest set of likeliest tokens whose mass reaches ``top_p``: keep the one that crosses."""
-    ranked, order = law.sort(-1, descending=True, stable=True)
+    ranked, order = law.sort(dim=-1, descending=True, stable=True)
     inside = ranked.cumsum(-1) - ranked < top_p
     return torch.zeros_like(inside).scatter_(-1, order, inside)

@@ -63,14 +63,12 @@ class _Trace:
         if not self.evaluated:
             return PRIOR_ACCEPTANCE
         at = min(depth, len(self.evaluated) - 1)
-        prior = PRIOR_ACCEPTANCE if at == 0 else self.rate(at - 1)
-        mass = self.evaluated[at] + PRIOR_WEIGHT
-        return min((self.accepted[at] + PRIOR_WEIGHT * prior) / mass, 0.99)
+        return min(self.accepted[at] / self.evaluated[at], 0.99)
 
     def note(self, depth: int, accepted: bool) -> None:
-        while len(self.evaluated) <= depth:
-            self.evaluated.append(0.0)
-            self.accepted.append(0.0)
+        while len(self.evaluated) <= depth:  # a prior that fades with the evidence
+            self.accepted.append(PRIOR_WEIGHT * self.rate(depth))
+            self.evaluated.append(PRIOR_WEIGHT)
         self.evaluated[depth] = FORGETTING * self.evaluated[depth] + 1
         self.accepted[depth] = FORGETTING * self.accepted[depth] + accepted
 
@@ -111,8 +109,6 @@ class Goodput:
             trace.note(depth, accepted=True)
         if tree.children[path[-1]]:
             trace.note(len(path) - 1, accepted=False)
-        won = len(path) > 1
-        trace.wait = PROBE_FIRST if won else min(2 * trace.wait, PROBE_LAST)
         trace.plain = 0
 
     def _one(self, trace: _Trace, longest: Budget) -> Budget:
@@ -126,7 +122,10 @@ class Goodput:
             rate = expected / (self._pass.at(rows) + self._draft_seconds(length * fan))
             if rate > best_rate:
                 best, best_rate = length, rate
-        if best == 0 and trace.plain >= trace.wait:
+        if best:
+            trace.wait = PROBE_FIRST
+        elif trace.plain >= trace.wait:
+            trace.wait = min(2 * trace.wait, PROBE_LAST)
             best = min(PROBE_LENGTH, longest.depth)
         return Budget(best, best * fan)
 

@@ -1,0 +1,24 @@
+"""Run by a test: starts an engine, names its process, and answers until it is killed."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from app.worker import EngineWorker
+from engine.request import GenerationRequest, ModelSpec
+from tests.app import fake_engine
+
+
+async def main() -> None:
+    worker = EngineWorker(ModelSpec("fake", "/nowhere"), fake_engine.endless)
+    await worker.start()
+    sys.stdout.write(f"{worker.pid}\n")
+    sys.stdout.flush()
+    async for _ in worker.generate(GenerationRequest((1,), 10**6)):
+        pass
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,175 @@
+"""Bodies of requests: what is refused, with which words, and what passes."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from app.api.schemas import ChatRequest
+from app.turn import Message
+from tests.app.api.conftest import Running
+
+HI = [{"role": "user", "content": "hi"}]
+JSON_HEADERS = {"content-type": "application/json"}
+
+
+def parsed(**fields: Any) -> ChatRequest:
+    return ChatRequest.model_validate({"model": "pocket", "messages": HI, **fields})
+
+
+def post(running: Running, **body: Any) -> httpx.Response:
+    return httpx.post(f"{running.url}/v1/chat/completions", **body)
+
+
+@given(st.dictionaries(st.text(min_size=1), st.integers() | st.text() | st.none(), max_size=3))
+def test_law_unknown_fields_change_nothing(fields: dict[str, Any]) -> None:
+    unknown = {f"x-{name}": value for name, value in fields.items()}
+    assert parsed(**unknown).turn == parsed().turn
+
+
+@given(st.floats(0, 2), st.floats(0, 1, exclude_min=True), st.integers(0, 2**31 - 1))
+def test_law_sampling_arrives_unchanged(temperature: float, top_p: float, top_k: int) -> None:
+    sampling = parsed(temperature=temperature, top_p=top_p, top_k=top_k).sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (temperature, top_p, top_k)
+
+
+def test_nothing_asked_for_is_greedy() -> None:
+    assert parsed().sampling.greedy
+    assert parsed(temperature=None, stop=None, max_tokens=None).turn == parsed().turn
+
+
+def test_parts_of_text_are_joined() -> None:
+    parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi"}]
+    assert parsed(messages=[{"role": "user", "content": parts}]).turn.messages == (
+        Message("user", "Say hi"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n", 1),
+        ("tools", []),
+        ("tool_choice", "auto"),
+        ("logprobs", False),
+        ("response_format", {"type": "text"}),
+        ("presence_penalty", 0),
+        ("frequency_penalty", 0.0),
+        ("logit_bias", {}),
+        ("prediction", None),
+        ("modalities", ["text"]),
+    ],
+)
+def test_values_that_change_nothing_pass(name: str, value: object) -> None:
+    assert parsed(**{name: value}).turn == parsed().turn
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("n", 2, "one choice"),
+        ("n", True, "one choice"),
+        ("tools", [{"type": "function", "function": {"name": "f"}}], "tools are not supported"),
+        ("tool_choice", "required", "tools"),
+        ("logprobs", True, "log probabilities"),
+        ("top_logprobs", 3, "log probabilities"),
+        ("response_format", {"type": "json_object"}, "plain text"),
+        ("response_format", {"type": "json_schema", "json_schema": {}}, "plain text"),
+        ("presence_penalty", 0.5, "penalties"),
+        ("logit_bias", {"1": -100}, "biases"),
+        ("prediction", {"type": "content", "content": "x"}, "predicted outputs"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_the_reason(
+    running: Running, name: str, value: object, told: str
+) -> None:
+    response = post(running, json={"model": "pocket", "messages": HI, name: value})
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (400, name, "unsupported")
+    assert told in error["message"]
+    assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("temperature", bad) for bad in (-0.1, 2.1, "hot", True)],
+        *[("top_p", bad) for bad in (0, 1.5)],
+        *[("min_p", bad) for bad in (-0.1, 1)],
+        *[("top_k", bad) for bad in (-1, 2**31, 1.5, "3", True)],
+        *[("seed", bad) for bad in (2**63, 1.5, "3", True)],
+        *[("max_tokens", bad) for bad in (0, -1, 2**31, 2**63, 1.5, "3", True)],
+        *[("max_completion_tokens", bad) for bad in (0, True)],
+        *[("stop", bad) for bad in (["a"] * 5, [""], "", "x" * 257, [1], 1)],
+        *[("stream", bad) for bad in ("yes", 1)],
+        ("stream_options", {"include_usage": "yes"}),
+        *[("drafter", bad) for bad in ("warp", "", None, 1)],
+        *[("model", bad) for bad in (None, 1, ["pocket"])],
+        *[("messages", bad) for bad in ([], "hi", None, {}, [1], [None], HI * 1001)],
+    ],
+)
+def test_wrong_values_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        parsed(**{name: value})
+    assert {error["loc"][0] for error in caught.value.errors()} == {name}
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"role": "user", "content": ""}, "empty"),
+        ({"role": "user", "content": " \n\t"}, "empty"),
+        ({"role": "user", "content": None}, "empty"),
+        ({"role": "user", "content": []}, "empty"),
+        ({"role": "user"}, "empty"),
+        ({"role": "robot", "content": "hi"}, "'user'"),
+        ({"role": "tool", "content": "hi", "tool_call_id": "1"}, "'user'"),
+        ({"content": "hi"}, "required"),
+        ({"role": "user", "content": 5}, "string"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "image_url"),
+        ({"role": "user", "content": [{"text": "hi"}]}, '{"type": "text"'),
+        ({"role": "user", "content": "\ud800"}, "surrogate"),
+    ],
+)
+def test_wrong_messages_are_refused(running: Running, message: object, told: str) -> None:
+    body = json.dumps({"model": "pocket", "messages": [message]})
+    response = post(running, content=body, headers=JSON_HEADERS)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith("messages")
+    assert told in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
+@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "top_k"])
+def test_numbers_that_are_none_are_refused(running: Running, name: str, value: str) -> None:
+    body = f'{{"model": "pocket", "messages": [{{"role": "user", "content": "hi"}}], "{name}": {value}}}'
+    response = post(running, content=body, headers=JSON_HEADERS)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['"hi"', "[]", "5", "null", "{", "", b"\xff", "[" * 50_000, '{"model": "pocket"}'],
+)
+def test_bodies_that_are_no_request_are_refused(running: Running, body: str | bytes) -> None:
+    response = post(running, content=body, headers=JSON_HEADERS)
+    assert response.status_code == 400
+    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> None:
+    for method, path, status in [
+        ("GET", "/v1/nothing", 404),
+        ("POST", "/v1/embeddings", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("DELETE", "/v1/models", 405),
+        ("POST", "/v1/models/pocket", 405),
+    ]:
+        response = httpx.request(method, f"{running.url}{path}")
+        assert response.status_code == status, path
+        assert set(response.json()["error"]) == {"message", "type", "param", "code"}

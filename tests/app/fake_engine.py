@@ -1,0 +1,158 @@
+"""A small real engine for tests: counts upwards from the prompt, one pass per step."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+
+from app.engine_process import serve
+from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
+from engine.request import (
+    DepthCount,
+    Done,
+    Event,
+    FinishReason,
+    GenerationRequest,
+    ModelFacts,
+    ModelSpec,
+    Stats,
+    Tokens,
+)
+
+CONTEXT, VOCAB = 64, 4096
+POISON, SURPRISE, FATAL = 901, 902, 903  # first prompt ids that make the engine fail
+CENSUS = 904  # first prompt id of the request that answers how many others are running
+
+Script = Callable[[GenerationRequest], list[int]]
+
+
+@dataclass(slots=True)
+class Running:
+    request: GenerationRequest
+    emitted: int = 0
+    passes: int = 0
+    cancelled: bool = False
+    left: list[int] = field(default_factory=list)
+
+
+def count_up(request: GenerationRequest) -> list[int]:
+    """The answer of the fake: the numbers after the last prompt id."""
+    last = request.prompt[-1]
+    return [(last + 1 + i) % VOCAB for i in range(request.max_tokens)]
+
+
+class FakeEngine:
+    """Emits ``width`` ids per step for every request, in the order that they came."""
+
+    def __init__(self, spec: ModelSpec, script: Script = count_up, width: int = 2) -> None:
+        self.facts = ModelFacts(
+            spec.name, CONTEXT, VOCAB, 2, 10, ("none", "lookup"), (("chain", "it has no draft"),)
+        )
+        self.script, self.width = script, width
+        self.pause = 0.0
+        self._running: dict[int, Running] = {}
+        self._next = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    def submit(self, request: GenerationRequest) -> int:
+        self._refuse(request)
+        self._next += 1
+        census = request.prompt[0] == CENSUS
+        left = [len(self._running)] if census else self.script(request)
+        self._running[self._next] = Running(request, left=left)
+        return self._next
+
+    def cancel(self, request_id: int) -> None:
+        self._running[request_id].cancelled = True
+
+    def step(self) -> list[tuple[int, Event]]:
+        time.sleep(self.pause)
+        if any(one.request.prompt[0] == FATAL for one in self._running.values()):
+            raise RuntimeError("the fake broke")
+        return [(name, event) for name in list(self._running) for event in self._advance(name)]
+
+    def _refuse(self, request: GenerationRequest) -> None:
+        if len(request.prompt) >= self.facts.context:
+            raise ContextOverflow(len(request.prompt), self.facts.context)
+        if request.prompt[0] == POISON:
+            raise InvalidRequest("this prompt is poison")
+        if request.prompt[0] == SURPRISE:
+            raise RuntimeError("a bug in submit")
+
+    def _advance(self, name: int) -> list[Event]:
+        one = self._running[name]
+        if one.cancelled:
+            return [self._done(name, FinishReason.CANCELLED)]
+        room = self.facts.context - len(one.request.prompt) - one.emitted
+        ids = tuple(one.left[: min(self.width, room)])
+        del one.left[: len(ids)]
+        one.emitted, one.passes = one.emitted + len(ids), one.passes + 1
+        events: list[Event] = [Tokens(ids, len(ids), len(ids) - 1)] if ids else []
+        if not one.left or one.emitted + len(one.request.prompt) >= self.facts.context:
+            ended = len(one.request.prompt) + one.emitted < self.facts.context
+            full = one.emitted >= one.request.max_tokens or not ended
+            events.append(self._done(name, FinishReason.LENGTH if full else FinishReason.STOP))
+        return events
+
+    def _done(self, name: int, reason: FinishReason) -> Done:
+        one = self._running.pop(name)
+        return Done(reason, replace(STATS, drafter="lookup", emitted=one.emitted,
+                                    prompt_tokens=len(one.request.prompt), passes=one.passes))  # fmt: skip
+
+
+STATS = Stats(
+    drafter="none",
+    why="the fake always does this",
+    prompt_tokens=0,
+    cached_tokens=0,
+    emitted=0,
+    passes=0,
+    drafted=4,
+    accepted=2,
+    depths=(DepthCount(2, 1),),
+    prompt_seconds=0.25,
+    decode_seconds=0.5,
+)
+
+
+def counting(connection: Connection, spec: ModelSpec) -> None:
+    """Entry of a child process: a fake that counts without a pause."""
+    serve(connection, spec, FakeEngine)
+
+
+def endless(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: counts slowly, through a context that is never full."""
+
+    def build(spec: ModelSpec) -> FakeEngine:
+        engine = FakeEngine(spec, width=1)
+        engine.facts = replace(engine.facts, context=10**9)
+        engine.pause = 0.002
+        return engine
+
+    serve(connection, spec, build)
+
+
+def unusable(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: the model's folder is no good."""
+
+    def build(spec: ModelSpec) -> FakeEngine:
+        raise ModelUnusable(f"{spec.folder} has no config.json")
+
+    serve(connection, spec, build)
+
+
+def dying(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: the process ends while it loads, as native code does."""
+    os._exit(7)
+
+
+def stubborn(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: loads for ever and does not listen."""
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)

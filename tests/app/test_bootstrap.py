@@ -1,0 +1,316 @@
+"""Set-up from every state a folder can be in; the commands that would install are only recorded."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from app import __main__ as entry
+from app import bootstrap
+from app.bootstrap import Environment, SetupError, install, run_logged, set_up_and_go
+
+NO_NETWORK = (
+    "WARNING: Retrying ... Temporary failure in name resolution\nERROR: No matching distribution"
+)
+DISK_FULL = (
+    "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+)
+NO_VENV = "The virtual environment was not created successfully because ensurepip is not available."
+
+
+class Machine:
+    """Stands for the programs that set-up runs: what was asked for, and what it did to the disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.steps: list[str] = []
+        self.became: list[str] = []
+        self.failures: dict[str, str] = {}  # step -> what the program wrote
+
+    def run(self, command: Sequence[str], log: Path) -> int:
+        step = self.name(command)
+        self.steps.append(step)
+        with log.open("a") as sink:
+            sink.write(f"\n$ {step}\n{self.failures.get(step, '')}\n")
+        if step in self.failures:
+            return 1
+        self.take_effect(step, Path(command[-1] if step == "venv" else command[0]))
+        return 0
+
+    @staticmethod
+    def name(command: Sequence[str]) -> str:
+        if "venv" in command:
+            return "venv"
+        return "check" if "--version" in command else f"install {command[-1]}"
+
+    @staticmethod
+    def take_effect(step: str, path: Path) -> None:
+        if step == "venv":
+            (path / "bin").mkdir()
+            (path / "bin" / "python").touch()
+        elif step.startswith("install"):
+            path.with_name("slipstream").touch()
+
+    def become(self, command: Sequence[str]) -> int:
+        self.became = list(command)
+        return 0
+
+    def start(self, *argv: str) -> int:
+        self.steps = []
+        return set_up_and_go(argv, self.run, self.become, self.root)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    root = tmp_path / "a checkout"
+    root.mkdir()
+    (root / "pyproject.toml").write_text("[project]\n")
+    monkeypatch.setattr("app.bootstrap.shutil.which", lambda name: f"/usr/bin/{name}")
+    return Machine(root)
+
+
+ALL = ["venv", "install .", "install .[gguf]"]
+
+
+# --- the usual way --------------------------------------------------------------------------------
+
+
+def test_the_first_start_installs_and_goes_on_with_the_same_arguments(machine, capsys):
+    assert machine.start("ask", "why?", "--json") == 0
+    assert machine.steps == ALL
+    command = str(machine.root / ".venv" / "bin" / "slipstream")
+    assert machine.became == [command, "ask", "why?", "--json"]
+    assert capsys.readouterr().out == "", "standard output belongs to the command"
+
+
+def test_later_starts_install_nothing(machine):
+    machine.start()
+    machine.start()
+    assert machine.steps == []
+    assert machine.became == [str(machine.root / ".venv" / "bin" / "slipstream")]
+
+
+def test_the_tests_have_an_environment_of_their_own(machine):
+    assert machine.start("test", "-k", "tree") == 0
+    assert machine.steps == ["venv", "install .[test]", "install .[gguf]"]
+    python = str(machine.root / ".venv-test" / "bin" / "python")
+    assert machine.became == [python, "-m", "pytest", "-k", "tree"]
+    assert not (machine.root / ".venv").exists()
+
+
+def test_the_tests_can_be_told_where(machine, tmp_path):
+    place = tmp_path / "elsewhere" / "venv"
+    assert machine.start("test", "--venv", str(place)) == 0
+    assert machine.became == [str(place / "bin" / "python"), "-m", "pytest"]
+    assert {path.name for path in machine.root.iterdir()} == {"pyproject.toml"}
+
+
+def test_changed_requirements_are_installed_into_what_is_there(machine):
+    machine.start()
+    (machine.root / "pyproject.toml").write_text("[project]\nname = 'new'\n")
+    machine.start()
+    assert machine.steps == ["check", "install .", "install .[gguf]"]
+    machine.start()
+    assert machine.steps == []
+
+
+def test_help_installs_nothing(machine, capsys):
+    assert machine.start("--help") == 0
+    assert machine.start("test", "--help") == 0
+    assert machine.steps == machine.became == []
+    assert "python3 -m app test" in capsys.readouterr().out
+
+
+def test_help_is_the_commands_own_once_it_is_there(machine):
+    machine.start()
+    machine.start("--help")
+    assert machine.became[1:] == ["--help"]
+
+
+# --- repair ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("last", [1, 2, 3])
+def test_after_an_interruption_everything_is_made_anew(machine, monkeypatch, last):
+    run = machine.run
+
+    def interrupted(command: Sequence[str], log: Path) -> int:
+        if len(machine.steps) == last - 1:
+            machine.steps.append("killed")
+            raise KeyboardInterrupt
+        return run(command, log)
+
+    monkeypatch.setattr(machine, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        machine.start()
+    monkeypatch.setattr(machine, "run", run)
+    half_installed = machine.root / ".venv" / "half"
+    half_installed.touch()
+    machine.start()
+    assert machine.steps == ALL
+    assert not half_installed.exists()
+
+
+@pytest.mark.parametrize("lost", ["python", "slipstream"])
+def test_a_lost_program_is_repaired(machine, lost):
+    machine.start()
+    (machine.root / ".venv" / "bin" / lost).unlink()
+    machine.start()
+    assert machine.steps[-2:] == ALL[-2:]
+    machine.start()
+    assert machine.steps == []
+
+
+def test_an_interpreter_that_lost_its_packages_is_replaced(machine):
+    """A system update swaps the Python below the environment, and its folder is no longer read."""
+    machine.start()
+    (machine.root / "pyproject.toml").write_text("[project]\nname = 'new'\n")
+    machine.failures["check"] = "No module named pip"
+    machine.start()
+    assert machine.steps == ["check", *ALL]
+
+
+def test_a_foreign_folder_is_never_touched(machine):
+    mine = machine.root / ".venv" / "precious"
+    mine.parent.mkdir()
+    mine.touch()
+    with pytest.raises(SetupError, match="was not made by this command"):
+        machine.start()
+    assert mine.exists()
+    assert machine.steps == []
+
+
+# --- what can go wrong ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "wrote", "said"),
+    [
+        ("venv", NO_VENV, "apt install python3-venv"),
+        ("install .", NO_NETWORK, "check the network connection"),
+        ("install .", DISK_FULL, "the disk is full"),
+        ("install .", "ERROR: something\n  ERROR: the last word\n", "the last word"),
+        ("install .", "", "a command failed"),
+    ],
+)
+def test_a_failure_is_one_sentence_with_the_log(machine, step, wrote, said):
+    machine.failures[step] = wrote
+    with pytest.raises(SetupError, match=said) as caught:
+        machine.start()
+    assert str(machine.root / ".venv-setup.log") in str(caught.value)
+    assert machine.became == []
+    machine.failures.clear()
+    machine.start()
+    assert machine.steps == ALL
+
+
+def test_a_log_that_was_cut_off_by_a_full_disk_is_understood(machine, monkeypatch):
+    machine.failures["venv"] = "Error: Command '[...]' returned non-zero exit status 1."
+    with pytest.raises(SetupError, match="returned non-zero exit status 1"):
+        machine.start()
+    monkeypatch.setattr(bootstrap, "DISK_IS_FULL", float("inf"))
+    with pytest.raises(SetupError, match="the disk is full"):
+        machine.start()
+
+
+def test_without_gguf_everything_else_is_installed_and_the_remedy_is_shown(
+    machine, monkeypatch, capsys
+):
+    monkeypatch.setattr("app.bootstrap.shutil.which", lambda name: None)
+    machine.failures["install .[gguf]"] = "CMake Error: CMAKE_CXX_COMPILER not set"
+    assert machine.start() == 0
+    said = capsys.readouterr().err
+    assert "GGUF models are switched off" in said
+    assert "no C++ compiler" in said
+    assert "pip install -e '.[gguf]'" in said
+    machine.start()
+    assert machine.steps == [], "it is not tried again at every start"
+
+
+def test_with_a_compiler_the_cause_is_what_the_build_said(machine, capsys):
+    machine.failures["install .[gguf]"] = "ERROR: Failed building wheel for llama-cpp-python"
+    machine.start()
+    assert "(Failed building wheel for llama-cpp-python; log: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (SetupError("no network (log: x)"), "no network (log: x)"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (KeyboardInterrupt(), "the same command starts it again"),
+    ],
+)
+def test_the_command_ends_with_a_sentence_and_status_1(monkeypatch, capsys, failure, said):
+    def fail(*_: object) -> int:
+        raise failure
+
+    monkeypatch.setattr(bootstrap, "set_up_and_go", fail)
+    assert bootstrap.main(["test"]) == 1
+    assert said in capsys.readouterr().err
+
+
+# --- the parts that are real ----------------------------------------------------------------------
+
+
+def test_an_installed_command_is_run_as_it_is(monkeypatch):
+    class Installed:
+        def load(self):
+            return lambda: 7
+
+    monkeypatch.setattr(bootstrap, "entry_points", lambda **_: [Installed()])
+    assert bootstrap.main(["ask", "x"]) == 7
+
+
+def test_an_old_python_is_told_so(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "version_info", (3, 9, 18))
+    assert entry.main() == 1
+    said = capsys.readouterr().err
+    assert "needs Python 3.11 or newer; this is Python 3.9.18" in said
+
+
+def test_output_of_a_command_goes_to_the_log(tmp_path):
+    log = tmp_path / "log"
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    assert run_logged([sys.executable, "-c", code], log) == 3
+    assert {"out", "err"} <= set(log.read_text().split("\n"))
+
+
+def test_a_long_command_shows_that_it_lives(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bootstrap, "HEARTBEAT_SECONDS", 0.05)
+    waits = "import time; time.sleep(0.3)"
+    assert run_logged([sys.executable, "-c", waits], tmp_path / "log") == 0
+    assert "still working" in capsys.readouterr().err
+
+
+def test_a_real_environment_is_made_and_found_ready(tmp_path):
+    """Everything but the packages: pip would need a network."""
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    environment = Environment(tmp_path / "venv", root=tmp_path)
+
+    def run(command: Sequence[str], log: Path) -> int:
+        if "install" in command:
+            environment.command.touch()
+            return 0
+        return run_logged([*command[:-1], "--without-pip", command[-1]], log)
+
+    install(environment, run)
+    assert environment.ready()
+    assert subprocess.check_output([environment.python, "-c", "print(1)"]).strip() == b"1"
+
+
+def test_set_up_needs_nothing_but_python():
+    code = "import sys, app.__main__, app.bootstrap; print(*{m.split('.')[0] for m in sys.modules})"
+    found = subprocess.check_output(
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            f"sys = __import__('sys'); sys.path.insert(0, {str(bootstrap.ROOT)!r}); {code}",
+        ],
+        text=True,
+    )
+    assert set(found.split()) - sys.stdlib_module_names <= {"app", "__main__"}

@@ -1,0 +1,43 @@
+"""What every test may use: a home of its own, a browser where there is one, steady randomness."""
+
+import shutil
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=50)
+hypothesis.settings.load_profile("steady")
+
+
+def find_browser() -> str | None:
+    """The path of a Chromium on this machine."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip browser stories where they cannot run, and say why."""
+    if find_browser():
+        return
+    skip = pytest.mark.skip(reason=f"no browser on this machine: none of {', '.join(BROWSERS)}")
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of this test's own for all state; child processes get it too."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def browser_path() -> str:
+    """The Chromium to start; only for tests marked ``browser``."""
+    found = find_browser()
+    assert found, "mark the test with pytest.mark.browser"
+    return found

@@ -1,0 +1,190 @@
+"""The engine's promises: events, limits, warm prefixes, neighbours, cancellation, failures."""
+
+import math
+
+import pytest
+import torch
+
+from engine.drafters import DRAFTERS
+from engine.errors import ContextOverflow, InvalidRequest
+from engine.request import Done, FinishReason, GenerationRequest, SamplingParams, Tokens
+from tests.engine.tiny import engine_over, run_all, tiny_target
+
+PROMPT = (1, 2, 3, 1, 2, 3, 1)
+
+
+def request(prompt=PROMPT, max_tokens=12, **fields):
+    return GenerationRequest(prompt, max_tokens, **fields)
+
+
+def engine(**options):
+    return engine_over(tiny_target(), tiny_target(4), **options)
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_done_comes_once_and_last_and_counts_what_was_emitted(name):
+    held = engine()
+    number = held.submit(request(drafter=name))
+    events = []
+    while held.busy:
+        events += held.step()
+    assert {n for n, _ in events} == {number}
+    *tokens, done = [event for _, event in events]
+    assert isinstance(done, Done)
+    assert all(isinstance(event, Tokens) for event in tokens)
+    assert done.stats.emitted == sum(len(event.ids) for event in tokens)
+    assert done.stats.drafted == sum(event.drafted for event in tokens)
+    assert done.stats.accepted == sum(event.accepted for event in tokens)
+    assert done.stats.passes == len(tokens)
+    assert done.stats.accepted == sum(d.accepted for d in done.stats.depths)
+    assert held.step() == []
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_tokens_do_not_depend_on_neighbours(name, temperature):
+    sampling = SamplingParams(temperature, seed=5)
+    wanted = request(drafter=name, sampling=sampling, length="fixed")
+    others = [request((5, 4), 9, drafter=d, sampling=SamplingParams(1.0, seed=9)) for d in DRAFTERS]
+    [alone] = run_all(engine(), [wanted])
+    together = run_all(engine(), [others[0], wanted, *others[1:]])
+    assert together[1][0] == alone[0]
+
+
+def test_more_requests_than_slots_wait_their_turn():
+    found = run_all(engine(slots=1), [request(max_tokens=n) for n in (3, 4, 5)])
+    assert [len(ids) for ids, _ in found] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_a_second_turn_reuses_the_cached_prefix_and_changes_nothing(name):
+    held = engine()
+    [(first, _)] = run_all(held, [request(session="talk", drafter=name)])
+    longer = (*PROMPT, *first, 5, 6)
+    [(warm, done)] = run_all(held, [request(longer, session="talk", drafter=name)])
+    [(cold, fresh)] = run_all(engine(), [request(longer, drafter=name)])
+    assert warm == cold
+    assert fresh.stats.cached_tokens == 0
+    assert done.stats.cached_tokens >= len(PROMPT) + len(first) - 1
+
+
+def test_an_edited_turn_keeps_only_the_common_prefix():
+    held = engine()
+    run_all(held, [request((1, 2, 3, 4, 5, 6), session="talk")])
+    [(edited, done)] = run_all(held, [request((1, 2, 3, 9, 5, 6), session="talk")])
+    assert done.stats.cached_tokens == 3
+    assert edited == run_all(engine(), [request((1, 2, 3, 9, 5, 6))])[0][0]
+
+
+def test_the_whole_prompt_in_cache_still_scores_its_last_token():
+    held = engine()
+    [(first, _)] = run_all(held, [request()])
+    [(again, done)] = run_all(held, [request()])
+    assert again == first
+    assert done.stats.cached_tokens == len(PROMPT) - 1
+
+
+def test_cancel_ends_within_a_step_and_frees_the_slot():
+    held = engine(slots=1)
+    number = held.submit(request(max_tokens=80))
+    held.step()
+    held.cancel(number)
+    [(ended, done)] = held.step()
+    assert (ended, done.reason) == (number, FinishReason.CANCELLED)
+    assert not held.busy
+    assert len(run_all(held, [request(max_tokens=3)])[0][0]) == 3
+
+
+def test_cancelling_a_waiting_or_an_unknown_request_is_fine():
+    held = engine(slots=1)
+    held.submit(request(max_tokens=4))
+    waiting = held.submit(request())
+    held.cancel(waiting)
+    held.cancel(999)
+    assert (waiting, FinishReason.CANCELLED) in [(n, e.reason) for n, e in held.step() if isinstance(e, Done)]
+
+
+def test_a_long_prompt_is_fed_in_chunks_and_can_be_cancelled_between_them():
+    long = engine_over(tiny_target(context=2000))
+    number = long.submit(request(tuple(i % 13 for i in range(1500)), 4))
+    assert long.step() == []
+    long.cancel(number)
+    [(_, done)] = long.step()
+    assert done.reason is FinishReason.CANCELLED
+
+
+def test_a_stop_token_ends_the_answer_and_is_not_part_of_it():
+    [(plain, _)] = run_all(engine(), [request()])
+    stop = plain[5]
+    [(ids, done)] = run_all(engine(), [request(stop_tokens=frozenset({stop}))])
+    assert ids == plain[: plain.index(stop)]
+    assert done.reason is FinishReason.STOP
+
+
+def test_the_same_seed_gives_the_same_tokens():
+    sampling = SamplingParams(1.0, seed=3)
+    runs = [run_all(engine(), [request(sampling=sampling, drafter="chain")])[0][0] for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_margins_tell_how_close_each_choice_was():
+    held = engine()
+    held.submit(request(max_tokens=4, margins=True, drafter="none"))
+    target = tiny_target()
+    ids = list(PROMPT)
+    while held.busy:
+        for _, event in held.step():
+            if isinstance(event, Tokens):
+                from engine.decode.tree import chain
+
+                target.crop(0, 0)
+                best = target.score([0], [chain(ids)])[0].logits[-1].topk(2).values
+                assert event.margins[0] == pytest.approx(float(best[0] - best[1]), abs=1e-3)
+                ids += event.ids
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"prompt": ()}, "empty"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"prompt": (1, 13)}, r"0\.\.12"),
+        ({"prompt": (-1,)}, r"0\.\.12"),
+        ({"drafter": "medusa"}, "unknown drafter 'medusa'; known are auto, none, lookup"),
+        ({"length": "magic"}, "unknown length policy 'magic'"),
+        ({"sampling": SamplingParams(math.nan)}, "temperature is nan"),
+        ({"draft_depth": -1}, "negative"),
+    ],
+)
+def test_bad_requests_are_refused_with_one_sentence(fields, match):
+    with pytest.raises(InvalidRequest, match=match):
+        engine().submit(request(**fields))
+
+
+def test_a_prompt_past_the_context_is_refused_with_both_numbers():
+    with pytest.raises(ContextOverflow, match="needs 97 tokens, the model holds 96"):
+        engine().submit(request(tuple([1] * 96)))
+    [(ids, _)] = run_all(engine(), [request(tuple([1] * 95))])
+    assert len(ids) == 1
+
+
+def test_a_drafter_that_cannot_run_says_why():
+    alone = engine_over(tiny_target())
+    assert dict(alone.facts.refused)["chain"] == "no draft model"
+    with pytest.raises(InvalidRequest, match="cannot run here: no draft model"):
+        alone.submit(request(drafter="chain"))
+
+
+def test_broken_weights_end_the_request_with_a_sentence_and_not_the_engine():
+    target = tiny_target()
+    held = engine_over(target)
+    sound = target._weights.norm.clone()
+    with torch.inference_mode():
+        target._weights.norm.fill_(math.nan)
+    [(ids, done)] = run_all(held, [request()])
+    assert ids == []
+    assert done.reason is FinishReason.ERROR
+    assert "not finite" in done.error
+    with torch.inference_mode():
+        target._weights.norm.copy_(sound)
+    assert run_all(held, [request()])[0][1].reason is FinishReason.LENGTH

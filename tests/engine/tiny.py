@@ -1,0 +1,123 @@
+"""Tiny random decoders and exact Markov targets for the laws; real small classes, no mocks."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from engine.build import assemble
+from engine.decode.tree import DraftTree
+from engine.engine import Engine
+from engine.models.decoder import Architecture, Dense, Layer, Rotary
+from engine.models.torch_target import TorchTarget
+from engine.models.weights import DecoderWeights
+from engine.protocols import Capability, Parts, Scores
+from engine.request import Done, GenerationRequest, ModelSpec, Tokens
+
+DTYPE = torch.float32
+torch.set_num_threads(1)  # at these sizes a second thread only waits, and spins while it does
+
+
+def tiny_weights(seed=0, vocab=13, layers=3, sharpness=6.0, context=96):
+    """A random Llama with grouped keys; logits are scaled so that greedy ties do not happen."""
+    arch = Architecture(32, layers, 4, 2, 8, 48, vocab, context, 1e-5)
+    generator = Generator().manual_seed(seed)
+
+    def matrix(out, into, scale=1.0):
+        return torch.randn(out, into, generator=generator, dtype=DTYPE) * scale / into**0.5
+
+    def layer():
+        return Layer(
+            attention_norm=torch.ones(32),
+            qkv=Dense(matrix(64, 32)),
+            q_norm=None,
+            k_norm=None,
+            out=Dense(matrix(32, 32)),
+            mlp_norm=torch.ones(32),
+            gate_up=Dense(matrix(96, 32)),
+            down=Dense(matrix(32, 48)),
+        )
+
+    rotary = Rotary.table(10_000.0 ** -(torch.arange(0, 8, 2).float() / 8), context)
+    embedding = torch.randn(vocab, 32, generator=generator, dtype=DTYPE)
+    return DecoderWeights(
+        arch, embedding, tuple(layer() for _ in range(layers)), torch.ones(32),
+        Dense(matrix(vocab, 32, sharpness)), rotary, parameters=1,
+    )  # fmt: skip
+
+
+def tiny_target(seed=0, **shape):
+    return TorchTarget(tiny_weights(seed, **shape))
+
+
+class Markov:
+    """Target, draft model and layered target whose next-token law depends on the last token only.
+
+    Exact in float64, so laws over it can be enumerated. ``shallow`` follows a law of its own.
+    """
+
+    offers = frozenset({Capability.TREE, Capability.LAYERS})
+    context, layers, parameters = 64, 2, 0
+
+    def __init__(self, laws: Tensor, shallow: Tensor | None = None) -> None:
+        self.vocab = laws.shape[0]
+        self._logits = laws.double().log()  # [V, V]
+        self._shallow = self._logits if shallow is None else shallow.double().log()
+        self._committed: dict[int, list[int]] = {}
+        self._rows: dict[int, list[int]] = {}
+
+    def length(self, slot: int) -> int:
+        return len(self._committed.get(slot, []))
+
+    def pending(self, slot: int) -> int:
+        return len(self._rows.get(slot, []))
+
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
+        self._committed.setdefault(slot, []).extend(tokens)
+
+    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
+        for slot, tree in zip(slots, trees, strict=True):
+            self._rows[slot] = list(tree.tokens)
+        return [Scores(self._logits[list(tree.tokens)]) for tree in trees]
+
+    def grow(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> Tensor:
+        assert all(-1 <= parent < self.pending(slot) + len(tokens) for parent in parents)
+        self._rows.setdefault(slot, []).extend(tokens)
+        return self._logits[list(tokens)]
+
+    def shallow(self, slot: int, token: int, layers: int) -> tuple[Tensor, Tensor]:
+        self._rows.setdefault(slot, []).append(token)
+        return self._shallow[token], torch.zeros(1, 1)
+
+    def commit(self, slot: int, path: Sequence[int]) -> None:
+        kept = [self._rows[slot][node] for node in path]
+        self._committed.setdefault(slot, []).extend(kept)
+        self._rows[slot] = []
+
+    def crop(self, slot: int, length: int) -> None:
+        self._committed[slot] = self._committed.get(slot, [])[:length]
+        self._rows[slot] = []
+
+    def committed(self, slot: int) -> list[int]:
+        return self._committed.get(slot, [])
+
+
+def engine_over(target, draft_model=None, slots=3, **options) -> Engine:
+    """A real engine over loaded parts."""
+    exit_layer = options.get("exit_layer", 1)
+    spec = ModelSpec("tiny", "", exit_layer=exit_layer, slots=slots)
+    parts = Parts(target, draft_model, {"exit_layer": float(exit_layer), **options})
+    return assemble(spec, parts, "no draft model")
+
+
+def run_all(engine: Engine, requests: Sequence[GenerationRequest]):
+    """[(ids, Done)] of requests that run together."""
+    numbers = [engine.submit(r) for r in requests]
+    found = {n: ([], None) for n in numbers}
+    while engine.busy:
+        for number, event in engine.step():
+            ids, done = found[number]
+            assert done is None  # Done is the last event
+            found[number] = (ids + list(event.ids), None) if isinstance(event, Tokens) else (ids, event)
+    assert all(isinstance(done, Done) for _, done in found.values())
+    return [found[n] for n in numbers]

@@ -1,0 +1,260 @@
+"""Never a token that the plain model would not have produced: every registered drafter, every law."""
+
+from collections import Counter
+from itertools import product
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from engine.build import _named
+from engine.decode.sampling import probabilities
+from engine.decode.tree import chain
+from engine.decode.verify import verify
+from engine.drafters import DRAFTERS
+from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.request import FinishReason, GenerationRequest, SamplingParams
+from tests.engine.enumeration import law_of, random_law
+from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
+
+ALL = tuple(DRAFTERS)
+SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
+SAMPLED = SamplingParams(temperature=1.0)
+
+
+def markov(seed, size=3, zeros=0):
+    return torch.stack([random_law(size, seed * 31 + row, zeros) for row in range(size)])
+
+
+# B. Joint enumeration: draft, score, verify, commit, observe over as many rounds as it takes.
+
+
+@pytest.mark.parametrize("sampling", [SAMPLED, SamplingParams(0.7, top_k=2)])
+@pytest.mark.parametrize("budget", [Budget(2, 2), Budget(2, 3)])
+@pytest.mark.parametrize("name", ALL)
+def test_joint_law_of_emitted_tokens_is_the_targets(name, budget, sampling):
+    length = 3
+    laws = markov(3)
+    prompt = [1, 2, 0, 1, 2, 0, 1]  # repeats, so that lookup proposes
+    kind = _named(DRAFTERS, name)
+
+    def run(chance):
+        target, draft = Markov(laws, markov(5)), Markov(markov(7, zeros=1))
+        drafter = kind(Parts(target, draft, {"exit_layer": 1.0}))
+        ids = list(prompt)
+        target.feed(0, ids[:-1])
+        while len(ids) < len(prompt) + length:
+            context = Context(1, 0, list(ids), sampling, chance)
+            tree = drafter.draft([context], [budget])[0]
+            logits = target.score([0], [tree])[0].logits
+            verdict = verify(tree, logits, sampling, chance)
+            drafter.observe([Outcome(context, tree, verdict, 0.0, 0.0)])
+            target.commit(0, verdict.path)
+            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
+            assert target.committed(0) == ids[:-1]
+        return tuple(ids[len(prompt) : len(prompt) + length])
+
+    warped = probabilities(laws.log(), sampling)
+    found = law_of(run)
+    for sequence in product(range(3), repeat=length):
+        wanted, last = 1.0, prompt[-1]
+        for token in sequence:
+            wanted *= float(warped[last][token])
+            last = token
+        assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
+
+
+# C. Greedy equality in float32 over random decoders.
+
+
+def greedy_requests(drafter, count=6, **shape):
+    generator = torch.Generator().manual_seed(11)
+    lengths = [1, 2, 5, 9, 17, 30][:count]
+    prompts = [tuple(torch.randint(0, 13, (n,), generator=generator).tolist()) for n in lengths]
+    return [
+        GenerationRequest(p, 40, stop_tokens=frozenset({0}), drafter=drafter, **shape)
+        for p in prompts
+    ]
+
+
+DRAFTS = {
+    "identical": lambda: tiny_target(0),
+    "random": lambda: tiny_target(99),
+    "one layer": lambda: tiny_target(0, layers=1),
+}
+
+
+@pytest.mark.parametrize("length", ["fixed", "goodput"])
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize(("depth", "nodes"), [(1, 1), (3, 7), (8, 64), (64, 64), (0, 0)])
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_greedy_equals_plain(name, depth, nodes, draft, length):
+    plain = run_all(engine_over(tiny_target()), greedy_requests("none"))
+    engine = engine_over(tiny_target(), DRAFTS[draft]())
+    drafted = run_all(
+        engine, greedy_requests(name, length=length, draft_depth=depth, draft_nodes=nodes)
+    )
+    assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
+    assert [done.reason for _, done in drafted] == [done.reason for _, done in plain]
+
+
+@pytest.mark.parametrize("exit_layer", [1, 2, 3, 4])
+def test_every_exit_layer_equals_plain(exit_layer):
+    plain = run_all(engine_over(tiny_target(layers=5)), greedy_requests("none"))
+    engine = engine_over(tiny_target(layers=5), exit_layer=exit_layer)
+    drafted = run_all(engine, greedy_requests("early_exit", draft_depth=5, length="fixed"))
+    assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
+
+
+@pytest.mark.parametrize("depth", [1, 3, 8])
+def test_an_identical_draft_is_always_accepted(depth):
+    engine = engine_over(tiny_target(), tiny_target())
+    request = GenerationRequest((1, 2, 3), 2 * (depth + 1), drafter="chain", length="fixed",
+                                draft_depth=depth)  # fmt: skip
+    [(ids, done)] = run_all(engine, [request])
+    assert done.stats.accepted == done.stats.drafted
+    assert done.stats.passes == 2
+    assert len(ids) == 2 * (depth + 1)
+
+
+class Contrary:
+    """A draft model that is wrong on purpose: the target's logits upside down."""
+
+    def __init__(self, target):
+        self._target = target
+
+    def __getattr__(self, name):
+        return getattr(self._target, name)
+
+    def grow(self, slot, tokens, parents):
+        return -self._target.grow(slot, tokens, parents)
+
+
+@pytest.mark.parametrize("name", ["chain", "specexec"])
+def test_an_always_wrong_draft_changes_nothing_and_leaks_no_cache(name):
+    target = tiny_target()
+    engine = engine_over(target, Contrary(tiny_target()))
+    plain = run_all(engine_over(tiny_target()), greedy_requests("none") * 3)
+    drafted = run_all(engine, greedy_requests(name, length="fixed", draft_nodes=4) * 3)
+    assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
+    assert all(target.pending(slot) == 0 for slot in range(3))
+
+
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_limits_inside_a_draft_end_exactly_there(name):
+    for wanted in range(1, 9):
+        engine = engine_over(tiny_target(), tiny_target())
+        request = GenerationRequest((1, 2, 3, 1, 2, 3), wanted, drafter=name, length="fixed")
+        [(ids, done)] = run_all(engine, [request])
+        assert len(ids) == wanted
+        assert done.reason is FinishReason.LENGTH
+        assert done.stats.emitted == wanted
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_context_is_never_exceeded(name):
+    engine = engine_over(tiny_target(context=24), tiny_target(context=24))
+    request = GenerationRequest((1, 2, 3, 1, 2, 3), 1000, drafter=name, length="fixed")
+    [(ids, done)] = run_all(engine, [request])
+    assert len(ids) + 6 == 24
+    assert done.reason is FinishReason.LENGTH
+
+
+# D. Cache audit: after every round the cache equals one that was computed afresh.
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_cached_keys_and_values_equal_fresh_ones(name):
+    target, draft = tiny_target(), tiny_target(5)
+    engine = engine_over(target, draft, slots=1)
+    sampling = SamplingParams(1.0, seed=3)
+    number = engine.submit(
+        GenerationRequest((1, 2, 3, 1, 2, 3, 1), 30, sampling, drafter=name, length="fixed")
+    )
+    ids = [1, 2, 3, 1, 2, 3, 1]
+    while engine.busy:
+        for request, event in engine.step():
+            assert request == number
+            ids += getattr(event, "ids", ())
+        check_cache(target, tiny_target(), ids)
+        check_cache(draft, tiny_target(5), ids)
+
+
+def check_cache(target, fresh, ids):
+    length = target.length(0)
+    if length == 0:
+        return
+    fresh.feed(0, ids[:length])
+    for layer in range(target.layers):
+        for held, wanted in zip(target.cache.rows(0, layer), fresh.cache.rows(0, layer), strict=True):
+            assert (held - wanted).abs().max() < 1e-4
+
+
+# F. Sampling through the whole engine against the enumerated law.
+
+
+def joint_law(target, prompt, sampling, length):
+    """Law of the first tokens by teacher forcing every context."""
+    laws = {(): 1.0}
+    for _ in range(length):
+        longer = {}
+        for prefix, share in laws.items():
+            target.crop(0, 0)
+            rows = target.score([0], [chain([*prompt, *prefix])])[0].logits
+            for token, p in enumerate(probabilities(rows[-1], sampling).tolist()):
+                if p > 0:
+                    longer[(*prefix, token)] = share * p
+        laws = longer
+    return laws
+
+
+def lively_prompt(target, sampling):
+    """A repeating prompt whose looked-up continuation is neither certain nor impossible."""
+    for a, b, c, x in product(range(8), repeat=4):
+        target.crop(0, 0)
+        rows = target.score([0], [chain([a, b, c, x, a, b, c])])[0].logits
+        if 0.3 < float(probabilities(rows[-1], sampling)[x]) < 0.7:
+            return (a, b, c, x, a, b, c)
+    raise AssertionError("no prompt exercises both branches")
+
+
+def pooled(counts, laws, runs):
+    """Cells with an expectation of at least 5; the rest in one."""
+    big = [(counts[k], p * runs) for k, p in laws.items() if p * runs >= 5]
+    rest = (runs - sum(c for c, _ in big), runs - sum(e for _, e in big))
+    return [*big, rest] if rest[1] >= 1 else big
+
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [SamplingParams(0.3), SamplingParams(1.0), SamplingParams(1.5, top_p=0.9), SamplingParams(1.0, top_k=3)],
+)  # fmt: skip
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_sampled_tokens_follow_the_enumerated_law(name, sampling):
+    runs, length, target = 2500, 3, tiny_target(vocab=8, sharpness=1.0)
+    prompt = lively_prompt(target, sampling)
+    laws = joint_law(tiny_target(vocab=8, sharpness=1.0), prompt, sampling, length)
+    engine = engine_over(target, tiny_target(4, vocab=8, sharpness=1.0), slots=1)
+    counts, branches = Counter(), Counter()
+    for seed in range(runs):
+        params = SamplingParams(sampling.temperature, sampling.top_k, sampling.top_p, 0.0, seed)
+        request = GenerationRequest(prompt, length, params, drafter=name, length="fixed",
+                                    draft_depth=2, draft_nodes=4)  # fmt: skip
+        [(ids, done)] = run_all(engine, [request])
+        counts[tuple(ids)] += 1
+        branches["accepted"] += done.stats.accepted
+        branches["refused"] += sum(d.evaluated - d.accepted for d in done.stats.depths)
+    assert min(branches["accepted"], branches["refused"]) > runs / 100  # else the test is vacuous
+    assert set(counts) <= set(laws)
+    cells = pooled(counts, laws, runs)
+    found, wanted = zip(*cells, strict=True)
+    scale = sum(found) / sum(wanted)
+    assert chisquare(found, [w * scale for w in wanted]).pvalue > 1e-4
+
+
+def test_every_drafter_states_what_it_needs():
+    for name in ALL:
+        kind = _named(DRAFTERS, name)
+        assert kind.needs <= frozenset(Capability)
+        assert kind.length.depth >= 0
