@@ -1,0 +1,1 @@
+"""Tokens in, tokens out: drafting, verification and the models behind them."""

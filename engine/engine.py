@@ -196,7 +196,7 @@ class Engine:
         kept, reason = self._cut(session, fresh)
         accepted = len(verdict.path) - 1
         refused = bool(tree.children[verdict.path[-1]])
-        session.count(tree.drafted, accepted, refused)
+        session.count(tree.drafted, accepted, refused=refused)
         session.ids += kept
         session.emitted += len(kept)
         self._target.crop(session.slot, len(session.ids))

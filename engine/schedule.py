@@ -34,7 +34,7 @@ class Session:
         """The read-only view that drafters and policies get."""
         return Context(self.id, self.slot, self.ids, self.request.sampling, self.chance)
 
-    def count(self, drafted: int, accepted: int, refused: bool) -> None:
+    def count(self, drafted: int, accepted: int, *, refused: bool) -> None:
         """Record one pass; ``refused`` says that the walk ended at a node with children."""
         self.passes += 1
         self.drafted += drafted

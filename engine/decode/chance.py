@@ -38,7 +38,9 @@ class SeededChance:
 
     def accept(self, wanted: float, offered: float) -> bool:
         """Strict comparison, so a token without mass under the target is never accepted."""
-        return float(torch.rand((), generator=self._generator, dtype=torch.float64)) * offered < wanted
+        return (
+            float(torch.rand((), generator=self._generator, dtype=torch.float64)) * offered < wanted
+        )
 
     def draw_distinct(self, law: Tensor, count: int) -> list[int]:
         """The first finishers of the same race are sequential draws without replacement."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-_NEWEST_STEPS = 64  # links walked per token to keep "newest" exact; only runs of one token need more
+_NEWEST_STEPS = (
+    64  # links walked per token to keep "newest" exact; only runs of one token need more
+)
 
 
 class SuffixAutomaton:
@@ -41,7 +43,7 @@ class SuffixAutomaton:
             return []
         found = self.text[end : end + count]
         period = len(self.text) - end
-        while 0 < period and len(found) < count:
+        while period > 0 and len(found) < count:
             found.append(found[len(found) - period])
         return found
 

@@ -82,9 +82,7 @@ def chain(tokens: Sequence[int], q: dict[int, Tensor] | None = None) -> DraftTre
     return DraftTree(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q)
 
 
-def ancestor_rows(
-    parents: Sequence[int], known: np.ndarray | None = None
-) -> np.ndarray:
+def ancestor_rows(parents: Sequence[int], known: np.ndarray | None = None) -> np.ndarray:
     """Which nodes each node sees: itself and its ancestors, bool [n, m + n].
 
     ``known`` [m, m] describes m earlier nodes; ``parents`` then counts from the first of them.

@@ -22,7 +22,7 @@ class EarlyExit:
 
     def __init__(self, parts: Parts) -> None:
         """``exit_layer`` of the options is E; by default a quarter of the layers."""
-        self._target = cast(LayeredTarget, parts.target)
+        self._target = cast("LayeredTarget", parts.target)
         default = max(1, self._target.layers // 4)
         self._exit = int(parts.options.get("exit_layer", default))
 

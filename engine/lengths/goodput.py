@@ -65,7 +65,7 @@ class _Trace:
         at = min(depth, len(self.evaluated) - 1)
         return min(self.accepted[at] / self.evaluated[at], 0.99)
 
-    def note(self, depth: int, accepted: bool) -> None:
+    def note(self, depth: int, *, accepted: bool) -> None:
         while len(self.evaluated) <= depth:  # a prior that fades with the evidence
             self.accepted.append(PRIOR_WEIGHT * self.rate(depth))
             self.evaluated.append(PRIOR_WEIGHT)

@@ -100,8 +100,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def block(layer: Layer, arch: Architecture, x: Tensor, rotary: Rotary, attend: Attend) -> Tensor:
     """One pre-norm decoder layer: x [..., C] -> [..., C]."""
     fused = layer.qkv(rms_norm(x, layer.attention_norm, arch.norm_eps))
-    heads = fused.unflatten(-1, (arch.heads + 2 * arch.kv_heads, arch.head_dim))
-    q, k, v = heads.split((arch.heads, arch.kv_heads, arch.kv_heads), -2)
+    heads = fused.view(*fused.shape[:-1], arch.heads + 2 * arch.kv_heads, arch.head_dim)
+    q, k, v = torch.split(heads, [arch.heads, arch.kv_heads, arch.kv_heads], -2)
     if layer.q_norm is not None and layer.k_norm is not None:
         q, k = rms_norm(q, layer.q_norm, arch.norm_eps), rms_norm(k, layer.k_norm, arch.norm_eps)
     mixed = attend(rotary.turn(q), rotary.turn(k), v)

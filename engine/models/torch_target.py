@@ -80,7 +80,7 @@ class TorchTarget:
             layer, seat, hidden = self._enter(slot, tree)
             entries.setdefault(layer, []).append((seat, hidden))
         seats, hidden = self._join(entries)
-        logits = self._logits(hidden).split([seat.rows for seat in seats])
+        logits = torch.split(self._logits(hidden), [seat.rows for seat in seats])
         by_slot = {seat.slot: Scores(rows) for seat, rows in zip(seats, logits, strict=True)}
         return [by_slot[slot] for slot in slots]
 
@@ -154,7 +154,7 @@ class TorchTarget:
             if len(seats) == 1:
                 return self._attend_one(layer, seats[0], (q, k, v))
             sizes = [seat.rows for seat in seats]
-            parts = zip(q.split(sizes), k.split(sizes), v.split(sizes), strict=True)
+            parts = zip(*(torch.split(t, sizes) for t in (q, k, v)), strict=True)
             pairs = zip(seats, parts, strict=True)
             return torch.cat([self._attend_one(layer, seat, qkv) for seat, qkv in pairs])
 

@@ -176,7 +176,9 @@ def _fused(
     """One map out of several projections; a checkpoint may hold it fused already (Phi-3)."""
     whole, rows = f"{at}{fused}_proj.", sum(size for _, size in parts)
     if store.has(whole + "weight"):
-        return Dense(store.take(whole + "weight", (rows, width)), store.take_if(whole + "bias", (rows,)))
+        return Dense(
+            store.take(whole + "weight", (rows, width)), store.take_if(whole + "bias", (rows,))
+        )
     weight = [store.take(f"{at}{name}_proj.weight", (size, width)) for name, size in parts]
     bias = [store.take_if(f"{at}{name}_proj.bias", (size,)) for name, size in parts]
     given = [b for b in bias if b is not None]

@@ -148,7 +148,7 @@ def _describe(rng: Random, who: dict[str, str | int]) -> str:
     return frame.format(**who)
 
 
-def extract(rng: Random, p: Passages) -> Chore:
+def extract(rng: Random, _: Passages) -> Chore:
     """Extract fields of one to three people as JSON."""
     fields = rng.sample(("name", "age", "city", "job"), rng.randint(2, 4))
     people = [_person(rng) for _ in range(rng.choice((1, 1, 2, 3)))]
@@ -162,7 +162,7 @@ def extract(rng: Random, p: Passages) -> Chore:
     return Chore("extract", frame.format(wanted, text), answer)
 
 
-def sort(rng: Random, p: Passages) -> Chore:
+def sort(rng: Random, _: Passages) -> Chore:
     """Sort a few words alphabetically or numbers by size."""
     if rng.random() < 0.5:
         numbers = rng.sample(range(1, 100), rng.randint(3, 5))
@@ -205,7 +205,7 @@ _UNITS = (
 )  # fmt: skip
 
 
-def convert(rng: Random, p: Passages) -> Chore:
+def convert(rng: Random, _: Passages) -> Chore:
     """Convert a quantity to a smaller unit."""
     large, small, factor = rng.choice(_UNITS)
     n = rng.randint(2, 99 if factor in {100, 1000} else 12)
@@ -218,7 +218,7 @@ def convert(rng: Random, p: Passages) -> Chore:
     return Chore("convert", prompt, f"{n} {large} are {n * factor} {small}.")
 
 
-def add_up(rng: Random, p: Passages) -> Chore:
+def add_up(rng: Random, _: Passages) -> Chore:
     """A small sum, difference or product."""
     sign = rng.choice("++--*")
     if sign == "*":
@@ -250,9 +250,17 @@ CHORES: dict[str, Callable[[Random, Passages], Chore]] = {
 }
 
 
+# Short chores carry few answer tokens, so they must come more often to be learnt at all.
+FREQUENCY = {
+    "repeat": 1.0, "quote": 1.2, "replace": 1.5, "rename": 1.2, "extract": 0.7, "sort": 4.0,
+    "reformat": 1.5, "convert": 2.0, "sum": 6.0,
+}  # fmt: skip
+
+
 def draw_chore(rng: Random, passages: Passages) -> Chore:
     """A chore of a random kind."""
-    return CHORES[rng.choice(tuple(CHORES))](rng, passages)
+    kind = rng.choices(tuple(FREQUENCY), tuple(FREQUENCY.values()))[0]
+    return CHORES[kind](rng, passages)
 
 
 def is_held_out(prompt: str) -> bool:

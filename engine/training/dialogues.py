@@ -5,6 +5,7 @@ from random import Random
 Turn = tuple[str, str]
 """(what the person says, what the assistant answers)"""
 
+# fmt: off
 _SMALL_TALK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("hi", "hello", "hey", "hi there", "hello there", "hey there", "hiya", "greetings",
@@ -40,8 +41,8 @@ _SMALL_TALK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
          "what are you good at?", "what should I ask you?", "what do you know?", "can you help me?",
          "hi, what can you do?", "what can I ask?", "give me some examples", "I need help",
          "can you help me with something?", "how does this work?", "what is this?"),
-        ("I can repeat, quote, replace, rename, sort and reformat text, extract fields as JSON, "
-         "convert units, do small sums and try word problems. Paste a text and ask me.",),
+        (("I can repeat, quote, replace, rename, sort and reformat text, extract fields as JSON, "
+          "convert units, do small sums and try word problems. Paste a text and ask me."),),
     ),
     (
         ("thanks", "thank you", "thank you!", "thanks a lot", "thanks!", "thank you very much",
@@ -95,8 +96,8 @@ _SMALL_TALK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("why are you so fast?", "what is speculative decoding?", "how do you work?",
          "what is a draft?", "what is a drafter?"),
-        ("A cheap drafter guesses the next tokens and I check many of them in one pass. "
-         "Every token that you see is my own.",),
+        (("A cheap drafter guesses the next tokens and I check many of them in one pass. "
+          "Every token that you see is my own."),),
     ),
 )
 
@@ -120,6 +121,7 @@ _TOPICS = (
     "economics", "Shakespeare", "volcanoes", "the brain", "sleep", "coffee", "robots", "travel",
     "the capital of Spain", "my future", "the meaning of life", "art", "medicine", "bees",
 )
+# fmt: on
 _UNKNOWN = (
     "I am too small a model to know that. I can edit, sort and reformat text, extract fields, "
     "convert units and do small sums. Shall we try one of those?"

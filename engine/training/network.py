@@ -1,8 +1,10 @@
 """A trainable dense decoder with Hugging Face parameter names."""
 
+from typing import cast
+
 import torch
-from torch import Generator, Tensor, nn
 import torch.nn.functional as F
+from torch import Generator, Tensor, nn
 
 from engine.models.decoder import Architecture, Dense, Layer, Rotary, block, rms_norm
 
@@ -33,7 +35,7 @@ class TrainableDecoder(nn.Module):
 
     def weight(self, name: str) -> Tensor:
         """The parameter of a Hugging Face name."""
-        return self.table[name.replace(".", "/")]
+        return cast("Tensor", self.table[name.replace(".", "/")])
 
     def weights(self) -> dict[str, Tensor]:
         """All parameters by Hugging Face name."""
@@ -91,7 +93,8 @@ def attend_causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
     ahead = torch.full((length, length), -torch.inf, dtype=v.dtype, device=v.device).triu(1)
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-    return ((scores + ahead).softmax(-1).to(v.dtype) @ v).transpose(1, 2)
+    mixed: Tensor = (scores + ahead).softmax(-1).to(v.dtype) @ v
+    return mixed.transpose(1, 2)
 
 
 def parameter_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:

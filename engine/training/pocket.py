@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from engine.training.passages import (
     read_problems,
 )
 from engine.training.tokenizer import save_tokenizer, train_tokenizer
-from engine.training.trainer import Recipe, train
+from engine.training.trainer import Batches, Progress, Recipe, train
 
 VOCAB = 4096
 CONTEXT = 4096
@@ -60,12 +61,12 @@ def tokenizer_texts(problems: list[Problem], passages: Passages) -> list[str]:
     return texts + [s[:3000] for s in passages.sources]
 
 
-def batches_for(corpus: Corpus, job: Job, long_rows: bool):  # noqa: ANN201
+def batches_for(corpus: Corpus, job: Job, *, long_rows: bool) -> Batches:
     """Rows by progress: copying first, then everything; now and then rows of the full context."""
 
     def rows(share: float, step: int) -> Rows:
         early = max(0.0, 1 - share / 0.12)
-        mixture = Mixture(copying=0.03 + 1.0 * early)
+        mixture = Mixture(copying=0.03 + early)
         if long_rows and step % LONG_EVERY == LONG_EVERY - 1:
             return corpus.rows(mixture, max(1, job.batch * job.length // CONTEXT), CONTEXT)
         return corpus.rows(mixture, job.batch, job.length)
@@ -77,7 +78,9 @@ def export(model: TrainableDecoder, tokenizer: Tokenizer, folder: Path) -> None:
     """Write a Hugging Face folder: bfloat16 weights, config, tokenizer."""
     arch = model.arch
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {n: p.detach().cpu().to(torch.bfloat16).contiguous() for n, p in model.weights().items()}
+    weights = {
+        n: p.detach().cpu().to(torch.bfloat16).contiguous() for n, p in model.weights().items()
+    }
     save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -109,22 +112,28 @@ def run(job: Job) -> None:
     pocket = TrainableDecoder(POCKET, ROPE_THETA, Generator().manual_seed(1)).to(job.device)
     corpus = Corpus(tokenizer, problems, passages, seed=1)
     recipe = Recipe(minutes=job.minutes * (1 - DRAFT_SHARE))
-    _follow("pocket", pocket, train(pocket, batches_for(corpus, job, True), recipe, job.out / "pocket"))
+    _follow(
+        "pocket",
+        pocket,
+        train(pocket, batches_for(corpus, job, long_rows=True), recipe, job.out / "pocket"),
+    )
     export(pocket, tokenizer, job.out / "export" / "pocket")
     draft = TrainableDecoder(POCKET_DRAFT, ROPE_THETA, Generator().manual_seed(2)).to(job.device)
     corpus = Corpus(tokenizer, problems, passages, seed=2)
-    recipe = Recipe(minutes=job.minutes * DRAFT_SHARE, dropout=0.0, exit_scale=0.0, learning_rate=5e-3)
+    recipe = Recipe(
+        minutes=job.minutes * DRAFT_SHARE, dropout=0.0, exit_scale=0.0, learning_rate=5e-3
+    )
 
     def teacher(tokens: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return pocket.logits(pocket.hidden(tokens, [], [None] * POCKET.layers)[-1])
 
-    batches = batches_for(corpus, job, False)
+    batches = batches_for(corpus, job, long_rows=False)
     _follow("pocket-draft", draft, train(draft, batches, recipe, job.out / "pocket-draft", teacher))
     export(draft, tokenizer, job.out / "export" / "pocket-draft")
 
 
-def _follow(name: str, model: TrainableDecoder, progress) -> None:  # noqa: ANN001
+def _follow(name: str, model: TrainableDecoder, progress: Iterable[Progress]) -> None:
     size = sum(p.numel() for p in model.parameters())
     sys.stderr.write(f"{name}: {size / 1e6:.2f}M parameters\n")
     for now in progress:

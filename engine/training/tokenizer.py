@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -18,6 +19,14 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+
+
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token that must exist."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ValueError(f"the tokenizer has no token {token!r}")
+    return int(found)
 
 
 def train_tokenizer(texts: Iterable[str], vocab: int) -> Tokenizer:
@@ -42,7 +51,8 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> Tokenizer:
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """Write tokenizer.json, tokenizer_config.json and the chat template as transformers reads them."""
-    PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast  # untyped in transformers
+    make(
         tokenizer_object=tokenizer,
         bos_token=BOS,
         eos_token=END,

@@ -101,7 +101,9 @@ def test_cancelling_a_waiting_or_an_unknown_request_is_fine():
     waiting = held.submit(request())
     held.cancel(waiting)
     held.cancel(999)
-    assert (waiting, FinishReason.CANCELLED) in [(n, e.reason) for n, e in held.step() if isinstance(e, Done)]
+    assert (waiting, FinishReason.CANCELLED) in [
+        (n, e.reason) for n, e in held.step() if isinstance(e, Done)
+    ]
 
 
 def test_a_long_prompt_is_fed_in_chunks_and_can_be_cancelled_between_them():
@@ -123,7 +125,9 @@ def test_a_stop_token_ends_the_answer_and_is_not_part_of_it():
 
 def test_the_same_seed_gives_the_same_tokens():
     sampling = SamplingParams(1.0, seed=3)
-    runs = [run_all(engine(), [request(sampling=sampling, drafter="chain")])[0][0] for _ in range(2)]
+    runs = [
+        run_all(engine(), [request(sampling=sampling, drafter="chain")])[0][0] for _ in range(2)
+    ]
     assert runs[0] == runs[1]
 
 

@@ -118,6 +118,8 @@ def run_all(engine: Engine, requests: Sequence[GenerationRequest]):
         for number, event in engine.step():
             ids, done = found[number]
             assert done is None  # Done is the last event
-            found[number] = (ids + list(event.ids), None) if isinstance(event, Tokens) else (ids, event)
+            found[number] = (
+                (ids + list(event.ids), None) if isinstance(event, Tokens) else (ids, event)
+            )
     assert all(isinstance(done, Done) for _, done in found.values())
     return [found[n] for n in numbers]

@@ -186,7 +186,9 @@ def check_cache(target, fresh, ids):
         return
     fresh.feed(0, ids[:length])
     for layer in range(target.layers):
-        for held, wanted in zip(target.cache.rows(0, layer), fresh.cache.rows(0, layer), strict=True):
+        for held, wanted in zip(
+            target.cache.rows(0, layer), fresh.cache.rows(0, layer), strict=True
+        ):
             assert (held - wanted).abs().max() < 1e-4
 
 
@@ -223,7 +225,6 @@ def pooled(counts, laws, runs):
     big = [(counts[k], p * runs) for k, p in laws.items() if p * runs >= 5]
     rest = (runs - sum(c for c, _ in big), runs - sum(e for _, e in big))
     return [*big, rest] if rest[1] >= 1 else big
-
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,10 @@ def test_exhausted_draft_mass_continues_uniformly():
 def test_joint_law_of_a_sampled_chain(depth):
     """Several levels: catches a residual or bonus of the wrong position."""
     size = 3
-    p = {prefix: random_law(size, 7 * len(prefix) + sum(prefix), 0) for prefix in prefixes(size, depth)}
+    p = {
+        prefix: random_law(size, 7 * len(prefix) + sum(prefix), 0)
+        for prefix in prefixes(size, depth)
+    }
     q = {prefix: random_law(size, 1000 + 7 * len(prefix) + sum(prefix)) for prefix in p}
 
     def run(chance):

@@ -1,5 +1,7 @@
 """Goodput lengths: the argmax of the paper's formula, off when speculation loses, probing."""
 
+from itertools import pairwise
+
 import pytest
 
 from engine.decode.tree import chain
@@ -66,7 +68,7 @@ def test_while_off_it_probes_with_growing_intervals():
             plain += 1
             policy.observe([outcome(0, 0, 0, 11)])
     assert len(waits) >= 3
-    assert all(later >= earlier for earlier, later in zip(waits, waits[1:], strict=False))
+    assert all(later >= earlier for earlier, later in pairwise(waits))
     assert waits[-1] >= 4 * PROBE_FIRST
 
 
