@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from engine.decode.tree import chain
 from engine.drafters import DRAFTERS
 from engine.engine import Engine, Machinery
 from engine.errors import InvalidRequest, ModelUnusable
@@ -15,12 +16,14 @@ from engine.protocols import Capability, Drafter, LengthPolicy, Parts, Target
 from engine.request import ModelFacts, ModelSpec
 
 AUTO = "auto"
+WARM_UP_ROWS = (1, 2, 4, 8, 16, 32)
 
 
 def build(spec: ModelSpec) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
     load = _named(TARGETS, "torch")
     target = load(Path(spec.folder), spec.dtype, spec.device)
+    _warm_up(target)
     draft_model, no_draft = _draft_model(spec, target)
     options = {} if spec.exit_layer is None else {"exit_layer": float(spec.exit_layer)}
     parts = Parts(target, draft_model, options)
@@ -51,6 +54,13 @@ def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
         slots=spec.slots,
     )
     return Engine(machinery)
+
+
+def _warm_up(target: Target) -> None:
+    """Run passes of several widths: first calls build kernels, and no answer should pay for that."""
+    for rows in (*WARM_UP_ROWS, *WARM_UP_ROWS):
+        target.score([0], [chain([0] * min(rows, target.context))])
+        target.crop(0, 0)
 
 
 def _draft_model(spec: ModelSpec, target: Target) -> tuple[Any, str]:

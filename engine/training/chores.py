@@ -101,7 +101,8 @@ def replace(rng: Random, p: Passages) -> Chore:
     """Replace one word by another in a text."""
     text = _text(rng, p, 1, 3)
     old = rng.choice(sorted(set(re.findall(r"\b[A-Za-z]{3,}\b", text))))
-    new = rng.choice(_NAMES if old[0].isupper() else rng.choice((_NOUNS, p.words)))
+    pool = _NAMES if old[0].isupper() else rng.choice((_NOUNS, p.words))
+    new = rng.choice([word for word in pool if word != old])
     frame = rng.choice(
         ("Replace {} with {} in this text:\n{}", "Change the word {} to {}:\n{}",
          "Rewrite this text with {} replaced by {}:\n{}")

@@ -54,7 +54,12 @@ def test_positions_follow_depth_and_rows_follow_order():
     assert layout.positions.tolist() == [3, 4, 4, 5]
     assert (layout.start, layout.end) == (3, 7)
     seen = (layout.mask == 0).int().tolist()
-    assert seen == [[1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 0, 1, 1]]
+    assert seen == [
+        [1, 1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 0, 1, 0],
+        [1, 1, 1, 1, 0, 1, 1],
+    ]
 
 
 def test_a_single_row_needs_no_mask():

@@ -1,0 +1,77 @@
+"""build(): what can run is decided once, from the parts and the folders, with the reason."""
+
+import json
+import shutil
+
+import pytest
+
+from engine.build import build
+from engine.drafters import DRAFTERS
+from engine.errors import ModelUnusable
+from engine.request import GenerationRequest, ModelSpec
+from tests.engine.tiny import engine_over, run_all, tiny_target
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A random model and its draft as folders, exported by the recipe's own writer."""
+    from torch import Generator
+
+    from engine.models.decoder import Architecture
+    from engine.training.network import TrainableDecoder
+    from engine.training.pocket import ROPE_THETA, export
+    from engine.training.tokenizer import train_tokenizer
+
+    root = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer(["a small text about nothing in particular"] * 3, 300)
+    for name, layers in (("target", 3), ("draft", 1)):
+        arch = Architecture(32, layers, 4, 2, 8, 48, 300, 64, 1e-5)
+        model = TrainableDecoder(arch, ROPE_THETA, Generator().manual_seed(layers))
+        export(model, tokenizer, root / name)
+    return root
+
+
+def spec(folders, **fields):
+    return ModelSpec("tiny", str(folders / "target"), **fields)
+
+
+def test_everything_runs_with_a_draft_and_an_exit(folders):
+    engine = build(spec(folders, draft_folder=str(folders / "draft"), exit_layer=1))
+    assert engine.facts.drafters == tuple(DRAFTERS)
+    assert (engine.facts.vocab, engine.facts.context, engine.facts.layers) == (300, 64, 3)
+    found = run_all(engine, [GenerationRequest((7, 8), 9, drafter=d) for d in ("auto", *DRAFTERS)])
+    assert len({tuple(ids) for ids, _ in found}) == 1
+
+
+def test_what_cannot_run_is_refused_with_the_reason(folders):
+    facts = build(spec(folders)).facts
+    refused = dict(facts.refused)
+    assert facts.drafters == ("none", "lookup")
+    assert refused["chain"] == refused["specexec"] == "no draft model is paired with tiny"
+    assert "early-exit loss" in refused["early_exit"]
+
+
+def test_a_draft_with_another_vocabulary_is_refused(folders, tmp_path):
+    other = tmp_path / "draft"
+    shutil.copytree(folders / "draft", other)
+    file = other / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = list(vocabulary)[40:42]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    file.write_text(json.dumps(tokenizer))
+    facts = build(spec(folders, draft_folder=str(other))).facts
+    assert "vocabulary differs" in dict(facts.refused)["chain"]
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folders, tmp_path):
+    shutil.copytree(folders / "draft", tmp_path / "draft")
+    (tmp_path / "draft" / "tokenizer.json").unlink()
+    with pytest.raises(ModelUnusable, match=r"tokenizer\.json is missing"):
+        build(spec(folders, draft_folder=str(tmp_path / "draft")))
+
+
+def test_auto_says_why_it_chose():
+    [(_, done)] = run_all(engine_over(tiny_target()), [GenerationRequest((1, 2), 3)])
+    assert done.stats.drafter == "lookup"
+    assert "prompt lookup" in done.stats.why
