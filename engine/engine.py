@@ -8,7 +8,6 @@ from itertools import count
 from torch import Tensor
 
 from engine.decode.chance import SeededChance
-from engine.decode.sampling import check_sampling
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict, verify
 from engine.errors import ContextOverflow, EngineError, InvalidRequest
@@ -100,7 +99,7 @@ class Engine:
         return events + self._guarded(ready, self._decode)
 
     def _check(self, request: GenerationRequest) -> None:
-        check_sampling(request.sampling)
+        request.sampling.check()
         if not request.prompt:
             raise InvalidRequest("the prompt is empty; send at least one token")
         if request.max_tokens < 1:

@@ -1,7 +1,10 @@
 """What goes into the engine and what comes out of it: plain frozen values, safe to pickle."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from engine.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,21 @@ class SamplingParams:
     def greedy(self) -> bool:
         """Whether the law is one-hot at the largest logit."""
         return self.temperature == 0
+
+    def check(self) -> None:
+        """Raise InvalidRequest with one sentence when a value has no meaning."""
+        if not (math.isfinite(self.temperature) and 0 <= self.temperature <= 100):
+            raise InvalidRequest(
+                f"temperature is {self.temperature}; choose 0 to 100 (0 is greedy)"
+            )
+        if not (math.isfinite(self.top_p) and 0 < self.top_p <= 1):
+            raise InvalidRequest(f"top_p is {self.top_p}; choose more than 0, at most 1 (1 is off)")
+        if not (math.isfinite(self.min_p) and 0 <= self.min_p < 1):
+            raise InvalidRequest(f"min_p is {self.min_p}; choose 0 (off) or more, less than 1")
+        if self.top_k < 0:
+            raise InvalidRequest(f"top_k is {self.top_k}; choose 0 (off) or more")
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise InvalidRequest(f"seed is {self.seed}; choose 0 to 2^63 - 1")
 
 
 @dataclass(frozen=True, slots=True)

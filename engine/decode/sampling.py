@@ -1,24 +1,10 @@
 """Logits to the law that plain decoding follows: temperature, top-k, top-p, min-p."""
 
-import math
-
 import torch
 from torch import Tensor
 
-from engine.errors import InvalidRequest, NumericalError
+from engine.errors import NumericalError
 from engine.request import SamplingParams
-
-
-def check_sampling(params: SamplingParams) -> None:
-    """Raise InvalidRequest with one sentence when a value has no meaning."""
-    if not (math.isfinite(params.temperature) and 0 <= params.temperature <= 100):
-        raise InvalidRequest(f"temperature is {params.temperature}; choose 0 to 100 (0 is greedy)")
-    if not (math.isfinite(params.top_p) and 0 < params.top_p <= 1):
-        raise InvalidRequest(f"top_p is {params.top_p}; choose more than 0, at most 1 (1 is off)")
-    if not (math.isfinite(params.min_p) and 0 <= params.min_p < 1):
-        raise InvalidRequest(f"min_p is {params.min_p}; choose 0 (off) or more, less than 1")
-    if params.top_k < 0:
-        raise InvalidRequest(f"top_k is {params.top_k}; choose 0 (off) or more")
 
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:

@@ -1,12 +1,14 @@
 """A small real engine for tests: counts upwards from the prompt, one pass per step."""
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 
 from app.engine_process import serve
+from app.wire import Ready
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import (
     DepthCount,
@@ -91,7 +93,8 @@ class FakeEngine:
         ids = tuple(one.left[: min(self.width, room)])
         del one.left[: len(ids)]
         one.emitted, one.passes = one.emitted + len(ids), one.passes + 1
-        events: list[Event] = [Tokens(ids, len(ids), len(ids) - 1)] if ids else []
+        margins = tuple(token / 8 for token in ids) if one.request.margins else ()
+        events: list[Event] = [Tokens(ids, len(ids), len(ids) - 1, margins)] if ids else []
         if not one.left or one.emitted + len(one.request.prompt) >= self.facts.context:
             ended = len(one.request.prompt) + one.emitted < self.facts.context
             full = one.emitted >= one.request.max_tokens or not ended
@@ -129,11 +132,55 @@ def endless(connection: Connection, spec: ModelSpec) -> None:
 
     def build(spec: ModelSpec) -> FakeEngine:
         engine = FakeEngine(spec, width=1)
-        engine.facts = replace(engine.facts, context=10**9)
+        engine.facts = replace(engine.facts, context=100_000)
         engine.pause = 0.002
         return engine
 
     serve(connection, spec, build)
+
+
+def parrot(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: says what the person said last, one token a step."""
+    user, end = 2, 4  # pocket's control tokens
+
+    def repeat(request: GenerationRequest) -> list[int]:
+        ids = list(request.prompt)
+        last = len(ids) - 1 - ids[::-1].index(user)
+        return ids[last + 1 : ids.index(end, last)][: request.max_tokens]
+
+    def build(spec: ModelSpec) -> FakeEngine:
+        engine = FakeEngine(spec, repeat, width=1)
+        engine.facts = replace(engine.facts, context=256)
+        return engine
+
+    serve(connection, spec, build)
+
+
+def mistaken(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: lookup's answers leave plain's at the fourth token."""
+
+    def script(request: GenerationRequest) -> list[int]:
+        right = [100, 101, 102, 103, 104, 105][: request.max_tokens]
+        return [*right[:3], 999, *right[4:]] if request.drafter == "lookup" else right
+
+    def build(spec: ModelSpec) -> FakeEngine:
+        engine = FakeEngine(spec, script)
+        engine.facts = replace(engine.facts, drafters=("none", "lookup", "specexec"))
+        return engine
+
+    serve(connection, spec, build)
+
+
+def fragile(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: breaks in the second step of every answer."""
+
+    class Fragile(FakeEngine):
+        def step(self) -> list[tuple[int, Event]]:
+            if any(one.passes for one in self._running.values()):
+                raise RuntimeError("the fake broke")
+            return super().step()
+
+    serve(connection, spec, Fragile)
 
 
 def unusable(connection: Connection, spec: ModelSpec) -> None:
@@ -150,9 +197,25 @@ def dying(connection: Connection, spec: ModelSpec) -> None:
     os._exit(7)
 
 
-def stubborn(connection: Connection, spec: ModelSpec) -> None:
-    """Entry: loads for ever and does not listen."""
-    import signal
+def segfaulting(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: the process ends in the middle of an answer, as native code does."""
 
+    class Segfaulting(FakeEngine):
+        def step(self) -> list[tuple[int, Event]]:
+            signal.raise_signal(signal.SIGSEGV)
+            return []
+
+    serve(connection, spec, Segfaulting)
+
+
+def loading(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: loads for ever."""
+    signal.pause()
+
+
+def deaf(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: hangs as soon as it is loaded, and does not end when it is told to."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(600)
+    connection.send(Ready(FakeEngine(spec).facts))
+    while True:
+        signal.pause()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from app.worker import EngineWorker, Generation
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec, Tokens
 from tests.app import fake_engine
+from tests.app.asynchronous import asynchronous
 
 SPEC = ModelSpec("fake", "/nowhere")
 FOREVER = GenerationRequest((1,), 10**6)
@@ -32,16 +33,6 @@ async def running(entry: Entry = fake_engine.counting) -> AsyncIterator[EngineWo
         yield worker
     finally:
         await worker.close()
-
-
-def story(work: Callable[[], Awaitable[None]]) -> None:
-    """Run one asynchronous test, never longer than half a minute."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await work()
-
-    asyncio.run(bounded())
 
 
 async def all_of(generation: Generation) -> list[Event]:
@@ -67,43 +58,35 @@ def exists(pid: int) -> bool:
 
 
 class TestStreams:
-    def test_done_is_last_and_once_and_the_ids_come_in_order(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                facts = await worker.start()
-                events = await all_of(worker.generate(GenerationRequest((1, 2), 5)))
-            assert facts.name == "fake"
-            assert [isinstance(event, Done) for event in events] == [False, False, False, True]
-            assert ids_of(events) == [3, 4, 5, 6, 7]
+    @asynchronous
+    async def test_done_is_last_and_once_and_the_ids_come_in_order(self) -> None:
+        async with running() as worker:
+            facts = await worker.start()
+            events = await all_of(worker.generate(GenerationRequest((1, 2), 5)))
+        assert facts.name == "fake"
+        assert [isinstance(event, Done) for event in events] == [False, False, False, True]
+        assert ids_of(events) == [3, 4, 5, 6, 7]
 
-        story(work)
+    @asynchronous
+    async def test_concurrent_streams_keep_to_their_own_ids(self) -> None:
+        async with running() as worker:
+            starts = [10, 20, 30, 40, 50]
+            asks = [all_of(worker.generate(GenerationRequest((n,), 9))) for n in starts]
+            for n, events in zip(starts, await asyncio.gather(*asks), strict=True):
+                assert ids_of(events) == list(range(n + 1, n + 10))
 
-    def test_concurrent_streams_keep_to_their_own_ids(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                starts = [10, 20, 30, 40, 50]
-                asks = [all_of(worker.generate(GenerationRequest((n,), 9))) for n in starts]
-                for n, events in zip(starts, await asyncio.gather(*asks), strict=True):
-                    assert ids_of(events) == list(range(n + 1, n + 10))
+    @asynchronous
+    async def test_a_worker_that_nobody_started_starts_with_the_first_request(self) -> None:
+        async with running() as worker:
+            assert worker.pid is None
+            assert ids_of(await all_of(worker.generate(GenerationRequest((1,), 1)))) == [2]
 
-        story(work)
-
-    def test_a_worker_that_nobody_started_starts_with_the_first_request(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                assert worker.pid is None
-                assert ids_of(await all_of(worker.generate(GenerationRequest((1,), 1)))) == [2]
-
-        story(work)
-
-    def test_a_finished_generation_gives_nothing_more(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                generation = worker.generate(GenerationRequest((1,), 1))
-                await all_of(generation)
-                assert await all_of(generation) == []
-
-        story(work)
+    @asynchronous
+    async def test_a_finished_generation_gives_nothing_more(self) -> None:
+        async with running() as worker:
+            generation = worker.generate(GenerationRequest((1,), 1))
+            await all_of(generation)
+            assert await all_of(generation) == []
 
 
 class TestFailuresOfOneRequest:
@@ -111,177 +94,161 @@ class TestFailuresOfOneRequest:
         ("first", "error"),
         [(fake_engine.POISON, InvalidRequest), (fake_engine.SURPRISE, RequestFailed)],
     )
-    def test_reach_their_own_caller_only(self, first: int, error: type[Exception]) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                good = worker.generate(GenerationRequest((1,), 30))
-                await anext(good)
-                with pytest.raises(error):
-                    await anext(worker.generate(GenerationRequest((first,), 5)))
-                assert len(ids_of(await all_of(good))) == 28
+    @asynchronous
+    async def test_reach_their_own_caller_only(self, first: int, error: type[Exception]) -> None:
+        async with running() as worker:
+            good = worker.generate(GenerationRequest((1,), 30))
+            await anext(good)
+            with pytest.raises(error):
+                await anext(worker.generate(GenerationRequest((first,), 5)))
+            assert len(ids_of(await all_of(good))) == 28
 
-        story(work)
-
-    def test_overflow_keeps_its_numbers(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                with pytest.raises(ContextOverflow, match="needs 70 tokens, the model holds 64") as e:
-                    await anext(worker.generate(GenerationRequest((1,) * 70, 5)))
-                assert (e.value.needed, e.value.holds) == (70, 64)
-
-        story(work)
+    @asynchronous
+    async def test_overflow_keeps_its_numbers(self) -> None:
+        async with running() as worker:
+            with pytest.raises(ContextOverflow, match="needs 70 tokens, the model holds 64") as e:
+                await anext(worker.generate(GenerationRequest((1,) * 70, 5)))
+            assert (e.value.needed, e.value.holds) == (70, 64)
 
 
 class TestCancel:
-    def test_cancel_ends_with_done(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.endless) as worker:
-                generation = worker.generate(FOREVER)
-                await anext(generation)
-                generation.cancel()
-                last = (await all_of(generation))[-1]
-                assert isinstance(last, Done)
-                assert last.reason is FinishReason.CANCELLED
+    @asynchronous
+    async def test_cancel_ends_with_done(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generation = worker.generate(FOREVER)
+            await anext(generation)
+            generation.cancel()
+            last = (await all_of(generation))[-1]
+            assert isinstance(last, Done)
+            assert last.reason is FinishReason.CANCELLED
 
-        story(work)
+    @asynchronous
+    async def test_cancel_before_the_engine_is_loaded(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generation = worker.generate(FOREVER)
+            generation.cancel()
+            last = (await all_of(generation))[-1]
+            assert isinstance(last, Done)
+            assert last.reason is FinishReason.CANCELLED
 
-    def test_cancel_before_the_engine_is_loaded(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.endless) as worker:
-                generation = worker.generate(FOREVER)
-                generation.cancel()
-                last = (await all_of(generation))[-1]
-                assert isinstance(last, Done)
-                assert last.reason is FinishReason.CANCELLED
+    @asynchronous
+    async def test_closing_frees_the_engine(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generation = worker.generate(FOREVER)
+            await anext(generation)
+            assert await others_running(worker) == 1
+            await generation.aclose()
+            assert await others_running(worker) in {0, 1}  # the cancel may take one step
+            assert await others_running(worker) == 0
+            assert await all_of(generation) == []
 
-        story(work)
-
-    def test_closing_frees_the_engine(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.endless) as worker:
-                generation = worker.generate(FOREVER)
-                await anext(generation)
-                assert await others_running(worker) == 1
-                await generation.aclose()
-                assert await others_running(worker) in {0, 1}  # the cancel may take one step
-                assert await others_running(worker) == 0
-                assert await all_of(generation) == []
-
-        story(work)
-
-    def test_a_generation_that_nobody_holds_is_cancelled(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.endless) as worker:
-                await anext(worker.generate(FOREVER))
-                gc.collect()
-                await others_running(worker)
-                assert await others_running(worker) == 0
-
-        story(work)
+    @asynchronous
+    async def test_a_generation_that_nobody_holds_is_cancelled(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            await anext(worker.generate(FOREVER))
+            gc.collect()
+            await others_running(worker)
+            assert await others_running(worker) == 0
 
 
 class TestCrash:
-    def test_kill_in_mid_answer_keeps_what_came_and_the_next_request_works(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.endless) as worker:
-                generations = [worker.generate(FOREVER), worker.generate(FOREVER)]
-                kept = [await anext(one) for one in generations]
-                dead = worker.pid
-                os.kill(dead, signal.SIGKILL)
-                for one in generations:
-                    with pytest.raises(WorkerCrashed, match="SIGKILL.*received so far is kept"):
-                        kept += [event async for event in one]
-                assert ids_of(kept)[0] == 2
-                assert await others_running(worker) == 0
-                assert worker.pid != dead
-                assert not exists(dead)
+    @asynchronous
+    async def test_kill_in_mid_answer_keeps_what_came_and_the_next_request_works(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generations = [worker.generate(FOREVER), worker.generate(FOREVER)]
+            kept = [await anext(one) for one in generations]
+            dead = worker.pid
+            os.kill(dead, signal.SIGKILL)
+            for one in generations:
+                with pytest.raises(WorkerCrashed, match="SIGKILL.*received so far is kept"):
+                    kept += [event async for event in one]
+            assert ids_of(kept)[0] == 2
+            assert await others_running(worker) == 0
+            assert worker.pid != dead
+            assert not exists(dead)
 
-        story(work)
+    @asynchronous
+    async def test_a_crash_in_native_code_is_named(self) -> None:
+        async with running(fake_engine.segfaulting) as worker:
+            with pytest.raises(WorkerCrashed, match="while it answered: .* ended by SIGSEGV"):
+                await all_of(worker.generate(FOREVER))
 
-    def test_a_broken_engine_says_what_broke(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                with pytest.raises(WorkerCrashed, match="RuntimeError: the fake broke"):
-                    await all_of(worker.generate(GenerationRequest((fake_engine.FATAL,), 5)))
-                assert await others_running(worker) == 0
+    @asynchronous
+    async def test_a_broken_engine_says_what_broke(self) -> None:
+        async with running() as worker:
+            with pytest.raises(WorkerCrashed, match="RuntimeError: the fake broke"):
+                await all_of(worker.generate(GenerationRequest((fake_engine.FATAL,), 5)))
+            assert await others_running(worker) == 0
 
-        story(work)
+    @asynchronous
+    async def test_a_death_while_loading_is_told_to_everyone_who_waits(self) -> None:
+        async with running(fake_engine.dying) as worker:
+            waiting = (worker.start(), all_of(worker.generate(FOREVER)))
+            for error in await asyncio.gather(*waiting, return_exceptions=True):
+                assert isinstance(error, WorkerCrashed)
+                assert "while it loaded fake" in str(error)
+                assert "exit code 7" in str(error)
 
-    def test_a_death_while_loading_is_told_to_everyone_who_waits(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.dying) as worker:
-                waiting = (worker.start(), all_of(worker.generate(FOREVER)))
-                for error in await asyncio.gather(*waiting, return_exceptions=True):
-                    assert isinstance(error, WorkerCrashed)
-                    assert "while it loaded fake" in str(error)
-                    assert "exit code 7" in str(error)
+    @asynchronous
+    async def test_an_unusable_model_says_why(self) -> None:
+        async with running(fake_engine.unusable) as worker:
+            with pytest.raises(ModelUnusable, match="/nowhere has no config.json"):
+                await worker.start()
 
-        story(work)
-
-    def test_an_unusable_model_says_why(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.unusable) as worker:
-                with pytest.raises(ModelUnusable, match="/nowhere has no config.json"):
-                    await worker.start()
-
-        story(work)
-
-    def test_a_caller_that_gives_up_does_not_stop_the_load(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                impatient = asyncio.create_task(worker.start())
-                await asyncio.sleep(0)
-                impatient.cancel()
-                assert (await worker.start()).name == "fake"
-
-        story(work)
+    @asynchronous
+    async def test_a_caller_that_gives_up_does_not_stop_the_load(self) -> None:
+        async with running() as worker:
+            impatient = asyncio.create_task(worker.start())
+            await asyncio.sleep(0)
+            impatient.cancel()
+            assert (await worker.start()).name == "fake"
 
 
 class TestEnd:
-    def test_close_leaves_no_process_and_ends_running_streams(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.endless) as worker:
-                generation = worker.generate(FOREVER)
-                await anext(generation)
-                pid = worker.pid
-                await worker.close()
-                assert not exists(pid)
-                with pytest.raises(WorkerCrashed, match="closed"):
-                    await all_of(generation)
-                with pytest.raises(WorkerCrashed, match="open the model again"):
-                    await anext(worker.generate(FOREVER))
+    @asynchronous
+    async def test_close_leaves_no_process_and_ends_running_streams(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generation = worker.generate(FOREVER)
+            await anext(generation)
+            pid = worker.pid
+            await worker.close()
+            assert not exists(pid)
+            with pytest.raises(WorkerCrashed, match="closed"):
+                await all_of(generation)
+            with pytest.raises(WorkerCrashed, match="open the model again"):
+                await anext(worker.generate(FOREVER))
 
-        story(work)
+    @asynchronous
+    async def test_close_ends_a_process_that_is_still_loading(self) -> None:
+        async with running(fake_engine.loading) as worker:
+            start = asyncio.create_task(worker.start())
+            await asyncio.sleep(0)
+            pid = worker.pid
+            await worker.close()
+            assert not exists(pid)
+            with pytest.raises(WorkerCrashed):
+                await start
 
-    def test_close_ends_a_process_that_does_not_listen(self) -> None:
-        async def work() -> None:
-            async with running(fake_engine.stubborn) as worker:
-                start = asyncio.create_task(worker.start())
-                await asyncio.sleep(0)
-                pid, since = worker.pid, time.monotonic()
-                await worker.close()
-                assert time.monotonic() - since < 5
-                assert not exists(pid)
-                with pytest.raises(WorkerCrashed):
-                    await start
+    @asynchronous
+    async def test_close_ends_a_process_that_hangs_within_five_seconds(self) -> None:
+        async with running(fake_engine.deaf) as worker:
+            await worker.start()
+            since = time.monotonic()
+            await worker.close()
+            assert time.monotonic() - since < 5
+            assert not exists(worker.pid)
 
-        story(work)
+    @asynchronous
+    async def test_closing_twice_and_closing_what_never_started(self) -> None:
+        async with running() as worker:
+            await worker.close()
 
-    def test_closing_twice_and_closing_what_never_started(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                await worker.close()
-
-        story(work)
-
-    def test_the_engine_ignores_the_interrupt_key(self) -> None:
-        async def work() -> None:
-            async with running() as worker:
-                await worker.start()
-                os.kill(worker.pid, signal.SIGINT)
-                assert len(ids_of(await all_of(worker.generate(GenerationRequest((1,), 9))))) == 9
-
-        story(work)
+    @asynchronous
+    async def test_the_engine_ignores_the_interrupt_key(self) -> None:
+        async with running() as worker:
+            await worker.start()
+            os.kill(worker.pid, signal.SIGINT)
+            assert len(ids_of(await all_of(worker.generate(GenerationRequest((1,), 9))))) == 9
 
     @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="awaits a process by its pidfd")
     def test_the_engine_ends_when_the_app_is_killed(self) -> None:

@@ -63,7 +63,7 @@ def test_caption_of_plain_decoding_speaks_of_no_drafts() -> None:
 
 def test_caption_says_who_stopped_the_answer() -> None:
     assert "Stopped by you." in transcript.caption(report(FinishReason.CANCELLED))
-    assert "context is full" in transcript.caption(report(FinishReason.LENGTH))
+    assert "after 1,500 tokens." in transcript.caption(report(FinishReason.LENGTH))
 
 
 def test_caption_of_a_broken_answer_has_the_sentence_and_escapes_it() -> None:

@@ -7,11 +7,12 @@ from contextlib import aclosing
 from pathlib import Path
 
 from app.catalog import CatalogEntry
+from app.history.store import History
 from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import DepthCount, FinishReason, ModelFacts, Stats
 
-CONTEXT = 64
+CONTEXT = 1000
 CRASH, BUG, FOREVER = "crash now", "hit a bug", "count forever"
 
 Answer = AsyncGenerator[Delta]
@@ -20,7 +21,7 @@ Answer = AsyncGenerator[Delta]
 class FakeAssistant:
     """``CRASH``, ``BUG`` and ``FOREVER`` as the last message make it behave accordingly."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: History | None = None) -> None:
         self.facts = ModelFacts(
             "pocket",
             CONTEXT,
@@ -31,6 +32,7 @@ class FakeAssistant:
             (("chain", "it has no draft"),),
         )
         self.entry = CatalogEntry("pocket", "Repeats.", Path("/nowhere"))
+        self.history = history
         self.forget()
 
     def forget(self) -> None:
@@ -52,7 +54,9 @@ class FakeAssistant:
         messages = self._conversations[conversation]
         while messages[-1].role != "user":
             messages.pop()
-        return self._stored(conversation, Turn(tuple(messages), options.sampling))
+        return self._stored(
+            conversation, Turn(tuple(messages), options.sampling, options.max_tokens)
+        )
 
     def stop(self, conversation: str) -> None:
         self._stopped.add(conversation)

@@ -133,8 +133,8 @@ def test_unknown_model_is_not_found(client: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_prompt_past_the_context_names_both_numbers(client: openai.OpenAI, stream: bool) -> None:
-    with pytest.raises(openai.BadRequestError, match=r"70 tokens.* 64") as caught:
-        client.chat.completions.create(model="pocket", messages=say("w " * 70), stream=stream)
+    with pytest.raises(openai.BadRequestError, match=r"1100 tokens.* 1000") as caught:
+        client.chat.completions.create(model="pocket", messages=say("w " * 1100), stream=stream)
     assert caught.value.code == "context_length_exceeded"
 
 

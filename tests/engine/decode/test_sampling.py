@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decode.sampling import check_sampling, probabilities
+from engine.decode.sampling import probabilities
 from engine.errors import InvalidRequest, NumericalError
 from engine.request import SamplingParams
 
@@ -78,11 +78,12 @@ def test_a_law_is_a_law_and_the_likeliest_token_survives(logits, temperature, to
         SamplingParams(math.nan), SamplingParams(math.inf), SamplingParams(-0.1), SamplingParams(101),
         SamplingParams(top_p=0), SamplingParams(top_p=1.1), SamplingParams(top_p=math.nan),
         SamplingParams(min_p=1), SamplingParams(min_p=-0.1), SamplingParams(top_k=-1),
+        SamplingParams(seed=-1), SamplingParams(seed=2**63),
     ],
 )  # fmt: skip
 def test_values_without_meaning_are_refused(params):
     with pytest.raises(InvalidRequest, match="choose"):
-        check_sampling(params)
+        params.check()
 
 
 def test_broken_logits_are_refused():

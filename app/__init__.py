@@ -1,0 +1,1 @@
+"""The product without a screen: conversations, the engine's process, history, the command line."""

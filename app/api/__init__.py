@@ -1,0 +1,1 @@
+"""The local HTTP endpoint: OpenAI-style chat completions over the assistant."""

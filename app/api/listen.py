@@ -1,0 +1,121 @@
+"""The HTTP server itself: it gives up on half requests, and stops within seconds."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import Enum, auto
+from socket import socket
+from typing import ClassVar
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import HANDLED_SIGNALS
+
+HEAD_SECONDS = 5.0
+BODY_SECONDS = 10.0
+KEEP_ALIVE_SECONDS = 5
+GRACE_SECONDS = 1  # a page that is open never ends its own connection
+MAX_HEAD = 64 * 2**10
+
+
+class _Waiting(Enum):
+    """What a connection still owes."""
+
+    NOTHING = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class PunctualH11(H11Protocol):
+    """HTTP/1.1 that closes a connection whose request does not arrive in time.
+
+    uvicorn itself waits for ever, so a few sockets that send half a request would take every
+    place. The time runs from the start of the head or body, however slowly it drips.
+    """
+
+    seconds: ClassVar = {_Waiting.HEAD: HEAD_SECONDS, _Waiting.BODY: BODY_SECONDS}
+    _waiting = _Waiting.NOTHING
+    _deadline: asyncio.TimerHandle | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it too
+        """Start waiting for the head."""
+        super().connection_made(transport)
+        self._wait_for(_Waiting.HEAD)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        """Take the data, then see what is still missing."""
+        super().data_received(data)
+        self._wait_for(self._missing())
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._wait_for(_Waiting.NOTHING)
+        super().connection_lost(exc)
+
+    def _missing(self) -> _Waiting:
+        if self.conn.their_state is h11.SEND_BODY:
+            return _Waiting.BODY
+        half_a_head = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
+        return _Waiting.HEAD if half_a_head else _Waiting.NOTHING
+
+    def _wait_for(self, part: _Waiting) -> None:
+        if part is self._waiting:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._waiting = part
+        seconds = self.seconds.get(part)
+        self._deadline = self.loop.call_later(seconds, self._give_up) if seconds else None
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn that says when it answers, and returns after a signal instead of dying of it."""
+
+    def __init__(self, app: FastAPI, ready: Callable[[], None] = lambda: None) -> None:
+        config = uvicorn.Config(
+            app,
+            http=PunctualH11,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=MAX_HEAD,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        super().__init__(config)
+        self._ready = ready
+
+    @override
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Open for requests."""
+        await super().startup(sockets)
+        self._ready()
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop on a signal; what comes after ``serve`` still runs, as it must clean up."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals go to the main thread only
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in HANDLED_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

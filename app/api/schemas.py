@@ -1,0 +1,184 @@
+"""The body of a chat request: what is taken, what is refused, and the Turn it stands for."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from app.turn import Message, Turn
+from engine.request import SamplingParams
+
+_NO_TOOLS = "tools are not supported; leave it out and put what the model needs in the prompt"
+_NO_LOGPROBS = "log probabilities are not supported yet; leave it out"
+_NO_FORMAT = "only plain text is supported yet; ask for the format in the prompt and check it"
+_NO_PENALTY = "penalties are not supported yet; leave it out"
+_ONE_CHOICE = "there is one choice per request; send the request again for another"
+_TEXT_ONLY = "this endpoint reads and writes text only"
+_NO_PREDICTION = (
+    "predicted outputs are not supported yet; put the text in the prompt, it is reused from there"
+)
+
+# name -> (values that change nothing, why any other is refused); null never changes anything
+_REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "n": ((1,), _ONE_CHOICE),
+    "best_of": ((1,), _ONE_CHOICE),
+    "tools": (([],), _NO_TOOLS),
+    "tool_choice": (("none", "auto"), _NO_TOOLS),
+    "functions": (([],), _NO_TOOLS),
+    "function_call": (("none", "auto"), _NO_TOOLS),
+    "logprobs": ((False,), _NO_LOGPROBS),
+    "top_logprobs": ((0,), _NO_LOGPROBS),
+    "response_format": (({"type": "text"},), _NO_FORMAT),
+    "json_schema": ((), _NO_FORMAT),
+    "grammar": (("",), _NO_FORMAT),
+    "presence_penalty": ((0, 0.0), _NO_PENALTY),
+    "frequency_penalty": ((0, 0.0), _NO_PENALTY),
+    "repeat_penalty": ((1, 1.0), _NO_PENALTY),
+    "repetition_penalty": ((1, 1.0), _NO_PENALTY),
+    "logit_bias": (({},), "token biases are not supported yet; leave it out"),
+    "prediction": ((), _NO_PREDICTION),
+    "modalities": ((["text"],), _TEXT_ONLY),
+    "audio": ((), _TEXT_ONLY),
+}
+
+Drafter = Literal["auto", "none", "lookup", "early_exit", "chain", "specexec"]
+
+
+def _changes_something(value: object, harmless: tuple[object, ...]) -> bool:
+    same = (type(value) is type(nothing) and value == nothing for nothing in harmless)
+    return value is not None and not any(same)
+
+
+def _part_text(part: object) -> str:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": str(kind)}:
+            raise PydanticCustomError(
+                "unsupported", "parts of type {kind} are not supported; only text", {"kind": kind}
+            )
+        case _:
+            raise PydanticCustomError(
+                "part", 'a part must look like {"type": "text", "text": "..."}'
+            )
+
+
+def _joined_parts(content: object) -> object:
+    """A list of text parts as one string; null, which assistants send with tool calls, as none."""
+    if isinstance(content, list):
+        return "".join(_part_text(part) for part in content)
+    return "" if content is None else content
+
+
+def _valid_unicode(text: object) -> object:
+    if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
+        raise PydanticCustomError("unicode", "half of a surrogate pair is not a character")
+    return text
+
+
+def _as_list(stop: object) -> object:
+    return [stop] if isinstance(stop, str) else stop
+
+
+Text = Annotated[str, BeforeValidator(_valid_unicode), BeforeValidator(_joined_parts)]
+StopText = Annotated[
+    str, BeforeValidator(_valid_unicode), StringConstraints(min_length=1, max_length=256)
+]
+Stop = Annotated[list[StopText], BeforeValidator(_as_list), Field(max_length=4)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class ChatMessage(BaseModel):
+    """One message; ``developer`` is the newer name of ``system``."""
+
+    model_config = ConfigDict(strict=True)
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Text = ""
+
+    @property
+    def message(self) -> Message:
+        """The same message as the assistant takes it."""
+        return Message("system" if self.role == "developer" else self.role, self.content)
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries besides the text."""
+
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool | None = None
+
+
+class ChatRequest(BaseModel):
+    """A chat request; unknown fields are ignored, known ones that cannot be served are refused.
+
+    A request without a temperature is greedy, so it gets the same answer every time.
+    """
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    model: str
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000)]
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
+    top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    stop: Stop | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    drafter: Drafter = "auto"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, body: Any) -> Any:
+        for name, (harmless, reason) in _REFUSED.items():
+            if isinstance(body, dict) and _changes_something(body.get(name), harmless):
+                raise PydanticCustomError(
+                    "unsupported", "{reason}", {"reason": reason, "param": name}
+                )
+        return body
+
+    @field_validator("messages")
+    @classmethod
+    def _end_in_text(cls, messages: list[ChatMessage]) -> list[ChatMessage]:
+        if not messages[-1].content.strip():
+            raise PydanticCustomError(
+                "empty", "the last message is empty; there is nothing to answer"
+            )
+        return messages
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk of token counts."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The engine's sampling; a field that was left out keeps the engine's default."""
+        names = ("temperature", "top_k", "top_p", "min_p", "seed")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return SamplingParams(**given)
+
+    @property
+    def turn(self) -> Turn:
+        """What the assistant is asked; the newer of the two token limits wins."""
+        return Turn(
+            messages=tuple(entry.message for entry in self.messages),
+            sampling=self.sampling,
+            max_tokens=self.max_completion_tokens or self.max_tokens,
+            stop=tuple(self.stop or ()),
+            drafter=self.drafter,
+        )

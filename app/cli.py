@@ -1,0 +1,76 @@
+"""The command line: arguments to options, failures to one sentence and an exit code."""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from app.arguments import AskOptions, Options, ServeOptions, VerifyOptions, parse
+from app.errors import AppError, PromptFileError, SettingsError, UnknownDrafter, UnknownModel
+from app.settings import load_settings, prepare_home, silence_libraries
+from engine.errors import EngineError, InvalidRequest, ModelUnusable
+
+__all__ = ["ServeOptions", "main"]
+
+BAD_INPUT = (
+    InvalidRequest,
+    ModelUnusable,
+    PromptFileError,
+    SettingsError,
+    UnknownDrafter,
+    UnknownModel,
+)
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+
+def main(argv: Sequence[str] | None, serve: Callable[[ServeOptions], int]) -> int:
+    """Run one command; ``serve`` starts the page. Returns the exit code."""
+    _write_any_text()
+    try:
+        return _run(parse(argv, load_settings()), serve)
+    except BAD_INPUT as error:
+        return _complain(error, MISUSED)
+    except (AppError, EngineError) as error:
+        return _complain(error, FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _run(options: Options, serve: Callable[[ServeOptions], int]) -> int:
+    """Make the user's folder, and start."""
+    from app.logs import logging_to_file
+
+    prepare_home(options.settings)
+    silence_libraries()
+    with logging_to_file(options.settings):
+        return _command(options, serve)
+
+
+def _command(options: Options, serve: Callable[[ServeOptions], int]) -> int:
+    """The command itself; only now is anything heavy imported."""
+    match options:
+        case ServeOptions():
+            return serve(options)
+        case AskOptions():
+            from app.ask import ask
+
+            return ask(options)
+        case VerifyOptions():
+            from app.proof import prove
+
+            return prove(options)
+
+
+def _complain(error: Exception, code: int) -> int:
+    sys.stderr.write(f"slipstream: {error}\n")
+    return code
+
+
+def _write_any_text() -> None:
+    """An answer may hold characters that the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

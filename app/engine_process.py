@@ -1,0 +1,138 @@
+"""The engine's own process: requests come down a pipe, events go up."""
+
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from traceback import format_exc
+from typing import Protocol
+
+from app.wire import (
+    Broken,
+    Cancel,
+    Down,
+    Failed,
+    Progress,
+    Ready,
+    Refused,
+    Stop,
+    Submit,
+    Unusable,
+)
+from engine.errors import ContextOverflow, EngineError
+from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
+
+
+class Engine(Protocol):
+    """What the loop needs of an engine; ``engine.build.build`` makes the real one."""
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What the engine says of itself."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        ...
+
+    def submit(self, request: GenerationRequest) -> int:
+        """Take a request; raises InvalidRequest."""
+        ...
+
+    def cancel(self, request_id: int) -> None:
+        """End a request with the next step."""
+        ...
+
+    def step(self) -> list[tuple[int, Event]]:
+        """Run one pass; the events of every request in it."""
+        ...
+
+
+def main(connection: Connection, spec: ModelSpec) -> None:
+    """Entry of the child process: build the real engine and serve it."""
+    serve(connection, spec, build_engine)
+
+
+def build_engine(spec: ModelSpec) -> Engine:
+    """The real engine; torch is imported here and nowhere in the app's own process."""
+    from engine.build import build
+
+    return build(spec)
+
+
+def serve(connection: Connection, spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:
+    """Load, then serve until Stop or until the app is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the app's to handle
+    try:
+        _serve(connection, spec, build)
+    except (EOFError, ConnectionError):  # the app is gone, so the engine ends too
+        return
+    except Exception as error:  # the loop's edge: sent up, logged there
+        with suppress(OSError):
+            connection.send(Broken(_sentence(error), format_exc()))
+        raise SystemExit(1) from error
+
+
+def _serve(connection: Connection, spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:
+    try:
+        engine = build(spec)
+    except EngineError as error:
+        connection.send(Unusable(str(error)))
+        return
+    connection.send(Ready(engine.facts))
+    _Loop(connection, engine).run()
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+class _Loop:
+    """Receive what came, step while there is work, send what happened."""
+
+    def __init__(self, connection: Connection, engine: Engine) -> None:
+        self._connection, self._engine = connection, engine
+        self._keys: dict[int, int] = {}  # engine's request id -> key of the pipe
+        self._requests: dict[int, int] = {}  # and back
+
+    def run(self) -> None:
+        """Until Stop; EOFError when the app is gone."""
+        while self._receive():
+            for request_id, event in self._engine.step():
+                self._report(request_id, event)
+
+    def _receive(self) -> bool:
+        """Handle waiting messages, the first one awaited when idle; False on Stop."""
+        while self._connection.poll(0 if self._engine.busy else None):
+            message: Down = self._connection.recv()
+            if isinstance(message, Stop):
+                return False
+            self._handle(message)
+        return True
+
+    def _handle(self, message: Submit | Cancel) -> None:
+        match message:
+            case Submit(key, request):
+                self._submit(key, request)
+            case Cancel(key):
+                if key in self._requests:  # else it ended while the message was under way
+                    self._engine.cancel(self._requests[key])
+
+    def _submit(self, key: int, request: GenerationRequest) -> None:
+        try:
+            request_id = self._engine.submit(request)
+        except ContextOverflow as error:
+            self._connection.send(Refused(key, str(error), (error.needed, error.holds)))
+        except EngineError as error:
+            self._connection.send(Refused(key, str(error)))
+        except Exception as error:  # noqa: BLE001 - the loop's edge: sent up, logged there
+            self._connection.send(Failed(key, _sentence(error), format_exc()))
+        else:
+            self._keys[request_id], self._requests[key] = key, request_id
+
+    def _report(self, request_id: int, event: Event) -> None:
+        key = self._keys[request_id]
+        if isinstance(event, Done):
+            del self._keys[request_id], self._requests[key]
+        self._connection.send(Progress(key, event))

@@ -1,0 +1,50 @@
+"""Expected failures of the product; every message is shown to people as it is."""
+
+from collections.abc import Iterable
+
+
+class AppError(Exception):
+    """Root of all expected failures outside the engine."""
+
+
+class WorkerCrashed(AppError):
+    """The engine's process ended by itself, in the middle of an answer or while it loaded."""
+
+
+class RequestFailed(AppError):
+    """The engine failed on one request in a way that nothing expected; it goes on with others."""
+
+
+class UnknownModel(AppError):
+    """Neither a name of the catalogue nor a folder with a model."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(
+            f"there is no model named {name!r}; known models: {', '.join(known) or 'none'} "
+            "(the path of a folder with config.json and *.safetensors works too)"
+        )
+        self.name = name
+
+
+class UnknownDrafter(AppError):
+    """No drafter of that name exists."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"there is no drafter named {name!r}; choose from {', '.join(known)}")
+        self.name = name
+
+
+class UnknownConversation(AppError):
+    """History holds no conversation, or no message, of that id."""
+
+
+class PromptFileError(AppError):
+    """A file of prompts is missing, unreadable, or not JSON lines with turns."""
+
+
+class SettingsError(AppError):
+    """A setting of the user or of the environment cannot be used."""
+
+
+class HistoryError(AppError):
+    """The history database cannot be opened or written."""

@@ -1,0 +1,1 @@
+"""Conversations and measured acceptance, kept in one SQLite file."""

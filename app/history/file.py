@@ -1,0 +1,183 @@
+"""One SQLite file on disk: opened, checked, migrated, and written by one process at a time."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from sqlite_utils import Database
+
+from app.errors import HistoryError
+from app.history.migrations import STEPS, migrations
+
+PATIENCE_SECONDS = 5.0  # how long a writer waits for another process
+POLL_SECONDS = 0.01
+SIDE_FILES = ("", "-wal", "-shm")
+DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+class UnusableFileError(Exception):
+    """The file is there but is no history that this version can use; the message says why."""
+
+
+class HistoryFile:
+    """The one connection of this process; every write holds a lock that all processes share.
+
+    SQLite before 3.51.3 can damage a WAL file when two connections write and checkpoint at the
+    same moment. The lock file keeps them apart, and it vanishes with a process that dies.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, notice: str | None) -> None:
+        self.path = path
+        self.notice = notice  # what a person should know about how the file was opened
+        self._connection = connection
+        self._thread_lock = threading.RLock()
+        self._process_lock = _process_lock(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "HistoryFile":
+        """Open or create ``path``; a file that cannot be used is moved aside, never overwritten."""
+        with _told(path, "opened"):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _process_lock(path):
+                return cls(path, *_connect_or_replace(path))
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: committed and on disk at the end, or as if it had never begun."""
+        with (
+            _told(self.path, "written"),
+            self._thread_lock,
+            self._process_lock,
+            _transaction(self._connection),
+        ):
+            yield self._connection
+
+    def read(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """All rows of one query."""
+        with _told(self.path, "read"), self._thread_lock:
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and let go of it."""
+        with _told(self.path, "closed"), self._thread_lock, self._process_lock:
+            self._connection.close()
+
+
+def _process_lock(path: Path) -> FileLock:
+    return FileLock(
+        f"{path}.lock", timeout=PATIENCE_SECONDS, poll_interval=POLL_SECONDS, thread_local=False
+    )
+
+
+@contextmanager
+def _told(path: Path, deed: str) -> Iterator[None]:
+    """Turn failures of disk and database into one sentence."""
+    try:
+        yield
+    except Timeout as error:
+        raise HistoryError(
+            f"the history {path} could not be {deed}: another Slipstream has been writing to it "
+            f"for {PATIENCE_SECONDS:.0f} seconds; close it, or choose another SLIPSTREAM_HOME"
+        ) from error
+    except sqlite3.IntegrityError:
+        raise  # the caller's values, not the file
+    except (sqlite3.Error, OSError) as error:
+        raise HistoryError(
+            f"the history {path} could not be {deed} ({error}); check free space and permissions"
+        ) from error
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    # IMMEDIATE, since a plain BEGIN that reads first can fail when it turns into a write.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _connect_or_replace(path: Path) -> tuple[sqlite3.Connection, str | None]:
+    try:
+        return _connect(path), None
+    except UnusableFileError as problem:
+        kept = _move_aside(path)
+        return _connect(path), (
+            f"The history could not be used: {problem}. It was kept as {kept}, "
+            "and a new, empty one was started."
+        )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(path, connection)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        # the low byte is the kind of failure, the rest its details
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE_CODES:
+            raise UnusableFileError(f"it is damaged ({error})") from error
+        raise
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {PATIENCE_SECONDS * 1000:.0f}")
+    _check(connection)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # a few commits a minute: durable is cheap
+    connection.execute("PRAGMA foreign_keys = ON")
+    _migrate(path, connection)
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise UnusableFileError(f"it is damaged ({found})")
+    database = Database(connection)
+    applied = {step.name for step in migrations().applied(database)}
+    if newer := applied - {step.__name__ for step in STEPS}:
+        raise UnusableFileError(
+            f"a newer version of Slipstream wrote it ({', '.join(sorted(newer))})"
+        )
+    if not applied and database.table_names():
+        raise UnusableFileError("it is the database of another program")
+
+
+def _migrate(path: Path, connection: sqlite3.Connection) -> None:
+    database = Database(connection)
+    steps = migrations()
+    pending = steps.pending(database)
+    if pending and steps.applied(database):
+        _back_up(connection, path.with_name(f"{path.name}.before-{pending[0].name}"))
+    with _transaction(connection):  # all steps or none
+        steps.apply(database)
+
+
+def _back_up(connection: sqlite3.Connection, target: Path) -> None:
+    copy = sqlite3.connect(target)
+    try:
+        connection.backup(copy)
+    finally:
+        copy.close()
+
+
+def _move_aside(path: Path) -> Path:
+    now = datetime.now(UTC)
+    kept = path.with_name(f"{path.stem}-unusable-{now:%Y-%m-%d-%H%M%S-%f}{path.suffix}")
+    for side in SIDE_FILES:
+        source = path.with_name(path.name + side)
+        if source.exists():
+            source.rename(kept.with_name(kept.name + side))
+    return kept

@@ -1,0 +1,87 @@
+"""The shape of the history database, as steps that are applied once each, in order."""
+
+from sqlite_utils import Database
+from sqlite_utils.migrations import Migrations
+
+MESSAGES = (
+    """
+    CREATE TABLE conversations (
+        id TEXT PRIMARY KEY,
+        title TEXT NOT NULL,
+        created TEXT NOT NULL,
+        touched INTEGER NOT NULL UNIQUE  -- grows with every change: order never asks the clock
+    ) STRICT
+    """,
+    # The parent has no cascade: a chain of a thousand messages would pass SQLite's depth limit.
+    """
+    CREATE TABLE messages (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- order of writing: a parent is always smaller
+        id TEXT NOT NULL UNIQUE,
+        conversation TEXT NOT NULL REFERENCES conversations(id) ON DELETE CASCADE,
+        parent TEXT,
+        role TEXT NOT NULL CHECK (role IN ('system', 'user', 'assistant')),
+        content TEXT NOT NULL,
+        finish_reason TEXT,
+        UNIQUE (conversation, id),
+        FOREIGN KEY (conversation, parent) REFERENCES messages(conversation, id)
+    ) STRICT
+    """,
+    "CREATE INDEX messages_by_parent ON messages(conversation, parent)",
+    "CREATE INDEX messages_by_seq ON messages(conversation, seq)",
+)
+
+REPLIES = (
+    """
+    CREATE TABLE replies (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        message TEXT REFERENCES messages(id) ON DELETE SET NULL,  -- figures outlive the words
+        session TEXT,
+        model TEXT NOT NULL,
+        drafter TEXT NOT NULL,
+        why TEXT NOT NULL,
+        prompt_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL,
+        emitted INTEGER NOT NULL,
+        passes INTEGER NOT NULL,
+        drafted INTEGER NOT NULL,
+        accepted INTEGER NOT NULL,
+        prompt_seconds REAL NOT NULL,
+        decode_seconds REAL NOT NULL,
+        at TEXT NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX replies_by_drafter ON replies(model, drafter)",
+    "CREATE INDEX replies_by_message ON replies(message)",
+    """
+    CREATE TABLE acceptance (
+        reply INTEGER NOT NULL REFERENCES replies(id) ON DELETE CASCADE,
+        depth INTEGER NOT NULL,  -- 1 is the first drafted token of a pass
+        evaluated INTEGER NOT NULL,
+        accepted INTEGER NOT NULL,
+        PRIMARY KEY (reply, depth)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+
+def m001_messages(db: Database) -> None:
+    """Conversations, and their messages as a tree."""
+    for statement in MESSAGES:
+        db.execute(statement)
+
+
+def m002_replies(db: Database) -> None:
+    """What each reply measured, and how much was accepted at each depth."""
+    for statement in REPLIES:
+        db.execute(statement)
+
+
+STEPS = (m001_messages, m002_replies)  # a step that was released is never edited
+
+
+def migrations() -> Migrations:
+    """Every step so far, for a database to be brought up to date with."""
+    steps = Migrations("slipstream")
+    for step in STEPS:
+        steps()(step)
+    return steps

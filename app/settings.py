@@ -1,0 +1,71 @@
+"""Where state lives and what the server listens on: read once from the environment, then frozen."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from app.errors import SettingsError
+
+HOME_VARIABLE = "SLIPSTREAM_HOME"
+
+# Each of these libraries would otherwise look up a host of its own when it starts.
+QUIET = {
+    "GRADIO_ANALYTICS_ENABLED": "False",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One folder per user holds all state; the page and the endpoint share one address."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 7860
+    model: str = "pocket"
+
+    @property
+    def database(self) -> Path:
+        """The file with conversations and measured acceptance."""
+        return self.home / "history.db"
+
+    @property
+    def models_folder(self) -> Path:
+        """Where downloaded models go."""
+        return self.home / "models"
+
+    @property
+    def logs(self) -> Path:
+        """Where log files go."""
+        return self.home / "logs"
+
+
+def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Defaults, overridden by the environment; creates nothing on disk."""
+    chosen = environ.get(HOME_VARIABLE, "").strip()
+    if not chosen:
+        return Settings(home=platformdirs.user_data_path("slipstream", appauthor=False))
+    return Settings(home=Path(chosen).expanduser().absolute())
+
+
+def prepare_home(settings: Settings) -> None:
+    """Create the folders of ``settings``, or say in one sentence why that cannot be done."""
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private
+        settings.models_folder.mkdir(exist_ok=True)
+        settings.logs.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"the folder {settings.home} cannot be used ({error.strerror}); "
+            f"set {HOME_VARIABLE} to a folder that can be written"
+        ) from error
+
+
+def silence_libraries() -> None:
+    """Keep libraries off the network; call it before they are imported, child processes inherit."""
+    os.environ.update(QUIET)

@@ -1,0 +1,131 @@
+"""What is asked of the assistant and what comes back: plain frozen values."""
+
+from dataclasses import dataclass, field
+
+from app.errors import UnknownDrafter
+from engine.drafters import DRAFTERS
+from engine.errors import InvalidRequest
+from engine.request import FinishReason, SamplingParams, Stats
+
+ROLES = ("system", "user", "assistant")
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation; ``role`` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A whole conversation to answer; ``max_tokens`` None is what is left of the context."""
+
+    messages: tuple[Message, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()  # texts that end the answer; never part of it
+    drafter: str = "auto"
+    session: str | None = None  # same session: the cached prefix is reused
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """How an answer of a stored conversation is generated."""
+
+    temperature: float = 0.0
+    max_tokens: int | None = None
+    drafter: str = "auto"
+    seed: int | None = None
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The same options as the engine takes them."""
+        return SamplingParams(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The next part of an answer; ``text`` may be empty while a character or stop text is open."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole answer, always last and exactly once; ``error`` is set when it broke off."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    stats: Stats
+    error: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Wall time inside the engine, the prompt included."""
+        return self.stats.prompt_seconds + self.stats.decode_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted tokens per second of decoding; 0 when nothing was timed."""
+        seconds = self.stats.decode_seconds
+        return self.stats.emitted / seconds if seconds > 0 else 0.0
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Emitted tokens per pass of the target; 0 when no pass ran."""
+        return self.stats.emitted / self.stats.passes if self.stats.passes else 0.0
+
+
+Delta = Piece | Report
+
+
+def check_turn(turn: Turn) -> None:
+    """Refuse, before any engine is asked, what no model could answer; raises InvalidRequest."""
+    if not turn.messages or not turn.messages[-1].content.strip():
+        raise InvalidRequest("the prompt is empty; write something to answer")
+    for message in turn.messages:
+        if message.role not in ROLES:
+            raise InvalidRequest(f"there is no role {message.role!r}; use {', '.join(ROLES)}")
+        check_text(message.content, "a message")
+    for stop in turn.stop:
+        if not stop:
+            raise InvalidRequest("a stop text is empty; leave it out, or give it a character")
+        check_text(stop, "a stop text")
+    if turn.max_tokens is not None and turn.max_tokens < 1:
+        raise InvalidRequest(f"max_tokens is {turn.max_tokens}; ask for at least 1")
+    turn.sampling.check()
+    check_drafter(turn.drafter)
+
+
+def check_text(text: str, what: str) -> None:
+    """Refuse halves of characters, which no tokenizer and no database can take."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"{what} holds half a character (U+{ord(text[error.start]):04X}) at position "
+            f"{error.start}; send valid Unicode text"
+        ) from error
+
+
+def check_drafter(name: str) -> None:
+    """Refuse a drafter that does not exist; whether it can run is the engine's to say."""
+    known = (AUTO, *DRAFTERS)
+    if name not in known:
+        raise UnknownDrafter(name, known)

@@ -1,0 +1,77 @@
+"""What crosses the pipe between the app and the engine's process: plain frozen values."""
+
+from dataclasses import dataclass
+
+from engine.request import Event, GenerationRequest, ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Down: start this request; ``key`` names it in everything that follows."""
+
+    key: int
+    request: GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Down: end this request soon; its Done still comes."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Down: leave the loop and end the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Up: the model is loaded; the first message of a good start."""
+
+    facts: ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Up: the model cannot be loaded, for a reason that is the model's."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Up: one event of one request."""
+
+    key: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Up: the engine does not take this request; ``overflow`` is (needed, holds) in tokens."""
+
+    key: int
+    message: str
+    overflow: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Up: this request met an error that nothing expected; the others go on."""
+
+    key: int
+    message: str
+    details: str  # for the log
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Up: an error that nothing expected; the process ends after it."""
+
+    message: str
+    details: str  # for the log
+
+
+Down = Submit | Cancel | Stop
+Up = Ready | Unusable | Progress | Refused | Failed | Broken

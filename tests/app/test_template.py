@@ -1,0 +1,76 @@
+"""Chat templates: found where models keep them, and unable to do harm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.template import ChatTemplate
+from app.turn import Message
+from engine.errors import InvalidRequest, ModelUnusable
+
+ASK = [Message("system", "be brief"), Message("user", "hi")]
+
+# From published attacks on loaders of chat templates.
+ATTACKS = (
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ messages.__class__.__base__.__subclasses__() }}",
+    "{{ self.__init__.__globals__.__builtins__.__import__('os').system('touch harm') }}",
+    "{{ cycler.__init__.__globals__.os.popen('touch harm').read() }}",
+    "{{ raise_exception.__globals__['json'] }}",
+    "{{ lipsum.__globals__['os'].system('touch harm') }}",
+    "{{ messages.append(1) }}",
+    "{{ range(99999999) | list }}",
+)
+
+
+def test_renders_as_transformers_does(tmp_path: Path) -> None:
+    source = (
+        "{{ bos_token }}{% for m in messages %}\n"
+        "    {%- if loop.first %}{% continue %}{% endif %}\n"
+        "[{{ m.role }}] {{ m.content | trim }}{{ {'é': 1} | tojson }}\n"
+        "{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+    )
+    transformers = pytest.importorskip("transformers.utils.chat_template_utils")
+    plain = [{"role": one.role, "content": one.content} for one in ASK]
+    expected, _ = transformers.render_jinja_template(
+        [plain], chat_template=source, add_generation_prompt=True, bos_token="<s>"
+    )
+    assert ChatTemplate(source, {"bos_token": "<s>"}).render(ASK) == expected[0]
+
+
+class TestLoading:
+    def test_its_own_file_comes_first(self, tmp_path: Path) -> None:
+        (tmp_path / "chat_template.jinja").write_text("file{{ eos_token }}")
+        config = {"chat_template": "config", "eos_token": {"content": "</s>"}, "bos_token": None}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        assert ChatTemplate.load(tmp_path).render(ASK) == "file</s>"
+
+    @pytest.mark.parametrize(
+        "written", ["plain", [{"name": "tool", "template": "no"}, {"name": "default", "template": "plain"}]]
+    )  # fmt: skip
+    def test_the_configuration_may_hold_one_or_several(self, tmp_path: Path, written) -> None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": written}))
+        assert ChatTemplate.load(tmp_path).render(ASK) == "plain"
+
+    def test_a_model_without_template_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelUnusable, match="has no chat template.*instruction-tuned"):
+            ChatTemplate.load(tmp_path)
+
+    def test_a_template_that_is_no_template(self) -> None:
+        with pytest.raises(ModelUnusable, match="not valid Jinja"):
+            ChatTemplate("{% if %}", {})
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_hostile_templates_are_stopped(
+    attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequest, match="refuses this conversation"):
+        ChatTemplate(attack, {}).render(ASK)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_template_may_ask_for_the_date() -> None:
+    assert ChatTemplate("{{ strftime_now('%Y') }}", {}).render(ASK).isdecimal()

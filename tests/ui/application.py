@@ -1,0 +1,69 @@
+"""The real command in a process of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-c", "import sys; from ui.launch import main; sys.exit(main())"]
+
+
+@dataclass(frozen=True)
+class Application:
+    """A running Slipstream and where it answers."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    @property
+    def family(self) -> list[psutil.Process]:
+        """Its process and every child of it."""
+        parent = psutil.Process(self.process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    @property
+    def engine(self) -> psutil.Process:
+        """The child with the model: by far the largest."""
+        return max(self.family[1:], key=lambda process: process.memory_info().rss)
+
+
+def environment(home: Path) -> dict[str, str]:
+    return os.environ | {"SLIPSTREAM_HOME": str(home), "PYTHONPATH": str(ROOT)}
+
+
+@contextmanager
+def application(home: Path) -> Iterator[Application]:
+    """Slipstream on a free port with its state in ``home``."""
+    command = [*COMMAND, "--port", "0", "--no-browser"]
+    with subprocess.Popen(
+        command, cwd=home, env=environment(home), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = next((line for line in process.stdout if "http" in line), "")
+            address = re.search(r"http://[^ ]+", said)
+            assert address, f"the command ended with {process.wait(5)}"
+            yield Application(process, address[0])
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command until it ends by itself."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=home,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

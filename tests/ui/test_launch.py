@@ -1,0 +1,96 @@
+"""The command: addresses it refuses, ports, a page that is ready soon, an end without leftovers."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from app.errors import SettingsError
+from tests.ui.application import COMMAND, application, environment, run
+from ui.launch import check_local, listen
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "::1", "localhost"])
+def test_addresses_of_this_machine_pass(host: str) -> None:
+    check_local(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.0.5", "example.com", "", "::ffff:1.2.3.4"]
+)
+def test_addresses_that_others_reach_are_refused(host: str) -> None:
+    with pytest.raises(SettingsError, match="no password"):
+        check_local(host)
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_port_that_is_none_is_refused(port: int) -> None:
+    with pytest.raises(SettingsError, match="--port"):
+        listen("127.0.0.1", port)
+
+
+def test_busy_port_is_one_sentence_and_status_2(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run(tmp_path, "--port", str(port), "--no-browser")
+    assert ended.returncode == 2
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert f"port {port} of 127.0.0.1 is taken" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--host", "0.0.0.0"), "no password"),
+        (("--model", "no-such-model"), "no-such-model"),
+        (("--draft", "no-such-draft"), "no-such-draft"),
+    ],
+)
+def test_wrong_options_are_one_sentence_and_status_2(
+    tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    ended = run(tmp_path, "--port", "0", "--no-browser", *arguments)
+    assert ended.returncode == 2
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert told in ended.stderr
+
+
+def ask(address: str, text: str) -> str:
+    body = {"model": "pocket", "messages": [{"role": "user", "content": text}], "max_tokens": 16}
+    response = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    return json.dumps(response.json()["speculation"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_app_answers_and_a_signal_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with application(tmp_path) as app:
+        assert "Slipstream" in httpx.get(app.address).text
+        assert "passes" in ask(app.address, "hello")
+        _, *children = app.family
+        assert children
+        started = time.monotonic()
+        app.process.send_signal(number)
+        assert app.process.wait(10) == 0
+        assert time.monotonic() - started < 5
+        assert not psutil.wait_procs(children, timeout=5)[1]
+
+
+def test_signal_while_the_model_loads_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [*COMMAND, "--port", "0", "--no-browser"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path)) as process:
+        parent = psutil.Process(process.pid)
+        while not (family := parent.children(recursive=True)):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) != 0
+        assert not psutil.wait_procs(family, timeout=10)[1]

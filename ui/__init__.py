@@ -1,0 +1,1 @@
+"""The browser page, in Gradio; it holds ids and texts, never the engine's objects."""

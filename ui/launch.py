@@ -1,0 +1,108 @@
+"""The command: assistant, endpoint and page in one process, on one address of this machine."""
+
+import asyncio
+import errno
+import ipaddress
+import signal
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from app import cli
+from app.catalog import resolve
+from app.errors import SettingsError
+from app.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from app.api.listen import Server
+    from app.assistant import Assistant
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; without a subcommand it serves the page."""
+    return cli.main(argv, serve=serve)
+
+
+def serve(options: cli.ServeOptions) -> int:
+    """Serve until a signal comes; returns the exit status. Raises AppError or EngineError."""
+    settings = load_settings()
+    check_local(options.host)
+    resolve(settings, options.model, options.draft)  # a wrong name shows before anything slow
+    # while the model loads a SIGTERM must clean up like Ctrl-C; later the server takes both
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with listen(options.host, options.port) as listener:
+        asyncio.run(_serve(options, settings, listener))
+    return 0
+
+
+def check_local(host: str) -> None:
+    """Refuse addresses that other machines reach: there is no password yet."""
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        raise SettingsError(
+            f"{host} may be reached from other machines and Slipstream has no password yet; "
+            "use 127.0.0.1, localhost or ::1"
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections; taken before anything slow, so a busy port shows at once."""
+    if not 0 <= port < 2**16:
+        raise SettingsError(f"{port} is no port; choose 0 to {2**16 - 1} with --port")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        busy = error.errno == errno.EADDRINUSE
+        why = "is taken, perhaps by another Slipstream" if busy else f"cannot be used ({error})"
+        raise SettingsError(f"port {port} of {host} {why}; choose another with --port") from error
+
+
+async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket.socket) -> None:
+    """Load, answer until a signal, and leave no process behind."""
+    from app.assistant import Assistant
+
+    opening = Assistant.open(settings, options.model, options.draft)
+    # the model loads in its own process while this one imports Gradio
+    assistant, _ = await asyncio.gather(opening, asyncio.to_thread(import_module, "ui.blocks"))
+    try:
+        await _server(assistant, options, listener).serve([listener])
+    finally:
+        await assistant.close()
+
+
+def _server(assistant: "Assistant", options: cli.ServeOptions, listener: socket.socket) -> "Server":
+    from app.api.guard import literal
+    from app.api.listen import Server
+    from app.api.server import create_app
+    from ui import blocks
+
+    app = create_app(assistant, options.host)
+    blocks.mount(app, blocks.build(assistant))
+    url = f"http://{literal(options.host)}:{listener.getsockname()[1]}"
+    return Server(app, partial(_announce, url, browser=options.browser))
+
+
+def _announce(url: str, *, browser: bool) -> None:
+    sys.stdout.write(f"Slipstream is at {url} (programs: {url}/v1). Ctrl-C stops it.\n")
+    sys.stdout.flush()
+    if browser:
+        threading.Thread(target=open_browser, args=(url,), daemon=True).start()
+
+
+def open_browser(url: str) -> None:
+    """Show ``url`` in a window; a browser that lives in the terminal is left alone."""
+    try:
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        return
+    if type(browser) is not webbrowser.GenericBrowser:
+        browser.open(url)

@@ -1,0 +1,109 @@
+"""What the message list shows, as Gradio's own message values: pure functions of text and reports."""
+
+from html import escape
+from typing import Any
+
+from app.turn import Report
+from engine.request import FinishReason
+
+Row = dict[str, Any]
+
+MODE_NAMES = {
+    "auto": "Auto",
+    "none": "Plain",
+    "lookup": "Lookup",
+    "early_exit": "Early exit",
+    "chain": "Draft chain",
+    "specexec": "Draft tree",
+}
+_TITLE_LENGTH = 60
+
+
+def said(text: str) -> Row:
+    """What the person wrote, exactly as written: never read as Markdown."""
+    return {"role": "user", "content": [_html(f'<div class="said">{escape(text)}</div>')]}
+
+
+def answer(text: str) -> Row:
+    """What the model wrote so far."""
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+def answering(text: str) -> list[Row]:
+    """An answer that is still being written; its caption keeps the place of the figures."""
+    state = "Writing" if text else "Reading"
+    note = _note(f'<p class="running">{state}</p><p class="why">&nbsp;</p>')
+    return [answer(text), note] if text else [note]
+
+
+def answered(report: Report) -> list[Row]:
+    """A whole answer, and under it what ran."""
+    note = _note(caption(report))
+    return [answer(report.text), note] if report.text.strip() else [note]
+
+
+def caption(report: Report) -> str:
+    """What ran, how fast, and why; or what broke off. HTML."""
+    if report.error:
+        return f'<p class="problem">{escape(sentence(report.error))}</p>'
+    return f'{_figures(report)}<p class="why">{escape(_why(report))}</p>'
+
+
+def sentence(message: str) -> str:
+    """A message of an error as a sentence of its own."""
+    text = message[:1].upper() + message[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def notice(message: str) -> str:
+    """One sentence above the input. HTML."""
+    return f'<p role="alert">{escape(sentence(message))}</p>'
+
+
+def title(text: str) -> str:
+    """A conversation's name: the start of its first message."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
+
+
+def before_answer(rows: list[Row]) -> list[Row]:
+    """The rows up to the last thing that the person said."""
+    said_at = [place for place, row in enumerate(rows) if row["role"] == "user"]
+    return rows[: said_at[-1] + 1] if said_at else []
+
+
+def _figures(report: Report) -> str:
+    stats = report.stats
+    name = MODE_NAMES.get(stats.drafter, stats.drafter)
+    parts = [f"<b>{escape(name)}</b>"]
+    if report.tokens_per_second:
+        parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
+    if stats.drafted:
+        parts.append(f"{stats.accepted:,} of {stats.drafted:,} drafted accepted")
+    if stats.passes:
+        parts.append(f"{report.tokens_per_pass:.1f} tokens per pass")
+    spans = "".join(f"<span>{part}</span>" for part in parts)
+    return f'<p class="figures">{spans}</p>'
+
+
+def _why(report: Report) -> str:
+    ends = {
+        FinishReason.CANCELLED: "Stopped by you. ",
+        FinishReason.LENGTH: f"Cut off after {report.stats.emitted:,} tokens. ",
+    }
+    return ends.get(report.finish_reason, "") + sentence(report.stats.why)
+
+
+def _note(html: str) -> Row:
+    return {"role": "assistant", "content": [_html(f'<div class="caption">{html}</div>')]}
+
+
+def _html(value: str) -> Row:
+    """An HTML component as a part of a message: Gradio passes it on as it is."""
+    return {
+        "type": "component",
+        "component": "html",
+        "value": value,
+        "constructor_args": {},
+        "props": {},
+    }
