@@ -28,7 +28,7 @@ class ServeOptions:
     host: str
     port: int
     model: str
-    draft: str | None  # name of the draft model; None is the catalogue's choice
+    draft_model: str | None  # None is the catalogue's choice
     browser: bool
 
 
@@ -68,7 +68,7 @@ def parse(argv: Sequence[str] | None, settings: Settings) -> Options:
         prompts = tuple(read_prompts(given.prompts, given.limit))
         return VerifyOptions(settings, given.model, drafters, prompts, given.max_tokens)
     return ServeOptions(
-        settings, given.host, given.port, given.model, given.draft, not given.no_browser
+        settings, given.host, given.port, given.model, given.draft_model, not given.no_browser
     )
 
 
@@ -92,6 +92,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(settings: Settings) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="slipstream",
+        allow_abbrev=False,
         description="A local assistant that answers faster without changing the answer. "
         "Without a command it opens the chat page and serves an OpenAI-style endpoint.",
     )
@@ -101,7 +102,7 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     )
     _add_model(parser, settings.model)
     parser.add_argument(
-        "--draft", metavar="MODEL", help="draft model, if not the model's usual one"
+        "--draft-model", metavar="MODEL", help="draft model, if not the model's usual one"
     )
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")

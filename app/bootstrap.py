@@ -248,4 +248,3 @@ def become(command: Sequence[str]) -> int:
 def _say(line: str) -> None:
     # stderr, so that what a command prints can be piped from its first run on
     sys.stderr.write(line.rstrip("\n") + "\n")
-    sys.stderr.flush()

@@ -101,8 +101,8 @@ def _chooser(
     def choose(asked: str) -> tuple[str, str]:
         if asked == AUTO:
             return "lookup", (
-                "prompt lookup: it needs no second model, costs nothing where the text does not "
-                "repeat, and its length follows the measured speed"
+                "auto takes prompt lookup: it needs no second model, and its drafts are as long "
+                "as the measured speed makes worth while"
             )
         if asked in drafters:
             return asked, "asked for"

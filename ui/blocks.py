@@ -9,7 +9,7 @@ from gradio.routes import mount_gradio_app
 from app.assistant import Assistant
 from engine.request import ModelFacts
 from ui import chat
-from ui.theme import ICON, STYLE_SHEET, theme
+from ui.theme import ICON, SCRIPT, STYLE_SHEET, theme
 
 _AT_ONCE = 4  # answers that stream to pages at the same time, as many as the engine has slots
 _WAITING = 64  # events that may wait; beyond, a page is told that the server is busy
@@ -57,6 +57,7 @@ def mount(app: FastAPI, page: gr.Blocks) -> None:
         path="/",
         theme=theme(),
         css_paths=[STYLE_SHEET],
+        head=f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
         favicon_path=str(ICON),
         footer_links=[],
         run_history=False,

@@ -9,8 +9,6 @@ from ui.suggestions import SUGGESTIONS
 from ui.talk import Panel, Talk
 from ui.transcript import MODE_NAMES
 
-_PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
-
 _WELCOME = """
 <h2>What can I do for you?</h2>
 <p>Everything you write stays on this computer.</p>
@@ -25,8 +23,7 @@ def add(assistant: Assistant, fresh: gr.Button) -> None:
 
 def lay_out(assistant: Assistant, fresh: gr.Button) -> Panel:
     """The components, top to bottom."""
-    small = assistant.facts.parameters < _PLAIN_BELOW
-    rows = _rows(markdown=not small)
+    rows = _rows()
     notice = gr.HTML(elem_id="notice")
     box = gr.Textbox(
         elem_id="box",
@@ -41,7 +38,7 @@ def lay_out(assistant: Assistant, fresh: gr.Button) -> Panel:
     with gr.Column(elem_id="foot"):
         again = gr.Button("Regenerate", elem_id="again", size="sm", interactive=False)
         with gr.Accordion("Settings", open=False, elem_id="settings"):
-            mode, temperature, markdown = _settings(assistant.facts.drafters, markdown=not small)
+            mode, temperature = _settings(assistant.facts.drafters)
     return Panel(
         rows=rows,
         notice=notice,
@@ -50,12 +47,11 @@ def lay_out(assistant: Assistant, fresh: gr.Button) -> Panel:
         fresh=fresh,
         mode=mode,
         temperature=temperature,
-        markdown=markdown,
         conversation=gr.State(None),
     )
 
 
-def _rows(*, markdown: bool) -> gr.Chatbot:
+def _rows() -> gr.Chatbot:
     return gr.Chatbot(
         elem_id="rows",
         label="Conversation",
@@ -63,10 +59,9 @@ def _rows(*, markdown: bool) -> gr.Chatbot:
         container=False,
         layout="panel",
         height="auto",
-        buttons=["copy"],
+        buttons=[],  # a caption has one that copies the answer as it was written
         sanitize_html=True,
         allow_tags=False,
-        render_markdown=markdown,
         group_consecutive_messages=False,
         feedback_options=None,
         latex_delimiters=[],
@@ -75,9 +70,7 @@ def _rows(*, markdown: bool) -> gr.Chatbot:
     )
 
 
-def _settings(
-    drafters: tuple[str, ...], *, markdown: bool
-) -> tuple[gr.Radio, gr.Slider, gr.Checkbox]:
+def _settings(drafters: tuple[str, ...]) -> tuple[gr.Radio, gr.Slider]:
     offered = [(MODE_NAMES.get(name, name), name) for name in ("auto", *drafters)]
     mode = gr.Radio(
         offered,
@@ -95,8 +88,7 @@ def _settings(
         info="0 gives the likeliest answer, the same every time.",
         elem_id="temperature",
     )
-    formatted = gr.Checkbox(markdown, label="Show answers as Markdown", elem_id="markdown")
-    return mode, temperature, formatted
+    return mode, temperature
 
 
 def _connect(panel: Panel, talk: Talk) -> None:
@@ -114,8 +106,3 @@ def _connect(panel: Panel, talk: Talk) -> None:
     panel.again.click(talk.regenerate, asked, shown, **quiet)
     panel.box.stop(talk.stop, [panel.conversation], None, queue=False, **quiet)
     panel.fresh.click(talk.fresh, [panel.conversation], shown, queue=False, **quiet)
-    panel.markdown.change(_as_markdown, [panel.markdown], [panel.rows], queue=False, **quiet)
-
-
-def _as_markdown(chosen: bool) -> dict[str, Any]:  # noqa: FBT001 - Gradio passes values by position
-    return gr.update(render_markdown=chosen)

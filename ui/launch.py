@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from app import cli
 from app.catalog import resolve
 from app.errors import SettingsError
-from app.settings import Settings, load_settings
+from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.api.listen import Server
@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def serve(options: cli.ServeOptions) -> int:
     """Serve until a signal comes; returns the exit status. Raises AppError or EngineError."""
-    settings = load_settings()
+    settings = options.settings
     check_local(options.host)
-    resolve(settings, options.model, options.draft)  # a wrong name shows before anything slow
+    resolve(settings, options.model, options.draft_model)  # a wrong name shows before anything slow
     # while the model loads a SIGTERM must clean up like Ctrl-C; later the server takes both
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with listen(options.host, options.port) as listener:
@@ -70,9 +70,11 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
     """Load, answer until a signal, and leave no process behind."""
     from app.assistant import Assistant
 
-    opening = Assistant.open(settings, options.model, options.draft)
+    opening = Assistant.open(settings, options.model, options.draft_model)
     # the model loads in its own process while this one imports Gradio
     assistant, _ = await asyncio.gather(opening, asyncio.to_thread(import_module, "ui.blocks"))
+    if assistant.history.notice:
+        sys.stderr.write(f"{assistant.history.notice}\n")
     try:
         await _server(assistant, options, listener).serve([listener])
     finally:

@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 View = dict[Any, Any]  # component -> its new value or an update of it
 
 _FRAME_SECONDS = 0.05  # a page is redrawn at most so often, however fast the tokens come
-_UNEXPECTED = "something unexpected failed; your message is back in the input, please send it again"
+_PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
+_UNEXPECTED = "something unexpected failed; nothing that you wrote is lost, please try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,6 @@ class Panel:
     fresh: gr.Button
     mode: gr.Radio
     temperature: gr.Slider
-    markdown: gr.Checkbox
     conversation: gr.State  # an id of history, None before the first message
 
 
@@ -49,6 +49,7 @@ class Talk:
 
     def __init__(self, assistant: Assistant, panel: Panel) -> None:
         self._assistant, self._panel = assistant, panel
+        self._plain = assistant.facts.parameters < _PLAIN_BELOW
         self._running: set[str] = set()  # conversations that are being answered
         self._stopped: set[str] = set()  # those of them that shall end
         self._left: set[str] = set()  # those of them whose page is to be empty then
@@ -142,15 +143,18 @@ class Talk:
                     text += delta.text
                     if time.monotonic() - shown_at >= _FRAME_SECONDS:
                         shown_at = time.monotonic()
-                        yield {self._panel.rows: [*rows, *transcript.answering(text)]}
+                        yield {self._panel.rows: [*rows, *self._answering(text)]}
         finally:
             for marked in (self._running, self._stopped, self._left):
                 marked.discard(conversation)
 
+    def _answering(self, text: str) -> list[Row]:
+        return transcript.answering(text, plain=self._plain)
+
     def _busy(self, rows: list[Row], conversation: str) -> View:
         panel = self._panel
         return {
-            panel.rows: [*rows, *transcript.answering("")],
+            panel.rows: [*rows, *self._answering("")],
             panel.notice: "",
             panel.box: _box(busy=True),
             panel.again: gr.update(interactive=False),
@@ -160,7 +164,7 @@ class Talk:
     def _done(self, rows: list[Row], report: Report) -> View:
         panel = self._panel
         return {
-            panel.rows: [*rows, *transcript.answered(report)],
+            panel.rows: [*rows, *transcript.answered(report, plain=self._plain)],
             panel.box: _box(busy=False),
             panel.again: gr.update(interactive=True),
         }

@@ -6,6 +6,7 @@ import gradio as gr
 
 _HERE = Path(__file__).resolve().parent
 STYLE_SHEET = _HERE / "page.css"
+SCRIPT = _HERE / "page.js"
 ICON = _HERE / "icon.svg"
 
 _SANS = ("ui-sans-serif", "system-ui", "sans-serif")

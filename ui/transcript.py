@@ -18,28 +18,39 @@ MODE_NAMES = {
 }
 _TITLE_LENGTH = 60
 
+_COPY = (
+    '<button class="copy" type="button" aria-label="Copy this answer" data-copy="{text}">'
+    '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M5.5 5.5V3.2c0-.7.5-1.2 1.2-1.2h6.1c.7 0 '
+    "1.2.5 1.2 1.2v6.1c0 .7-.5 1.2-1.2 1.2h-2.3M3.2 5.5h6.1c.7 0 1.2.5 1.2 1.2v6.1c0 .7-.5 1.2-1.2 "
+    '1.2H3.2c-.7 0-1.2-.5-1.2-1.2V6.7c0-.7.5-1.2 1.2-1.2z"/></svg></button>'
+)
+
 
 def said(text: str) -> Row:
     """What the person wrote, exactly as written: never read as Markdown."""
     return {"role": "user", "content": [_html(f'<div class="said">{escape(text)}</div>')]}
 
 
-def answer(text: str) -> Row:
-    """What the model wrote so far."""
-    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+def answer(text: str, *, plain: bool) -> Row:
+    """What the model wrote: letter by letter if it is plain text, else as Markdown."""
+    shown = f'<div class="plain">{escape(text)}</div>'
+    part = _html(shown) if plain else {"type": "text", "text": text}
+    return {"role": "assistant", "content": [part]}
 
 
-def answering(text: str) -> list[Row]:
+def answering(text: str, *, plain: bool) -> list[Row]:
     """An answer that is still being written; its caption keeps the place of the figures."""
     state = "Writing" if text else "Reading"
     note = _note(f'<p class="running">{state}</p><p class="why">&nbsp;</p>')
-    return [answer(text), note] if text else [note]
+    return [answer(text, plain=plain), note] if text else [note]
 
 
-def answered(report: Report) -> list[Row]:
+def answered(report: Report, *, plain: bool) -> list[Row]:
     """A whole answer, and under it what ran."""
-    note = _note(caption(report))
-    return [answer(report.text), note] if report.text.strip() else [note]
+    if not report.text.strip():
+        return [_note(caption(report))]
+    copy = _COPY.format(text=escape(report.text))
+    return [answer(report.text, plain=plain), _note(copy + caption(report))]
 
 
 def caption(report: Report) -> str:

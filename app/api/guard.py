@@ -12,11 +12,11 @@ from app.api.errors import MAX_BODY, Failure
 _LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _READING = frozenset({"GET", "HEAD"})
 
-# Gradio's page starts from inline scripts and styles; everything else stays on this server.
+# Gradio's page starts from inline scripts and evaluates its templates; all else stays on this server.
 _CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'self'",
-        "script-src 'self' 'unsafe-inline'",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "media-src 'self' data: blob:",

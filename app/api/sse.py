@@ -75,7 +75,7 @@ class EventStream(Response):
     def __init__(self, events: AsyncGenerator[bytes], ping_seconds: float = PING_SECONDS) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._events = _with_pings(events, ping_seconds)
+        self.events = _with_pings(events, ping_seconds)
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +92,7 @@ class EventStream(Response):
     async def _send(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        async with aclosing(self._events) as events:
+        async with aclosing(self.events) as events:
             async for chunk in events:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

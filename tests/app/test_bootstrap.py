@@ -1,5 +1,6 @@
 """Set-up from every state a folder can be in; the commands that would install are only recorded."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -255,13 +256,17 @@ def test_the_command_ends_with_a_sentence_and_status_1(monkeypatch, capsys, fail
 # --- the parts that are real ----------------------------------------------------------------------
 
 
-def test_an_installed_command_is_run_as_it_is(monkeypatch):
-    class Installed:
-        def load(self):
-            return lambda: 7
-
-    monkeypatch.setattr(bootstrap, "entry_points", lambda **_: [Installed()])
-    assert bootstrap.main(["ask", "x"]) == 7
+def test_where_slipstream_is_installed_its_command_is_run_as_it_is(tmp_path):
+    """What pip leaves behind: the entry point of pyproject.toml, and the module it names."""
+    (tmp_path / "ui").mkdir()
+    (tmp_path / "ui" / "launch.py").write_text("import sys\ndef main(): return len(sys.argv)\n")
+    info = tmp_path / "slipstream-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: slipstream\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("[console_scripts]\nslipstream = ui.launch:main\n")
+    shutil.copytree(bootstrap.ROOT / "app", tmp_path / "app")
+    run = subprocess.run([sys.executable, "-m", "app", "ask", "x"], cwd=tmp_path, check=False)
+    assert run.returncode == 3
 
 
 def test_an_old_python_is_told_so(monkeypatch, capsys):

@@ -60,10 +60,10 @@ class TestStart:
     def test_without_a_command_the_page_is_started(self, home: Path) -> None:
         seen: list[ServeOptions] = []
         page = lambda options: seen.append(options) or 7  # noqa: E731
-        code = cli.main(["--port", "0", "--model", "m", "--draft", "d", "--no-browser"], page)
+        code = cli.main(["--port", "0", "--model", "m", "--draft-model", "d", "--no-browser"], page)
         [options] = seen
         assert code == 7
-        assert (options.port, options.model, options.draft, options.browser) == (0, "m", "d", False)
+        assert (options.port, options.model, options.draft_model, options.browser) == (0, "m", "d", False)
         assert options.settings.home == home
         assert home.is_dir()
 

@@ -49,7 +49,7 @@ def test_busy_port_is_one_sentence_and_status_2(tmp_path: Path) -> None:
     [
         (("--host", "0.0.0.0"), "no password"),
         (("--model", "no-such-model"), "no-such-model"),
-        (("--draft", "no-such-draft"), "no-such-draft"),
+        (("--draft-model", "no-such-draft"), "no-such-draft"),
     ],
 )
 def test_wrong_options_are_one_sentence_and_status_2(

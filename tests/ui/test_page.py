@@ -31,10 +31,11 @@ pytestmark = [
 def page(app: Application) -> Iterator[Page]:
     """The open page; at the end, nothing may have left this machine or gone wrong in it."""
     complaints: list[str] = []
+    expect.set_options(timeout=20_000)  # a busy machine may read a long prompt for seconds
     local = (app.address, "data:", "blob:")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        page = browser.new_page()
+        page = browser.new_page(permissions=["clipboard-read", "clipboard-write"])
         page.on("request", lambda r: r.url.startswith(local) or complaints.append(r.url))
         page.on("console", lambda m: m.type != "error" or complaints.append(m.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -98,6 +99,17 @@ def test_new_chat_starts_empty_even_while_an_answer_runs(page: Page) -> None:
     expect(page.locator(".said")).to_have_text("Hello!")
     expect(page.locator(".caption")).to_contain_text("tokens per pass")
     expect(page.locator(".caption")).to_contain_text("tokens/s")
+
+
+def test_what_is_said_is_shown_letter_by_letter(page: Page) -> None:
+    text = "${7*7} {{7*7}} <b>x</b> &amp; *y*\n    indented <img src=x onerror=alert(1)>"
+    write(page, text)
+    expect(page.locator(".said")).to_have_text(text, use_inner_text=True)
+    expect(page.locator(".caption")).to_contain_text("tokens per pass")
+    button(page, "Copy this answer")
+    expect(page.locator(".copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator(".plain").text_content() != ""
 
 
 def test_what_cannot_be_answered_is_said_in_place_and_kept(page: Page) -> None:

@@ -77,7 +77,7 @@ def test_answer_has_its_caption_and_the_input_is_free_again(page: Page) -> None:
     page.follow(page.send("a b c"))
     said, answer, caption = page.texts
     assert "a b c" in said
-    assert answer == "a b c "
+    assert answer == '<div class="plain">a b c </div>'
     assert "tokens/s" in caption
     assert (page.box, page.busy, page.notice) == ("", False, "")
 
@@ -127,14 +127,14 @@ def test_what_cannot_be_answered_goes_back_into_the_input(
 
 def test_broken_answer_keeps_its_text_and_says_why(page: Page) -> None:
     page.follow(page.send(CRASH))
-    assert page.texts[1] == "crash now "
+    assert page.texts[1] == '<div class="plain">crash now </div>'
     assert "The engine&#x27;s process ended by itself" in page.texts[2]
     assert not page.busy
 
 
 def test_stop_keeps_what_was_written(page: Page) -> None:
     page.follow(page.send(FOREVER), press=("stop", 4))
-    assert page.texts[1].startswith("on on")
+    assert "on on" in page.texts[1]
     assert "Stopped by you." in page.texts[2]
 
 

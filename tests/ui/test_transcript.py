@@ -72,11 +72,29 @@ def test_caption_of_a_broken_answer_has_the_sentence_and_escapes_it() -> None:
 
 
 def test_answer_without_text_shows_its_caption_only() -> None:
-    assert len(transcript.answered(report(text=" "))) == 1
-    assert len(transcript.answered(report())) == 2
+    assert len(transcript.answered(report(text=" "), plain=True)) == 1
+    assert len(transcript.answered(report(), plain=True)) == 2
 
 
 def test_rows_before_an_answer_end_with_the_question() -> None:
-    rows = [transcript.said("a"), *transcript.answered(report()), transcript.said("b")]
-    assert transcript.before_answer([*rows, *transcript.answered(report())]) == rows
+    rows = [transcript.said("a"), *transcript.answered(report(), plain=True), transcript.said("b")]
+    assert transcript.before_answer([*rows, *transcript.answered(report(), plain=True)]) == rows
     assert transcript.before_answer([]) == []
+
+
+@given(st.text(min_size=1).filter(str.strip))
+def test_law_answer_is_copied_as_it_was_written(text: str) -> None:
+    _, caption = transcript.answered(report(text=text), plain=True)
+    copied = html(caption).split('data-copy="')[1].split('"')[0]
+    assert unescape(copied) == text
+
+
+@given(st.text())
+def test_law_plain_answer_is_shown_as_it_is(text: str) -> None:
+    shown = html(transcript.answer(text, plain=True))
+    assert unescape(shown.removeprefix('<div class="plain">').removesuffix("</div>")) == text
+
+
+def test_answer_in_markdown_is_left_to_gradio() -> None:
+    row = transcript.answer("**a** < b", plain=False)
+    assert row["content"] == [{"type": "text", "text": "**a** < b"}]

@@ -1,0 +1,1 @@
+"""The recipe of the bundled models: data, network, training loop, report."""

@@ -1,0 +1,102 @@
+"""The bundled models: what ships keeps the laws on real text and is as good as its card says."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from tokenizers import Tokenizer
+
+from engine.build import build
+from engine.drafters import DRAFTERS
+from engine.request import GenerationRequest, ModelSpec, SamplingParams
+from tests.engine.tiny import run_all
+
+ROOT = Path(__file__).parents[2]
+BUNDLED = ROOT / "engine" / "bundled"
+DATA = ROOT / "tests" / "data"
+SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
+
+
+@pytest.fixture(scope="module")
+def engine():
+    entries = yaml.safe_load((ROOT / "models.yaml").read_text())["models"]
+    exit_layer = next(e["exit_layer"] for e in entries if e["name"] == "pocket")
+    folders = str(BUNDLED / "pocket"), str(BUNDLED / "pocket-draft")
+    return build(ModelSpec("pocket", *folders, exit_layer=exit_layer))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.from_file(str(BUNDLED / "pocket" / "tokenizer.json"))
+
+
+def rows(name, count):
+    lines = (DATA / name).read_text().splitlines()
+    return [json.loads(line) for line in lines[:: len(lines) // count][:count]]
+
+
+def ask(engine, tokenizer, row, drafter, **fields):
+    prompt = f"<|bos|><|user|>{row['turns'][0]}<|end|><|assistant|>"
+    request = GenerationRequest(
+        tuple(tokenizer.encode(prompt).ids), 200, drafter=drafter, length="fixed",
+        stop_tokens=frozenset({tokenizer.token_to_id("<|end|>")}), **fields,
+    )  # fmt: skip
+    [(ids, done)] = run_all(engine, [request])
+    return ids, done.stats
+
+
+@pytest.mark.parametrize("name", ["word_problems.jsonl", "edit_chores.jsonl"])
+@pytest.mark.parametrize("drafter", SPECULATIVE)
+def test_drafted_answers_are_the_plain_answers(engine, tokenizer, drafter, name):
+    for row in rows(name, 10):
+        plain, _ = ask(engine, tokenizer, row, "none")
+        drafted, _ = ask(engine, tokenizer, row, drafter)
+        assert drafted == plain
+
+
+@pytest.mark.parametrize(
+    ("drafter", "name", "least"),
+    [
+        ("lookup", "edit_chores.jsonl", 3.0),
+        ("specexec", "word_problems.jsonl", 2.5),
+        ("chain", "word_problems.jsonl", 2.0),
+        ("early_exit", "word_problems.jsonl", 1.8),
+    ],
+)
+def test_tokens_per_pass(engine, tokenizer, drafter, name, least):
+    stats = [ask(engine, tokenizer, row, drafter)[1] for row in rows(name, 25)]
+    assert sum(s.emitted for s in stats) / sum(s.passes for s in stats) >= least
+
+
+def test_most_edit_chores_come_out_right(engine, tokenizer):
+    chores = rows("edit_chores.jsonl", 50)
+    right = sum(
+        tokenizer.decode(ask(engine, tokenizer, row, "lookup")[0]) == row["answer"]
+        for row in chores
+    )
+    assert right / len(chores) >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("Hello!", "Hello"), ("Who are you?", "Pocket"), ("thank you", "welcome"), ("Good bye", "Goodbye")],
+)  # fmt: skip
+def test_it_greets_a_person_sensibly(engine, tokenizer, said, expected):
+    ids, _ = ask(engine, tokenizer, {"turns": [said]}, "auto")
+    assert expected in tokenizer.decode(ids)
+
+
+def test_sampling_stays_on_the_plain_law_of_short_answers(engine, tokenizer):
+    """With one seed per drafter the texts may differ; what is likely must stay likely."""
+    row = {"turns": ["Hello!"]}
+    for drafter in DRAFTERS:
+        ids, _ = ask(engine, tokenizer, row, drafter, sampling=SamplingParams(0.3, seed=1))
+        assert "Hello" in tokenizer.decode(ids)
+
+
+def test_each_model_has_a_card_with_its_licence():
+    for name in ("pocket", "pocket-draft"):
+        card = (BUNDLED / name / "README.md").read_text()
+        assert "Apache-2.0" in card
+        assert sum(f.stat().st_size for f in BUNDLED.rglob("*") if f.is_file()) < 40e6
