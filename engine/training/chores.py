@@ -253,7 +253,7 @@ CHORES: dict[str, Callable[[Random, Passages], Chore]] = {
 
 # Short chores carry few answer tokens, so they must come more often to be learnt at all.
 FREQUENCY = {
-    "repeat": 2.0, "quote": 4.0, "replace": 1.5, "rename": 1.5, "extract": 0.5, "sort": 2.0,
+    "repeat": 2.5, "quote": 6.0, "replace": 1.5, "rename": 2.0, "extract": 0.5, "sort": 2.0,
     "reformat": 1.5, "convert": 1.0, "sum": 6.0,
 }  # fmt: skip
 

@@ -69,13 +69,14 @@ def test_tokens_per_pass(engine, tokenizer, drafter, name, least):
     assert sum(s.emitted for s in stats) / sum(s.passes for s in stats) >= least
 
 
-def test_most_edit_chores_come_out_right(engine, tokenizer):
-    chores = rows("edit_chores.jsonl", 50)
+def test_most_chores_come_out_right(engine, tokenizer):
+    """A sample of every kind; the card states the share of 360."""
+    chores = rows("chores.jsonl", 45)
     right = sum(
         tokenizer.decode(ask(engine, tokenizer, row, "lookup")[0]) == row["answer"]
         for row in chores
     )
-    assert right / len(chores) >= 0.8
+    assert right / len(chores) >= 0.75
 
 
 @pytest.mark.parametrize(
