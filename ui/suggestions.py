@@ -27,8 +27,8 @@ def longest(items):
     return best'''
 
 _PROBLEM = (
-    "A farmer has 12 hens. Every hen lays 5 eggs a week. The farmer sells the eggs for 2 dollars "
-    "a dozen. How many dollars does the farmer earn in a week?"
+    "A farmer has 12 hens and each hen lays 5 eggs a week. He sells 40 eggs. "
+    "How many eggs are left?"
 )
 
 SUGGESTIONS = (

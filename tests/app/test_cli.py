@@ -63,7 +63,12 @@ class TestStart:
         code = cli.main(["--port", "0", "--model", "m", "--draft-model", "d", "--no-browser"], page)
         [options] = seen
         assert code == 7
-        assert (options.port, options.model, options.draft_model, options.browser) == (0, "m", "d", False)
+        assert (options.port, options.model, options.draft_model, options.browser) == (
+            0,
+            "m",
+            "d",
+            False,
+        )
         assert options.settings.home == home
         assert home.is_dir()
 
