@@ -126,7 +126,7 @@ def _step(
     goal = tokens[:, 1:][chosen] if soft is None else soft
     losses = [
         (F.cross_entropy(row.float(), goal, reduction="none") * weights[chosen]).sum()
-        / weights[chosen].sum()
+        / weights[chosen].sum().clamp(min=1e-6)  # rows that hold no answer teach nothing
         for row in logits
     ]
     total = sum((share[e] * loss for e, loss in zip([*exits, layers], losses, strict=True)))

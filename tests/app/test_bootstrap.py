@@ -259,6 +259,7 @@ def test_the_command_ends_with_a_sentence_and_status_1(monkeypatch, capsys, fail
 def test_where_slipstream_is_installed_its_command_is_run_as_it_is(tmp_path):
     """What pip leaves behind: the entry point of pyproject.toml, and the module it names."""
     (tmp_path / "ui").mkdir()
+    (tmp_path / "ui" / "__init__.py").touch()  # else an installed ui would be found first
     (tmp_path / "ui" / "launch.py").write_text("import sys\ndef main(): return len(sys.argv)\n")
     info = tmp_path / "slipstream-0.1.0.dist-info"
     info.mkdir()
