@@ -14,7 +14,7 @@ from sqlite_utils import Database
 from app.errors import HistoryError
 from app.history.migrations import STEPS, migrations
 
-PATIENCE_SECONDS = 5.0  # how long a writer waits for another process
+PATIENCE_SECONDS = 20.0  # how long a writer waits for another process
 POLL_SECONDS = 0.01
 SIDE_FILES = ("", "-wal", "-shm")
 DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})

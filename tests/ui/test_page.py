@@ -54,6 +54,12 @@ def button(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
 
+def decode_plainly(page: Page) -> None:
+    """Drafted, the long answer is over in two seconds, before a busy browser has looked."""
+    button(page, "Settings ▼")
+    page.get_by_label("Plain").check()
+
+
 def write(page: Page, text: str) -> None:
     page.get_by_label("Your message").fill(text)
     page.keyboard.press("Enter")
@@ -66,8 +72,7 @@ def test_story_of_a_chat(page: Page) -> None:
     expect(page.locator("#masthead")).to_contain_text("on this computer")
     expect(page.locator("#rows .example")).to_have_count(3)
 
-    button(page, "Settings ▼")
-    page.get_by_label("Plain").check()
+    decode_plainly(page)
     write(page, LONG)
     expect(said).to_have_text(LONG)
     expect(box).to_have_value("")
@@ -91,6 +96,7 @@ def test_story_of_a_chat(page: Page) -> None:
 
 
 def test_new_chat_starts_empty_even_while_an_answer_runs(page: Page) -> None:
+    decode_plainly(page)
     write(page, LONG)
     expect(page.locator(".caption")).to_contain_text("Writing")
     button(page, "New chat")
@@ -124,6 +130,7 @@ def test_what_cannot_be_answered_is_said_in_place_and_kept(page: Page) -> None:
 
 def test_engine_that_dies_costs_one_answer(page: Page, app: Application) -> None:
     caption = page.locator(".caption")
+    decode_plainly(page)
     write(page, LONG)
     expect(caption).to_contain_text("Writing")
     app.engine.kill()
