@@ -242,6 +242,8 @@ class TestEnd:
     async def test_closing_twice_and_closing_what_never_started(self) -> None:
         async with running() as worker:
             await worker.close()
+            await worker.close()
+            assert worker.pid is None
 
     @asynchronous
     async def test_the_engine_ignores_the_interrupt_key(self) -> None:
