@@ -1,66 +1,95 @@
 """build(spec) -> Engine: the only place that reads the registries."""
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from engine.decode.tree import chain
-from engine.drafters import DRAFTERS
-from engine.engine import Engine, Machinery
+from engine.cost import PassCost
+from engine.decode.tree import DraftTree, chain
+from engine.drafters import ARMS, AUTO, DRAFTERS
+from engine.engine import Engine, Machinery, Options
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.lengths import LENGTHS
 from engine.models import TARGETS
-from engine.protocols import Capability, Drafter, LengthPolicy, Parts, Target
+from engine.protocols import Arm, Capability, Drafter, LengthPolicy, Parts, Target
 from engine.request import ModelFacts, ModelSpec
 
-AUTO = "auto"
-WARM_UP_ROWS = (1, 2, 4, 8, 16, 32)
+DEFAULT = "default"
+DEFAULT_LENGTH = {"none": "fixed", "auto": "fixed"}  # goodput for all others
+PROFILE_ROWS = (1, 2, 4, 8, 16, 32, 64)
+PROFILE_REPEATS = 3
+PROFILE_SECONDS = 2.0  # a large model gets fewer widths rather than a late first answer
+PROFILE_CONTEXT = 512
 
 
 def build(spec: ModelSpec) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
     load = _named(TARGETS, "torch")
-    target = load(Path(spec.folder), spec.dtype, spec.device)
-    _warm_up(target)
+    target = load(Path(spec.folder), spec.dtype, spec.device, spec.inflate)
     draft_model, no_draft = _draft_model(spec, target)
     options = {} if spec.exit_layer is None else {"exit_layer": float(spec.exit_layer)}
-    parts = Parts(target, draft_model, options)
+    head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
+    parts = Parts(target, draft_model, options=options, acceptance_head=head)
+    profile(target, parts.cost)
     return assemble(spec, parts, no_draft)
 
 
 def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
     """An engine over loaded parts; ``no_draft`` is said of drafters that miss a draft model."""
     refused = {name: why for name in DRAFTERS if (why := _obstacle(name, spec, parts, no_draft))}
-    drafters: dict[str, Drafter] = {
-        name: _named(DRAFTERS, name)(parts) for name in DRAFTERS if name not in refused
-    }
+    able = tuple(name for name in DRAFTERS if name not in refused)
     facts = ModelFacts(
         name=spec.name,
         context=parts.target.context,
         vocab=parts.target.vocab,
         layers=parts.target.layers,
         parameters=parts.target.parameters,
-        drafters=tuple(drafters),
+        drafters=tuple(name for name in able if name != AUTO),
         refused=tuple(refused.items()),
     )
     machinery = Machinery(
         target=parts.target,
-        drafters=drafters,
-        choose=_chooser(drafters, refused),
-        length=_new_length,
+        choose=_chooser(able, refused),
+        drafter=partial(_new_drafter, parts, able),
+        length=partial(_new_length, parts),
+        cost=parts.cost,
         facts=facts,
         slots=spec.slots,
     )
     return Engine(machinery)
 
 
-def _warm_up(target: Target) -> None:
-    """Run passes of several widths: first calls build kernels, and no answer should pay for that."""
-    for rows in (*WARM_UP_ROWS, *WARM_UP_ROWS):
-        target.score([0], [chain([0] * min(rows, target.context))])
+def profile(target: Target, cost: PassCost) -> None:
+    """Measure the pass over several widths; doing so also builds kernels, which no answer should pay for.
+
+    SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
+    """
+    started = time.perf_counter()
+    for rows in PROFILE_ROWS:
+        for repeat in range(PROFILE_REPEATS):
+            if time.perf_counter() - started > PROFILE_SECONDS and rows > 1:
+                break
+            seconds = _timed(target, [chain([0] * min(rows, target.context))])
+            if repeat:  # the first call of a width builds its kernels
+                cost.profile(rows, seconds)
         target.crop(0, 0)
+    if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:
+        target.feed(0, [0] * PROFILE_CONTEXT)
+        seconds = min(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
+        cost.profile_context(PROFILE_CONTEXT, seconds)
+        target.crop(0, 0)
+
+
+def _timed(target: Target, trees: list[DraftTree]) -> float:
+    started = time.perf_counter()
+    target.score([0], trees)
+    target.commit(0, [])
+    return time.perf_counter() - started
 
 
 def _draft_model(spec: ModelSpec, target: Target) -> tuple[Any, str]:
@@ -69,7 +98,7 @@ def _draft_model(spec: ModelSpec, target: Target) -> tuple[Any, str]:
         return None, f"no draft model is paired with {spec.name}"
     if _vocabulary(spec.folder) != _vocabulary(spec.draft_folder):
         return None, "the draft model's vocabulary differs from the model's"
-    draft = _named(TARGETS, "torch")(Path(spec.draft_folder), spec.dtype, spec.device)
+    draft = _named(TARGETS, "torch")(Path(spec.draft_folder), spec.dtype, spec.device, 1)
     if draft.vocab != target.vocab:
         return None, f"the draft model has {draft.vocab} tokens, the model {target.vocab}"
     return draft, ""
@@ -95,28 +124,42 @@ def _obstacle(name: str, spec: ModelSpec, parts: Parts, no_draft: str) -> str:
     return ""
 
 
-def _chooser(
-    drafters: dict[str, Drafter], refused: dict[str, str]
-) -> Callable[[str], tuple[str, str]]:
+def _chooser(able: tuple[str, ...], refused: dict[str, str]) -> Callable[[str], tuple[str, str]]:
+    known = (AUTO, *(name for name in DRAFTERS if name != AUTO))
+
     def choose(asked: str) -> tuple[str, str]:
-        if asked == AUTO:
-            return "lookup", (
-                "auto takes prompt lookup: it needs no second model, and its drafts are as long "
-                "as the measured speed makes worth while"
-            )
-        if asked in drafters:
+        if asked in able:
             return asked, "asked for"
         if asked in refused:
             raise InvalidRequest(f"drafter {asked!r} cannot run here: {refused[asked]}")
-        raise InvalidRequest(f"unknown drafter {asked!r}; known are auto, {', '.join(DRAFTERS)}")
+        raise InvalidRequest(f"unknown drafter {asked!r}; known are {', '.join(known)}")
 
     return choose
 
 
-def _new_length(name: str) -> LengthPolicy:
+def _new_drafter(parts: Parts, able: tuple[str, ...], name: str, options: Options) -> Drafter:
+    kind = _named(DRAFTERS, name)
+    chosen = replace(parts, options={**parts.options, **dict(options)})
+    if name == AUTO:
+        arms = {arm: _arm(chosen, able, arm) for arm in able if arm in ARMS}
+        chosen = replace(chosen, arms=arms)
+    drafter: Drafter = kind(chosen)
+    return drafter
+
+
+def _arm(parts: Parts, able: tuple[str, ...], name: str) -> Arm:
+    return Arm(_new_drafter(parts, able, name, ()), _new_length(parts, DEFAULT, name, ()))
+
+
+def _new_length(parts: Parts, name: str, drafter: str, options: Options) -> LengthPolicy:
+    if name == DEFAULT:
+        name = DEFAULT_LENGTH.get(drafter, "goodput")
     if name not in LENGTHS:
-        raise InvalidRequest(f"unknown length policy {name!r}; known are {', '.join(LENGTHS)}")
-    policy: LengthPolicy = _named(LENGTHS, name)()
+        raise InvalidRequest(
+            f"unknown length policy {name!r}; known are {DEFAULT}, {', '.join(LENGTHS)}"
+        )
+    # the model's own exit layer is the drafter's business; a policy sees what was asked for
+    policy: LengthPolicy = _named(LENGTHS, name)(replace(parts, options=dict(options)), drafter)
     return policy
 
 

@@ -1,38 +1,51 @@
 """The engine: draft -> score -> verify -> commit, for every running request, one pass a step."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from torch import Tensor
-
+from engine.cost import PassCost
 from engine.decode.chance import SeededChance
 from engine.decode.tree import DraftTree
-from engine.decode.verify import Verdict, verify
+from engine.decode.verify import verify
 from engine.errors import ContextOverflow, EngineError, InvalidRequest
-from engine.protocols import Budget, Drafter, LengthPolicy, Outcome, Target
+from engine.protocols import (
+    Arbiter,
+    Budget,
+    Drafter,
+    LengthPolicy,
+    Outcome,
+    Ranked,
+    Scores,
+    Target,
+)
 from engine.request import (
     Done,
     Event,
     FinishReason,
     GenerationRequest,
     ModelFacts,
+    Stats,
     Tokens,
 )
-from engine.schedule import Scheduler, Session
+from engine.schedule import Run, Scheduler, Session
 
 PROMPT_CHUNK = 256  # tokens of one prompt per step: the longest that a cancel waits
 
 
+Options = tuple[tuple[str, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What ``build`` puts together: one target, its drafters, policies made on demand."""
+    """What ``build`` puts together: one target; drafters and policies are made on demand."""
 
     target: Target
-    drafters: Mapping[str, Drafter]
     choose: Callable[[str], tuple[str, str]]  # asked for -> (drafter, why); raises InvalidRequest
-    length: Callable[[str], LengthPolicy]  # raises InvalidRequest
+    drafter: Callable[[str, Options], Drafter]
+    length: Callable[[str, str, Options], LengthPolicy]  # (policy, drafter); raises InvalidRequest
+    cost: PassCost
     facts: ModelFacts
     slots: int
 
@@ -44,6 +57,15 @@ class _Round:
     session: Session
     tree: DraftTree
     draft_seconds: float
+    batch: int  # requests that were drafted for together
+
+
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    """What one pass adds to an answer, and why the answer ends with it if it does."""
+
+    ids: tuple[int, ...]
+    end: FinishReason | None
 
 
 class Engine:
@@ -55,7 +77,8 @@ class Engine:
         self._target = machinery.target
         self._machinery = machinery
         self._scheduler = Scheduler(machinery.slots)
-        self._lengths: dict[tuple[str, str], LengthPolicy] = {}
+        self._drafters: dict[tuple[str, Options], Drafter] = {}
+        self._lengths: dict[tuple[str, str, Options], LengthPolicy] = {}
         self._sessions: dict[int, Session] = {}
         self._numbers = count(1)
 
@@ -68,7 +91,6 @@ class Engine:
         """Queue a request; raises InvalidRequest or ContextOverflow."""
         self._check(request)
         drafter, why = self._machinery.choose(request.drafter)
-        self._length(request.length, drafter)
         session = Session(
             id=next(self._numbers),
             request=request,
@@ -76,7 +98,10 @@ class Engine:
             why=why,
             chance=SeededChance(request.sampling.seed),
             ids=list(request.prompt),
+            priors={prior.drafter: prior for prior in request.priors},
         )
+        self._drafter(session)
+        self._length(session)
         self._sessions[session.id] = session
         self._scheduler.waiting.append(session)
         return session.id
@@ -124,7 +149,11 @@ class Engine:
         started = time.perf_counter()
         at = self._target.length(session.slot)
         chunk = session.ids[at : min(at + PROMPT_CHUNK, len(session.ids) - 1)]
-        self._target.feed(session.slot, chunk)
+        policy = self._length(session)
+        last = at + len(chunk) == len(session.ids) - 1
+        states = self._target.feed(session.slot, chunk, policy.prompt_rows if last else 0)
+        if states is not None:
+            policy.prompt(session.context(), states)
         session.prompt_seconds += time.perf_counter() - started
         return []
 
@@ -134,36 +163,59 @@ class Engine:
         started = time.perf_counter()
         rounds = self._draft(sessions)
         drafted = time.perf_counter()
-        slots = [r.session.slot for r in rounds]
-        scores = self._target.score(slots, [r.tree for r in rounds])
+        scores = self._target.score([r.session.slot for r in rounds], [r.tree for r in rounds])
         scored = time.perf_counter() - drafted
-        outcomes = [
-            Outcome(
-                r.session.context(), r.tree,
-                verify(r.tree, s.logits, r.session.request.sampling, r.session.chance),
-                r.draft_seconds, scored,
-            )
-            for r, s in zip(rounds, scores, strict=True)
-        ]  # fmt: skip
+        outcomes = [_outcome(r, s, scored) for r, s in zip(rounds, scores, strict=True)]
         self._learn(rounds, outcomes)
-        events: list[tuple[int, Event]] = []
-        for r, s, outcome in zip(rounds, scores, outcomes, strict=True):
-            r.session.decode_seconds += time.perf_counter() - started
-            margins = _margins(s.logits, outcome.verdict) if r.session.request.margins else ()
-            events += self._commit(r.session, outcome, margins)
-        return events
+        kept = [self._commit(r.session, o) for r, o in zip(rounds, outcomes, strict=True)]
+        ended = time.perf_counter()
+        self._account(rounds, kept, (started, drafted, ended))
+        triples = zip(rounds, outcomes, kept, strict=True)
+        return [e for r, outcome, fresh in triples for e in self._emit(r.session, outcome, fresh)]
+
+    def _learn(self, rounds: Sequence[_Round], outcomes: Sequence[Outcome]) -> None:
+        """Every drafter and policy hears of all its requests of this step at once."""
+        pairs = list(zip(rounds, outcomes, strict=True))
+        for group in self._grouped([r.session for r in rounds]):
+            heard = [o for r, o in pairs if r.session in group]
+            self._drafter(group[0]).observe(heard)
+            self._length(group[0]).observe(heard)
+
+    def _account(
+        self, rounds: Sequence[_Round], kept: Sequence[_Fresh], times: tuple[float, float, float]
+    ) -> None:
+        """Seconds of the step, and what plain decoding would have needed for the same tokens."""
+        started, drafted, ended = times
+        cost, context = self._machinery.cost, sum(len(r.session.ids) for r in rounds)
+        cost.observe(sum(len(r.tree) for r in rounds), context, ended - drafted)
+        plain = cost.seconds(len(rounds), context)
+        for r, fresh in zip(rounds, kept, strict=True):
+            run = r.session.runs[self._playing(r.session)]
+            run.seconds += ended - started
+            run.plain_seconds += plain * len(fresh.ids)
+            r.session.decode_seconds += ended - started
 
     def _draft(self, sessions: Sequence[Session]) -> list[_Round]:
-        rounds = []
+        """Every drafter drafts once for all the requests that it has."""
+        return [r for group in self._grouped(sessions) for r in self._draft_together(group)]
+
+    def _grouped(self, sessions: Sequence[Session]) -> list[list[Session]]:
+        """Sessions that share a drafter and a length policy."""
+        groups: dict[tuple[int, int], list[Session]] = {}
         for session in sessions:
-            started = time.perf_counter()
-            drafter = self._machinery.drafters[session.drafter]
-            policy = self._length(session.request.length, session.drafter)
-            longest = self._longest(session, drafter)
-            budget = policy.budgets([session.context()], longest)[0]
-            tree = drafter.draft([session.context()], [budget])[0]
-            rounds.append(_Round(session, tree, time.perf_counter() - started))
-        return rounds
+            key = (id(self._drafter(session)), id(self._length(session)))
+            groups.setdefault(key, []).append(session)
+        return list(groups.values())
+
+    def _draft_together(self, sessions: Sequence[Session]) -> list[_Round]:
+        started = time.perf_counter()
+        drafter, policy = self._drafter(sessions[0]), self._length(sessions[0])
+        batch = [session.context() for session in sessions]
+        longest = [self._longest(session, drafter) for session in sessions]
+        trees = drafter.draft(batch, policy.budgets(batch, longest))
+        seconds = time.perf_counter() - started
+        pairs = zip(sessions, trees, strict=True)
+        return [_Round(session, tree, seconds, len(batch)) for session, tree in pairs]
 
     def _longest(self, session: Session, drafter: Drafter) -> Budget:
         """The longest useful draft: what can still be emitted, the bonus token set aside."""
@@ -174,36 +226,46 @@ class Engine:
         room = min(wanted, self._target.context - len(session.ids) - 1)
         return Budget(max(0, min(depth, room)), max(0, nodes))
 
-    def _length(self, name: str, drafter: str) -> LengthPolicy:
-        key = (name, drafter)
+    def _drafter(self, session: Session) -> Drafter:
+        key = (session.drafter, session.request.options)
+        if key not in self._drafters:
+            self._drafters[key] = self._machinery.drafter(*key)
+        return self._drafters[key]
+
+    def _length(self, session: Session) -> LengthPolicy:
+        key = (session.request.length, session.drafter, session.request.options)
         if key not in self._lengths:
-            self._lengths[key] = self._machinery.length(name)
+            self._lengths[key] = self._machinery.length(*key)
         return self._lengths[key]
 
-    def _learn(self, rounds: Sequence[_Round], outcomes: Sequence[Outcome]) -> None:
-        for r, outcome in zip(rounds, outcomes, strict=True):
-            self._machinery.drafters[r.session.drafter].observe([outcome])
-            self._length(r.session.request.length, r.session.drafter).observe([outcome])
+    def _playing(self, session: Session) -> str:
+        drafter = self._drafter(session)
+        return drafter.playing(session.id) if isinstance(drafter, Arbiter) else session.drafter
 
-    def _commit(
-        self, session: Session, outcome: Outcome, margins: tuple[float, ...]
-    ) -> list[tuple[int, Event]]:
-        """Keep the accepted path, emit its tokens, end the request where it must end."""
+    def _commit(self, session: Session, outcome: Outcome) -> _Fresh:
+        """Keep the accepted path in the cache and in the session's ids."""
         tree, verdict = outcome.tree, outcome.verdict
         self._target.commit(session.slot, verdict.path)
         fresh = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
         kept, reason = self._cut(session, fresh)
-        accepted = len(verdict.path) - 1
         refused = bool(tree.children[verdict.path[-1]])
-        session.count(tree.drafted, accepted, refused=refused)
+        run = session.runs.setdefault(self._playing(session), Run())
+        run.count(tree.drafted, len(verdict.path) - 1, refused=refused)
+        run.emitted += len(kept)
         session.ids += kept
         session.emitted += len(kept)
         self._target.crop(session.slot, len(session.ids))
+        return _Fresh(tuple(kept), reason)
+
+    def _emit(self, session: Session, outcome: Outcome, fresh: _Fresh) -> list[tuple[int, Event]]:
         events: list[tuple[int, Event]] = []
-        if kept:
-            shown = Tokens(tuple(kept), tree.drafted, accepted, margins[: len(kept)])
+        if fresh.ids:
+            wanted = session.request.margins
+            margins = _margins(outcome)[: len(fresh.ids)] if wanted else ()
+            accepted = len(outcome.verdict.path) - 1
+            shown = Tokens(fresh.ids, outcome.tree.drafted, accepted, margins)
             events.append((session.id, shown))
-        return events if reason is None else [*events, self._finish(session, reason)]
+        return events if fresh.end is None else [*events, self._finish(session, fresh.end)]
 
     def _cut(self, session: Session, fresh: list[int]) -> tuple[list[int], FinishReason | None]:
         """Tokens up to a stop token or a limit, and why the request ends there if it does."""
@@ -224,10 +286,24 @@ class Engine:
             self._scheduler.release(session, cached)
         else:
             self._scheduler.waiting.remove(session)
-        self._machinery.drafters[session.drafter].forget(session.id, session.slot)
-        self._length(session.request.length, session.drafter).forget(session.id)
+        stats = self._stats(session)
+        self._drafter(session).forget(session.id, session.slot)
+        self._length(session).forget(session.id)
         del self._sessions[session.id]
-        return session.id, Done(reason, session.stats(), error)
+        return session.id, Done(reason, stats, error)
+
+    def _stats(self, session: Session) -> Stats:
+        drafter = self._drafter(session)
+        arms = {session.drafter: drafter}
+        if isinstance(drafter, Arbiter):
+            session.why = drafter.reason(session.id)
+            arms = {name: arm.drafter for name, arm in drafter.arms.items()}
+        runs = []
+        for name, run in session.runs.items():
+            arm = arms[name]
+            ranks, weight = arm.ranks(session.id) if isinstance(arm, Ranked) else ((), 0.0)
+            runs.append(run.stats(name, ranks, weight))
+        return session.stats(tuple(runs))
 
     def _guarded(
         self,
@@ -242,7 +318,14 @@ class Engine:
             return [self._finish(s, FinishReason.ERROR, str(error)) for s in live]
 
 
-def _margins(logits: Tensor, verdict: Verdict) -> tuple[float, ...]:
+def _outcome(r: _Round, scores: Scores, scored: float) -> Outcome:
+    session = r.session
+    verdict = verify(r.tree, scores.logits, session.request.sampling, session.chance)
+    return Outcome(session.context(), r.tree, verdict, r.draft_seconds, scored, scores, r.batch)
+
+
+def _margins(outcome: Outcome) -> tuple[float, ...]:
     """Largest logit less the second at every node of the accepted path."""
-    best = logits[list(verdict.path)].float().topk(2).values
+    assert outcome.scores is not None
+    best = outcome.scores.logits[list(outcome.verdict.path)].float().topk(2).values
     return tuple((best[:, 0] - best[:, 1]).tolist())

@@ -3,54 +3,48 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
-from engine.protocols import Context, DraftModel, Outcome
+from engine.protocols import Context, DraftModel, Grown, Outcome, Rows
 
 _PROMPT_CHUNK = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Nodes of a tree (tokens, parents) to feed; their parents were fed before."""
+
+    slot: int
+    nodes: Sequence[int]
+    tokens: Sequence[int]
+    parents: Sequence[int]
+
+
 @dataclass
 class _Trail:
-    ids: list[int] = field(default_factory=list)  # committed in the draft model's cache
     rows: dict[int, int] = field(default_factory=dict)  # tree node -> uncommitted row
-    missing: list[int] = field(default_factory=list)  # tokens in the rows before the tree's root
+    missing: int = 0  # rows before the tree's nodes, its root's row among them
 
 
 class Follower:
     """Rows of a draft model, addressed by the nodes of the tree that is being drafted.
 
-    A round is ``start`` (returns the root's logits), any number of ``grow``, then ``settle`` with
+    A round is ``start`` (gives the root's scores), any number of ``grow``, then ``settle`` with
     the outcome: accepted nodes that were grown stay cached, so the next round feeds only what the
-    draft model has not seen. Nothing is assumed of a slot: whatever it holds is compared first.
+    draft model has not seen. Nothing is assumed of a slot: several drafters share one draft model,
+    so what it holds is compared first. Every call takes several requests and makes one pass.
     """
 
     def __init__(self, model: DraftModel) -> None:
         self._model = model
         self._trails: dict[int, _Trail] = {}
 
-    def start(self, context: Context) -> Tensor:
-        """Catch up with the committed tokens; logits [V] after the newest one."""
-        trail = self._trails.setdefault(context.slot, _Trail())
-        known = _common(trail.ids, context.ids[:-1])
-        self._model.crop(context.slot, known)
-        del trail.ids[known:]
-        while len(context.ids) - len(trail.ids) > _PROMPT_CHUNK:
-            chunk = list(context.ids[len(trail.ids) : len(trail.ids) + _PROMPT_CHUNK])
-            self._model.feed(context.slot, chunk)
-            trail.ids += chunk
-        trail.missing = list(context.ids[len(trail.ids) :])
-        trail.rows = {0: len(trail.missing) - 1}
-        parents = range(-1, len(trail.missing) - 1)
-        return self._model.grow(context.slot, trail.missing, parents)[-1]
+    def start(self, batch: Sequence[Context]) -> list[Grown]:
+        """Catch up with the committed tokens; scores [1, ...] of the newest one."""
+        rows = [self._missing(context) for context in batch]
+        return self._model.grow(rows)
 
-    def grow(self, slot: int, nodes: Sequence[int], tree: tuple[list[int], list[int]]) -> Tensor:
-        """Feed nodes of the tree (tokens, parents): logits [n, V]; their parents were fed before."""
-        trail = self._trails[slot]
-        first = self._model.pending(slot)
-        rows = [trail.rows[tree[1][node]] for node in nodes]
-        trail.rows |= {node: first + i for i, node in enumerate(nodes)}
-        return self._model.grow(slot, [tree[0][node] for node in nodes], rows)
+    def grow(self, batch: Sequence[Growth]) -> list[Grown]:
+        """Feed nodes: scores [n, ...] for each request."""
+        return self._model.grow([self._rows(growth) for growth in batch])
 
     def relabel(self, slot: int, place: Mapping[int, int]) -> None:
         """Nodes were renumbered old -> new; nodes without a new number left the tree."""
@@ -64,14 +58,30 @@ class Follower:
     def settle(self, outcome: Outcome) -> None:
         """Commit the fed rows of the accepted path."""
         slot = outcome.context.slot
-        trail = self._trails.get(slot)
-        if trail is None or not trail.rows:
+        trail = self._trails.pop(slot, None)
+        if trail is None:
             return
-        fed = [n for n in outcome.verdict.path if n in trail.rows]
-        rows = [*range(len(trail.missing)), *(trail.rows[n] for n in fed if n)]
-        self._model.commit(slot, rows)
-        trail.ids += trail.missing + [outcome.tree.tokens[n] for n in fed if n]
-        trail.rows, trail.missing = {}, []
+        fed = [trail.rows[n] for n in outcome.verdict.path if n and n in trail.rows]
+        self._model.commit(slot, [*range(trail.missing), *fed])
+
+    def _missing(self, context: Context) -> Rows:
+        """The tokens that the draft model has not seen, long prompts fed up to the last chunk."""
+        slot, ids = context.slot, context.ids
+        known = _common(self._model.tokens(slot), ids[:-1])
+        self._model.crop(slot, known)
+        while len(ids) - known > _PROMPT_CHUNK:
+            self._model.feed(slot, ids[known : known + _PROMPT_CHUNK])
+            known += _PROMPT_CHUNK
+        missing = len(ids) - known
+        self._trails[slot] = _Trail({0: missing - 1}, missing)
+        return Rows(slot, ids[known:], range(-1, missing - 1), last=1)
+
+    def _rows(self, growth: Growth) -> Rows:
+        trail = self._trails[growth.slot]
+        first = self._model.pending(growth.slot)
+        parents = [trail.rows[growth.parents[node]] for node in growth.nodes]
+        trail.rows |= {node: first + i for i, node in enumerate(growth.nodes)}
+        return Rows(growth.slot, [growth.tokens[node] for node in growth.nodes], parents)
 
 
 def _common(known: Sequence[int], wanted: Sequence[int]) -> int:

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from engine.cost import PassCost
 from engine.decode.chance import Chance
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict
-from engine.request import SamplingParams
+from engine.request import Prior, SamplingParams
 
 
 class Capability(StrEnum):
@@ -23,9 +25,32 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The target's logits for every node of one tree, [N, V]."""
+    """What the target says of every node of one tree."""
 
-    logits: Tensor
+    logits: Tensor  # [N, V]
+    states: Tensor | None = None  # [L, N, C] after each layer, before the final norm; if traced
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """What a draft model says of rows that it was fed."""
+
+    logits: Tensor  # [n, V]
+    hidden: Tensor  # [n, C] after the final norm: what an acceptance head reads
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to append behind the uncommitted ones of a slot.
+
+    ``parents`` index the slot's uncommitted rows in the order they were grown; -1 is the prefix.
+    Only the ``last`` rows are scored; None means all of them.
+    """
+
+    slot: int
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    last: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +62,29 @@ class Context:
     ids: Sequence[int]  # committed tokens; the last one is the tree's root
     sampling: SamplingParams
     chance: Chance
+    stop_tokens: frozenset[int] = frozenset()
+    priors: Mapping[str, Prior] = field(default_factory=dict)  # by drafter
+
+    @property
+    def draws(self) -> bool:
+        """Whether candidates are drawn from the draft's law; else they are its likeliest tokens.
+
+        Chosen candidates take one random number for each emitted token, as plain decoding does, so
+        a seeded request does not depend on what was drafted. Drawn ones are accepted more often.
+        """
+        return not self.sampling.greedy and self.sampling.seed is None
+
+
+class Stop(Protocol):
+    """Ends one chain early; sees only drafted tokens, so the law of what is emitted stays."""
+
+    def drawn(self, probability: float) -> bool:
+        """A token was drafted with this probability; True: the draft ends with it."""
+        ...
+
+    def fed(self, hidden: Tensor) -> bool:
+        """The newest token ran through the draft model, state [C]; True: the draft ends here."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +93,11 @@ class Budget:
 
     depth: int
     nodes: int
+    exact: bool = False  # spend all of it; else it is a cap, and a drafter may choose less
+    floor: float = 0.0  # least probability under the draft that makes a chosen node worth its row
+    stop: Stop | None = None  # fresh for every draft
+    exit_layer: int | None = None  # early exit only; None: the drafter's own
+    trace: bool = False  # the policy wants ``Scores.states`` of this round
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +107,10 @@ class Outcome:
     context: Context
     tree: DraftTree
     verdict: Verdict
-    draft_seconds: float
-    score_seconds: float
+    draft_seconds: float  # this drafter's call, for all ``batch`` requests that shared it
+    score_seconds: float  # the target's pass, for all rows of the step
+    scores: Scores | None = None
+    batch: int = 1
 
 
 class Target(Protocol):
@@ -71,8 +126,11 @@ class Target(Protocol):
         """Committed tokens whose keys are cached."""
         ...
 
-    def feed(self, slot: int, tokens: Sequence[int]) -> None:
-        """Commit tokens unjudged: a prompt chunk."""
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+        """Commit tokens unjudged: a prompt chunk.
+
+        With ``trace``, the states [L, n, C] of at most that many last rows, as in ``Scores``.
+        """
         ...
 
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
@@ -91,23 +149,30 @@ class Target(Protocol):
 class DraftModel(Target, Protocol):
     """A target that also grows a tree level by level; what draft models are driven by."""
 
-    def grow(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> Tensor:
-        """Score more rows behind the uncommitted ones, logits [n, V].
-
-        ``parents`` index the uncommitted rows in the order they were grown; -1 is the prefix.
-        """
+    def grow(self, batch: Sequence[Rows]) -> list[Grown]:
+        """Run more rows, of several slots in one pass."""
         ...
 
     def pending(self, slot: int) -> int:
         """Uncommitted rows."""
         ...
 
+    def tokens(self, slot: int) -> Sequence[int]:
+        """The committed tokens themselves."""
+        ...
+
 
 class LayeredTarget(Target, Protocol):
     """A target whose first layers can draft for the rest."""
 
-    def shallow(self, slot: int, token: int, layers: int) -> tuple[Tensor, Tensor]:
-        """Append one row and run the first ``layers`` on it: (logits [V], hidden [1, C])."""
+    def shallow(
+        self, slots: Sequence[int], tokens: Sequence[int], layers: int
+    ) -> tuple[Tensor, Tensor]:
+        """Append one row to each slot's chain: (logits [B, V], states [layers, B, C])."""
+        ...
+
+    def read(self, states: Tensor) -> Tensor:
+        """Final norm and head: states [..., C] of any layer to logits [..., V]."""
         ...
 
 
@@ -131,10 +196,16 @@ class Drafter(Protocol):
 
 
 class LengthPolicy(Protocol):
-    """Decides how long drafts are."""
+    """Decides how long drafts are; built from ``Parts`` and the drafter's name."""
 
-    def budgets(self, batch: Sequence[Context], longest: Budget) -> list[Budget]:
-        """One budget for each context of one drafter, at most that drafter's ``longest``."""
+    prompt_rows: ClassVar[int]  # last rows of a prompt whose states it wants; 0: none
+
+    def prompt(self, context: Context, states: Tensor) -> None:
+        """States [L, n, C] of the last rows of the prompt; only called if ``prompt_rows``."""
+        ...
+
+    def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
+        """One budget for each context of one drafter, at most its ``longest``."""
         ...
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -146,10 +217,45 @@ class LengthPolicy(Protocol):
         ...
 
 
+@runtime_checkable
+class Ranked(Protocol):
+    """A drafter that measures how often each drawn child is the one that is taken."""
+
+    def ranks(self, request: int) -> tuple[tuple[float, ...], float]:
+        """Share of nodes by rank of the taken child, first rank first; nodes measured."""
+        ...
+
+
+@runtime_checkable
+class Arbiter(Protocol):
+    """A drafter that lets others draft."""
+
+    arms: Mapping[str, "Arm"]
+
+    def playing(self, request: int) -> str:
+        """The arm that drafted this round."""
+        ...
+
+    def reason(self, request: int) -> str:
+        """One sentence: why it was that arm."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A drafter with the policy that sets its lengths: what ``auto`` chooses among."""
+
+    drafter: Drafter
+    policy: LengthPolicy
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What every drafter and policy is built from."""
 
     target: Target
     draft_model: DraftModel | None = None
+    cost: PassCost = field(default_factory=PassCost)
     options: Mapping[str, float] = field(default_factory=dict)
+    acceptance_head: Path | None = None
+    arms: Mapping[str, Arm] = field(default_factory=dict)  # for auto alone

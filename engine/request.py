@@ -12,7 +12,8 @@ class SamplingParams:
     """How the target's logits become the law that tokens follow.
 
     Temperature 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 switch a filter off.
-    A request with a seed gives the same tokens every time on one machine.
+    A request with a seed gives the same tokens every time on one machine, and the same tokens
+    as plain decoding, whatever drafts and however long the drafts happen to be.
     """
 
     temperature: float = 0.0
@@ -43,6 +44,21 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Prior:
+    """What earlier sessions measured of one drafter on this machine; fresh evidence overrules it.
+
+    Counts are weights, not necessarily whole: old evidence has faded before it comes here.
+    """
+
+    drafter: str
+    depths: tuple[tuple[float, float], ...] = ()  # (evaluated, accepted), depth 1 first
+    pace: float | None = None  # plain decoding's seconds over this drafter's, for the same tokens
+    pace_weight: float = 0.0  # tokens that ``pace`` rests on
+    ranks: tuple[float, ...] = ()  # share of nodes whose n-th drawn child was taken, n from 1
+    rank_weight: float = 0.0  # nodes that ``ranks`` rest on
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """Token ids to continue; ``drafter`` is a name of ``engine.drafters`` or ``auto``."""
 
@@ -52,9 +68,11 @@ class GenerationRequest:
     stop_tokens: frozenset[int] = frozenset()
     session: str | None = None  # same session: the cached prefix is reused
     drafter: str = "auto"
-    length: str = "goodput"  # a name of ``engine.lengths``
+    length: str = "default"  # a name of ``engine.lengths``; default: what suits the drafter best
     draft_depth: int | None = None  # levels below the root; None: the drafter's own default
     draft_nodes: int | None = None  # nodes of a tree; None: the drafter's own default
+    options: tuple[tuple[str, float], ...] = ()  # for the drafter and the length policy, by name
+    priors: tuple[Prior, ...] = ()  # at most one per drafter
     margins: bool = False  # also report how close each choice was
 
 
@@ -76,6 +94,22 @@ class DepthCount:
 
 
 @dataclass(frozen=True, slots=True)
+class DrafterRun:
+    """The part of one generation that one drafter had; several only under ``auto``."""
+
+    drafter: str
+    passes: int
+    emitted: int
+    drafted: int
+    accepted: int
+    seconds: float  # drafting, scoring and verifying of these passes
+    plain_seconds: float  # what plain decoding would have taken for these tokens, by measured cost
+    depths: tuple[DepthCount, ...]  # depth 1 first
+    ranks: tuple[float, ...] = ()  # as in ``Prior``; only from drafters that draw several children
+    rank_weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """What one generation did; seconds are wall time inside the engine."""
 
@@ -90,6 +124,7 @@ class Stats:
     depths: tuple[DepthCount, ...]  # depth 1 first
     prompt_seconds: float
     decode_seconds: float
+    runs: tuple[DrafterRun, ...] = ()  # by drafter, most tokens first
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +160,8 @@ class ModelSpec:
     dtype: str = "float32"  # or bfloat16
     slots: int = 4  # conversations kept warm, and requests that run at once
     exit_layer: int | None = None  # set for checkpoints trained with an early-exit loss
+    acceptance_head: str | None = None  # folder of a head that ``train-head`` wrote for this pair
+    inflate: int = 1  # the same function at a larger cost; for measurements only
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,36 +3,24 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from engine.decode.chance import SeededChance
 from engine.protocols import Context
-from engine.request import DepthCount, GenerationRequest, Stats
+from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats
 
 
 @dataclass
-class Session:
-    """The only mutable state of a request while it runs."""
+class Run:
+    """What one drafter did for one session so far."""
 
-    id: int
-    request: GenerationRequest
-    drafter: str
-    why: str
-    chance: SeededChance
-    ids: list[int]  # prompt and emitted tokens
-    slot: int = -1
-    cached: int = 0
-    emitted: int = 0
     passes: int = 0
+    emitted: int = 0
     drafted: int = 0
     accepted: int = 0
+    seconds: float = 0.0
+    plain_seconds: float = 0.0
     depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
-    prompt_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    cancelled: bool = False
-
-    def context(self) -> Context:
-        """The read-only view that drafters and policies get."""
-        return Context(self.id, self.slot, self.ids, self.request.sampling, self.chance)
 
     def count(self, drafted: int, accepted: int, *, refused: bool) -> None:
         """Record one pass; ``refused`` says that the walk ended at a node with children."""
@@ -47,21 +35,66 @@ class Session:
         if refused:
             self.depths[accepted][0] += 1
 
-    def stats(self) -> Stats:
-        """What this request has done so far."""
+    def stats(self, drafter: str, ranks: tuple[float, ...], weight: float) -> DrafterRun:
+        """The frozen form."""
+        depths = tuple(DepthCount(e, a) for e, a in self.depths)
+        return DrafterRun(
+            drafter, self.passes, self.emitted, self.drafted, self.accepted, self.seconds,
+            self.plain_seconds, depths, ranks, weight,
+        )  # fmt: skip
+
+
+@dataclass
+class Session:
+    """The only mutable state of a request while it runs."""
+
+    id: int
+    request: GenerationRequest
+    drafter: str
+    why: str
+    chance: SeededChance
+    ids: list[int]  # prompt and emitted tokens
+    priors: dict[str, Prior] = field(default_factory=dict)
+    slot: int = -1
+    cached: int = 0
+    emitted: int = 0
+    runs: dict[str, Run] = field(default_factory=dict)  # by drafter
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    cancelled: bool = False
+
+    def context(self) -> Context:
+        """The read-only view that drafters and policies get."""
+        request = self.request
+        return Context(
+            self.id, self.slot, self.ids, request.sampling, self.chance, request.stop_tokens,
+            self.priors,
+        )  # fmt: skip
+
+    def stats(self, runs: tuple[DrafterRun, ...]) -> Stats:
+        """What this request has done so far; ``runs`` are its drafters' parts."""
+        runs = tuple(sorted(runs, key=lambda run: -run.emitted))
         return Stats(
             drafter=self.drafter,
             why=self.why,
             prompt_tokens=len(self.request.prompt),
             cached_tokens=self.cached,
             emitted=self.emitted,
-            passes=self.passes,
-            drafted=self.drafted,
-            accepted=self.accepted,
-            depths=tuple(DepthCount(e, a) for e, a in self.depths),
+            passes=sum(run.passes for run in runs),
+            drafted=sum(run.drafted for run in runs),
+            accepted=sum(run.accepted for run in runs),
+            depths=_summed([run.depths for run in runs]),
             prompt_seconds=self.prompt_seconds,
             decode_seconds=self.decode_seconds,
+            runs=runs,
         )
+
+
+def _summed(columns: Sequence[tuple[DepthCount, ...]]) -> tuple[DepthCount, ...]:
+    rows = zip_longest(*columns, fillvalue=DepthCount(0, 0))
+    return tuple(
+        DepthCount(sum(c.evaluated for c in row), sum(c.accepted for c in row)) for row in rows
+    )
 
 
 @dataclass

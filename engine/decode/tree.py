@@ -12,11 +12,20 @@ from torch import Tensor
 class Warm:
     """Rows that early exit has run through the first layers already.
 
-    ``hidden`` [M, C] is the state after ``layer`` layers of the tree's first M nodes.
+    ``states`` [E, M, C] are the states after each of the first E layers of the tree's first M nodes.
     """
 
-    layer: int
-    hidden: Tensor
+    states: Tensor
+
+    @property
+    def layer(self) -> int:
+        """E: the layer where verification resumes."""
+        return len(self.states)
+
+    @property
+    def hidden(self) -> Tensor:
+        """[M, C] after layer E."""
+        return self.states[-1]
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,9 @@ class DraftTree:
     q: dict[int, Tensor] | None = None  # inner node -> [V], the law that its children were drawn
     #                                     from without replacement, in node order; None: the
     #                                     candidates were chosen deterministically
+    replaced: bool = False  # children were drawn with replacement (SpecInfer); duplicates stay
     warm: Warm | None = None
+    trace: bool = False  # score() shall also return the state after every layer
 
     def __post_init__(self) -> None:
         """Reject a malformed tree where it is made, not where it is scored."""

@@ -6,4 +6,8 @@ DRAFTERS: dict[str, str] = {
     "early_exit": "engine.drafters.early_exit:EarlyExit",
     "chain": "engine.drafters.chain:Chain",
     "specexec": "engine.drafters.specexec:SpecExec",
+    "auto": "engine.drafters.auto:Auto",
 }
+
+AUTO = "auto"
+ARMS = ("none", "lookup", "early_exit", "chain", "specexec")  # what ``auto`` chooses among

@@ -3,17 +3,22 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from engine.decode.sampling import probabilities
-from engine.decode.tree import DraftTree, chain, single
-from engine.follow import Follower
+import torch
+
+from engine.decode.tree import DraftTree
+from engine.follow import Follower, Growth
 from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.strand import Strand
 
 
 class Chain:
-    """Greedy requests get the draft's likeliest tokens, sampled ones draws from the draft's law."""
+    """Greedy requests get the draft's likeliest tokens, sampled ones draws from the draft's law.
+
+    All requests of a step grow together: one pass of the draft model for each depth.
+    """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.DRAFT_MODEL})
-    length: ClassVar[Budget] = Budget(depth=4, nodes=4)
+    length: ClassVar[Budget] = Budget(depth=8, nodes=8)
 
     def __init__(self, parts: Parts) -> None:
         """Take the draft model of ``parts``."""
@@ -22,8 +27,11 @@ class Chain:
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One chain for each context."""
-        pairs = zip(batch, budgets, strict=True)
-        return [self._one(c, min(b.depth, self._follower.room(c))) for c, b in pairs]
+        strands = [Strand(c, b) for c, b in zip(batch, budgets, strict=True)]
+        growing = [s for s in strands if self._goes_on(s)]
+        if growing:
+            self._grow(growing)
+        return [s.chain() for s in strands]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens."""
@@ -33,18 +41,21 @@ class Chain:
     def forget(self, request: int, slot: int) -> None:
         """The slot's cache stays: its next request may share the prefix."""
 
-    def _one(self, context: Context, depth: int) -> DraftTree:
-        if depth < 1:
-            return single(context.ids[-1])
-        tokens, parents, laws = [context.ids[-1]], [-1], {}
-        logits = self._follower.start(context)
-        for node in range(depth):
-            if context.sampling.greedy:
-                tokens.append(int(logits.argmax()))
-            else:
-                laws[node] = probabilities(logits, context.sampling)
-                tokens.append(context.chance.draw(laws[node]))
-            parents.append(node)
-            if node + 1 < depth:
-                logits = self._follower.grow(context.slot, [node + 1], (tokens, parents))[0]
-        return chain(tokens, laws or None)
+    @torch.inference_mode()
+    def _grow(self, strands: list[Strand]) -> None:
+        starts = self._follower.start([s.context for s in strands])
+        for strand, grown in zip(strands, starts, strict=True):
+            strand.draw(grown.logits[-1])
+        while strands := [s for s in strands if self._goes_on(s)]:
+            fed = self._follower.grow([_newest(s) for s in strands])
+            for strand, grown in zip(strands, fed, strict=True):
+                if strand.feed(grown.hidden[-1]):
+                    strand.draw(grown.logits[-1])
+
+    def _goes_on(self, strand: Strand) -> bool:
+        return not strand.ended and strand.newest < self._follower.room(strand.context)
+
+
+def _newest(strand: Strand) -> Growth:
+    newest = strand.newest
+    return Growth(strand.context.slot, [newest], strand.tokens, range(-1, newest))

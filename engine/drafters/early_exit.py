@@ -1,53 +1,70 @@
 """Early-exit self-speculation (LayerSkip, arXiv 2404.16710): the first layers draft for the rest."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import ClassVar, cast
 
 import torch
+from torch import Tensor
 
-from engine.decode.sampling import probabilities
-from engine.decode.tree import DraftTree, Warm, chain, single
+from engine.decode.tree import DraftTree, Warm
 from engine.protocols import Budget, Capability, Context, LayeredTarget, Outcome, Parts
+from engine.strand import Strand
 
 
 class EarlyExit:
     """Chains from layers 0..E-1 of the target itself, sharing its cache.
 
     The early layers of a drafted row run once: their keys are in the target's own cache and the
-    state after layer E travels in ``DraftTree.warm``, so verification resumes there.
+    states after layers 1..E travel in ``DraftTree.warm``, so verification resumes there. E may
+    change from round to round, since every verification completes the keys of all layers.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LAYERS})
-    length: ClassVar[Budget] = Budget(depth=3, nodes=3)
+    length: ClassVar[Budget] = Budget(depth=6, nodes=6)
 
     def __init__(self, parts: Parts) -> None:
-        """``exit_layer`` of the options is E; by default a quarter of the layers."""
+        """``exit_layer`` of the options is the usual E; by default a quarter of the layers."""
         self._target = cast("LayeredTarget", parts.target)
         default = max(1, self._target.layers // 4)
         self._exit = int(parts.options.get("exit_layer", default))
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
-        """One chain for each context."""
-        return [self._one(c, b.depth) for c, b in zip(batch, budgets, strict=True)]
+        """One chain for each context; requests with the same exit grow together."""
+        strands = [Strand(c, b) for c, b in zip(batch, budgets, strict=True)]
+        growing = sorted((s for s in strands if not s.ended), key=self._exit_of)
+        states: dict[int, list[Tensor]] = {}
+        for exit_layer, group in groupby(growing, key=self._exit_of):
+            states |= self._grow(list(group), exit_layer)
+        return [_tree(strand, states.get(strand.context.slot)) for strand in strands]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """The exit is fixed; nothing to learn."""
+        """Exits are the length policy's to learn."""
 
     def forget(self, request: int, slot: int) -> None:
         """All state lives in the target's cache."""
 
-    def _one(self, context: Context, depth: int) -> DraftTree:
-        if depth < 1:
-            return single(context.ids[-1])
-        self._target.crop(context.slot, self._target.length(context.slot))
-        tokens, laws, states = [context.ids[-1]], {}, []
-        for node in range(depth):
-            logits, hidden = self._target.shallow(context.slot, tokens[-1], self._exit)
-            states.append(hidden)
-            if context.sampling.greedy:
-                tokens.append(int(logits.argmax()))
-            else:
-                laws[node] = probabilities(logits, context.sampling)
-                tokens.append(context.chance.draw(laws[node]))
-        tree = chain(tokens, laws or None)
-        return DraftTree(tree.tokens, tree.parents, tree.q, Warm(self._exit, torch.cat(states)))
+    def _exit_of(self, strand: Strand) -> int:
+        return strand.budget.exit_layer or self._exit
+
+    @torch.inference_mode()
+    def _grow(self, strands: list[Strand], exit_layer: int) -> dict[int, list[Tensor]]:
+        """Draft; the states [E, C] of every fed row, by slot."""
+        fed: dict[int, list[Tensor]] = {s.context.slot: [] for s in strands}
+        for slot in fed:
+            self._target.crop(slot, self._target.length(slot))
+        while strands:
+            slots = [s.context.slot for s in strands]
+            newest = [s.tokens[-1] for s in strands]
+            logits, states = self._target.shallow(slots, newest, exit_layer)
+            for row, strand in enumerate(strands):
+                fed[strand.context.slot].append(states[:, row])
+                strand.draw(logits[row])
+            strands = [s for s in strands if not s.ended]
+        return fed
+
+
+def _tree(strand: Strand, states: list[Tensor] | None) -> DraftTree:
+    warm = None if states is None else Warm(torch.stack(states, 1))
+    return replace(strand.chain(), warm=warm, trace=strand.budget.trace)

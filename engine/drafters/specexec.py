@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.decode.tree import DraftTree, single
-from engine.follow import Follower
+from engine.follow import Follower, Growth
 from engine.protocols import Budget, Capability, Context, Outcome, Parts
 
 DECAY = 0.95  # per level: a child is strictly worse than its parent even when the draft is certain
@@ -82,9 +82,10 @@ class SpecExec:
         if min(budget.depth, budget.nodes, self._follower.room(context)) < 1:
             return single(context.ids[-1])
         tree = _Growth([context.ids[-1]])
-        self._expand(tree, [0], self._follower.start(context).unsqueeze(0), budget)
+        self._expand(tree, [0], self._follower.start([context])[0].logits, budget)
         while wave := self._next_wave(tree, budget):
-            logits = self._follower.grow(context.slot, wave, (tree.tokens, tree.parents))
+            growth = Growth(context.slot, wave, tree.tokens, tree.parents)
+            logits = self._follower.grow([growth])[0].logits
             if not self._expand(tree, wave, logits, budget):
                 break
         best, place = tree.best(budget.nodes)

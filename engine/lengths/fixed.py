@@ -1,16 +1,33 @@
 """Fixed lengths: every draft is as long as the drafter's own default."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
 
-from engine.protocols import Budget, Context, Outcome
+from torch import Tensor
+
+from engine.protocols import Budget, Context, Outcome, Parts
 
 
 class Fixed:
-    """Never adapts; for comparisons and for proofs that want every draft at full length."""
+    """Never adapts; for comparisons and for proofs that want every draft at full length.
 
-    def budgets(self, batch: Sequence[Context], longest: Budget) -> list[Budget]:
-        """The same budget for all."""
-        return [longest] * len(batch)
+    ``exit_layer`` of the options fixes where early exit leaves the network.
+    """
+
+    prompt_rows: ClassVar[int] = 0
+
+    def __init__(self, parts: Parts, drafter: str) -> None:
+        """Read the options."""
+        exit_layer = parts.options.get("exit_layer")
+        self._exit = None if exit_layer is None else int(exit_layer)
+
+    def prompt(self, context: Context, states: Tensor) -> None:
+        """Nothing is wanted of the prompt."""
+
+    def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
+        """The longest for all."""
+        return [replace(budget, exact=True, exit_layer=self._exit) for budget in longest]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing to learn."""

@@ -1,96 +1,130 @@
 """Goodput lengths (SmartSpec, arXiv 2406.14066): most expected tokens per measured second.
 
-k* = argmax over k >= 0 of (1 + sum_i prod_{j<=i} a_j) / (c0 + c1 (k + 1) + d k), where a_j is the
-acceptance at depth j from evaluated tokens only, c0 + c1 n the target's pass over n rows and d the
-draft's seconds per token, all measured while running. k = 0 is plain decoding.
+Every step maximises over the lengths k_r >= 0 of all requests r that share a drafter
+
+    sum_r (1 + sum_{i<=k_r} prod_{j<=i} a_rj) / (t(sum_r (k_r + 1), context) + d(max_r k_r))
+
+with a_rj the acceptance at depth j from evaluated tokens only, t the target's measured pass and d
+the measured draft. Survival never rises with depth, so admitting draft tokens of all requests in
+the order of their survival visits the best allocation. k = 0 is plain decoding. For trees the unit
+that is admitted is a doubling of the tree, valued by what trees of that size brought so far.
 """
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import log2
+from typing import ClassVar
 
-from engine.protocols import Budget, Context, Outcome
+from torch import Tensor
 
-PRIOR_ACCEPTANCE = 0.8  # optimistic: the first rounds of a request find out
-PRIOR_WEIGHT = 2.0  # evaluated tokens that the prior counts for, per depth
+from engine.cost import DraftCost
+from engine.protocols import Budget, Context, Outcome, Parts
+from engine.request import Prior
+
+OPTIMISM = 0.8  # acceptance where nothing is known: the first rounds of a request find out
+PRIOR_WEIGHT = 2.0  # evaluated tokens that optimism counts for, per depth
+HISTORY_WEIGHT = 12.0  # most evaluated tokens that earlier sessions count for, per depth
 FORGETTING = 0.9  # weight of the past per evaluated token
-COST_FORGETTING = 0.98  # per pass; a busy machine changes its curve
-TRUSTED, OUTLIER = 5.0, 4.0
+TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
 PROBE_LENGTH = 4
 
 
 @dataclass
-class _Line:
-    """Least squares of seconds over rows with exponential forgetting; slope never negative."""
+class _Faded:
+    """A ratio of faded counts; starts from a guess that evidence overrules."""
 
-    weight: float = 0.0
-    rows: float = 0.0
-    seconds: float = 0.0
-    squares: float = 0.0
-    products: float = 0.0
+    hits: float
+    trials: float
 
-    def add(self, rows: int, seconds: float) -> None:
-        keep = COST_FORGETTING
-        if self.weight > TRUSTED:  # a pause of the whole machine says nothing about the curve
-            seconds = min(seconds, OUTLIER * self.at(rows))
-        self.weight = keep * self.weight + 1
-        self.rows = keep * self.rows + rows
-        self.seconds = keep * self.seconds + seconds
-        self.squares = keep * self.squares + rows * rows
-        self.products = keep * self.products + rows * seconds
+    @property
+    def value(self) -> float:
+        return self.hits / self.trials
 
-    def at(self, rows: int) -> float:
-        if self.weight == 0:
-            return 1.0
-        mean_rows, mean = self.rows / self.weight, self.seconds / self.weight
-        spread = self.squares / self.weight - mean_rows**2
-        slope = (self.products / self.weight - mean_rows * mean) / spread if spread > 1e-9 else 0.0
-        slope = min(max(slope, 0.0), mean / mean_rows)  # never a negative constant part either
-        return mean + slope * (rows - mean_rows)
+    def add(self, hit: float) -> None:
+        self.trials = FORGETTING * self.trials + 1
+        self.hits = FORGETTING * self.hits + hit
 
 
 @dataclass
 class _Trace:
-    """Acceptance of one request, depth by depth, and how long it has been plain."""
+    """Acceptance of one request, and how long it has been plain."""
 
-    accepted: list[float] = field(default_factory=list)
-    evaluated: list[float] = field(default_factory=list)
+    depths: list[_Faded] = field(default_factory=list)
+    sizes: dict[int, _Faded] = field(default_factory=dict)  # doublings -> accepted per pass
+    scale: _Faded = field(default_factory=lambda: _Faded(PRIOR_WEIGHT, PRIOR_WEIGHT))
+    asked: int = 0  # depth of the last budget
     plain: int = 0
     wait: int = PROBE_FIRST
 
-    def rate(self, depth: int) -> float:
-        """Acceptance at ``depth`` (0 first); unknown depths behave like the last known one."""
-        if not self.evaluated:
-            return PRIOR_ACCEPTANCE
-        at = min(depth, len(self.evaluated) - 1)
-        return min(self.accepted[at] / self.evaluated[at], 0.99)
+    def survival(self, depth: int) -> float:
+        """Acceptance at ``depth`` (1 first); unknown depths behave like the last known one."""
+        if not self.depths:
+            return OPTIMISM
+        return min(self.depths[min(depth, len(self.depths)) - 1].value, 0.99)
 
     def note(self, depth: int, *, accepted: bool) -> None:
-        while len(self.evaluated) <= depth:  # a prior that fades with the evidence
-            self.accepted.append(PRIOR_WEIGHT * self.rate(depth))
-            self.evaluated.append(PRIOR_WEIGHT)
-        self.evaluated[depth] = FORGETTING * self.evaluated[depth] + 1
-        self.accepted[depth] = FORGETTING * self.accepted[depth] + accepted
+        """One evaluated token."""
+        while len(self.depths) < depth:
+            guess = self.survival(depth)
+            self.depths.append(_Faded(PRIOR_WEIGHT * guess, PRIOR_WEIGHT))
+        self.depths[depth - 1].add(accepted)
+
+    def tree_gain(self, doublings: int) -> float:
+        """Expected accepted tokens of a tree of 2^doublings nodes."""
+        guess = self.scale.value * TREE_GAIN * (doublings + 1)
+        seen = self.sizes.get(doublings)
+        if seen is None:
+            return guess
+        return (PRIOR_WEIGHT * guess + seen.hits) / (PRIOR_WEIGHT + seen.trials)
+
+    def note_tree(self, nodes: int, accepted: int) -> None:
+        """One tree that was walked."""
+        doublings = round(log2(nodes))
+        self.scale.add(accepted / (TREE_GAIN * (doublings + 1)))
+        self.sizes.setdefault(doublings, _Faded(0.0, 0.0)).add(accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """More nodes for one request: what they add to a pass, and what they are expected to bring."""
+
+    rows: int
+    steps: int  # total draft steps once this is admitted
+    gain: float
 
 
 class Goodput:
     """Length per request and round, 0 included; probes with growing intervals while off."""
 
-    def __init__(self) -> None:
-        """Start without any measurement."""
-        self._pass = _Line()
-        self._draft = _Line()
+    prompt_rows: ClassVar[int] = 0
+
+    def __init__(self, parts: Parts, drafter: str) -> None:
+        """Share the target's measured cost; learn the draft's own."""
+        self._cost, self._drafter = parts.cost, drafter
+        self._draft = DraftCost()
         self._traces: dict[int, _Trace] = {}
 
-    def budgets(self, batch: Sequence[Context], longest: Budget) -> list[Budget]:
-        """The best budget for each context under the present measurements."""
-        return [self._one(self._traces.setdefault(c.request, _Trace()), longest) for c in batch]
+    def prompt(self, context: Context, states: Tensor) -> None:
+        """Nothing is wanted of the prompt."""
+
+    def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
+        """The best allocation for the whole batch under the present measurements."""
+        traces = [self._trace(context) for context in batch]
+        offers = [_offers(t, b) for t, b in zip(traces, longest, strict=True)]
+        admitted, floor = self._admit(offers, sum(len(c.ids) for c in batch))
+        budgets = []
+        for trace, budget, chosen in zip(traces, longest, admitted, strict=True):
+            budgets.append(_budget(trace, budget, chosen, floor))
+        return budgets
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Costs from every pass, acceptance from the nodes that the walk looked at."""
-        if outcomes:
-            rows = sum(len(o.tree) for o in outcomes)
-            self._pass.add(rows, outcomes[0].score_seconds)
+        """Draft cost from the call, acceptance from the nodes that the walks looked at."""
+        drafting = [o for o in outcomes if o.tree.drafted]
+        if drafting:
+            steps = max(_steps(o) for o in drafting)
+            self._draft.observe(steps, len(drafting), outcomes[0].draft_seconds)
         for outcome in outcomes:
             self._note(outcome)
 
@@ -98,36 +132,95 @@ class Goodput:
         """Drop the request's acceptance; the costs stay."""
         self._traces.pop(request, None)
 
+    def _trace(self, context: Context) -> _Trace:
+        if context.request not in self._traces:
+            self._traces[context.request] = _started(context.priors.get(self._drafter))
+        return self._traces[context.request]
+
     def _note(self, outcome: Outcome) -> None:
-        trace = self._traces.setdefault(outcome.context.request, _Trace())
-        tree, path = outcome.tree, outcome.verdict.path
+        trace, tree, path = self._trace(outcome.context), outcome.tree, outcome.verdict.path
         if not tree.drafted:
-            trace.plain += 1
+            trace.plain += trace.asked == 0  # asked for, but nothing to propose: not switched off
             return
-        self._draft.add(tree.drafted, outcome.draft_seconds)
-        for depth in range(len(path) - 1):
+        trace.plain = 0
+        for depth in range(1, len(path)):
             trace.note(depth, accepted=True)
         if tree.children[path[-1]]:
-            trace.note(len(path) - 1, accepted=False)
-        trace.plain = 0
+            trace.note(len(path), accepted=False)
+        if not tree.is_chain:
+            trace.note_tree(tree.drafted, len(path) - 1)
 
-    def _one(self, trace: _Trace, longest: Budget) -> Budget:
-        fan = max(1, longest.nodes // max(1, longest.depth))
-        best, best_rate = 0, 1 / self._pass.at(1)
-        expected, reach = 1.0, 1.0
-        for length in range(1, longest.depth + 1):
-            reach *= trace.rate(length - 1)
-            expected += reach
-            rows = 1 + length * fan
-            rate = expected / (self._pass.at(rows) + self._draft_seconds(length * fan))
+    def _admit(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float]:
+        """How many offers of each request to take; the expected tokens that pay for one more row."""
+        rows, steps, active, gain = len(offers), 0, 0, float(len(offers))
+        taken, best = [0] * len(offers), [0] * len(offers)
+        rate = best_rate = gain / self._cost.seconds(rows, context)
+        best_rows = rows
+        heads = [(-o[0].gain / o[0].rows, r) for r, o in enumerate(offers) if o]
+        heapq.heapify(heads)
+        while heads:
+            _, r = heapq.heappop(heads)
+            offer = offers[r][taken[r]]
+            active += taken[r] == 0
+            taken[r] += 1
+            rows, steps, gain = rows + offer.rows, max(steps, offer.steps), gain + offer.gain
+            seconds = self._cost.seconds(rows, context) + self._draft.seconds(steps, active)
+            rate = gain / seconds
             if rate > best_rate:
-                best, best_rate = length, rate
-        if best:
-            trace.wait = PROBE_FIRST
-        elif trace.plain >= trace.wait:
-            trace.wait = min(2 * trace.wait, PROBE_LAST)
-            best = min(PROBE_LENGTH, longest.depth)
-        return Budget(best, best * fan)
+                best, best_rate, best_rows = list(taken), rate, rows
+            if taken[r] < len(offers[r]):
+                following = offers[r][taken[r]]
+                heapq.heappush(heads, (-following.gain / following.rows, r))
+        more = self._cost.seconds(2 * best_rows, context) - self._cost.seconds(best_rows, context)
+        return best, best_rate * more / best_rows
 
-    def _draft_seconds(self, drafted: int) -> float:
-        return self._draft.at(drafted) if self._draft.weight else 0.0
+
+def _started(prior: Prior | None) -> _Trace:
+    """A new request's trace; what earlier sessions measured counts for a little."""
+    trace = _Trace()
+    for evaluated, accepted in prior.depths if prior else ():
+        if evaluated <= 0:
+            break
+        weight = min(evaluated, HISTORY_WEIGHT)
+        share = min(max(accepted / evaluated, 0.05), 0.98)  # never certain, never hopeless
+        trace.depths.append(_Faded(weight * share, weight))
+    return trace
+
+
+def _is_tree(longest: Budget) -> bool:
+    return longest.nodes > longest.depth
+
+
+def _offers(trace: _Trace, longest: Budget) -> list[_Offer]:
+    """What one request could draft, cheapest and surest first."""
+    if not _is_tree(longest):
+        reach, offers = 1.0, []
+        for depth in range(1, min(longest.depth, longest.nodes) + 1):
+            reach *= trace.survival(depth)
+            offers.append(_Offer(1, depth, reach))
+        return offers
+    offers, before, nodes, doublings = [], 0.0, 0, 0
+    while longest.depth > 0 and 2**doublings <= longest.nodes:
+        gain = max(trace.tree_gain(doublings), before)
+        offers.append(_Offer(2**doublings - nodes, 2**doublings, gain - before))
+        before, nodes, doublings = gain, 2**doublings, doublings + 1
+    return offers
+
+
+def _budget(trace: _Trace, longest: Budget, chosen: int, floor: float) -> Budget:
+    """The budget for ``chosen`` offers; while off, now and then a short probe."""
+    if chosen:
+        trace.wait = PROBE_FIRST
+    elif trace.plain >= trace.wait and longest.depth > 0:
+        trace.wait = min(2 * trace.wait, PROBE_LAST)
+        chosen = min(PROBE_LENGTH, longest.depth)
+    trace.asked = chosen
+    if not _is_tree(longest):
+        return Budget(chosen, chosen)
+    nodes = min(2 ** (chosen - 1), longest.nodes) if chosen else 0
+    return Budget(min(longest.depth, nodes), nodes, floor=min(floor, 0.5))
+
+
+def _steps(outcome: Outcome) -> int:
+    """What the draft's cost grows with: depth of a chain, nodes of a tree."""
+    return outcome.tree.drafted

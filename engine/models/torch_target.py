@@ -11,9 +11,10 @@ from torch import Tensor
 from engine.decode.tree import DraftTree
 from engine.errors import ModelUnusable
 from engine.models.decoder import Attend, block, rms_norm
+from engine.models.inflate import inflated
 from engine.models.kvcache import CacheShape, KVCache, Layout
 from engine.models.weights import DecoderWeights, load_weights
-from engine.protocols import Capability, Scores
+from engine.protocols import Capability, Grown, Rows, Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,25 @@ class _Seat:
         return len(self.layout.positions)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A tree on its way into the batch: its rows' state [N, C], and the states below, if it is warm."""
+
+    seat: _Seat
+    hidden: Tensor
+    states: tuple[Tensor, ...] = ()  # after each layer that the rows have passed
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The batch after the last layer, sequence by sequence in the order in which they joined."""
+
+    hidden: Tensor  # [all rows, C]
+    slots: list[int]
+    sizes: list[int]
+    states: Sequence[Tensor | None]  # [L, N, C] each, if traced
+
+
 class TorchTarget:
     """Target, DraftModel and LayeredTarget over one set of weights.
 
@@ -42,6 +62,8 @@ class TorchTarget:
         self._weights = weights
         self.context, self.vocab = weights.arch.context, weights.arch.vocab
         self.layers, self.parameters = weights.arch.layers, weights.parameters
+        self._committed: dict[int, list[int]] = {}
+        self._pending: dict[int, list[int]] = {}
         self.cache = KVCache(
             CacheShape(
                 layers=weights.arch.layers,
@@ -61,13 +83,22 @@ class TorchTarget:
         """Uncommitted rows."""
         return self.cache.pending(slot)
 
+    def tokens(self, slot: int) -> Sequence[int]:
+        """The committed tokens themselves."""
+        return self._committed.get(slot, ())
+
     @torch.inference_mode()
-    def feed(self, slot: int, tokens: Sequence[int]) -> None:
-        """Commit tokens unjudged: a prompt chunk. No logits are computed."""
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+        """Commit tokens unjudged: a prompt chunk. No logits are computed.
+
+        With ``trace``, the states [L, n, C] of at most that many last rows.
+        """
         self.crop(slot, self.length(slot))
-        layout = self.cache.place(slot, range(-1, len(tokens) - 1))
-        self._span(self._embed(tokens), range(self.layers), [_Seat(slot, layout)])
-        self.cache.keep(slot, range(len(tokens)))
+        seat = self._place(slot, tokens, range(-1, len(tokens) - 1))
+        states: list[Tensor] = []
+        self._span(self._embed(tokens), range(self.layers), [seat], states if trace else None)
+        self.commit(slot, range(len(tokens)))
+        return torch.stack([state[-trace:] for state in states]) if trace else None
 
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
@@ -75,78 +106,124 @@ class TorchTarget:
 
         A tree whose first rows ran through early layers already joins at that layer.
         """
-        entries: dict[int, list[tuple[_Seat, Tensor]]] = {}
-        for slot, tree in zip(slots, trees, strict=True):
-            layer, seat, hidden = self._enter(slot, tree)
-            entries.setdefault(layer, []).append((seat, hidden))
-        seats, hidden = self._join(entries)
-        logits = torch.split(self._logits(hidden), [seat.rows for seat in seats])
-        by_slot = {seat.slot: Scores(rows) for seat, rows in zip(seats, logits, strict=True)}
-        return [by_slot[slot] for slot in slots]
+        entries = [self._enter(slot, tree) for slot, tree in zip(slots, trees, strict=True)]
+        traced = any(tree.trace for tree in trees)
+        found = self._join(entries, trace=traced)
+        scores = zip(
+            torch.split(self._logits(found.hidden), found.sizes), found.states, strict=True
+        )
+        by_slot = dict(zip(found.slots, scores, strict=True))
+        return [
+            Scores(by_slot[slot][0], by_slot[slot][1] if tree.trace else None)
+            for slot, tree in zip(slots, trees, strict=True)
+        ]
 
     @torch.inference_mode()
-    def grow(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> Tensor:
-        """Score more rows behind the uncommitted ones, logits [n, V]."""
-        layout = self.cache.place(slot, parents)
-        hidden = self._span(self._embed(tokens), range(self.layers), [_Seat(slot, layout)])
-        return self._logits(hidden)
+    def grow(self, batch: Sequence[Rows]) -> list[Grown]:
+        """Run more rows behind the uncommitted ones of several slots, in one pass."""
+        seats = [self._place(rows.slot, rows.tokens, rows.parents) for rows in batch]
+        tokens = [token for rows in batch for token in rows.tokens]
+        hidden = self._span(self._embed(tokens), range(self.layers), seats)
+        parts = torch.split(hidden, [seat.rows for seat in seats])
+        lasts = [p if r.last is None else p[-r.last :] for p, r in zip(parts, batch, strict=True)]
+        normed = self._normed(torch.cat(lasts))
+        sizes = [len(last) for last in lasts]
+        pairs = zip(
+            torch.split(self._weights.head(normed), sizes), torch.split(normed, sizes), strict=True
+        )
+        return [Grown(logits, state) for logits, state in pairs]
 
     @torch.inference_mode()
-    def shallow(self, slot: int, token: int, layers: int) -> tuple[Tensor, Tensor]:
-        """Append one row to a chain and run the first ``layers``: (logits [V], hidden [1, C])."""
-        layout = self.cache.place(slot, [self.pending(slot) - 1])
-        hidden = self._span(self._embed([token]), range(layers), [_Seat(slot, layout)])
-        return self._logits(hidden)[0], hidden
+    def shallow(
+        self, slots: Sequence[int], tokens: Sequence[int], layers: int
+    ) -> tuple[Tensor, Tensor]:
+        """Append one row to each slot's chain: (logits [B, V], states [layers, B, C])."""
+        pairs = zip(slots, tokens, strict=True)
+        seats = [self._place(slot, [token], [self.pending(slot) - 1]) for slot, token in pairs]
+        states: list[Tensor] = []
+        hidden = self._span(self._embed(tokens), range(layers), seats, states)
+        return self._logits(hidden), torch.stack(states)
+
+    @torch.inference_mode()
+    def read(self, states: Tensor) -> Tensor:
+        """Final norm and head: states [..., C] of any layer to logits [..., V]."""
+        return self._logits(states)
 
     @torch.inference_mode()
     def commit(self, slot: int, path: Sequence[int]) -> None:
         """Keep these uncommitted rows as prefix, forget the others."""
         self.cache.keep(slot, path)
+        pending = self._pending.pop(slot, [])
+        self._committed.setdefault(slot, []).extend(pending[node] for node in path)
 
     def crop(self, slot: int, length: int) -> None:
         """Forget uncommitted rows and everything behind the first ``length`` tokens."""
         self.cache.crop(slot, length)
+        self._pending.pop(slot, None)
+        del self._committed.setdefault(slot, [])[length:]
 
-    def _enter(self, slot: int, tree: DraftTree) -> tuple[int, _Seat, Tensor]:
-        """(layer to join at, seat of all rows, their state there [N, C])."""
+    def _place(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> _Seat:
+        """Take rows in the cache for these tokens."""
+        self._pending.setdefault(slot, []).extend(tokens)
+        return _Seat(slot, self.cache.place(slot, parents))
+
+    def _enter(self, slot: int, tree: DraftTree) -> "_Entry":
+        """Where a tree's rows join the batch; rows that early exit has not seen catch up first."""
         if tree.warm is None:
             self.crop(slot, self.length(slot))
-            seat = _Seat(slot, self.cache.place(slot, tree.parents))
-            return 0, seat, self._embed(tree.tokens)
-        known = len(tree.warm.hidden)
-        late = self.cache.place(slot, tree.parents[known:])
-        fresh = self._embed(tree.tokens[known:])
-        fresh = self._span(fresh, range(tree.warm.layer), [_Seat(slot, late)])
-        seat = _Seat(slot, self.cache.whole(slot))
-        return tree.warm.layer, seat, torch.cat((tree.warm.hidden, fresh))
+            return _Entry(self._place(slot, tree.tokens, tree.parents), self._embed(tree.tokens))
+        known = tree.warm.states.shape[1]
+        late = self._place(slot, tree.tokens[known:], tree.parents[known:])
+        states: list[Tensor] = []
+        self._span(self._embed(tree.tokens[known:]), range(tree.warm.layer), [late], states)
+        below = torch.cat((tree.warm.states, torch.stack(states)), 1)
+        return _Entry(_Seat(slot, self.cache.whole(slot)), below[-1], tuple(below))
 
-    def _join(self, entries: dict[int, list[tuple[_Seat, Tensor]]]) -> tuple[list[_Seat], Tensor]:
+    def _join(self, entries: Sequence["_Entry"], *, trace: bool) -> "_Joined":
         """Run all layers; sequences join the flattened batch at their entry layer."""
-        starts = sorted(entries)
+        order = sorted(entries, key=lambda entry: len(entry.states))
+        starts = sorted({len(entry.states) for entry in order})
         seats: list[_Seat] = []
+        above: list[Tensor] = []
         hidden = self._embed(())
         for start, stop in zip(starts, [*starts[1:], self.layers], strict=True):
-            seats += [seat for seat, _ in entries[start]]
-            hidden = torch.cat([hidden, *(state for _, state in entries[start])])
-            hidden = self._span(hidden, range(start, stop), seats)
-        return seats, hidden
+            joining = [entry for entry in order if len(entry.states) == start]
+            seats += [entry.seat for entry in joining]
+            hidden = torch.cat([hidden, *(entry.hidden for entry in joining)])
+            hidden = self._span(hidden, range(start, stop), seats, above if trace else None)
+        return _Joined(
+            hidden,
+            slots=[seat.slot for seat in seats],
+            sizes=[seat.rows for seat in seats],
+            states=_traces(order, above, starts[0]) if trace else [None] * len(seats),
+        )
 
     def _embed(self, tokens: Sequence[int]) -> Tensor:
         table = self._weights.embedding
         return F.embedding(torch.tensor(tokens, dtype=torch.int64, device=table.device), table)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """Final norm and head, [n, C] -> [n, V]."""
-        weights = self._weights
-        return weights.head(rms_norm(hidden, weights.norm, weights.arch.norm_eps))
+    def _normed(self, hidden: Tensor) -> Tensor:
+        """Final norm, [..., C]."""
+        return rms_norm(hidden, self._weights.norm, self._weights.arch.norm_eps)
 
-    def _span(self, x: Tensor, layers: range, seats: Sequence[_Seat]) -> Tensor:
-        """The one primitive: rows x [n, C] of these seats through these layers."""
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Final norm and head, [..., C] -> [..., V]."""
+        return self._weights.head(self._normed(hidden))
+
+    def _span(
+        self, x: Tensor, layers: range, seats: Sequence[_Seat], trace: list[Tensor] | None = None
+    ) -> Tensor:
+        """The one primitive: rows x [n, C] of these seats through these layers.
+
+        ``trace`` collects the state after each layer.
+        """
         positions = torch.cat([seat.layout.positions for seat in seats])
         rotary = self._weights.rotary.at(positions).to(x.device, x.dtype)
         for index in layers:
             layer = self._weights.layers[index]
             x = block(layer, self._weights.arch, x, rotary, self._attend(index, seats))
+            if trace is not None:
+                trace.append(x)
         return x
 
     def _attend(self, layer: int, seats: Sequence[_Seat]) -> Attend:
@@ -173,11 +250,26 @@ class TorchTarget:
         return mixed[0].transpose(0, 1)
 
 
-def load_target(folder: Path, dtype: str, device: str) -> TorchTarget:
-    """A target over a local Hugging Face folder; raises ModelUnusable."""
+def _traces(order: Sequence[_Entry], above: Sequence[Tensor], first: int) -> list[Tensor]:
+    """States after every layer for each sequence; ``above`` starts after layer ``first``."""
+    found, row = [], 0
+    for entry in order:
+        rows = slice(row, row + entry.seat.rows)
+        joined = above[len(entry.states) - first :]
+        found.append(torch.stack([*entry.states, *(state[rows] for state in joined)]))
+        row = rows.stop
+    return found
+
+
+def load_target(folder: Path, dtype: str, device: str, inflate: int = 1) -> TorchTarget:
+    """A target over a local Hugging Face folder; raises ModelUnusable.
+
+    ``inflate`` makes every feed-forward part that many times as wide without changing the function.
+    """
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     if dtype not in kinds:
         raise ModelUnusable(f"dtype {dtype!r} is not supported; choose {' or '.join(kinds)}")
     if device != "cpu" and not torch.cuda.is_available():
         raise ModelUnusable(f"device {device!r} was asked for, but torch finds no CUDA device")
-    return TorchTarget(load_weights(folder, kinds[dtype], torch.device(device)))
+    weights = load_weights(folder, kinds[dtype], torch.device(device))
+    return TorchTarget(inflated(weights, inflate) if inflate > 1 else weights)

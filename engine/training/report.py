@@ -157,7 +157,8 @@ def _exit_agreement(target: TorchTarget, samples: Sequence[Sample], exit_layer: 
         at = _answers(sample)
         wanted = _logits(target, sample)[at].argmax(-1)
         target.crop(0, 0)
-        early = torch.stack([target.shallow(0, token, exit_layer)[0] for token in sample.ids])
+        steps = [target.shallow([0], [token], exit_layer)[0][0] for token in sample.ids]
+        early = torch.stack(steps)
         same += int((early[at].argmax(-1) == wanted).sum())
         count += len(at)
     return same / count

@@ -4,7 +4,7 @@ import torch
 
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
-from engine.follow import Follower
+from engine.follow import Follower, Growth
 from engine.protocols import Context, Outcome
 from engine.request import SamplingParams
 from tests.engine.tiny import tiny_target
@@ -22,34 +22,38 @@ def near(found, wanted):
     return (found - wanted).abs().max() < 1e-4
 
 
+def start(follower, ids):
+    return follower.start([context(ids)])[0].logits[-1]
+
+
 def settle(follower, ids, tree, path):
     follower.settle(Outcome(context(ids), tree, Verdict(path, 0), 0.0, 0.0))
 
 
 def test_start_catches_up_from_nothing_and_after_a_jump():
     follower = Follower(tiny_target())
-    assert near(follower.start(context([1, 2, 3])), fresh_logits([1, 2, 3]))
-    assert near(follower.start(context([1, 2, 9, 4])), fresh_logits([1, 2, 9, 4]))
+    assert near(start(follower, [1, 2, 3]), fresh_logits([1, 2, 3]))
+    assert near(start(follower, [1, 2, 9, 4]), fresh_logits([1, 2, 9, 4]))
 
 
 def test_a_long_prompt_is_caught_up_in_chunks():
     ids = [i % 13 for i in range(600)]
     follower = Follower(tiny_target(context=1000))
     wanted = tiny_target(context=1000).score([0], [chain(ids)])[0].logits[-1]
-    assert near(follower.start(context(ids)), wanted)
+    assert near(start(follower, ids), wanted)
 
 
 def test_accepted_rows_stay_and_rejected_rows_go():
     model = tiny_target()
     follower = Follower(model)
     ids = [1, 2, 3]
-    follower.start(context(ids))
+    start(follower, ids)
     tokens, parents = [3, 4, 5, 6], [-1, 0, 0, 1]
-    follower.grow(0, [1, 2], (tokens, parents))
+    follower.grow([Growth(0, [1, 2], tokens, parents)])
     settle(follower, ids, DraftTree(tuple(tokens), tuple(parents)), (0, 2))
     assert model.length(0) == 4
     ids += [5, 7]
-    assert near(follower.start(context(ids)), fresh_logits(ids))
+    assert near(start(follower, ids), fresh_logits(ids))
 
 
 def test_a_fully_accepted_chain_feeds_its_last_token_next_round():
@@ -57,22 +61,22 @@ def test_a_fully_accepted_chain_feeds_its_last_token_next_round():
     model = tiny_target()
     follower = Follower(model)
     ids = [1, 2, 3]
-    follower.start(context(ids))
+    start(follower, ids)
     tokens, parents = [3, 4, 5], [-1, 0, 1]
-    follower.grow(0, [1], (tokens, parents))
+    follower.grow([Growth(0, [1], tokens, parents)])
     settle(follower, ids, DraftTree(tuple(tokens), tuple(parents)), (0, 1, 2))
     assert model.length(0) == 4
     ids += [4, 5, 6]
-    assert near(follower.start(context(ids)), fresh_logits(ids))
+    assert near(start(follower, ids), fresh_logits(ids))
 
 
 def test_renumbered_nodes_keep_their_rows():
     model = tiny_target()
     follower = Follower(model)
     ids = [1, 2, 3]
-    follower.start(context(ids))
+    start(follower, ids)
     tokens, parents = [3, 4, 5, 6], [-1, 0, 0, 2]
-    logits = follower.grow(0, [1, 2], (tokens, parents))
+    logits = follower.grow([Growth(0, [1, 2], tokens, parents)])[0].logits
     assert near(logits[1], fresh_logits([*ids, 5]))
     follower.relabel(0, {0: 0, 2: 1, 3: 2})
     settle(follower, ids, DraftTree((3, 5, 6), (-1, 0, 1)), (0, 1, 2))

@@ -11,7 +11,7 @@ from engine.engine import Engine
 from engine.models.decoder import Architecture, Dense, Layer, Rotary
 from engine.models.torch_target import TorchTarget
 from engine.models.weights import DecoderWeights
-from engine.protocols import Capability, Parts, Scores
+from engine.protocols import Capability, Grown, Parts, Rows, Scores
 from engine.request import Done, GenerationRequest, ModelSpec, Tokens
 
 DTYPE = torch.float32
@@ -72,22 +72,46 @@ class Markov:
     def pending(self, slot: int) -> int:
         return len(self._rows.get(slot, []))
 
-    def feed(self, slot: int, tokens: Sequence[int]) -> None:
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
         self._committed.setdefault(slot, []).extend(tokens)
+        return self._states(list(tokens)[-trace:]) if trace else None
+
+    def tokens(self, slot: int) -> Sequence[int]:
+        return self._committed.get(slot, [])
 
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         for slot, tree in zip(slots, trees, strict=True):
             self._rows[slot] = list(tree.tokens)
-        return [Scores(self._logits[list(tree.tokens)]) for tree in trees]
+        return [
+            Scores(self._logits[list(t.tokens)], self._states(t.tokens) if t.trace else None)
+            for t in trees
+        ]
 
-    def grow(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> Tensor:
-        assert all(-1 <= parent < self.pending(slot) + len(tokens) for parent in parents)
-        self._rows.setdefault(slot, []).extend(tokens)
-        return self._logits[list(tokens)]
+    def grow(self, batch: Sequence[Rows]) -> list[Grown]:
+        found = []
+        for rows in batch:
+            width = self.pending(rows.slot) + len(rows.tokens)
+            assert all(-1 <= parent < width for parent in rows.parents)
+            self._rows.setdefault(rows.slot, []).extend(rows.tokens)
+            asked = list(rows.tokens)[-(rows.last or len(rows.tokens)) :]
+            found.append(Grown(self._logits[asked], self._states(asked)[-1]))
+        return found
 
-    def shallow(self, slot: int, token: int, layers: int) -> tuple[Tensor, Tensor]:
-        self._rows.setdefault(slot, []).append(token)
-        return self._shallow[token], torch.zeros(1, 1)
+    def shallow(
+        self, slots: Sequence[int], tokens: Sequence[int], layers: int
+    ) -> tuple[Tensor, Tensor]:
+        for slot, token in zip(slots, tokens, strict=True):
+            self._rows.setdefault(slot, []).append(token)
+        return self._shallow[list(tokens)], self._states(tokens)[:layers]
+
+    def read(self, states: Tensor) -> Tensor:
+        """A state is (layer, token): the first layer follows ``shallow``, the last the target."""
+        layer, token = states[..., 0].long(), states[..., 1].long()
+        return torch.stack((self._shallow, self._logits))[layer, token]
+
+    def _states(self, tokens: Sequence[int]) -> Tensor:
+        names = torch.tensor(list(tokens), dtype=torch.float64)
+        return torch.stack([torch.stack((torch.full_like(names, at), names), -1) for at in (0, 1)])
 
     def commit(self, slot: int, path: Sequence[int]) -> None:
         kept = [self._rows[slot][node] for node in path]
@@ -106,13 +130,15 @@ def engine_over(target, draft_model=None, slots=3, **options) -> Engine:
     """A real engine over loaded parts."""
     exit_layer = options.get("exit_layer", 1)
     spec = ModelSpec("tiny", "", exit_layer=exit_layer, slots=slots)
-    parts = Parts(target, draft_model, {"exit_layer": float(exit_layer), **options})
+    parts = Parts(target, draft_model, options={"exit_layer": float(exit_layer), **options})
     return assemble(spec, parts, "no draft model")
 
 
-def run_all(engine: Engine, requests: Sequence[GenerationRequest]):
-    """[(ids, Done)] of requests that run together."""
+def run_all(engine: Engine, requests: Sequence[GenerationRequest], chances=()):
+    """[(ids, Done)] of requests that run together; ``chances`` replace their own randomness."""
     numbers = [engine.submit(r) for r in requests]
+    for number, chance in zip(numbers, chances, strict=False):
+        engine._sessions[number].chance = chance
     found = {n: ([], None) for n in numbers}
     while engine.busy:
         for number, event in engine.step():

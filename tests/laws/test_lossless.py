@@ -1,13 +1,15 @@
 """Never a token that the plain model would not have produced: every registered drafter, every law."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from engine.build import _named
+from engine.build import _named, _new_drafter
+from engine.decode.chance import SeededChance
 from engine.decode.sampling import probabilities
 from engine.decode.tree import chain
 from engine.decode.verify import verify
@@ -20,6 +22,11 @@ from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
 ALL = tuple(DRAFTERS)
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
 SAMPLED = SamplingParams(temperature=1.0)
+
+
+def drafter_over(name, parts):
+    """A drafter, ``auto`` with all its arms."""
+    return _new_drafter(parts, tuple(DRAFTERS), name, ())
 
 
 def markov(seed, size=3, zeros=0):
@@ -36,11 +43,10 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, budget, sampling):
     length = 3
     laws = markov(3)
     prompt = [1, 2, 0, 1, 2, 0, 1]  # repeats, so that lookup proposes
-    kind = _named(DRAFTERS, name)
 
     def run(chance):
         target, draft = Markov(laws, markov(5)), Markov(markov(7, zeros=1))
-        drafter = kind(Parts(target, draft, {"exit_layer": 1.0}))
+        drafter = drafter_over(name, Parts(target, draft, options={"exit_layer": 1.0}))
         ids = list(prompt)
         target.feed(0, ids[:-1])
         while len(ids) < len(prompt) + length:
@@ -126,8 +132,8 @@ class Contrary:
     def __getattr__(self, name):
         return getattr(self._target, name)
 
-    def grow(self, slot, tokens, parents):
-        return -self._target.grow(slot, tokens, parents)
+    def grow(self, batch):
+        return [replace(grown, logits=-grown.logits) for grown in self._target.grow(batch)]
 
 
 @pytest.mark.parametrize("name", ["chain", "specexec"])
@@ -158,6 +164,19 @@ def test_the_context_is_never_exceeded(name):
     [(ids, done)] = run_all(engine, [request])
     assert len(ids) + 6 == 24
     assert done.reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("name", SPECULATIVE)
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(0.8, seed=5), SamplingParams(1.5, top_p=0.9, seed=6)]
+)
+def test_a_seeded_request_equals_plain_token_by_token(name, sampling):
+    """Its candidates are chosen, not drawn, so random numbers are used as plain decoding uses them."""
+    for draft in DRAFTS.values():
+        requests = [replace(r, sampling=sampling) for r in greedy_requests(name, draft_nodes=12)]
+        plain = run_all(engine_over(tiny_target()), [replace(r, drafter="none") for r in requests])
+        drafted = run_all(engine_over(tiny_target(), draft()), requests)
+        assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
 
 
 # D. Cache audit: after every round the cache equals one that was computed afresh.
@@ -239,10 +258,9 @@ def test_sampled_tokens_follow_the_enumerated_law(name, sampling):
     engine = engine_over(target, tiny_target(4, vocab=8, sharpness=1.0), slots=1)
     counts, branches = Counter(), Counter()
     for seed in range(runs):
-        params = SamplingParams(sampling.temperature, sampling.top_k, sampling.top_p, 0.0, seed)
-        request = GenerationRequest(prompt, length, params, drafter=name, length="fixed",
+        request = GenerationRequest(prompt, length, sampling, drafter=name, length="fixed",
                                     draft_depth=2, draft_nodes=4)  # fmt: skip
-        [(ids, done)] = run_all(engine, [request])
+        [(ids, done)] = run_all(engine, [request], chances=[SeededChance(seed)])
         counts[tuple(ids)] += 1
         branches["accepted"] += done.stats.accepted
         branches["refused"] += sum(d.evaluated - d.accepted for d in done.stats.depths)

@@ -1,11 +1,14 @@
 """The target contract, and transformers as the oracle for every supported family."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers
 
 from engine.decode.tree import DraftTree, Warm, chain, single
 from engine.models.torch_target import load_target
+from engine.protocols import Rows
 from tests.engine.tiny import tiny_target
 
 TOLERANCE = 1e-4
@@ -107,11 +110,9 @@ def test_growing_level_by_level_equals_scoring_at_once():
     tree = DraftTree((4, 5, 6, 7, 8), (-1, 0, 0, 1, 2))
     whole = target.score([0], [tree])[0].logits
     target.crop(0, target.length(0))
-    parts = [
-        target.grow(0, tree.tokens[:1], tree.parents[:1]),
-        target.grow(0, tree.tokens[1:3], tree.parents[1:3]),
-        target.grow(0, tree.tokens[3:], tree.parents[3:]),
-    ]
+    cuts = (slice(0, 1), slice(1, 3), slice(3, 5))
+    rows = [Rows(0, tree.tokens[cut], tree.parents[cut]) for cut in cuts]
+    parts = [target.grow([row])[0].logits for row in rows]
     assert (torch.cat(parts) - whole).abs().max() < TOLERANCE
 
 
@@ -121,9 +122,9 @@ def test_resuming_after_early_exit_equals_a_full_pass(exit_layer):
     target.feed(0, [1, 2, 3])
     whole = target.score([0], [chain([4, 5, 6])])[0].logits
     target.crop(0, target.length(0))
-    states = [target.shallow(0, token, exit_layer)[1] for token in (4, 5)]
-    warm = Warm(exit_layer, torch.cat(states))
-    resumed = target.score([0], [DraftTree((4, 5, 6), (-1, 0, 1), None, warm)])[0].logits
+    states = [target.shallow([0], [token], exit_layer)[1] for token in (4, 5)]
+    warm = Warm(torch.cat(states, 1))
+    resumed = target.score([0], [DraftTree((4, 5, 6), (-1, 0, 1), warm=warm)])[0].logits
     assert (resumed - whole).abs().max() < TOLERANCE
 
 
@@ -134,8 +135,7 @@ def test_a_batch_equals_each_sequence_alone():
     for slot, prompt in enumerate(prompts):
         batch.feed(slot, prompt)
         alone.feed(slot, prompt)
-    states = torch.cat([batch.shallow(0, 4, 1)[1]])
-    warm = DraftTree(trees[0].tokens, trees[0].parents, None, Warm(1, states))
+    warm = replace(trees[0], warm=Warm(batch.shallow([0], [4], 1)[1]))
     together = batch.score([0, 1, 2], [warm, *trees[1:]])
     for slot, tree in enumerate(trees):
         single_run = alone.score([slot], [tree])[0].logits

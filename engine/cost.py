@@ -1,0 +1,121 @@
+"""What passes cost on this machine: measured curves that every length decision reads.
+
+SmartSpec (arXiv 2406.14066) models a pass as c_kv * context + c_tok * tokens + c_const by least
+squares. Here the token part is a curve through measured knots, because real machines are flat for a
+few rows and steep later, and a factor that follows how busy the machine is right now.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+FORGETTING = 0.98  # weight of the past per observation
+OUTLIER = 4.0  # a pause of the whole machine says nothing about the curve
+TRUSTED = 5.0  # observations before outliers are cut
+WEATHER_RATE, KNOT_RATE = 0.15, 0.05
+UNKNOWN_SECONDS = 1.0  # of any pass, before anything was measured: a flat curve
+
+
+@dataclass
+class Line:
+    """Least squares of y over x with exponential forgetting; neither part is ever negative."""
+
+    weight: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        """One observation; outliers are cut once the line is trusted."""
+        if self.weight > TRUSTED:
+            y = min(y, OUTLIER * self.at(x))
+        self.weight = FORGETTING * self.weight + 1
+        self.x = FORGETTING * self.x + x
+        self.y = FORGETTING * self.y + y
+        self.xx = FORGETTING * self.xx + x * x
+        self.xy = FORGETTING * self.xy + x * y
+
+    def at(self, x: float) -> float:
+        """The line's value; 0 before the first observation."""
+        if self.weight == 0:
+            return 0.0
+        mean_x, mean_y = self.x / self.weight, self.y / self.weight
+        spread = self.xx / self.weight - mean_x**2
+        slope = (self.xy / self.weight - mean_x * mean_y) / spread if spread > 1e-9 else 0.0
+        steepest = mean_y / mean_x if mean_x > 0 else 0.0  # through the origin
+        return mean_y + min(max(slope, 0.0), steepest) * (x - mean_x)
+
+
+@dataclass
+class PassCost:
+    """Seconds of one target pass over some rows, behind some cached context.
+
+    One value is shared by everything that decides lengths for one target; the engine feeds it.
+    """
+
+    knots: dict[int, float] = field(default_factory=dict)  # rows -> seconds, empty context
+    per_context: float = 0.0  # seconds per cached token
+    weather: float = 1.0  # how much slower the machine is right now than its curve
+
+    def profile(self, rows: int, seconds: float) -> None:
+        """A measurement made at load, nothing else running; the smallest of several counts."""
+        self.knots[rows] = min(seconds, self.knots.get(rows, seconds))
+
+    def profile_context(self, context: int, seconds: float) -> None:
+        """A single row behind ``context`` cached tokens, after ``profile(1, ...)``."""
+        self.per_context = max(0.0, (seconds - self._curve(1)) / context)
+
+    def observe(self, rows: int, context: int, seconds: float) -> None:
+        """One pass of the running engine."""
+        usual = self._curve(rows) + self.per_context * context
+        if not self.knots:
+            self.knots[rows] = seconds
+            return
+        ratio = min(max(seconds / usual, 1 / OUTLIER), OUTLIER)
+        self.weather += WEATHER_RATE * (ratio - self.weather)
+        self._bend(rows, KNOT_RATE * (seconds / self.weather - usual))
+
+    def seconds(self, rows: int, context: int = 0) -> float:
+        """Expected seconds of a pass."""
+        return self.weather * (self._curve(rows) + self.per_context * context)
+
+    def _curve(self, rows: int) -> float:
+        """Linear between knots; beyond the last one as steep as the last piece."""
+        if not self.knots:
+            return UNKNOWN_SECONDS
+        known = sorted(self.knots)
+        at = bisect_right(known, rows)
+        if at == 0:
+            return self.knots[known[0]]
+        left = known[min(at - 1, max(len(known) - 2, 0))]
+        right = known[min(at, len(known) - 1)]
+        if left == right:
+            return self.knots[left]
+        slope = (self.knots[right] - self.knots[left]) / (right - left)
+        return self.knots[left] + max(slope, 0.0) * (rows - left)
+
+    def _bend(self, rows: int, error: float) -> None:
+        """Move the nearest knots towards an observation, and keep the curve rising."""
+        nearest = min(self.knots, key=lambda knot: abs(knot - rows))
+        if not nearest / 2 < rows < nearest * 2:
+            self.knots[rows] = self._curve(rows)
+            nearest = rows
+        self.knots[nearest] = max(self.knots[nearest] + min(error, self.knots[nearest]), 1e-9)
+
+
+@dataclass
+class DraftCost:
+    """Seconds of one drafter's call: so many steps one after the other, so many requests at once."""
+
+    lines: dict[int, Line] = field(default_factory=dict)  # requests -> seconds over steps
+
+    def observe(self, steps: int, batch: int, seconds: float) -> None:
+        """One call."""
+        self.lines.setdefault(batch, Line()).add(steps, seconds)
+
+    def seconds(self, steps: int, batch: int = 1) -> float:
+        """Expected seconds; unseen batch sizes cost like the nearest seen one."""
+        if not self.lines or steps == 0:
+            return 0.0
+        nearest = min(self.lines, key=lambda known: (abs(known - batch), known))
+        return self.lines[nearest].at(steps)
