@@ -21,9 +21,9 @@ from engine.request import ModelFacts, ModelSpec
 
 DEFAULT = "default"
 DEFAULT_LENGTH = {"none": "fixed", "auto": "fixed"}  # goodput for all others
-PROFILE_ROWS = (1, 2, 4, 8, 16, 32, 64)
+PROFILE_ROWS = (1, 8, 64, 16, 2, 32, 4)  # a large model gets the first few: the ends matter most
 PROFILE_REPEATS = 3
-PROFILE_SECONDS = 2.0  # a large model gets fewer widths rather than a late first answer
+PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 PROFILE_CONTEXT = 512
 
 
@@ -70,14 +70,12 @@ def profile(target: Target, cost: PassCost) -> None:
     SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
     """
     started = time.perf_counter()
-    for rows in PROFILE_ROWS:
-        for repeat in range(PROFILE_REPEATS):
-            if time.perf_counter() - started > PROFILE_SECONDS and rows > 1:
-                break
-            seconds = _timed(target, [chain([0] * min(rows, target.context))])
-            if repeat:  # the first call of a width builds its kernels
-                cost.profile(rows, seconds)
-        target.crop(0, 0)
+    for at, rows in enumerate(PROFILE_ROWS):
+        if at > 1 and time.perf_counter() - started > PROFILE_SECONDS:
+            break
+        width = min(rows, target.context)
+        seconds = [_timed(target, [chain([0] * width)]) for _ in range(PROFILE_REPEATS)]
+        cost.profile(width, min(seconds[1:]))  # the first call of a width builds its kernels
     if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:
         target.feed(0, [0] * PROFILE_CONTEXT)
         seconds = min(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))

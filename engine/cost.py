@@ -7,6 +7,7 @@ few rows and steep later, and a factor that follows how busy the machine is righ
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 FORGETTING = 0.98  # weight of the past per observation
 OUTLIER = 4.0  # a pause of the whole machine says nothing about the curve
@@ -56,51 +57,59 @@ class PassCost:
     knots: dict[int, float] = field(default_factory=dict)  # rows -> seconds, empty context
     per_context: float = 0.0  # seconds per cached token
     weather: float = 1.0  # how much slower the machine is right now than its curve
+    overhead: float = 0.0  # seconds of a round outside draft and pass: verify, commit, emit
+    _sorted: tuple[list[int], list[float]] | None = field(default=None, repr=False)
 
     def profile(self, rows: int, seconds: float) -> None:
         """A measurement made at load, nothing else running; the smallest of several counts."""
         self.knots[rows] = min(seconds, self.knots.get(rows, seconds))
+        self._sorted = None
 
     def profile_context(self, context: int, seconds: float) -> None:
         """A single row behind ``context`` cached tokens, after ``profile(1, ...)``."""
         self.per_context = max(0.0, (seconds - self._curve(1)) / context)
 
-    def observe(self, rows: int, context: int, seconds: float) -> None:
-        """One pass of the running engine."""
+    def observe(self, rows: int, context: int, seconds: float, overhead: float = 0.0) -> None:
+        """One pass of the running engine, and what its round took besides draft and pass."""
+        self.overhead += WEATHER_RATE * (min(overhead, seconds) - self.overhead)
         usual = self._curve(rows) + self.per_context * context
         if not self.knots:
-            self.knots[rows] = seconds
+            self.profile(rows, seconds)
             return
         ratio = min(max(seconds / usual, 1 / OUTLIER), OUTLIER)
         self.weather += WEATHER_RATE * (ratio - self.weather)
         self._bend(rows, KNOT_RATE * (seconds / self.weather - usual))
 
     def seconds(self, rows: int, context: int = 0) -> float:
-        """Expected seconds of a pass."""
-        return self.weather * (self._curve(rows) + self.per_context * context)
+        """Expected seconds of a round without its draft."""
+        return self.overhead + self.weather * (self._curve(rows) + self.per_context * context)
 
     def _curve(self, rows: int) -> float:
-        """Linear between knots; beyond the last one as steep as the last piece."""
+        """Linear between knots, never falling; beyond the last knot as steep as the last piece."""
         if not self.knots:
             return UNKNOWN_SECONDS
-        known = sorted(self.knots)
-        at = bisect_right(known, rows)
-        if at == 0:
-            return self.knots[known[0]]
-        left = known[min(at - 1, max(len(known) - 2, 0))]
-        right = known[min(at, len(known) - 1)]
-        if left == right:
-            return self.knots[left]
-        slope = (self.knots[right] - self.knots[left]) / (right - left)
-        return self.knots[left] + max(slope, 0.0) * (rows - left)
+        widths, values = self._points()
+        at = min(max(bisect_right(widths, rows), 1), max(len(widths) - 1, 1))
+        if len(widths) == 1 or rows <= widths[0]:
+            return values[0]
+        slope = (values[at] - values[at - 1]) / (widths[at] - widths[at - 1])
+        return values[at - 1] + slope * (rows - widths[at - 1])
+
+    def _points(self) -> tuple[list[int], list[float]]:
+        """Widths and their seconds, each at least its predecessor's; kept until a knot moves."""
+        if self._sorted is None:
+            widths = sorted(self.knots)
+            self._sorted = widths, list(accumulate((self.knots[w] for w in widths), max))
+        return self._sorted
 
     def _bend(self, rows: int, error: float) -> None:
-        """Move the nearest knots towards an observation, and keep the curve rising."""
+        """Move the nearest knot towards an observation; far from all knots, make a new one."""
         nearest = min(self.knots, key=lambda knot: abs(knot - rows))
         if not nearest / 2 < rows < nearest * 2:
             self.knots[rows] = self._curve(rows)
             nearest = rows
         self.knots[nearest] = max(self.knots[nearest] + min(error, self.knots[nearest]), 1e-9)
+        self._sorted = None
 
 
 @dataclass

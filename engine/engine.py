@@ -169,7 +169,7 @@ class Engine:
         self._learn(rounds, outcomes)
         kept = [self._commit(r.session, o) for r, o in zip(rounds, outcomes, strict=True)]
         ended = time.perf_counter()
-        self._account(rounds, kept, (started, drafted, ended))
+        self._account(rounds, kept, scored, (started, drafted, ended))
         triples = zip(rounds, outcomes, kept, strict=True)
         return [e for r, outcome, fresh in triples for e in self._emit(r.session, outcome, fresh)]
 
@@ -182,12 +182,17 @@ class Engine:
             self._length(group[0]).observe(heard)
 
     def _account(
-        self, rounds: Sequence[_Round], kept: Sequence[_Fresh], times: tuple[float, float, float]
+        self,
+        rounds: Sequence[_Round],
+        kept: Sequence[_Fresh],
+        scored: float,
+        times: tuple[float, float, float],
     ) -> None:
         """Seconds of the step, and what plain decoding would have needed for the same tokens."""
         started, drafted, ended = times
         cost, context = self._machinery.cost, sum(len(r.session.ids) for r in rounds)
-        cost.observe(sum(len(r.tree) for r in rounds), context, ended - drafted)
+        rows = sum(len(r.tree) for r in rounds)
+        cost.observe(rows, context, scored, overhead=ended - drafted - scored)
         plain = cost.seconds(len(rounds), context)
         for r, fresh in zip(rounds, kept, strict=True):
             run = r.session.runs[self._playing(r.session)]

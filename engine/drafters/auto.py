@@ -8,10 +8,10 @@ from engine.decode.tree import DraftTree, single
 from engine.protocols import Budget, Capability, Context, Outcome, Parts
 
 PLAIN = "none"
-OPTIMISM = 1.4  # pace of an arm that was never tried
+OPTIMISM = 1.4  # pace that an arm is believed to have before its first round
 TRIAL = 2.0  # plain passes that optimism counts for
 MEMORY = 6.0  # plain passes that what earlier requests measured counts for
-FORGETTING = 0.97  # per round
+FORGETTING = 0.92  # per round: a text that changes its nature is noticed within a dozen
 STICKINESS = 1.05  # another arm must be this much faster
 PROBE_FIRST, PROBE_LAST = 24, 512  # rounds before the runner-up is tried again, doubling
 WORTH_A_PROBE = 0.75  # share of the best pace
@@ -24,6 +24,7 @@ class _Pace:
     tokens: float
     passes: float
     rounds: int = 0
+    untried: bool = False  # nothing is known but optimism
 
     @property
     def value(self) -> float:
@@ -33,6 +34,7 @@ class _Pace:
         self.tokens = FORGETTING * self.tokens + tokens
         self.passes = FORGETTING * self.passes + passes
         self.rounds += 1
+        self.untried = False
 
 
 @dataclass
@@ -131,7 +133,7 @@ class Auto:
         if prior is not None and prior.pace is not None and prior.pace_weight > 0:
             weight = min(MEMORY, prior.pace_weight)
             return _Pace(weight * min(max(prior.pace, 0.7), 8.0), weight)
-        return _Pace(TRIAL * OPTIMISM, TRIAL)
+        return _Pace(TRIAL * OPTIMISM, TRIAL, untried=True)
 
     def _order(self, context: Context) -> list[str]:
         """Arms to ask, until one proposes; plain ends the list."""
@@ -147,7 +149,8 @@ class Auto:
         order = [n for n in order if n != favourite and self._free(n)] + [favourite]
         probe = self._probe(match, ranked)
         rest = [n for n in ranked if n not in order and match.paces[n].value > 1]
-        order = [*([probe] if probe else []), *order, *rest, PLAIN]
+        first = [n for n in ranked if match.paces[n].untried] or ([probe] if probe else [])
+        order = [*first, *order, *rest, PLAIN]
         order = list(dict.fromkeys(order))
         return order[: order.index(PLAIN) + 1]
 
@@ -188,5 +191,5 @@ class Auto:
         if match.playing == PLAIN:
             return
         plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
-        seconds = outcome.draft_seconds + outcome.score_seconds
+        seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
         match.paces[match.playing].add(len(outcome.verdict.path), seconds / plain)

@@ -25,6 +25,7 @@ from engine.request import Prior
 OPTIMISM = 0.8  # acceptance where nothing is known: the first rounds of a request find out
 PRIOR_WEIGHT = 2.0  # evaluated tokens that optimism counts for, per depth
 HISTORY_WEIGHT = 12.0  # most evaluated tokens that earlier sessions count for, per depth
+DOUBT = 0.8  # factor by which each evaluated token shrinks the weight of what was only guessed
 FORGETTING = 0.9  # weight of the past per evaluated token
 TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
@@ -43,8 +44,13 @@ class _Faded:
         return self.hits / self.trials
 
     def add(self, hit: float) -> None:
-        self.trials = FORGETTING * self.trials + 1
-        self.hits = FORGETTING * self.hits + hit
+        self.fade()
+        self.trials += 1
+        self.hits += hit
+
+    def fade(self) -> None:
+        self.trials *= FORGETTING
+        self.hits *= FORGETTING
 
 
 @dataclass
@@ -58,18 +64,26 @@ class _Trace:
     plain: int = 0
     wait: int = PROBE_FIRST
 
-    def survival(self, depth: int) -> float:
-        """Acceptance at ``depth`` (1 first); unknown depths behave like the last known one."""
-        if not self.depths:
-            return OPTIMISM
-        return min(self.depths[min(depth, len(self.depths)) - 1].value, 0.99)
+    def acceptances(self, count: int) -> list[float]:
+        """Acceptance at depths 1..count; what little is known of one leans on the one before."""
+        found, guess = [], OPTIMISM
+        for depth in range(count):
+            known = self.depths[depth] if depth < len(self.depths) else _Faded(0.0, 0.0)
+            weight = PRIOR_WEIGHT * DOUBT**known.trials
+            guess = (weight * guess + known.hits) / (weight + known.trials)
+            found.append(min(guess, 0.99))
+        return found
 
-    def note(self, depth: int, *, accepted: bool) -> None:
-        """One evaluated token."""
-        while len(self.depths) < depth:
-            guess = self.survival(depth)
-            self.depths.append(_Faded(PRIOR_WEIGHT * guess, PRIOR_WEIGHT))
-        self.depths[depth - 1].add(accepted)
+    def note(self, accepted: int, *, refused: bool) -> None:
+        """One walk: depths that it evaluated learn, what is known of deeper ones grows stale."""
+        evaluated = accepted + refused
+        while len(self.depths) < evaluated:
+            self.depths.append(_Faded(0.0, 0.0))
+        for at, depth in enumerate(self.depths, 1):
+            if at <= evaluated:
+                depth.add(at <= accepted)
+            else:
+                depth.fade()
 
     def tree_gain(self, doublings: int) -> float:
         """Expected accepted tokens of a tree of 2^doublings nodes."""
@@ -143,10 +157,7 @@ class Goodput:
             trace.plain += trace.asked == 0  # asked for, but nothing to propose: not switched off
             return
         trace.plain = 0
-        for depth in range(1, len(path)):
-            trace.note(depth, accepted=True)
-        if tree.children[path[-1]]:
-            trace.note(len(path), accepted=False)
+        trace.note(len(path) - 1, refused=bool(tree.children[path[-1]]))
         if not tree.is_chain:
             trace.note_tree(tree.drafted, len(path) - 1)
 
@@ -195,8 +206,9 @@ def _offers(trace: _Trace, longest: Budget) -> list[_Offer]:
     """What one request could draft, cheapest and surest first."""
     if not _is_tree(longest):
         reach, offers = 1.0, []
-        for depth in range(1, min(longest.depth, longest.nodes) + 1):
-            reach *= trace.survival(depth)
+        rates = trace.acceptances(min(longest.depth, longest.nodes))
+        for depth, rate in enumerate(rates, 1):
+            reach *= rate
             offers.append(_Offer(1, depth, reach))
         return offers
     offers, before, nodes, doublings = [], 0.0, 0, 0

@@ -13,6 +13,7 @@ from engine.errors import ModelUnusable
 from engine.models.decoder import Attend, block, rms_norm
 from engine.models.inflate import inflated
 from engine.models.kvcache import CacheShape, KVCache, Layout
+from engine.models.packed import packed
 from engine.models.weights import DecoderWeights, load_weights
 from engine.protocols import Capability, Grown, Rows, Scores
 
@@ -272,4 +273,4 @@ def load_target(folder: Path, dtype: str, device: str, inflate: int = 1) -> Torc
     if device != "cpu" and not torch.cuda.is_available():
         raise ModelUnusable(f"device {device!r} was asked for, but torch finds no CUDA device")
     weights = load_weights(folder, kinds[dtype], torch.device(device))
-    return TorchTarget(inflated(weights, inflate) if inflate > 1 else weights)
+    return TorchTarget(packed(inflated(weights, inflate) if inflate > 1 else weights))

@@ -1,14 +1,16 @@
 """Goodput lengths: the argmax of the paper's formula, off when speculation loses, probing."""
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, product
 
 import pytest
 
-from engine.decode.tree import chain
+from engine.cost import PassCost
+from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
 from engine.lengths.goodput import PROBE_FIRST, Goodput
 from engine.protocols import Budget, Context, Outcome, Parts
-from engine.request import SamplingParams
+from engine.request import Prior, SamplingParams
 
 LONGEST = Budget(8, 8)
 HERE = Context(1, 0, [1], SamplingParams(), None)
@@ -108,3 +110,120 @@ def test_never_more_than_allowed(longest):
         budget = policy.budgets([HERE], [longest])[0]
         assert budget.depth <= longest.depth
         assert budget.nodes <= longest.nodes
+
+
+# Several requests in one step, and trees.
+
+
+def contexts(count):
+    return [Context(n, n, [1] * 10, SamplingParams(), None) for n in range(1, count + 1)]
+
+
+def steady(cost, accept, rounds=60):
+    """A policy on a machine with this pass cost; its requests accept, in turn, so many of four."""
+    policy = Goodput(Parts(None, cost=cost), "chain")
+    for n, accepted in accept.items():
+        for i in range(rounds):
+            one = outcome(4, accepted[i % len(accepted)], 0.4, 0.0)
+            policy.observe([replace(one, context=contexts(n)[-1])])
+    return policy
+
+
+def curve(*points):
+    cost = PassCost()
+    for rows, seconds in points:
+        cost.profile(rows, seconds)
+    return cost
+
+
+FLAT, STEEP = curve((1, 10.0), (64, 10.5)), curve((1, 10.0), (8, 10.5), (64, 80.0))
+
+
+def test_each_request_of_a_batch_gets_its_own_length():
+    policy = steady(FLAT, {1: (4,), 2: (0,)})
+    sure, hopeless = policy.budgets(contexts(2), [LONGEST] * 2)
+    assert sure.depth == LONGEST.depth
+    assert hopeless.depth <= 1
+
+
+def test_a_load_that_makes_rows_dear_shortens_drafts_for_all():
+    accept = dict.fromkeys(range(1, 9), (0, 1, 2, 3, 4, 4))
+    alone = steady(STEEP, accept).budgets(contexts(1), [LONGEST])
+    crowd = steady(STEEP, accept).budgets(contexts(8), [LONGEST] * 8)
+    assert max(b.depth for b in crowd) < alone[0].depth
+
+
+def test_the_allocation_is_the_best_of_all_by_enumeration():
+    policy = steady(STEEP, {1: (3, 2, 4), 2: (1, 0, 2)})
+    longest = Budget(4, 4)
+    chosen = [b.depth for b in policy.budgets(contexts(2), [longest] * 2)]
+
+    def goodput(lengths):
+        gain = rows = 0.0
+        for n, length in enumerate(lengths, 1):
+            reach = 1.0
+            rows, gain = rows + 1 + length, gain + 1
+            for rate in policy._traces[n].acceptances(length):
+                reach *= rate
+                gain += reach
+        active = sum(length > 0 for length in lengths)
+        seconds = STEEP.seconds(rows, 20) + policy._draft.seconds(max(lengths), active)
+        return gain / seconds
+
+    best = max(product(range(5), repeat=2), key=goodput)
+    assert goodput(chosen) == pytest.approx(goodput(best))
+
+
+TREE = Budget(depth=8, nodes=64)
+
+
+def tree_outcome(nodes, accepted):
+    """A tree with a spine of ``accepted`` nodes and the rest below the root."""
+    parents = [-1, *range(accepted), *[0] * (nodes - accepted)]
+    tree = DraftTree(tuple(range(nodes + 1)), tuple(parents))
+    return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), 0.1, 0.0)
+
+
+def grown(cost, gains, rounds=30):
+    policy = Goodput(Parts(None, cost=cost), "specexec")
+    for _ in range(rounds):
+        for nodes, accepted in gains.items():
+            policy.observe([tree_outcome(nodes, accepted)])
+    return policy.budgets([HERE], [TREE])[0]
+
+
+def test_trees_grow_while_doubling_pays_and_no_further():
+    gains = {4: 2, 16: 3, 64: 5}
+    assert grown(FLAT, gains).nodes == 64
+    assert 0 < grown(STEEP, gains).nodes < 32
+
+
+def test_a_tree_that_brings_nothing_is_switched_off():
+    assert grown(STEEP, {16: 0, 64: 0}).nodes == 0
+
+
+def test_a_row_has_a_price_where_passes_are_steep():
+    gains = {16: 3}
+    assert grown(STEEP, gains).floor > grown(FLAT, gains).floor >= 0
+
+
+# Earlier sessions.
+
+
+def test_history_sets_the_first_length_and_fades():
+    poor = Prior("chain", depths=((500.0, 50.0),) * 8)
+    here = replace(HERE, priors={"chain": poor})
+    policy = Goodput(Parts(None, cost=curve((1, 10.0), (64, 40.0))), "chain")
+    assert policy.budgets([here], [LONGEST])[0].depth < 2
+    for _ in range(30):
+        policy.observe([replace(outcome(4, 4, 0.1, 0.0), context=here)])
+    assert policy.budgets([here], [LONGEST])[0].depth >= 6
+
+
+def test_history_of_another_drafter_and_of_nothing_is_ignored():
+    empty = Prior("chain", depths=((0.0, 0.0),))
+    other = Prior("lookup", depths=((500.0, 0.0),))
+    policy = Goodput(Parts(None, cost=FLAT), "chain")
+    for number, prior in enumerate((empty, other), 5):
+        here = replace(HERE, request=number, priors={prior.drafter: prior})
+        assert policy.budgets([here], [LONGEST])[0].depth == LONGEST.depth

@@ -1,0 +1,75 @@
+"""Linear maps over weights in the processor's own blocked layout (oneDNN), where that exists.
+
+A plain ``F.linear`` re-reads a row-major weight with a kernel that suits wide batches; drafts make
+narrow ones. Measured on two AVX-512 cores, microseconds for a 27648 x 320 float32 map: 1 row 2528
+plain and 584 packed, 8 rows 3394 and 673, 64 rows 16686 and 2914. The operator is the one that
+torch's own compiler emits for linear layers on CPUs; where it is missing, maps stay plain.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from engine.models.decoder import Dense, Layer, Linear
+from engine.models.weights import DecoderWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A linear map whose weight only the processor's library can read."""
+
+    weight: Tensor  # opaque
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out]."""
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(  # noqa: SLF001 - see the first lines
+            x, self.weight, self.bias, "none", [], ""
+        )
+        return found
+
+
+def packed(weights: DecoderWeights) -> DecoderWeights:
+    """The same weights with every linear map packed, or untouched where that cannot be done.
+
+    A head that is tied to the embedding becomes a copy of its own.
+    """
+    if not can_pack(weights.embedding.device, weights.embedding.dtype):
+        return weights
+    layers = tuple(_packed_layer(layer) for layer in weights.layers)
+    return replace(weights, layers=layers, head=_packed_map(weights.head))
+
+
+def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this machine's library takes packed weights of this type; asked by trying."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    x, weight = torch.ones(2, 64, dtype=dtype), torch.ones(64, 64, dtype=dtype)
+    try:
+        found = Packed(_reordered(weight))(x)
+    except (AttributeError, RuntimeError):  # another torch release, or a processor without the type
+        return False
+    return bool((found == 64).all())
+
+
+def _packed_layer(layer: Layer) -> Layer:
+    return replace(
+        layer,
+        qkv=_packed_map(layer.qkv),
+        out=_packed_map(layer.out),
+        gate_up=_packed_map(layer.gate_up),
+        down=_packed_map(layer.down),
+    )
+
+
+def _packed_map(linear: Linear) -> Linear:
+    return Packed(_reordered(linear.weight), linear.bias) if isinstance(linear, Dense) else linear
+
+
+def _reordered(weight: Tensor) -> Tensor:
+    with torch.inference_mode():
+        found: Tensor = torch.ops.mkldnn._reorder_linear_weight(  # noqa: SLF001 - see above
+            weight.contiguous(), None
+        )
+    return found

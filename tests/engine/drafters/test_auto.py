@@ -1,0 +1,181 @@
+"""Auto: the fastest arm by measured seconds drafts, plain among them; little is spent on finding out."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import pytest
+
+from engine.cost import PassCost
+from engine.decode.tree import chain, single
+from engine.decode.verify import Verdict
+from engine.drafters.auto import MEMORY, PROBE_FIRST, Auto
+from engine.lengths.fixed import Fixed
+from engine.protocols import Arm, Budget, Capability, Context, Outcome, Parts
+from engine.request import Prior, SamplingParams
+
+ROOM = Budget(8, 8)
+
+
+@dataclass
+class Scripted:
+    """An arm of known worth: proposes 4 tokens every ``every``-th round, ``accepted`` of them right."""
+
+    accepted: int
+    seconds: float  # of a round in which it drafted; a plain pass takes 1
+    every: int = 1
+    needs: frozenset = frozenset({Capability.DRAFT_MODEL})
+    length: Budget = Budget(4, 4)
+    rounds: int = 0
+    heard: int = 0
+    forgotten: int = 0
+
+    def draft(self, batch, budgets):
+        self.rounds += 1
+        tokens = [1, 2, 3, 4, 5] if self.rounds % self.every == 0 else [1]
+        return [chain(tokens) for _ in batch]
+
+    def observe(self, outcomes):
+        self.heard += len(outcomes)
+
+    def forget(self, request, slot):
+        self.forgotten += 1
+
+
+FREE = frozenset()
+
+
+def auto_over(**arms):
+    cost = PassCost()
+    cost.profile(1, 1.0)
+    cost.profile(8, 1.0)
+    plain = Scripted(0, 1.0, every=10**9, needs=FREE)
+    parts = Parts(None, cost=cost)
+    pairs = {"none": plain, **arms}
+    return Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in pairs.items()}))
+
+
+def play(auto, rounds, request=1, priors=()):
+    """(rounds by arm, seconds spent, tokens emitted) of one request."""
+    context = Context(request, 0, [1], SamplingParams(), None, priors=dict(priors))
+    played, seconds, tokens = [], 0.0, 0
+    for _ in range(rounds):
+        [tree] = auto.draft([context], [ROOM])
+        name = auto.playing(request)
+        arm = auto.arms[name].drafter
+        path = tuple(range(1 + min(arm.accepted, tree.drafted)))
+        cost = arm.seconds if tree.drafted else 1.0
+        auto.observe([Outcome(context, tree, Verdict(path, 0), cost - 1.0, 1.0)])
+        played.append(name)
+        seconds, tokens = seconds + cost, tokens + len(path)
+    return played, seconds, tokens
+
+
+def test_the_fastest_arm_takes_over():
+    auto = auto_over(slow=Scripted(2, 3.2), fast=Scripted(2, 1.5), worse=Scripted(1, 1.5))
+    played, _, _ = play(auto, 60)
+    assert Counter(played).most_common(1)[0][0] == "fast"
+    assert set(played[-15:]) == {"fast"}
+
+
+def test_where_nothing_pays_it_decodes_plainly_and_spends_little_on_finding_out():
+    auto = auto_over(a=Scripted(0, 1.5), b=Scripted(0, 2.0), c=Scripted(1, 2.5))
+    played, seconds, tokens = play(auto, 200)
+    assert Counter(played)["none"] > 190
+    assert tokens / seconds > 0.97
+
+
+def test_a_free_arm_that_proposes_now_and_then_is_combined_with_one_that_always_does():
+    lookup, model = Scripted(4, 1.0, every=3, needs=FREE), Scripted(2, 1.5)
+    auto = auto_over(lookup=lookup, model=model)
+    counts = Counter(play(auto, 90)[0])
+    assert counts["lookup"] >= 25
+    assert counts["model"] >= 50
+
+
+def test_the_arm_that_drafted_hears_the_outcome_and_no_other():
+    arms = {"a": Scripted(3, 1.2), "b": Scripted(0, 2.0)}
+    auto = auto_over(**arms)
+    counts = Counter(play(auto, 50)[0])
+    assert {n: a.heard for n, a in arms.items()} == {n: counts[n] for n in arms}
+
+
+def test_it_stays_with_an_arm_that_is_only_a_little_slower():
+    auto = auto_over(a=Scripted(2, 1.50), b=Scripted(2, 1.49))
+    played, _, _ = play(auto, PROBE_FIRST)
+    switches = sum(x != y for x, y in zip(played[6:], played[7:], strict=False))
+    assert switches <= 1
+
+
+def test_an_arm_that_turns_bad_is_left():
+    fast, steady = Scripted(4, 1.2), Scripted(2, 1.5)
+    auto = auto_over(fast=fast, steady=steady)
+    play(auto, 30)
+    fast.accepted = 0
+    played, _, _ = play(auto, 40)
+    assert set(played[-10:]) == {"steady"}
+
+
+def test_an_arm_that_turned_good_is_found_again():
+    late, steady = Scripted(1, 1.5), Scripted(2, 1.9)
+    auto = auto_over(late=late, steady=steady)
+    play(auto, 20)
+    late.accepted = 4
+    played, _, _ = play(auto, 200)
+    assert Counter(played[-50:])["late"] > 40
+
+
+def test_what_one_request_measured_helps_the_next():
+    auto = auto_over(slow=Scripted(0, 2.0), fast=Scripted(3, 1.5), mid=Scripted(1, 1.5))
+    play(auto, 40, request=1)
+    auto.forget(1, 0)
+    assert play(auto, 10, request=2)[0] == ["fast"] * 10
+
+
+def test_earlier_sessions_start_it_with_the_right_arm_and_are_overruled_when_wrong():
+    good = Prior("fast", pace=2.4, pace_weight=500.0)
+    bad = Prior("slow", pace=0.8, pace_weight=500.0)
+    arms = {"slow": Scripted(0, 2.0), "fast": Scripted(3, 1.5)}
+    assert set(play(auto_over(**arms), 12, priors={"fast": good, "slow": bad})[0]) == {"fast"}
+    wrong = Prior("slow", pace=8.0, pace_weight=1e9)
+    played, _, _ = play(auto_over(**arms), 60, priors={"slow": wrong, "fast": good})
+    assert played.index("fast") <= 3 * MEMORY
+    assert Counter(played[-20:])["slow"] == 0
+
+
+def test_every_arm_forgets_and_the_reason_names_what_ran():
+    arms = {"a": Scripted(3, 1.5)}
+    auto = auto_over(**arms)
+    assert auto.reason(1) == "auto: nothing was decoded"
+    play(auto, 20)
+    assert "a 2.6" in auto.reason(1)
+    auto.forget(1, 0)
+    assert arms["a"].forgotten == 1
+    assert auto.playing(1) == "none"
+
+
+def test_a_batch_is_grouped_by_arm():
+    a = Scripted(3, 1.5)
+    auto = auto_over(a=a)
+    contexts = [Context(n, n, [1], SamplingParams(), None) for n in (1, 2, 3)]
+    auto.draft(contexts, [ROOM] * 3)
+    assert a.rounds == 1
+
+
+def test_plain_alone_is_enough():
+    auto = auto_over()
+    context = Context(1, 0, [7], SamplingParams(), None)
+    assert auto.draft([context], [ROOM]) == [single(7)] or auto.playing(1) == "none"
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_no_arm_gets_more_than_is_allowed(depth):
+    seen = []
+
+    class Greedy(Scripted):
+        def draft(self, batch, budgets):
+            seen.extend(budgets)
+            return super().draft(batch, budgets)
+
+    auto = auto_over(a=Greedy(3, 1.5))
+    auto.draft([Context(1, 0, [1], SamplingParams(), None)], [Budget(depth, depth)])
+    assert all(b.depth <= depth and b.nodes <= depth for b in seen)

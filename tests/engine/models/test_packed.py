@@ -1,0 +1,60 @@
+"""Packed maps are the same maps: values as F.linear, any shape, plain where packing is impossible."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engine.decode.tree import DraftTree
+from engine.models.decoder import Dense
+from engine.models.packed import Packed, can_pack, packed
+from engine.models.torch_target import TorchTarget
+from tests.engine.tiny import tiny_weights
+
+CPU = torch.device("cpu")
+needs_packing = pytest.mark.skipif(
+    not can_pack(CPU, torch.float32), reason="this machine's torch cannot pack weights"
+)
+
+
+def with_bias(weights):
+    layer = weights.layers[0]
+    assert isinstance(layer.qkv, Dense)
+    return Dense(layer.qkv.weight, torch.randn(layer.qkv.weight.shape[0]))
+
+
+@needs_packing
+@pytest.mark.parametrize("shape", [(1,), (7,), (33,), (3, 5)])
+def test_a_packed_map_gives_the_plain_maps_values(shape):
+    plain = with_bias(tiny_weights())
+    layer = packed(tiny_weights()).layers[0].qkv
+    assert isinstance(layer, Packed)
+    x = torch.randn(*shape, 32)
+    near = F.linear(x, plain.weight)
+    with torch.inference_mode():
+        assert (layer(x) - near).abs().max() < 1e-5
+        assert (Packed(layer.weight, plain.bias)(x) - near - plain.bias).abs().max() < 1e-5
+
+
+@needs_packing
+def test_a_packed_model_scores_like_a_plain_one():
+    tree = DraftTree((4, 5, 6, 7, 8), (-1, 0, 0, 1, 2))
+    plain, fast = TorchTarget(tiny_weights()), TorchTarget(packed(tiny_weights()))
+    for target in (plain, fast):
+        target.feed(0, [1, 2, 3])
+    found, wanted = (t.score([0], [tree])[0].logits for t in (fast, plain))
+    assert (found - wanted).abs().max() < 1e-4
+
+
+def test_what_cannot_be_packed_stays_plain(monkeypatch):
+    monkeypatch.setattr("engine.models.packed.can_pack", lambda device, dtype: False)
+    weights = tiny_weights()
+    assert packed(weights) is weights
+    assert not can_pack(torch.device("meta"), torch.float32)
+
+
+def test_a_torch_without_the_operator_cannot_pack(monkeypatch):
+    def gone(weight):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr("engine.models.packed._reordered", gone)
+    assert not can_pack(CPU, torch.float32)

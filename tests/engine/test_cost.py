@@ -1,0 +1,98 @@
+"""Measured cost: curves pass through what was measured, never fall, follow a busy machine."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cost import OUTLIER, UNKNOWN_SECONDS, DraftCost, Line, PassCost
+
+seconds = st.floats(1e-5, 10)
+
+
+def profiled(points):
+    cost = PassCost()
+    for rows, value in points.items():
+        cost.profile(rows, value)
+    return cost
+
+
+def test_an_unmeasured_pass_costs_the_same_whatever_its_width():
+    assert PassCost().seconds(1) == PassCost().seconds(64) == UNKNOWN_SECONDS
+
+
+def test_the_curve_passes_through_its_knots_and_between_them():
+    cost = profiled({1: 1.0, 8: 2.4, 64: 10.0})
+    assert [cost.seconds(n) for n in (1, 8, 64)] == pytest.approx([1.0, 2.4, 10.0])
+    assert cost.seconds(4) == pytest.approx(1.6)
+    assert cost.seconds(128) == pytest.approx(10.0 + 64 * 7.6 / 56)  # as steep as the last piece
+
+
+def test_the_smallest_of_several_profiles_counts():
+    cost = profiled({1: 3.0})
+    cost.profile(1, 1.0)
+    cost.profile(1, 2.0)
+    assert cost.seconds(1) == pytest.approx(1.0)
+
+
+def test_context_adds_a_line():
+    cost = profiled({1: 1.0})
+    cost.profile_context(500, 2.0)
+    assert cost.seconds(1, 1000) == pytest.approx(3.0)
+
+
+@given(st.dictionaries(st.integers(1, 256), seconds, min_size=1, max_size=6), st.integers(1, 255))
+def test_more_rows_never_cost_less(points, rows):
+    cost = profiled(points)
+    assert cost.seconds(rows + 1) >= cost.seconds(rows) * (1 - 1e-9)
+
+
+def test_a_busy_machine_makes_every_width_slower():
+    cost = profiled({1: 1.0, 8: 2.0})
+    for _ in range(60):
+        cost.observe(1, 0, 3.0)
+    assert cost.seconds(1) == pytest.approx(3.0, rel=0.1)
+    assert cost.seconds(8) / cost.seconds(1) == pytest.approx(2.0, rel=0.35)
+
+
+def test_a_wrong_profile_is_bent_to_what_is_observed():
+    cost = profiled({1: 1.0, 8: 8.0})
+    for _ in range(300):
+        cost.observe(1, 0, 1.0)
+        cost.observe(8, 0, 2.0)
+    assert cost.seconds(8) / cost.seconds(1) == pytest.approx(2.0, rel=0.15)
+
+
+def test_one_pause_of_the_machine_changes_little():
+    cost = profiled({1: 1.0})
+    cost.observe(1, 0, 1000.0)
+    assert cost.seconds(1) < 1 + OUTLIER
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), seconds), min_size=1, max_size=50))
+def test_whatever_is_observed_costs_stay_positive_and_finite(passes):
+    cost = profiled({1: 0.01, 16: 0.02})
+    for rows, value in passes:
+        cost.observe(rows, 10, value)
+    assert all(0 < cost.seconds(n) < 1e6 for n in (1, 2, 16, 64))
+
+
+def test_a_line_recovers_itself_and_has_no_negative_part():
+    line = Line()
+    for x in (1, 4, 2, 8) * 10:
+        line.add(x, 3 + 2 * x)
+    assert line.at(5) == pytest.approx(13)
+    falling = Line()
+    for x in (1, 4, 2, 8) * 10:
+        falling.add(x, 100 - x)
+    assert falling.at(1) == pytest.approx(falling.at(8))
+
+
+def test_draft_cost_knows_batches_by_the_nearest_seen():
+    cost = DraftCost()
+    assert cost.seconds(4) == 0
+    for steps in (1, 2, 4, 8):
+        cost.observe(steps, 1, 1.0 * steps)
+        cost.observe(steps, 8, 3.0 * steps)
+    assert cost.seconds(4, 1) == pytest.approx(4.0)
+    assert cost.seconds(4, 6) == pytest.approx(12.0)
+    assert cost.seconds(0, 6) == 0
