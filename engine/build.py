@@ -29,14 +29,18 @@ PROFILE_CONTEXT = 512
 
 def build(spec: ModelSpec) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
-    load = _named(TARGETS, "torch")
-    target = load(Path(spec.folder), spec.dtype, spec.device, spec.inflate)
+    return assemble(spec, *load(spec))
+
+
+def load(spec: ModelSpec) -> tuple[Parts, str]:
+    """The loaded models with the target's measured cost; why there is no draft model, if so."""
+    target = _named(TARGETS, "torch")(Path(spec.folder), spec.dtype, spec.device, spec.inflate)
     draft_model, no_draft = _draft_model(spec, target)
     options = {} if spec.exit_layer is None else {"exit_layer": float(spec.exit_layer)}
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
     parts = Parts(target, draft_model, options=options, acceptance_head=head)
     profile(target, parts.cost)
-    return assemble(spec, parts, no_draft)
+    return parts, no_draft
 
 
 def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
@@ -74,8 +78,8 @@ def profile(target: Target, cost: PassCost) -> None:
         if at > 1 and time.perf_counter() - started > PROFILE_SECONDS:
             break
         width = min(rows, target.context)
-        seconds = [_timed(target, [chain([0] * width)]) for _ in range(PROFILE_REPEATS)]
-        cost.profile(width, min(seconds[1:]))  # the first call of a width builds its kernels
+        calls = [_timed(target, [chain([0] * width)]) for _ in range(PROFILE_REPEATS)]
+        cost.profile(width, min(calls[1:]))  # the first call of a width builds its kernels
     if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:
         target.feed(0, [0] * PROFILE_CONTEXT)
         seconds = min(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))

@@ -1,7 +1,8 @@
 """Auto: the fastest arm by measured seconds drafts, plain among them; little is spent on finding out."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
 
@@ -24,7 +25,7 @@ class Scripted:
     seconds: float  # of a round in which it drafted; a plain pass takes 1
     every: int = 1
     needs: frozenset = frozenset({Capability.DRAFT_MODEL})
-    length: Budget = Budget(4, 4)
+    length: Budget = field(default_factory=lambda: Budget(4, 4))
     rounds: int = 0
     heard: int = 0
     forgotten: int = 0
@@ -102,7 +103,7 @@ def test_the_arm_that_drafted_hears_the_outcome_and_no_other():
 def test_it_stays_with_an_arm_that_is_only_a_little_slower():
     auto = auto_over(a=Scripted(2, 1.50), b=Scripted(2, 1.49))
     played, _, _ = play(auto, PROBE_FIRST)
-    switches = sum(x != y for x, y in zip(played[6:], played[7:], strict=False))
+    switches = sum(x != y for x, y in pairwise(played[6:]))
     assert switches <= 1
 
 
