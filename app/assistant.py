@@ -1,6 +1,7 @@
 """The use cases: answer a turn, continue a stored conversation, answer again, stop."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -10,18 +11,22 @@ from weakref import WeakValueDictionary
 
 from app.answer_text import StopFilter
 from app.catalog import CatalogEntry, find_entry, load_catalog, resolve
-from app.errors import UnknownConversation
-from app.history.records import StoredMessage
+from app.errors import HistoryError, UnknownConversation
+from app.history.machine import machine_name
+from app.history.records import Conditions, StoredMessage
 from app.history.store import History
 from app.reply import RunningReply
 from app.settings import Settings
+from app.task_class import task_class, temperature_class
 from app.text import ChatText
 from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn, check_turn
 from app.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.request import GenerationRequest, ModelFacts, Stats
+from engine.request import GenerationRequest, ModelFacts, ModelSpec, Prior, Stats
 
 __all__ = ["Assistant", "Delta", "Message", "Piece", "ReplyOptions", "Report", "Turn"]
+
+log = logging.getLogger(__name__)
 
 Record = Callable[[Report], None]
 
@@ -34,10 +39,20 @@ class Parts:
 
     settings: Settings
     entry: CatalogEntry
+    spec: ModelSpec
     facts: ModelFacts
     worker: EngineWorker
     text: ChatText
     history: History
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A turn that the engine can take, and what its measurements will be filed under."""
+
+    turn: Turn
+    request: GenerationRequest
+    conditions: Conditions
 
 
 class Assistant:
@@ -46,7 +61,8 @@ class Assistant:
     def __init__(self, parts: Parts) -> None:
         self.facts, self.entry = parts.facts, parts.entry
         self.history = parts.history
-        self._settings = parts.settings
+        self._settings, self._spec = parts.settings, parts.spec
+        self._machine = machine_name(parts.spec.device, parts.spec.dtype)
         self._worker, self._text = parts.worker, parts.text
         self._running: set[RunningReply] = set()
         self._by_conversation: dict[str, RunningReply] = {}
@@ -69,7 +85,7 @@ class Assistant:
             await worker.close()
             history.close()
             raise
-        return cls(Parts(settings, entry, facts, worker, text, history))
+        return cls(Parts(settings, entry, spec, facts, worker, text, history))
 
     async def reply(self, turn: Turn) -> AsyncGenerator[Delta]:
         """Answer ``turn``: pieces, then exactly one Report, last.
@@ -78,9 +94,9 @@ class Assistant:
         cancels. When the engine crashes, the Report has the partial text, finish reason ERROR
         and ``error``; the next reply runs on a restarted engine.
         """
-        request = await self._request(turn)
-        record = partial(self._record, turn.session)
-        async with aclosing(self._start(turn, request, record).deltas()) as deltas:
+        prepared = await self._prepare(turn)
+        record = partial(self._record, prepared.conditions, turn.session)
+        async with aclosing(self._start(prepared, record).deltas()) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -95,11 +111,11 @@ class Assistant:
             await self._settled(conversation)
             path = await asyncio.to_thread(self.history.messages, conversation)
             turn = _turn(conversation, [*map(_message, path), Message("user", text)], options)
-            request = await self._request(turn)
+            prepared = await self._prepare(turn)
             parent = path[-1].id if path else None
             add = self.history.add_message
             asked = await asyncio.to_thread(add, conversation, parent, "user", text)
-            reply = self._answer(turn, request, asked)
+            reply = self._answer(prepared, asked)
         async with aclosing(reply.deltas()) as deltas:
             async for delta in deltas:
                 yield delta
@@ -114,7 +130,7 @@ class Assistant:
             if not path:
                 raise UnknownConversation(f"conversation {conversation!r} holds no question yet")
             turn = _turn(conversation, [_message(stored) for stored in path], options)
-            reply = self._answer(turn, await self._request(turn), path[-1])
+            reply = self._answer(await self._prepare(turn), path[-1])
         async with aclosing(reply.deltas()) as deltas:
             async for delta in deltas:
                 yield delta
@@ -140,7 +156,7 @@ class Assistant:
         await asyncio.gather(*ending)
         await asyncio.to_thread(self.history.close)
 
-    async def _request(self, turn: Turn) -> GenerationRequest:
+    async def _prepare(self, turn: Turn) -> _Prepared:
         """The turn as the engine takes it; everything that can be refused here is."""
         check_turn(turn)
         self._check_runs(turn.drafter)
@@ -148,34 +164,55 @@ class Assistant:
         left = self.facts.context - len(prompt)
         if left < 1:
             raise ContextOverflow(len(prompt) + 1, self.facts.context)
-        return GenerationRequest(
+        conditions = self._conditions(turn)
+        request = GenerationRequest(
             prompt=prompt,
             max_tokens=left if turn.max_tokens is None else turn.max_tokens,
             sampling=turn.sampling,
             stop_tokens=self._text.stop_tokens,
             session=turn.session,
             drafter=turn.drafter,
+            priors=await asyncio.to_thread(self._priors, conditions),
         )
+        return _Prepared(turn, request, conditions)
+
+    def _conditions(self, turn: Turn) -> Conditions:
+        draft = self._spec.draft_folder
+        return Conditions(
+            model=self.entry.name,
+            draft=Path(draft).name if draft else "",
+            machine=self._machine,
+            temperature=temperature_class(turn.sampling),
+            task=task_class(turn.messages),
+        )
+
+    def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
+        """What earlier replies measured; an answer needs none of it."""
+        try:
+            return self.history.measurements.priors(conditions)
+        except HistoryError:
+            log.exception("an answer starts without what earlier ones measured")
+            return ()
 
     def _check_runs(self, drafter: str) -> None:
         for name, why in self.facts.refused:
             if name == drafter:
                 raise InvalidRequest(f"{drafter} cannot run with {self.facts.name}: {why}")
 
-    def _start(self, turn: Turn, request: GenerationRequest, record: Record) -> RunningReply:
+    def _start(self, prepared: _Prepared, record: Record) -> RunningReply:
         reply = RunningReply(
-            self._worker.generate(request),
+            self._worker.generate(prepared.request),
             self._text.detokenizer(),
-            StopFilter(turn.stop),
-            _unfinished(request),
+            StopFilter(prepared.turn.stop),
+            _unfinished(prepared.request),
             record,
         )
         self._running.add(reply)
         reply.when_ended(partial(self._running.discard, reply))
         return reply
 
-    def _answer(self, turn: Turn, request: GenerationRequest, asked: StoredMessage) -> RunningReply:
-        reply = self._start(turn, request, partial(self._store, asked))
+    def _answer(self, prepared: _Prepared, asked: StoredMessage) -> RunningReply:
+        reply = self._start(prepared, partial(self._store, prepared.conditions, asked))
         self._by_conversation[asked.conversation] = reply
         reply.when_ended(partial(self._forget, asked.conversation, reply))
         return reply
@@ -190,15 +227,21 @@ class Assistant:
         if running is not None:
             await running.ended()
 
-    def _store(self, asked: StoredMessage, report: Report) -> None:
+    def _store(self, conditions: Conditions, asked: StoredMessage, report: Report) -> None:
         """The answer and what it measured; runs in a thread."""
         answer = self.history.add_message(
             asked.conversation, asked.id, "assistant", report.text, report.finish_reason
         )
-        self._record(asked.conversation, report, answer.id)
+        self._record(conditions, asked.conversation, report, answer.id)
 
-    def _record(self, session: str | None, report: Report, message: str | None = None) -> None:
-        self.history.record_reply(self.entry.name, report.stats, session, message)
+    def _record(
+        self,
+        conditions: Conditions,
+        session: str | None,
+        report: Report,
+        message: str | None = None,
+    ) -> None:
+        self.history.measurements.record(conditions, report.stats, session, message)
 
 
 def _turn(conversation: str, messages: list[Message], options: ReplyOptions) -> Turn:

@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from sqlite_utils import Database
 
-from app.errors import HistoryError
+from app.errors import HistoryError, UnknownConversation
 from app.history.migrations import STEPS, migrations
 
 PATIENCE_SECONDS = 20.0  # how long a writer waits for another process
@@ -66,6 +66,17 @@ class HistoryFile:
         """Fold the write-ahead log into the file and let go of it."""
         with _told(self.path, "closed"), self._thread_lock, self._process_lock:
             self._connection.close()
+
+
+@contextmanager
+def references_checked(what: str) -> Iterator[None]:
+    """Turn a reference to a row that is not there into UnknownConversation, which names ``what``."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorname != "SQLITE_CONSTRAINT_FOREIGNKEY":
+            raise
+        raise UnknownConversation(f"history holds no {what}") from error
 
 
 def _process_lock(path: Path) -> FileLock:

@@ -63,6 +63,32 @@ REPLIES = (
     """,
 )
 
+# Text and not a table of its own: a reply begins by reading hundreds of runs, each in one piece.
+RUNS = (
+    "ALTER TABLE replies ADD COLUMN draft TEXT",  # the draft model, empty without one
+    "ALTER TABLE replies ADD COLUMN machine TEXT",
+    "ALTER TABLE replies ADD COLUMN temperature TEXT",
+    "ALTER TABLE replies ADD COLUMN task TEXT",
+    "CREATE INDEX replies_by_temperature ON replies(model, draft, temperature)",
+    "CREATE INDEX replies_by_task ON replies(model, draft, temperature, task)",
+    """
+    CREATE TABLE runs (
+        reply INTEGER NOT NULL REFERENCES replies(id) ON DELETE CASCADE,
+        drafter TEXT NOT NULL,  -- the one that drafted, also where the reply says auto
+        passes INTEGER NOT NULL,
+        emitted INTEGER NOT NULL,
+        drafted INTEGER NOT NULL,
+        accepted INTEGER NOT NULL,
+        seconds REAL NOT NULL,
+        plain_seconds REAL NOT NULL,
+        depths TEXT NOT NULL,  -- JSON: [[evaluated, ...], [accepted, ...]], depth 1 first
+        ranks TEXT NOT NULL,  -- JSON: [share, ...], rank 1 first
+        rank_weight REAL NOT NULL,
+        PRIMARY KEY (reply, drafter)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
 
 def m001_messages(db: Database) -> None:
     """Conversations, and their messages as a tree."""
@@ -76,7 +102,13 @@ def m002_replies(db: Database) -> None:
         db.execute(statement)
 
 
-STEPS = (m001_messages, m002_replies)  # a step that was released is never edited
+def m003_runs(db: Database) -> None:
+    """What each drafter had of a reply, and under which conditions."""
+    for statement in RUNS:
+        db.execute(statement)
+
+
+STEPS = (m001_messages, m002_replies, m003_runs)  # a step that was released is never edited
 
 
 def migrations() -> Migrations:

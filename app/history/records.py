@@ -1,7 +1,10 @@
-"""What history gives back: plain frozen values."""
+"""What history takes and gives back: plain frozen values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from app.task_class import TaskClass, TemperatureClass
 from engine.request import DepthCount, FinishReason
 
 
@@ -37,3 +40,75 @@ class Acceptance:
     drafted: int
     accepted: int
     decode_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a reply ran under; measurements made under other conditions say less or nothing."""
+
+    model: str
+    draft: str  # the draft model's name; empty without one
+    machine: str
+    temperature: TemperatureClass
+    task: TaskClass
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """One drafter's part of one stored reply, as it was written: nothing is checked yet."""
+
+    reply: int  # grows with time
+    days: float  # since it was written
+    task: str
+    machine: str
+    drafter: str
+    passes: int
+    emitted: int
+    seconds: float
+    plain_seconds: float
+    evaluated: Sequence[int]  # drafted tokens that were looked at, depth 1 first
+    accepted: Sequence[int]  # of these
+    ranks: Sequence[float] = ()
+    rank_weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """Which drafter ran under which conditions, in the words of the database."""
+
+    model: str
+    draft: str
+    machine: str
+    drafter: str
+    task: str
+    temperature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Everything that is stored of one origin, added up."""
+
+    origin: Origin
+    replies: int
+    emitted: int
+    seconds: float
+    plain_seconds: float
+    depths: tuple[DepthCount, ...]
+
+    @property
+    def pace(self) -> float | None:
+        """How many times faster than plain decoding, over all tokens; None if nothing was timed."""
+        return self.plain_seconds / self.seconds if self.seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """How many rows a reset removed."""
+
+    replies: int
+    runs: int
+
+
+def utc_now() -> str:
+    """This second, as all tables write it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,17 +1,15 @@
-"""Conversations as trees of messages, and what every reply measured."""
+"""Conversations as trees of messages; beside them, what every reply measured."""
 
 import sqlite3
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 from app.errors import UnknownConversation
-from app.history.file import HistoryFile
-from app.history.records import Acceptance, Conversation, StoredMessage
-from engine.request import DepthCount, FinishReason, Stats
+from app.history.file import HistoryFile, references_checked
+from app.history.measurements import Measurements
+from app.history.records import Conversation, StoredMessage, utc_now
+from engine.request import FinishReason
 
 # A child is always written after its parent, so the newest message is a leaf.
 NEWEST_PATH = """
@@ -38,31 +36,13 @@ INSERT INTO messages(id, conversation, parent, role, content, finish_reason)
 VALUES (:id, :conversation, :parent, :role, :content, :finish_reason)
 """
 
-INSERT_REPLY = """
-INSERT INTO replies(message, session, model, drafter, why, prompt_tokens, cached_tokens, emitted,
-                    passes, drafted, accepted, prompt_seconds, decode_seconds, at)
-VALUES (:message, :session, :model, :drafter, :why, :prompt_tokens, :cached_tokens, :emitted,
-        :passes, :drafted, :accepted, :prompt_seconds, :decode_seconds, :at)
-"""
-
-TOTALS = """
-SELECT count(*), sum(emitted), sum(passes), sum(drafted), sum(accepted), sum(decode_seconds)
-FROM replies WHERE model = ? AND drafter = ? HAVING count(*) > 0
-"""
-
-DEPTHS = """
-SELECT sum(acceptance.evaluated), sum(acceptance.accepted)
-FROM acceptance JOIN replies ON replies.id = acceptance.reply
-WHERE replies.model = ? AND replies.drafter = ?
-GROUP BY acceptance.depth ORDER BY acceptance.depth
-"""
-
 
 class History:
     """Everything that outlives the process; may be called from any thread."""
 
     def __init__(self, file: HistoryFile) -> None:
         self._file = file
+        self.measurements = Measurements(file)
 
     @classmethod
     def open(cls, path: Path) -> "History":
@@ -80,7 +60,7 @@ class History:
 
     def create_conversation(self, title: str) -> Conversation:
         """Start an empty conversation."""
-        made = Conversation(_new_id(), _storable(title), _now())
+        made = Conversation(_new_id(), _storable(title), utc_now())
         with self._file.writing() as database:
             database.execute(
                 "INSERT INTO conversations(id, title, created, touched)"
@@ -121,7 +101,7 @@ class History:
             _new_id(), conversation, parent, role, _storable(content), finish_reason
         )
         what = f"conversation {conversation!r} or no message {parent!r} in it"
-        with _references_checked(what), self._file.writing() as database:
+        with references_checked(what), self._file.writing() as database:
             database.execute(INSERT_MESSAGE, asdict(made))
             database.execute(TOUCH, (conversation,))
         return made
@@ -134,40 +114,12 @@ class History:
         """Every message with the same parent, that one among them, oldest first."""
         return [_message(*row) for row in self._file.read(VERSIONS, message)]
 
-    def record_reply(
-        self, model: str, stats: Stats, session: str | None = None, message: str | None = None
-    ) -> None:
-        """Keep what one reply measured; ``message`` is the stored answer, if it was stored."""
-        with _references_checked(f"message {message!r}"), self._file.writing() as database:
-            links = {"message": message, "session": session, "model": model, "at": _now()}
-            reply = database.execute(INSERT_REPLY, asdict(stats) | links).lastrowid
-            database.executemany(
-                "INSERT INTO acceptance(reply, depth, evaluated, accepted) VALUES (?, ?, ?, ?)",
-                [(reply, i, d.evaluated, d.accepted) for i, d in enumerate(stats.depths, start=1)],
-            )
-
-    def acceptance(self, model: str, drafter: str) -> Acceptance | None:
-        """The sum over every reply of ``model`` with ``drafter``; None when there was none."""
-        depths = tuple(DepthCount(*row) for row in self._file.read(DEPTHS, model, drafter))
-        totals = self._file.read(TOTALS, model, drafter)
-        return Acceptance(depths, *totals[0]) if totals else None
-
 
 def _message(
     key: str, conversation: str, parent: str | None, role: str, content: str, reason: str | None
 ) -> StoredMessage:
     finish_reason = None if reason is None else FinishReason(reason)
     return StoredMessage(key, conversation, parent, role, content, finish_reason)
-
-
-@contextmanager
-def _references_checked(what: str) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
-        if error.sqlite_errorname != "SQLITE_CONSTRAINT_FOREIGNKEY":
-            raise
-        raise UnknownConversation(f"history holds no {what}") from error
 
 
 def _expect_one(cursor: sqlite3.Cursor, conversation: str) -> None:
@@ -182,7 +134,3 @@ def _storable(text: str) -> str:
 
 def _new_id() -> str:
     return uuid.uuid4().hex
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

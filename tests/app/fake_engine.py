@@ -13,6 +13,7 @@ from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import (
     DepthCount,
     Done,
+    DrafterRun,
     Event,
     FinishReason,
     GenerationRequest,
@@ -103,10 +104,30 @@ class FakeEngine:
 
     def _done(self, name: int, reason: FinishReason) -> Done:
         one = self._running.pop(name)
-        return Done(reason, replace(STATS, drafter="lookup", emitted=one.emitted,
-                                    prompt_tokens=len(one.request.prompt), passes=one.passes))  # fmt: skip
+        told = ", ".join(prior.drafter for prior in one.request.priors) or "nothing"
+        run = replace(RUN, emitted=one.emitted, passes=one.passes)
+        stats = replace(
+            STATS,
+            drafter="lookup",
+            why=f"the fake was told of {told}",
+            prompt_tokens=len(one.request.prompt),
+            emitted=one.emitted,
+            passes=one.passes,
+            runs=(run,) if one.passes else (),
+        )
+        return Done(reason, stats)
 
 
+RUN = DrafterRun(
+    drafter="lookup",
+    passes=0,
+    emitted=0,
+    drafted=4,
+    accepted=2,
+    seconds=0.5,
+    plain_seconds=1.0,
+    depths=(DepthCount(12, 9), DepthCount(9, 3)),
+)
 STATS = Stats(
     drafter="none",
     why="the fake always does this",

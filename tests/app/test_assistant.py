@@ -16,8 +16,9 @@ from app.errors import UnknownConversation, UnknownDrafter, UnknownModel
 from app.history.store import History
 from app.settings import Settings
 from app.text import ChatText
-from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn
+from app.turn import AUTO, Delta, Message, Piece, ReplyOptions, Report, Turn
 from app.worker import EngineWorker
+from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import DepthCount, FinishReason, ModelSpec, SamplingParams
 from tests.app import fake_engine
@@ -37,6 +38,7 @@ async def assisted(folder: Path, entry: Entry = fake_engine.parrot) -> AsyncIter
     parts = Parts(
         settings=Settings(home=folder),
         entry=CatalogEntry("fake", "a fake", POCKET),
+        spec=spec,
         facts=await worker.start(),
         worker=worker,
         text=TEXT,
@@ -127,9 +129,81 @@ class TestReply:
     async def test_measured_acceptance_is_kept(self, tmp_path: Path) -> None:
         async with assisted(tmp_path) as assistant:
             await report_of(assistant.reply(said("abc")))
-            kept = assistant.history.acceptance("fake", "lookup")
+            kept = assistant.history.measurements.acceptance("fake", "lookup")
         assert kept.replies == 1
         assert kept.depths == (DepthCount(2, 1),)
+
+
+def remembered(assistant: Assistant) -> list[tuple[str, str, int]]:
+    """Task, temperature and replies of everything that was measured."""
+    rows = assistant.history.measurements.remembered()
+    return [(row.origin.task, row.origin.temperature, row.replies) for row in rows]
+
+
+class TestGuidance:
+    """What one reply measures reaches the next request of the same kind."""
+
+    @asynchronous
+    async def test_turns_and_conversations_learn_from_each_other(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            made = assistant.history.create_conversation("test")
+            whys = [
+                (await report_of(assistant.reply(said("tell me a story")))).stats.why,
+                (await report_of(assistant.send(made.id, "and what about cats", PLAIN))).stats.why,
+                (await report_of(assistant.regenerate(made.id, PLAIN))).stats.why,
+            ]
+            assert remembered(assistant) == [("chat", "greedy", 3)]
+        assert whys == [f"the fake was told of {n}" for n in ("nothing", "lookup", "lookup")]
+
+    @asynchronous
+    async def test_a_closed_and_opened_assistant_still_knows(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            await report_of(assistant.reply(said("tell me a story")))
+        async with assisted(tmp_path) as assistant:
+            report = await report_of(assistant.reply(said("tell me another")))
+        assert report.stats.why == "the fake was told of lookup"
+
+    @asynchronous
+    async def test_each_turn_is_filed_under_its_kind(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            hot = SamplingParams(temperature=1.0)
+            first = await report_of(assistant.reply(said("What is 17 + 25?")))
+            second = await report_of(assistant.reply(said("What is 18 + 25?", sampling=hot)))
+            assert remembered(assistant) == [("maths", "greedy", 1), ("maths", "hot", 1)]
+            (origin, _) = (row.origin for row in assistant.history.measurements.remembered())
+        assert (origin.model, origin.draft) == ("fake", "")
+        assert origin.machine.endswith(", cpu, float32")
+        assert first.stats.why == second.stats.why == "the fake was told of nothing"
+
+    @asynchronous
+    async def test_a_stopped_answer_counts_too(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.endless) as assistant:
+            made = assistant.history.create_conversation("test")
+            deltas = assistant.send(made.id, "count", PLAIN)
+            await anext(deltas)
+            assistant.stop(made.id)
+            report = await report_of(deltas)
+            assert report.finish_reason is FinishReason.CANCELLED
+            assert remembered(assistant) == [("chat", "greedy", 1)]
+
+    @asynchronous
+    async def test_a_crash_measures_nothing(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.endless) as assistant:
+            deltas = assistant.reply(said("count"))
+            await anext(deltas)
+            kill(assistant)
+            await report_of(deltas)
+            assert remembered(assistant) == []
+
+    @asynchronous
+    async def test_a_history_that_cannot_be_read_costs_no_answer(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with assisted(tmp_path) as assistant:
+            assistant.history.close()
+            report = await report_of(assistant.reply(said("abc")))
+        assert report.text == "abc"
+        assert "starts without what earlier ones measured" in caplog.text
 
 
 class TestRefusals:
@@ -162,7 +236,7 @@ class TestRefusals:
             assistant._text = ChatTextThatIsPoison()
             with pytest.raises(InvalidRequest, match="poison"):
                 await anext(assistant.reply(said("a")))
-            assert assistant.history.acceptance("fake", "auto") is None
+            assert assistant.history.measurements.acceptance("fake", "auto") is None
 
 
 class ChatTextThatIsPoison(ChatText):
@@ -330,7 +404,7 @@ class TestOpen:
             for drafter in assistant.facts.drafters:
                 asked = Turn(turn.messages, max_tokens=24, drafter=drafter)
                 answers[drafter] = (await report_of(assistant.reply(asked))).token_ids
-            assert set(answers) == {"none", "lookup", "early_exit", "chain", "specexec"}
+            assert {*answers, AUTO} == {*DRAFTERS, AUTO}
             assert set(answers.values()) == {answers["none"]}
             assert assistant.entry.name == "pocket"
         finally:

@@ -1,0 +1,229 @@
+"""The file under stress: killed writers, several processes, damage, older and newer versions."""
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from app.errors import HistoryError
+from app.history.migrations import migrations
+from app.history.store import History
+from tests.app.history.replies import CHAT, run, stats
+
+WRITER = """
+import sys
+from pathlib import Path
+from app.history.store import History
+
+history = History.open(Path(sys.argv[1]))
+chat = history.create_conversation(sys.argv[2]).id
+parent = None
+for number in range(int(sys.argv[3])):
+    parent = history.add_message(chat, parent, "user", f"{sys.argv[2]} {number}").id
+    print(parent, flush=True)
+"""
+
+
+def start_writer(database: Path, name: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(database), name, str(count)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_kill_loses_nothing_that_was_acknowledged(database):
+    acknowledged = []
+    for number in range(5):
+        writer = start_writer(database, f"round {number}", 100_000)
+        acknowledged += [writer.stdout.readline().strip() for _ in range(20 + 7 * number)]
+        writer.kill()
+        acknowledged += writer.stdout.read().split("\n")[:-1]  # complete lines only
+        writer.wait()
+        writer.stdout.close()
+    history = History.open(database)
+    assert history.notice is None
+    stored = {row[0] for row in history._file.read("SELECT id FROM messages")}
+    assert stored.issuperset(acknowledged)
+    assert history._file.read("PRAGMA integrity_check") == [("ok",)]
+    history.close()
+
+
+def test_processes_write_at_the_same_time_and_none_loses_a_message(database):
+    writers = [start_writer(database, name, 150) for name in ("page", "ask")]
+    printed = [writer.communicate()[0].split() for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0]
+    history = History.open(database)
+    for chat in history.conversations():
+        assert [m.id for m in history.messages(chat.id)] in printed
+    assert sum(map(len, printed)) == 300
+    history.close()
+
+
+def test_threads_share_one_history(history):
+    chats = [history.create_conversation(str(number)).id for number in range(4)]
+
+    def write(chat: str) -> None:
+        parent = None
+        for number in range(25):
+            parent = history.add_message(chat, parent, "user", str(number)).id
+
+    threads = [threading.Thread(target=write, args=(chat,)) for chat in chats]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for chat in chats:
+        assert [m.content for m in history.messages(chat)] == [str(n) for n in range(25)]
+
+
+def filled(database: Path) -> None:
+    history = History.open(database)
+    chat = history.create_conversation("before").id
+    for number in range(300):
+        history.add_message(chat, None, "user", f"{number} " * 50)
+    history.close()
+
+
+def not_a_database(database: Path) -> None:
+    database.write_text("these are not the bytes that you are looking for\n" * 100)
+
+
+def overwritten_pages(database: Path) -> None:
+    filled(database)
+    with database.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 3 * 4096)
+
+
+def cut_short(database: Path) -> None:
+    filled(database)
+    with database.open("r+b") as file:
+        file.truncate(database.stat().st_size // 2)
+
+
+def newer_schema(database: Path) -> None:
+    filled(database)
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "INSERT INTO _sqlite_migrations(migration_set, name, applied_at)"
+            " VALUES ('slipstream', 'm999_future', 'tomorrow')"
+        )
+    connection.close()
+
+
+def another_program(database: Path) -> None:
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE recipes(name)")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (not_a_database, "damaged"),
+        (overwritten_pages, "damaged"),
+        (cut_short, "damaged"),
+        (newer_schema, "newer version of Slipstream wrote it (m999_future)"),
+        (another_program, "another program"),
+    ],
+)
+def test_an_unusable_file_is_kept_aside_and_said(database, spoil, reason):
+    spoil(database)
+    before = database.read_bytes()
+    history = History.open(database)
+    (kept,) = database.parent.glob("history-unusable-*.db")
+    assert reason in history.notice
+    assert str(kept) in history.notice
+    assert kept.read_bytes() == before
+    history.create_conversation("life goes on")
+    history.close()
+    again = History.open(database)
+    assert again.notice is None
+    assert [c.title for c in again.conversations()] == ["life goes on"]
+    again.close()
+
+
+def test_an_empty_file_is_a_new_history(database):
+    database.touch()
+    history = History.open(database)
+    assert history.notice is None
+    assert history.conversations() == []
+    history.close()
+
+
+def migrated_until(step: str, database: Path, fill: str) -> None:
+    """A file of an older version, which did not know ``step``, with one row."""
+    connection = sqlite3.connect(database)
+    migrations().apply(Database(connection), stop_before=step)
+    connection.execute(fill)
+    connection.commit()
+    connection.close()
+
+
+def test_an_older_schema_is_backed_up_and_brought_up_to_date(database):
+    row = "INSERT INTO conversations VALUES ('old', 'kept', 'then', 1)"
+    migrated_until("m002_replies", database, row)
+    history = History.open(database)
+    assert [c.id for c in history.conversations()] == ["old"]
+    history.measurements.record(CHAT, stats())
+    history.close()
+    backup = sqlite3.connect(f"{database}.before-m002_replies")
+    assert backup.execute("SELECT id FROM conversations").fetchall() == [("old",)]
+    assert not backup.execute("SELECT 1 FROM sqlite_master WHERE name = 'replies'").fetchall()
+    backup.close()
+
+
+def test_replies_of_before_the_runs_still_count_and_guide_nothing(database):
+    row = (
+        "INSERT INTO replies VALUES "
+        "(1, NULL, 's', 'pocket', 'lookup', 'why', 40, 8, 30, 10, 50, 20, 0.25, 1.5, 'then')"
+    )
+    migrated_until("m003_runs", database, row)
+    history = History.open(database)
+    assert history.measurements.acceptance("pocket", "lookup").emitted == 30
+    assert history.measurements.priors(CHAT) == ()
+    history.measurements.record(CHAT, stats("lookup", runs=(run("lookup"),)))
+    assert history.measurements.acceptance("pocket", "lookup").replies == 2
+    assert [prior.drafter for prior in history.measurements.priors(CHAT)] == ["lookup"]
+    history.close()
+
+
+def test_a_lost_write_ahead_log_loses_only_what_was_in_it(database, history):
+    chat = history.create_conversation("safe").id
+    history._file.read("PRAGMA wal_checkpoint(TRUNCATE)")
+    history.add_message(chat, None, "user", "in the log only")
+    copy = database.with_name("copy.db")
+    copy.write_bytes(database.read_bytes())
+    again = History.open(copy)
+    assert again.notice is None
+    assert [c.id for c in again.conversations()] == [chat]
+    again.close()
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(HistoryError, match="could not be opened"):
+        History.open(tmp_path / "file" / "history.db")
+
+
+def test_a_full_disk_is_said_and_the_history_stays_usable(history):
+    chat = history.create_conversation("small disk").id
+    (pages,) = history._file.read("PRAGMA page_count")[0]
+    history._file.read(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(HistoryError, match="full"):
+        history.add_message(chat, None, "user", "x" * 100_000)
+    history.add_message(chat, None, "user", "short")
+    assert [m.content for m in history.messages(chat)] == ["short"]
+
+
+def test_a_writer_that_never_ends_is_named(database, history, monkeypatch):
+    monkeypatch.setattr("app.history.file.PATIENCE_SECONDS", 0.05)
+    other = History.open(database)
+    with history._file.writing(), pytest.raises(HistoryError, match="another Slipstream"):
+        other.create_conversation("waits")
+    other.close()

@@ -1,0 +1,217 @@
+"""What replies measured: sums, what comes back as priors, forgetting, and the time a read takes."""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.history.evidence import LIFE_DAYS, WINDOW
+from app.history.measurements import RECENT_RUNS, _insert
+from app.history.records import Forgotten, Origin, utc_now
+from app.history.store import History
+from app.task_class import TaskClass, TemperatureClass
+from engine.request import DepthCount
+from tests.app.history.replies import CHAT, EDIT, run, stats
+
+STORED = 20_000
+
+
+def nearly(found: tuple[tuple[float, float], ...], counts: tuple[tuple[int, int], ...]) -> bool:
+    """The same counts, but for the second or two that passed since they were written."""
+    return np.allclose(found, counts, rtol=1e-3)
+
+
+@settings(max_examples=20)  # every example makes a database on disk
+@given(st.lists(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=6)))
+def test_acceptance_is_the_sum_of_the_replies(replies):
+    with tempfile.TemporaryDirectory() as folder:
+        history = History.open(Path(folder) / "history.db")
+        for depths in replies:
+            counts = tuple(DepthCount(*d) for d in depths)
+            history.measurements.record(CHAT, stats("lookup", counts))
+        found = history.measurements.acceptance("pocket", "lookup")
+        history.close()
+    if not replies:
+        assert found is None
+        return
+    assert (found.replies, found.emitted) == (len(replies), 30 * len(replies))
+    longest = max(map(len, replies))
+    assert found.depths == tuple(
+        DepthCount(
+            sum(depths[i][0] for depths in replies if len(depths) > i),
+            sum(depths[i][1] for depths in replies if len(depths) > i),
+        )
+        for i in range(longest)
+    )
+
+
+def test_acceptance_keeps_models_and_drafters_apart(history):
+    measurements = history.measurements
+    measurements.record(CHAT, stats("lookup"))
+    measurements.record(CHAT, stats("chain"))
+    measurements.record(replace(CHAT, model="other"), stats("lookup"))
+    assert measurements.acceptance("pocket", "lookup").replies == 1
+    assert measurements.acceptance("pocket", "specexec") is None
+
+
+def test_figures_stay_when_the_conversation_is_deleted(history):
+    chat = history.create_conversation("measured").id
+    answer = history.add_message(chat, None, "assistant", "yes")
+    history.measurements.record(CHAT, stats(runs=(run(),)), session="s", message=answer.id)
+    history.delete(chat)
+    assert history.measurements.acceptance("pocket", "auto").replies == 1
+    assert [prior.drafter for prior in history.measurements.priors(CHAT)] == ["chain"]
+
+
+def test_a_reply_comes_back_as_a_prior_of_each_of_its_drafters(history):
+    chain = run("chain", ((20, 15), (15, 9)), pace=2.0)
+    tree = run("specexec", ((10, 8), (8, 8)), pace=3.0, ranks=(0.5, 0.25), rank_weight=40.0)
+    history.measurements.record(CHAT, stats(runs=(tree, chain)))
+    first, second = history.measurements.priors(CHAT)
+    assert (first.drafter, second.drafter) == ("chain", "specexec")
+    assert nearly(first.depths, ((20, 15), (15, 9)))
+    assert first.pace == pytest.approx(2.0)
+    assert second.ranks == pytest.approx((0.5, 0.25))
+    assert second.rank_weight == pytest.approx(40, rel=1e-3)
+    assert first.ranks == ()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"model": "other"}, {"draft": "other-draft"}, {"temperature": TemperatureClass.HOT}],
+)
+def test_nothing_crosses_models_pairs_or_temperatures(history, changed):
+    history.measurements.record(CHAT, stats(runs=(run(),)))
+    assert history.measurements.priors(replace(CHAT, **changed)) == ()
+
+
+def test_another_machine_tells_what_is_accepted_but_not_how_fast(history):
+    history.measurements.record(CHAT, stats(runs=(run(),)))
+    (prior,) = history.measurements.priors(replace(CHAT, machine="another"))
+    assert prior.pace is None
+    assert prior.pace_weight == 0
+    assert prior.depths
+
+
+def test_a_task_is_remembered_however_much_else_was_talked_about(history):
+    history.measurements.record(EDIT, stats(runs=(run("lookup", ((30, 30),)),)))
+    for _ in range(WINDOW + 5):
+        history.measurements.record(CHAT, stats(runs=(run("lookup", ((30, 0),)),)))
+    (prior,) = history.measurements.priors(EDIT)
+    assert nearly(prior.depths, ((30, 30),))
+    (other,) = history.measurements.priors(CHAT)
+    assert other.depths[0][1] == 0
+
+
+def test_a_drafter_that_is_not_chosen_any_more_is_unknown_again(history):
+    """A bad start would else keep it from being tried for weeks."""
+    history.measurements.record(CHAT, stats(runs=(run("chain", pace=0.5),)))
+    for _ in range(WINDOW):
+        history.measurements.record(CHAT, stats(runs=(run("lookup"),)))
+    assert [prior.drafter for prior in history.measurements.priors(CHAT)] == ["lookup"]
+
+
+def test_old_replies_expire(history, monkeypatch):
+    now = "app.history.measurements.utc_now"
+    monkeypatch.setattr(now, lambda: "2026-01-01T00:00:00+00:00")
+    history.measurements.record(CHAT, stats(runs=(run(),)))
+    (fresh,) = history.measurements.priors(CHAT)
+    monkeypatch.setattr(now, lambda: "2026-01-16T00:00:00+00:00")
+    (older,) = history.measurements.priors(CHAT)
+    assert older.pace_weight == pytest.approx(fresh.pace_weight * (1 - 15 / LIFE_DAYS))
+    monkeypatch.setattr(now, lambda: "2026-03-03T00:00:00+00:00")
+    assert history.measurements.priors(CHAT) == ()
+    monkeypatch.setattr(now, lambda: "2025-06-01T00:00:00+00:00")  # a clock that was set back
+    assert history.measurements.priors(CHAT) == (fresh,)
+
+
+def test_everything_remembered_is_listed_by_origin(history):
+    for _ in range(2):
+        history.measurements.record(CHAT, stats(runs=(run("chain", ((20, 15),)), run("lookup"))))
+    history.measurements.record(EDIT, stats(runs=(run("chain", ((8, 2), (2, 2)), pace=4.0),)))
+    history.measurements.record(replace(CHAT, model="other"), stats(runs=(run(),)))
+    rows = history.measurements.remembered("pocket")
+    assert [(row.origin.drafter, row.origin.task) for row in rows] == [
+        ("chain", "chat"),
+        ("chain", "edit"),
+        ("lookup", "chat"),
+    ]
+    assert rows[0].origin == Origin(
+        "pocket", "pocket-draft", CHAT.machine, "chain", "chat", "greedy"
+    )
+    assert (rows[0].replies, rows[0].emitted) == (2, 70)
+    assert rows[0].depths == (DepthCount(40, 30),)
+    assert rows[1].depths == (DepthCount(8, 2), DepthCount(2, 2))
+    assert rows[1].pace == pytest.approx(4.0)
+    assert len(history.measurements.remembered()) == 4
+
+
+def test_forgetting_takes_the_figures_and_leaves_the_words(history):
+    chat = history.create_conversation("kept").id
+    answer = history.add_message(chat, None, "assistant", "yes")
+    counts = (DepthCount(3, 2),)
+    history.measurements.record(CHAT, stats("auto", counts, (run(),)), "s", answer.id)
+    history.measurements.record(
+        replace(EDIT, model="other"), stats(runs=(run("chain"), run("lookup")))
+    )
+    assert history.measurements.forget("other") == Forgotten(replies=1, runs=2)
+    assert history.measurements.forget("nobody") == Forgotten(0, 0)
+    assert history.measurements.priors(CHAT)
+    assert history.measurements.forget() == Forgotten(replies=1, runs=1)
+    assert history.measurements.remembered() == []
+    assert history.measurements.acceptance("pocket", "auto") is None
+    assert history._file.read("SELECT * FROM acceptance") == []
+    assert history.messages(chat) == [answer]
+
+
+def test_a_reply_starts_within_milliseconds_however_much_is_stored(history):
+    """The read itself took 0.4 ms and all of it 3 ms; the limits leave room for slow machines."""
+    fill(history)
+    asked = (CHAT.model, CHAT.draft, CHAT.temperature, CHAT.task, utc_now())
+    assert len(history.measurements.priors(CHAT)) == 4
+    assert least_seconds(lambda: history._file.read(RECENT_RUNS, *asked)) < 0.005
+    assert least_seconds(lambda: history.measurements.priors(CHAT)) < 0.020
+    assert walks(history) == []
+
+
+def least_seconds(work: Callable[[], object]) -> float:
+    """Processor time, so that other programs do not count."""
+
+    def once() -> float:
+        started = time.thread_time()
+        work()
+        return time.thread_time() - started
+
+    return min(once() for _ in range(20))
+
+
+def fill(history: History) -> None:
+    """Every reply has five drafters, trees among them; tasks and temperatures take turns."""
+    names = ("lookup", "early_exit", "chain", "specexec")
+    depths = tuple((60 - 4 * depth, 56 - 4 * depth) for depth in range(14))
+    made = (
+        run("none", ()),
+        *(run(name, depths, ranks=(0.5, 0.2, 0.1), rank_weight=50.0) for name in names),
+    )
+    tasks, temperatures = list(TaskClass), list(TemperatureClass)[:2]
+    with history._file.writing() as database:  # one transaction, or every reply waits for the disk
+        for number in range(STORED // len(made)):
+            task = tasks[number % len(tasks)]
+            temperature = temperatures[number // 7 % 2]
+            row = asdict(replace(CHAT, task=task, temperature=temperature))
+            row |= {"message": None, "session": None, "at": utc_now()}
+            _insert(database, row, stats(runs=made))
+
+
+def walks(history: History) -> list[str]:
+    """Steps of the read that look at every row of a table, or sort."""
+    plan = history._file.read(f"EXPLAIN QUERY PLAN {RECENT_RUNS}", "a", "b", "c", "d", "e")
+    steps = [str(row[3]) for row in plan]
+    named = ("SCAN replies", "SCAN runs", "ORDER BY")
+    return [step for step in steps if any(word in step for word in named)]
