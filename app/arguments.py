@@ -1,23 +1,18 @@
 """Command-line arguments as frozen options, checked as far as no model is needed."""
 
 import argparse
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from typing_extensions import override
-
+from app.bench.lanes import parse_lane, with_baseline
+from app.bench.options import CLAIMS, BenchOptions, Conditions, SeedsOptions, check_output
+from app.errors import LaneError
+from app.parser import ALL_DRAFTERS, parser
 from app.prompts import Turns, read_prompts
 from app.settings import Settings
-from app.turn import AUTO, Message, Turn, check_drafter, check_turn
+from app.turn import Message, Turn, check_drafter, check_turn
 from engine.request import SamplingParams
-
-ALL_DRAFTERS = "all"
-VERIFIED_TOKENS = 256
-LARGEST = 2**31 - 1
-BAD_USAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +48,54 @@ class VerifyOptions:
     max_tokens: int
 
 
-Options = ServeOptions | AskOptions | VerifyOptions
+@dataclass(frozen=True, slots=True)
+class TrainHeadOptions:
+    """Which pair of models an acceptance head is trained for, on which prompts, how long."""
+
+    settings: Settings
+    target: str  # a name of models.yaml, or a folder
+    draft: str  # likewise
+    prompts: tuple[Turns, ...]
+    out: Path  # folder that the head is written to
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """Show what was measured of the drafters, or forget it."""
+
+    settings: Settings
+    reset: bool
+    model: str | None  # None is every model
+
+
+Options = (
+    ServeOptions
+    | AskOptions
+    | VerifyOptions
+    | BenchOptions
+    | SeedsOptions
+    | TrainHeadOptions
+    | HistoryOptions
+)
 
 
 def parse(argv: Sequence[str] | None, settings: Settings) -> Options:
     """The options; leaves with exit code 2 on bad usage, raises AppError or InvalidRequest."""
-    given = _parser(settings).parse_args(argv)
-    if given.command == "ask":
-        turn = _turn(given)
-        check_turn(turn)
-        return AskOptions(settings, given.model, turn, given.json)
-    if given.command == "verify":
-        drafters = parse_drafters(given.draft)
-        prompts = tuple(read_prompts(given.prompts, given.limit))
-        return VerifyOptions(settings, given.model, drafters, prompts, given.max_tokens)
-    return ServeOptions(
-        settings, given.host, given.port, given.model, given.draft_model, not given.no_browser
-    )
+    given = parser(settings).parse_args(argv)
+    match given.command:
+        case "ask":
+            return _ask(given, settings)
+        case "verify":
+            return _verify(given, settings)
+        case "bench":
+            return _bench(given, settings)
+        case "train-head":
+            return _train_head(given, settings)
+        case "history":
+            return HistoryOptions(settings, given.reset, given.only)
+        case _:
+            return _serve(given, settings)
 
 
 def parse_drafters(asked: str) -> tuple[str, ...]:
@@ -81,109 +107,72 @@ def parse_drafters(asked: str) -> tuple[str, ...]:
     return names
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    @override
-    def error(self, message: str) -> NoReturn:
-        self.exit(BAD_USAGE, f"{self.prog}: {message}\n")
-
-
-def _parser(settings: Settings) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="slipstream",
-        allow_abbrev=False,
-        description="A local assistant that answers faster without changing the answer. "
-        "Without a command it opens the chat page and serves an OpenAI-style endpoint.",
-    )
-    parser.add_argument("--host", default=settings.host, help="address (default %(default)s)")
-    parser.add_argument(
-        "--port", type=_whole(0, 65535), default=settings.port, help="port (default %(default)s)"
-    )
-    _add_model(parser, settings.model)
-    parser.add_argument(
-        "--draft-model", metavar="MODEL", help="draft model, if not the model's usual one"
-    )
-    parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    _add_ask(commands.add_parser("ask", help="answer one question in the terminal"))
-    _add_verify(commands.add_parser("verify", help="prove that drafted answers are plain's"))
-    return parser
-
-
-def _add_model(parser: argparse.ArgumentParser, default: str = argparse.SUPPRESS) -> None:
-    """A command's own --model without default, or it would hide the one before the command."""
-    parser.add_argument(
-        "--model", default=default, help="a name of models.yaml, or a model's folder"
+def _serve(given: argparse.Namespace, settings: Settings) -> ServeOptions:
+    return ServeOptions(
+        settings, given.host, given.port, given.model, given.draft_model, not given.no_browser
     )
 
 
-def _add_ask(ask: argparse.ArgumentParser) -> None:
-    ask.add_argument("prompt", metavar="TEXT", help="what to ask")
-    _add_model(ask)
-    ask.add_argument("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default auto)")
-    number = ask.add_argument
-    number("--temperature", type=_number(0, 100), default=0.0, help="0 is greedy (default)")
-    number("--top-p", type=_number(0, 1), default=1.0, help="keep this share (1 is off)")
-    number("--top-k", type=_whole(0), default=0, help="keep this many tokens (0 is off)")
-    number("--min-p", type=_number(0, 1), default=0.0, help="least share of the best (0 is off)")
-    number("--max-tokens", type=_whole(1), help="default: what is left of the context")
-    number("--seed", type=_whole(0), help="same seed, same tokens")
-    number("--json", action="store_true", help="end with one line of JSON")
-
-
-def _add_verify(verify: argparse.ArgumentParser) -> None:
-    _add_model(verify)
-    verify.add_argument(
-        "--draft", metavar="DRAFTERS", default=ALL_DRAFTERS, help="all, or names with commas"
-    )
-    verify.add_argument(
-        "--prompts", metavar="FILE", type=Path, required=True, help="JSON lines with turns"
-    )
-    verify.add_argument(
-        "--max-tokens",
-        type=_whole(1),
-        default=VERIFIED_TOKENS,
-        help="longest answer (default %(default)s)",
-    )
-    verify.add_argument("--limit", type=_whole(1), help="only the first so many lines of FILE")
-
-
-def _turn(given: argparse.Namespace) -> Turn:
-    sampling = SamplingParams(
-        temperature=given.temperature,
-        top_k=given.top_k,
-        top_p=given.top_p,
-        min_p=given.min_p,
-        seed=given.seed,
-    )
-    return Turn(
+def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
+    turn = Turn(
         messages=(Message("user", given.prompt),),
-        sampling=sampling,
+        sampling=SamplingParams(
+            temperature=given.temperature,
+            top_k=given.top_k,
+            top_p=given.top_p,
+            min_p=given.min_p,
+            seed=given.seed,
+        ),
         max_tokens=given.max_tokens,
         drafter=given.draft,
     )
+    check_turn(turn)
+    return AskOptions(settings, given.model, turn, given.json)
 
 
-def _number(least: float, most: float) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not least <= value <= most:  # nan is not
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
-        return value
-
-    return number
+def _verify(given: argparse.Namespace, settings: Settings) -> VerifyOptions:
+    drafters = parse_drafters(given.draft)
+    return VerifyOptions(settings, given.model, drafters, _prompts(given), given.max_tokens)
 
 
-def _whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
-    def whole(text: str) -> int:
-        value = int(text) if text.isdecimal() and len(text) < 20 else -1
-        if not least <= value <= most:
-            reach = f"from {least}" + (f" to {most}" if most < LARGEST else "")
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {reach}")
-        return value
+def _bench(given: argparse.Namespace, settings: Settings) -> BenchOptions | SeedsOptions:
+    if given.what == "seeds":
+        return _seeds(given, settings)
+    if not given.lane or given.prompts is None:
+        raise LaneError("bench needs at least one --lane and the --prompts to measure on")
+    lanes = with_baseline([parse_lane(text) for text in given.lane])
+    sampling = SamplingParams(given.temperature, top_p=given.top_p, seed=given.seed)
+    sampling.check()
+    if given.json is not None:
+        check_output(given.json)
+    return BenchOptions(
+        settings=settings,
+        model=given.model,
+        prompts=_prompts(given),
+        lanes=lanes,
+        conditions=Conditions(sampling, given.max_tokens, given.repeats, given.concurrent),
+        dtype=given.dtype,
+        inflate=given.inflate,
+        json=given.json,
+    )
 
-    return whole
+
+def _seeds(given: argparse.Namespace, settings: Settings) -> SeedsOptions:
+    only = tuple(name.strip() for name in given.only.split(",")) if given.only else ()
+    if unknown := [name for name in only if name not in CLAIMS]:
+        raise LaneError(f"there is no claim {unknown[0]!r}; known are {', '.join(CLAIMS)}")
+    if given.prompts is not None:
+        _prompts(given)  # read now: a bad file is told before anything is measured
+    if given.json is not None:
+        check_output(given.json)
+    return SeedsOptions(settings, given.model, given.prompts, given.json, only)
+
+
+def _train_head(given: argparse.Namespace, settings: Settings) -> TrainHeadOptions:
+    return TrainHeadOptions(
+        settings, given.target, given.draft, _prompts(given), given.out, given.minutes
+    )
+
+
+def _prompts(given: argparse.Namespace) -> tuple[Turns, ...]:
+    return tuple(read_prompts(given.prompts, given.limit))

@@ -5,8 +5,25 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from app.arguments import AskOptions, Options, ServeOptions, VerifyOptions, parse
-from app.errors import AppError, PromptFileError, SettingsError, UnknownDrafter, UnknownModel
+from app.arguments import (
+    AskOptions,
+    HistoryOptions,
+    Options,
+    ServeOptions,
+    TrainHeadOptions,
+    VerifyOptions,
+    parse,
+)
+from app.bench.options import BenchOptions, SeedsOptions
+from app.errors import (
+    AppError,
+    LaneError,
+    OutputFileError,
+    PromptFileError,
+    SettingsError,
+    UnknownDrafter,
+    UnknownModel,
+)
 from app.settings import load_settings, prepare_home, silence_libraries
 from engine.errors import EngineError, InvalidRequest, ModelUnusable
 
@@ -14,7 +31,9 @@ __all__ = ["ServeOptions", "main"]
 
 BAD_INPUT = (
     InvalidRequest,
+    LaneError,
     ModelUnusable,
+    OutputFileError,
     PromptFileError,
     SettingsError,
     UnknownDrafter,
@@ -62,6 +81,26 @@ def _command(options: Options, serve: Callable[[ServeOptions], int]) -> int:
             from app.proof import prove
 
             return prove(options)
+        case BenchOptions() | SeedsOptions():
+            return _bench(options)
+        case TrainHeadOptions():
+            from app.train_head import train_head
+
+            return train_head(options)
+        case HistoryOptions():
+            from app.history_report import report
+
+            return report(options)
+
+
+def _bench(options: BenchOptions | SeedsOptions) -> int:
+    if isinstance(options, SeedsOptions):
+        from app.bench.claims.command import show_claims
+
+        return show_claims(options)
+    from app.bench.command import bench
+
+    return bench(options)
 
 
 def _complain(error: Exception, code: int) -> int:

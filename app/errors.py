@@ -42,6 +42,14 @@ class PromptFileError(AppError):
     """A file of prompts is missing, unreadable, or not JSON lines with turns."""
 
 
+class LaneError(AppError):
+    """A lane of a benchmark is not written as one."""
+
+
+class OutputFileError(AppError):
+    """A file that a command is asked to write cannot be written."""
+
+
 class SettingsError(AppError):
     """A setting of the user or of the environment cannot be used."""
 

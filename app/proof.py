@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.arguments import VerifyOptions
 from app.catalog import resolve
+from app.progress import show_progress
 from app.text import ChatText
 from app.verify import (
     PLAIN,
@@ -37,11 +38,11 @@ async def _verified(options: VerifyOptions, spec: ModelSpec) -> tuple[Bench, Ver
     worker = EngineWorker(spec)
     try:
         facts = await worker.start()
-        bench = Bench(worker, facts, text, options.max_tokens, _show_progress)
+        bench = Bench(worker, facts, text, options.max_tokens, show_progress)
         drafters = choose_drafters(options.drafters, facts)
         return bench, await verify(bench, options.prompts, drafters)
     finally:
-        _show_progress("")
+        show_progress("")
         await worker.close()
 
 
@@ -89,10 +90,3 @@ def _conclusion(verification: Verification) -> str:
     if not all(result.prompts for result in verification.results):
         return "nothing was verified: no prompt fits the context"
     return "tokens differ"
-
-
-def _show_progress(text: str) -> None:
-    """One line that is written over, for people only."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()

@@ -126,6 +126,6 @@ def check_text(text: str, what: str) -> None:
 
 def check_drafter(name: str) -> None:
     """Refuse a drafter that does not exist; whether it can run is the engine's to say."""
-    known = (AUTO, *DRAFTERS)
+    known = tuple(dict.fromkeys((AUTO, *DRAFTERS)))
     if name not in known:
         raise UnknownDrafter(name, known)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Protocol
 
-from app.arguments import ALL_DRAFTERS
 from app.errors import RequestFailed
+from app.parser import ALL_DRAFTERS
 from app.prompts import Turns
 from app.text import ChatText
 from app.turn import AUTO, Message

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from engine.cost import PassCost
@@ -16,7 +17,16 @@ from engine.engine import Engine, Machinery, Options
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.lengths import LENGTHS
 from engine.models import TARGETS
-from engine.protocols import Arm, Capability, Drafter, LengthPolicy, Parts, Target
+from engine.protocols import (
+    Arm,
+    Capability,
+    Drafter,
+    DraftModel,
+    LengthPolicy,
+    Parts,
+    Rows,
+    Target,
+)
 from engine.request import ModelFacts, ModelSpec
 
 DEFAULT = "default"
@@ -40,6 +50,8 @@ def load(spec: ModelSpec) -> tuple[Parts, str]:
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
     parts = Parts(target, draft_model, options=options, acceptance_head=head)
     profile(target, parts.cost)
+    if draft_model is not None:
+        parts = replace(parts, draft_step=profile_draft(draft_model))
     return parts, no_draft
 
 
@@ -85,6 +97,17 @@ def profile(target: Target, cost: PassCost) -> None:
         seconds = min(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
         cost.profile_context(PROFILE_CONTEXT, seconds)
         target.crop(0, 0)
+
+
+def profile_draft(draft: DraftModel) -> float:
+    """Seconds of one draft step: a single row."""
+    times = []
+    for _ in range(2 * PROFILE_REPEATS):
+        started = time.perf_counter()
+        draft.grow([Rows(0, [0], [-1])])
+        times.append(time.perf_counter() - started)
+        draft.crop(0, 0)
+    return median(times)
 
 
 def _timed(target: Target, trees: list[DraftTree]) -> float:
@@ -160,8 +183,11 @@ def _new_length(parts: Parts, name: str, drafter: str, options: Options) -> Leng
         raise InvalidRequest(
             f"unknown length policy {name!r}; known are {DEFAULT}, {', '.join(LENGTHS)}"
         )
+    kind: type[Drafter] = _named(DRAFTERS, drafter)
+    chains = Capability.DRAFT_MODEL in kind.needs and kind.length.nodes <= kind.length.depth
     # the model's own exit layer is the drafter's business; a policy sees what was asked for
-    policy: LengthPolicy = _named(LENGTHS, name)(replace(parts, options=dict(options)), drafter)
+    seen = replace(parts, options=dict(options), draft_step=parts.draft_step if chains else 0.0)
+    policy: LengthPolicy = _named(LENGTHS, name)(seen, drafter)
     return policy
 
 

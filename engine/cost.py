@@ -117,6 +117,7 @@ class DraftCost:
     """Seconds of one drafter's call: so many steps one after the other, so many requests at once."""
 
     lines: dict[int, Line] = field(default_factory=dict)  # requests -> seconds over steps
+    step: float = 0.0  # seconds of one step of one request, as measured at load; 0: not known
 
     def observe(self, steps: int, batch: int, seconds: float) -> None:
         """One call."""
@@ -124,7 +125,9 @@ class DraftCost:
 
     def seconds(self, steps: int, batch: int = 1) -> float:
         """Expected seconds; unseen batch sizes cost like the nearest seen one."""
-        if not self.lines or steps == 0:
+        if steps == 0:
             return 0.0
+        if not self.lines:
+            return self.step * steps
         nearest = min(self.lines, key=lambda known: (abs(known - batch), known))
         return self.lines[nearest].at(steps)

@@ -83,7 +83,10 @@ class Stop(Protocol):
         ...
 
     def fed(self, hidden: Tensor) -> bool:
-        """The newest token ran through the draft model, state [C]; True: the draft ends here."""
+        """The newest token, first the root, ran through the draft model: state [C].
+
+        The state proposes the next token, which is drawn next; True: the draft ends here.
+        """
         ...
 
 
@@ -256,6 +259,7 @@ class Parts:
     target: Target
     draft_model: DraftModel | None = None
     cost: PassCost = field(default_factory=PassCost)
+    draft_step: float = 0.0  # seconds of one row through the draft model; 0: not measured
     options: Mapping[str, float] = field(default_factory=dict)
     acceptance_head: Path | None = None
     arms: Mapping[str, Arm] = field(default_factory=dict)  # for auto alone

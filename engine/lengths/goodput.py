@@ -26,6 +26,8 @@ OPTIMISM = 0.8  # acceptance where nothing is known: the first rounds of a reque
 PRIOR_WEIGHT = 2.0  # evaluated tokens that optimism counts for, per depth
 HISTORY_WEIGHT = 12.0  # most evaluated tokens that earlier sessions count for, per depth
 DOUBT = 0.8  # factor by which each evaluated token shrinks the weight of what was only guessed
+USUAL_WEIGHT = 4.0  # most evaluated tokens that the request before counts for, per depth
+USUAL_DRAFTS = 4  # drafts of a request that is worth remembering
 FORGETTING = 0.9  # weight of the past per evaluated token
 TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
@@ -61,6 +63,7 @@ class _Trace:
     sizes: dict[int, _Faded] = field(default_factory=dict)  # doublings -> accepted per pass
     scale: _Faded = field(default_factory=lambda: _Faded(PRIOR_WEIGHT, PRIOR_WEIGHT))
     asked: int = 0  # depth of the last budget
+    drafts: int = 0
     plain: int = 0
     wait: int = PROBE_FIRST
 
@@ -117,7 +120,8 @@ class Goodput:
     def __init__(self, parts: Parts, drafter: str) -> None:
         """Share the target's measured cost; learn the draft's own."""
         self._cost, self._drafter = parts.cost, drafter
-        self._draft = DraftCost()
+        self._draft = DraftCost(step=parts.draft_step)
+        self._usual: list[_Faded] = []  # of requests that ended
         self._traces: dict[int, _Trace] = {}
 
     def prompt(self, context: Context, states: Tensor) -> None:
@@ -136,19 +140,23 @@ class Goodput:
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call, acceptance from the nodes that the walks looked at."""
         drafting = [o for o in outcomes if o.tree.drafted]
-        if drafting:
-            steps = max(_steps(o) for o in drafting)
+        # a request's first draft also reads the prompt: that says nothing about the next one
+        if drafting and all(self._trace(o.context).drafts for o in drafting):
+            steps = max(o.tree.drafted for o in drafting)  # a tree's cost grows with its nodes
             self._draft.observe(steps, len(drafting), outcomes[0].draft_seconds)
         for outcome in outcomes:
             self._note(outcome)
 
     def forget(self, request: int) -> None:
-        """Drop the request's acceptance; the costs stay."""
-        self._traces.pop(request, None)
+        """Drop the request's trace; the costs stay, and its acceptance starts the next one."""
+        trace = self._traces.pop(request, None)
+        if trace is not None and trace.drafts >= USUAL_DRAFTS:
+            self._usual = trace.depths
 
     def _trace(self, context: Context) -> _Trace:
         if context.request not in self._traces:
-            self._traces[context.request] = _started(context.priors.get(self._drafter))
+            prior = context.priors.get(self._drafter)
+            self._traces[context.request] = _started(prior, self._usual)
         return self._traces[context.request]
 
     def _note(self, outcome: Outcome) -> None:
@@ -157,6 +165,7 @@ class Goodput:
             trace.plain += trace.asked == 0  # asked for, but nothing to propose: not switched off
             return
         trace.plain = 0
+        trace.drafts += 1
         trace.note(len(path) - 1, refused=bool(tree.children[path[-1]]))
         if not tree.is_chain:
             trace.note_tree(tree.drafted, len(path) - 1)
@@ -186,8 +195,11 @@ class Goodput:
         return best, best_rate * more / best_rows
 
 
-def _started(prior: Prior | None) -> _Trace:
-    """A new request's trace; what earlier sessions measured counts for a little."""
+def _started(prior: Prior | None, usual: Sequence[_Faded]) -> _Trace:
+    """A new request's trace; what earlier requests and sessions measured counts for a little."""
+    if usual:
+        shares = [USUAL_WEIGHT / max(depth.trials, USUAL_WEIGHT) for depth in usual]
+        return _Trace([_Faded(s * d.hits, s * d.trials) for s, d in zip(shares, usual, strict=True)])
     trace = _Trace()
     for evaluated, accepted in prior.depths if prior else ():
         if evaluated <= 0:
@@ -231,8 +243,3 @@ def _budget(trace: _Trace, longest: Budget, chosen: int, floor: float) -> Budget
         return Budget(chosen, chosen)
     nodes = min(2 ** (chosen - 1), longest.nodes) if chosen else 0
     return Budget(min(longest.depth, nodes), nodes, floor=min(floor, 0.5))
-
-
-def _steps(outcome: Outcome) -> int:
-    """What the draft's cost grows with: depth of a chain, nodes of a tree."""
-    return outcome.tree.drafted

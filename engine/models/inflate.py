@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Generator, Tensor
 
+from engine.errors import ModelUnusable
 from engine.models.decoder import Architecture, Dense, Layer, Linear
 from engine.models.weights import DecoderWeights
 
@@ -12,7 +13,8 @@ from engine.models.weights import DecoderWeights
 def inflated(weights: DecoderWeights, times: int) -> DecoderWeights:
     """Every feed-forward part ``times`` as wide: new gate and up rows random, new down columns zero.
 
-    Outputs stay what they were; bytes and operations grow.
+    Outputs stay what they were, up to the order of summation; bytes and operations grow. Raises
+    ModelUnusable for feed-forward parts with a bias.
     """
     arch = replace(weights.arch, feed_forward=weights.arch.feed_forward * times)
     layers = tuple(
@@ -42,7 +44,10 @@ def _widened(layer: Layer, arch: Architecture, times: int, generator: Generator)
 
 def _dense(linear: Linear) -> Dense:
     if not isinstance(linear, Dense) or linear.bias is not None:
-        raise TypeError("only plain maps without bias can be inflated")
+        raise ModelUnusable(
+            "this model cannot be inflated: its feed-forward maps are not plain weights without "
+            "bias; measure it as it is, or choose another model"
+        )
     return linear
 
 

@@ -46,7 +46,7 @@ def test_everything_runs_with_a_draft_and_an_exit(folders):
 def test_what_cannot_run_is_refused_with_the_reason(folders):
     facts = build(spec(folders)).facts
     refused = dict(facts.refused)
-    assert facts.drafters == ("none", "lookup")
+    assert facts.drafters == ("none", "lookup", "suffix", "recycling")
     assert refused["chain"] == refused["specexec"] == "no draft model is paired with tiny"
     assert "early-exit loss" in refused["early_exit"]
 

@@ -100,7 +100,14 @@ def test_requests_do_not_share_acceptance_but_share_costs():
     other = Context(2, 1, [1], SamplingParams(), None)
     assert policy.budgets([HERE, other], [LONGEST, LONGEST])[0].depth == 0
     assert policy.budgets([HERE, other], [LONGEST, LONGEST])[1].depth > 0
+
+
+def test_the_next_request_starts_from_what_the_last_one_found_and_probes_soon():
+    policy = taught(accept=0, flat=10, slope=1, draft=3)
     policy.forget(1)
+    assert chosen(policy) == 0
+    for _ in range(PROBE_FIRST):
+        policy.observe([outcome(0, 0, 0, 11)])
     assert chosen(policy) > 0
 
 

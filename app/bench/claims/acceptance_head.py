@@ -1,0 +1,52 @@
+"""SpecDec++ (arXiv 2405.19715): stopping by predicted rejection beats any fixed length."""
+
+import json
+from pathlib import Path
+
+from app.bench.claims.instrument import Instrument, rates
+from app.bench.claims.row import Check, Row, row
+from app.bench.lanes import Lane
+from app.bench.options import Conditions
+
+COSTS = (8, 12, 16, 24, 32)  # inflations to try until a draft step is cheap enough
+CHEAP = 1 / 8  # of a target pass
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10)
+ADAPTIVE = Lane("acceptance head", "chain", length="acceptance_head", depth=20)
+PROMPTS, TOKENS, REPEATS = 5, 80, 3
+
+
+def show(instrument: Instrument) -> Row:
+    """At least 1.05 times the best fixed length; the head tells rejections apart (AUC 0.75)."""
+    share, inflate = 1.0, COSTS[0]
+    for inflate in COSTS:
+        share = instrument.loaded(inflate).draft_share()
+        if share < CHEAP:
+            break
+    prompts = (
+        *instrument.prompts.problems[:PROMPTS],
+        *instrument.prompts.edits[::4][:PROMPTS],
+        *instrument.prompts.questions(())[::5][:PROMPTS],
+    )
+    fixed = [Lane(f"length {k}", "chain", length="fixed", depth=k) for k in LENGTHS]
+    conditions = Conditions(max_tokens=TOKENS, repeats=REPEATS)
+    found = rates(instrument.run(inflate, prompts, [*fixed, ADAPTIVE], conditions))
+    adaptive = found.pop(ADAPTIVE.name)
+    best = max(found, key=lambda name: found[name])
+    auc = _auc(instrument)
+    checks = [
+        Check(f"over the best fixed ({best})", adaptive / found[best], 1.05),
+        Check("AUC for rejection", auc, 0.75),
+        Check("target passes per draft step", 1 / share, 1 / CHEAP),
+    ]
+    figures = {f"{name}, tokens/s": rate for name, rate in found.items()}
+    figures |= {f"{ADAPTIVE.name}, tokens/s": adaptive, "inflate": inflate}
+    return row("SpecDec++", checks, figures)
+
+
+def _auc(instrument: Instrument) -> float:
+    """Of the shipped head, on prompts that it was not trained on; its training wrote it down."""
+    folder = instrument.loaded(COSTS[0]).spec.acceptance_head
+    if folder is None:
+        return 0.0
+    card = json.loads((Path(folder) / "card.json").read_text(encoding="utf-8"))
+    return float(card["auc"])

@@ -1,0 +1,42 @@
+"""Auto: as fast as the best single drafter of each kind of question, never slower than plain."""
+
+from dataclasses import replace
+
+from app.bench.claims.instrument import Instrument, rates
+from app.bench.claims.row import Check, Row, row
+from app.bench.lanes import PLAIN, Lane
+from app.bench.options import Conditions
+from app.bench.run import Measurement
+
+INFLATE = 8
+ADAPTIVE = Lane("auto", "auto")
+TOKENS, REPEATS = 64, 3
+
+
+def show(instrument: Instrument) -> Row:
+    """At least 0.95 of the best single drafter in every category, at least 0.97 of plain."""
+    engine = instrument.loaded(INFLATE).engine()
+    singles = [Lane(PLAIN, "none")]
+    singles += [Lane(name, name) for name in engine.facts.drafters if name != "none"]
+    conditions = Conditions(max_tokens=TOKENS, repeats=REPEATS)
+    # One measurement, so that within a repeat every drafter may remember earlier questions.
+    categories = instrument.prompts.open
+    prompts = [turns for _, group in categories for turns in group]
+    whole = instrument.run(INFLATE, prompts, [*singles, ADAPTIVE], conditions)
+    checks, first = [], 1
+    figures: dict[str, float] = {}
+    for category, group in categories:
+        found = rates(_part(whole, range(first, first + len(group))))
+        first += len(group)
+        adaptive = found.pop(ADAPTIVE.name)
+        best = max(found, key=lambda name: found[name])
+        checks.append(Check(f"{category}: over {best}", adaptive / found[best], 0.95))
+        checks.append(Check(f"{category}: over plain", adaptive / found[PLAIN], 0.97))
+        figures |= {f"{category}, {name}, tokens/s": rate for name, rate in found.items()}
+        figures[f"{category}, {ADAPTIVE.name}, tokens/s"] = adaptive
+    return row("Auto", checks, figures)
+
+
+def _part(whole: Measurement, groups: range) -> Measurement:
+    """The prompts of one category; each prompt is a group of its own."""
+    return replace(whole, samples=tuple(s for s in whole.samples if s.group in groups))

@@ -1,0 +1,38 @@
+"""SmartSpec (arXiv 2406.14066): lengths by goodput hold at every load."""
+
+from app.bench.claims.instrument import Instrument, rates
+from app.bench.claims.row import Check, Row, row
+from app.bench.lanes import PLAIN, Lane
+from app.bench.options import Conditions
+
+INFLATE = 8
+LOADS, LENGTHS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8)
+ADAPTIVE = Lane("goodput", "chain", length="goodput")
+PROMPTS, TOKENS, REPEATS = 8, 64, {1: 2, 2: 3, 4: 5, 8: 7}
+
+
+def show(instrument: Instrument) -> Row:
+    """At least 0.97 of the better of off and the best fixed length at every load, above somewhere."""
+    lanes = [
+        Lane(PLAIN, "none"),
+        *(Lane(f"length {k}", "chain", length="fixed", depth=k) for k in LENGTHS),
+        ADAPTIVE,
+    ]
+    mixed = [
+        p
+        for pair in zip(instrument.prompts.problems, instrument.prompts.questions(()), strict=False)
+        for p in pair
+    ]
+    checks, over = [], []
+    figures: dict[str, float] = {}
+    for load in LOADS:
+        conditions = Conditions(max_tokens=TOKENS, repeats=REPEATS[load], concurrent=load)
+        found = rates(instrument.run(INFLATE, mixed[:PROMPTS], lanes, conditions))
+        adaptive = found.pop(ADAPTIVE.name)
+        best = max(found, key=lambda name: found[name])
+        over.append(adaptive / found[best])
+        checks.append(Check(f"{load} at once, over {best}", over[-1], 0.97))
+        figures |= {f"{load} at once, {name}, tokens/s": rate for name, rate in found.items()}
+        figures[f"{load} at once, {ADAPTIVE.name}, tokens/s"] = adaptive
+    checks.append(Check("at its best load", max(over), 1.0))
+    return row("SmartSpec", checks, figures)

@@ -1,0 +1,114 @@
+"""Instrument: one model at several costs, its engines made on demand, lanes measured on them."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+from app.bench.claims.prompts import PromptSet
+from app.bench.lanes import Lane
+from app.bench.options import Conditions
+from app.bench.run import Measurement, Sample, measure
+from app.catalog import resolve
+from app.prompts import Turns
+from app.settings import Settings
+from app.text import ChatText
+from engine.build import assemble, load
+from engine.cost import PassCost
+from engine.engine import Engine
+from engine.protocols import Parts, Rows
+from engine.request import ModelSpec
+
+STEPS = 40  # draft steps that one timing takes the median of
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Models in memory, from which fresh engines can be put together."""
+
+    spec: ModelSpec
+    parts: Parts
+    no_draft: str
+
+    def engine(self, slots: int = 1) -> Engine:
+        """An engine that has learnt nothing yet; it shares the weights, not the cost curve."""
+        cost = PassCost(dict(self.parts.cost.knots), self.parts.cost.per_context)
+        return assemble(
+            replace(self.spec, slots=slots), replace(self.parts, cost=cost), self.no_draft
+        )
+
+    def draft_share(self) -> float:
+        """Seconds of one draft-model step over those of one target pass, both of a single row."""
+        draft = self.parts.draft_model
+        assert draft is not None
+        times = []
+        for _ in range(STEPS):
+            started = time.perf_counter()
+            draft.grow([Rows(0, [1], [-1])])
+            times.append(time.perf_counter() - started)
+            draft.crop(0, 0)
+        return median(times) / self.parts.cost.seconds(1)
+
+
+@dataclass
+class Instrument:
+    """What every claim is shown with."""
+
+    settings: Settings
+    model: str
+    prompts: PromptSet
+    progress: Callable[[str], None]
+    _loaded: dict[int, Loaded] = field(default_factory=dict)
+    _text: ChatText | None = None
+
+    def loaded(self, inflate: int) -> Loaded:
+        """The model at this cost; the last one is dropped, since inflated weights are large."""
+        if inflate not in self._loaded:
+            self._loaded.clear()
+            self.progress(f"loading {self.model} at {inflate} times its feed-forward width")
+            spec = replace(resolve(self.settings, self.model), inflate=inflate)
+            self._loaded[inflate] = Loaded(spec, *load(spec))
+        return self._loaded[inflate]
+
+    @property
+    def text(self) -> ChatText:
+        """The model's tokenizer and template."""
+        if self._text is None:
+            self._text = ChatText.load(Path(resolve(self.settings, self.model).folder))
+        return self._text
+
+    def run(
+        self,
+        inflate: int,
+        prompts: Sequence[Turns],
+        lanes: Sequence[Lane],
+        conditions: Conditions,
+    ) -> Measurement:
+        """The lanes, alternating, on a fresh engine."""
+        engine = self.loaded(inflate).engine(conditions.concurrent)
+        return measure(engine, self.text, prompts, lanes, conditions, self.progress)
+
+
+def rates(measurement: Measurement) -> dict[str, float]:
+    """Tokens per second of every lane: all tokens over the sum of each group's median seconds."""
+    return {lane.name: _rate(measurement.of(lane)) for lane in measurement.lanes}
+
+
+def tokens_per_pass(measurement: Measurement) -> dict[str, float]:
+    """Of every lane, over all prompts and repeats."""
+    found = {}
+    for lane in measurement.lanes:
+        stats = [answer.stats for s in measurement.of(lane) for answer in s.answers]
+        passes = sum(s.passes for s in stats)
+        found[lane.name] = sum(s.emitted for s in stats) / passes if passes else 0.0
+    return found
+
+
+def _rate(samples: Sequence[Sample]) -> float:
+    groups: dict[int, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group, []).append(sample)
+    tokens = sum(median(s.emitted for s in group) for group in groups.values())
+    seconds = sum(median(s.seconds for s in group) for group in groups.values())
+    return tokens / seconds if seconds else 0.0

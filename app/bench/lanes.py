@@ -1,0 +1,113 @@
+"""Lanes: what runs side by side in a benchmark, and how a person writes one."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.errors import LaneError
+from app.turn import check_drafter
+from engine.lengths import LENGTHS
+from engine.request import GenerationRequest
+
+PLAIN, PLAIN_DRAFTER = "plain", "none"
+DEFAULT_LENGTH = "default"
+SYNTAX = "write [NAME=]DRAFTER[:KEY=VALUE,KEY=VALUE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One way to decode: a drafter with its length policy and options."""
+
+    name: str
+    drafter: str
+    length: str = DEFAULT_LENGTH
+    depth: int | None = None
+    nodes: int | None = None
+    options: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is plain decoding."""
+        return self.drafter == PLAIN_DRAFTER
+
+    def asks(self, request: GenerationRequest) -> GenerationRequest:
+        """The same request, decoded this way."""
+        return replace(
+            request,
+            drafter=self.drafter,
+            length=self.length,
+            draft_depth=self.depth,
+            draft_nodes=self.nodes,
+            options=self.options,
+        )
+
+
+def parse_lane(text: str) -> Lane:
+    """A lane as typed after ``--lane``; raises LaneError or UnknownDrafter."""
+    head, colon, tail = text.partition(":")
+    name, named, drafter = head.rpartition("=")
+    name, drafter = name.strip(), drafter.strip()
+    if not drafter or (named and not name) or (colon and not tail.strip()):
+        raise LaneError(f"the lane {text!r} is not complete; {SYNTAX}")
+    check_drafter(drafter)
+    lane = Lane(name or text.strip(), drafter)
+    given: set[str] = set()
+    for setting in tail.split(",") if colon else ():
+        key, _, value = (part.strip() for part in setting.partition("="))
+        if not key or not value:
+            raise LaneError(f"the lane {text!r} has {setting.strip()!r} for KEY=VALUE; {SYNTAX}")
+        if key in given:
+            raise LaneError(f"the lane {text!r} sets {key} twice")
+        given.add(key)
+        lane = _with(lane, key, value)
+    return lane
+
+
+def with_baseline(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
+    """Plain decoding first, then the others in their order; raises LaneError.
+
+    The first lane that decodes plainly is the baseline; further ones show the instrument's noise.
+    """
+    given = next((lane for lane in lanes if lane.plain), None)
+    baseline = given or Lane(PLAIN, PLAIN_DRAFTER)
+    ordered = (baseline, *(lane for lane in lanes if lane is not given))
+    names = [lane.name for lane in ordered]
+    for name in names:
+        if names.count(name) > 1:
+            raise LaneError(f"two lanes are named {name!r}; name them apart with NAME=")
+    return ordered
+
+
+def _with(lane: Lane, key: str, value: str) -> Lane:
+    match key:
+        case "length":
+            return replace(lane, length=_length(value))
+        case "depth":
+            return replace(lane, depth=_whole(key, value))
+        case "nodes":
+            return replace(lane, nodes=_whole(key, value))
+        case _:
+            return replace(lane, options=(*lane.options, (key, _number(key, value))))
+
+
+def _length(value: str) -> str:
+    known = (DEFAULT_LENGTH, *LENGTHS)
+    if value not in known:
+        raise LaneError(f"there is no length policy {value!r}; choose from {', '.join(known)}")
+    return value
+
+
+def _whole(key: str, value: str) -> int:
+    if not value.isdecimal() or len(value) > 9:
+        raise LaneError(f"{key}={value} in a lane is not a whole number from 0")
+    return int(value)
+
+
+def _number(key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise LaneError(f"{key}={value} in a lane is not a number; only length takes a name")
+    return number

@@ -1,0 +1,65 @@
+"""What a benchmark is asked to do, and what is held fixed for all its lanes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.bench.lanes import Lane
+from app.errors import OutputFileError
+from app.prompts import Turns
+from app.settings import Settings
+from engine.request import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The same for every lane of a measurement."""
+
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int = 256
+    repeats: int = 3  # timed runs of every prompt in every lane
+    concurrent: int = 1  # requests in the engine at once
+    warm_up: bool = True  # first run every lane once, untimed
+
+    @property
+    def comparable(self) -> bool:
+        """Whether every lane must give plain's tokens: not when they are drawn afresh."""
+        return self.sampling.greedy or self.sampling.seed is not None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """Which lanes to measure on which prompts, and at what cost of the model."""
+
+    settings: Settings
+    model: str
+    prompts: tuple[Turns, ...]
+    lanes: tuple[Lane, ...]  # the first is plain decoding
+    conditions: Conditions
+    dtype: str
+    inflate: int
+    json: Path | None
+
+
+CLAIMS = (  # files of ``app/bench/claims``, in this order: each inflated model is loaded once
+    "sequoia", "specexec", "lossless", "early_exit", "goodput", "auto", "history",
+    "acceptance_head",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SeedsOptions:
+    """Which model, whose prompts, where the figures go; ``only`` names some claims."""
+
+    settings: Settings
+    model: str
+    prompts: Path | None
+    json: Path | None
+    only: tuple[str, ...] = ()
+
+
+def check_output(file: Path) -> None:
+    """Raise OutputFileError before hours of measuring rather than after."""
+    if file.is_dir():
+        raise OutputFileError(f"{file} is a folder; give the name of a file")
+    if not file.parent.is_dir():
+        raise OutputFileError(f"{file} cannot be written: there is no folder {file.parent}")

@@ -1,0 +1,179 @@
+"""The grammar of the command line: commands, options and the ranges of their values."""
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from typing_extensions import override
+
+from app.bench.options import CLAIMS
+from app.settings import Settings
+from app.turn import AUTO
+
+ALL_DRAFTERS = "all"
+ANSWER_TOKENS = 256  # of ``verify`` and ``bench``: enough to tell, short enough to wait for
+HEAD_MINUTES = 20.0
+DTYPES = ("float32", "bfloat16")
+LARGEST = 2**31 - 1
+BAD_USAGE = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_USAGE, f"{self.prog}: {message}\n")
+
+
+def parser(settings: Settings) -> argparse.ArgumentParser:
+    """Everything that can be typed after ``slipstream``."""
+    parser = _Parser(
+        prog="slipstream",
+        allow_abbrev=False,
+        description="A local assistant that answers faster without changing the answer. "
+        "Without a command it opens the chat page and serves an OpenAI-style endpoint.",
+    )
+    parser.add_argument("--host", default=settings.host, help="address (default %(default)s)")
+    parser.add_argument(
+        "--port", type=_whole(0, 65535), default=settings.port, help="port (default %(default)s)"
+    )
+    _add_model(parser, settings.model)
+    parser.add_argument(
+        "--draft-model", metavar="MODEL", help="draft model, if not the model's usual one"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_ask(commands.add_parser("ask", help="answer one question in the terminal"))
+    _add_verify(commands.add_parser("verify", help="prove that drafted answers are plain's"))
+    _add_bench(commands.add_parser("bench", help="measure drafters against plain decoding"))
+    _add_train_head(
+        commands.add_parser("train-head", help="train what ends a draft when it will be refused")
+    )
+    _add_history(commands.add_parser("history", help="what was measured of the drafters"))
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser, default: str = argparse.SUPPRESS) -> None:
+    """A command's own --model without default, or it would hide the one before the command."""
+    parser.add_argument(
+        "--model", default=default, help="a name of models.yaml, or a model's folder"
+    )
+
+
+def _add_ask(ask: argparse.ArgumentParser) -> None:
+    ask.add_argument("prompt", metavar="TEXT", help="what to ask")
+    _add_model(ask)
+    ask.add_argument("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default auto)")
+    number = ask.add_argument
+    number("--temperature", type=_number(0, 100), default=0.0, help="0 is greedy (default)")
+    number("--top-p", type=_number(0, 1), default=1.0, help="keep this share (1 is off)")
+    number("--top-k", type=_whole(0), default=0, help="keep this many tokens (0 is off)")
+    number("--min-p", type=_number(0, 1), default=0.0, help="least share of the best (0 is off)")
+    number("--max-tokens", type=_whole(1), help="default: what is left of the context")
+    number("--seed", type=_whole(0), help="same seed, same tokens")
+    number("--json", action="store_true", help="end with one line of JSON")
+
+
+def _add_verify(verify: argparse.ArgumentParser) -> None:
+    _add_model(verify)
+    verify.add_argument(
+        "--draft", metavar="DRAFTERS", default=ALL_DRAFTERS, help="all, or names with commas"
+    )
+    _add_prompts(verify)
+    _add_answer_tokens(verify)
+
+
+def _add_bench(bench: argparse.ArgumentParser) -> None:
+    option = bench.add_argument
+    option(
+        "what",
+        nargs="?",
+        choices=("seeds",),
+        help="seeds: show what each built-in method claims, with lanes and prompts of its own",
+    )
+    option("--only", metavar="CLAIMS", help=f"of seeds: names with commas ({', '.join(CLAIMS)})")
+    _add_model(bench)
+    _add_prompts(bench, required=False)
+    _add_answer_tokens(bench)
+    option(
+        "--lane",
+        action="append",
+        metavar="[NAME=]DRAFTER[:KEY=VALUE,...]",
+        help="what to measure; again for more. Keys: length, depth, nodes, or a drafter's own",
+    )
+    option("--repeats", type=_whole(1), default=3, help="runs of a prompt (default %(default)s)")
+    option("--concurrent", metavar="B", type=_whole(1), default=1, help="prompts at once")
+    option("--temperature", type=_number(0, 100), default=0.0, help="0 is greedy (default)")
+    option("--top-p", type=_number(0, 1), default=1.0, help="keep this share (1 is off)")
+    option("--seed", type=_whole(0), help="same seed, same tokens; default: drawn afresh")
+    option("--dtype", choices=DTYPES, default=DTYPES[0], help="default %(default)s")
+    option(
+        "--inflate",
+        metavar="M",
+        type=_whole(1),
+        default=1,
+        help="widen the model M times: the same answers at a larger cost",
+    )
+    option("--json", metavar="OUT", type=Path, help="also write every number to this file")
+
+
+def _add_train_head(train: argparse.ArgumentParser) -> None:
+    option = train.add_argument
+    option("--target", metavar="MODEL", required=True, help="the model that checks drafts")
+    option("--draft", metavar="MODEL", required=True, help="the model that drafts")
+    _add_prompts(train)
+    option("--out", metavar="FOLDER", type=Path, required=True, help="where the head goes")
+    option(
+        "--minutes",
+        type=_number(0, 10_000),
+        default=HEAD_MINUTES,
+        help="longest training (default %(default)s)",
+    )
+
+
+def _add_history(history: argparse.ArgumentParser) -> None:
+    history.add_argument("--reset", action="store_true", help="forget what was measured")
+    history.add_argument("--model", dest="only", metavar="MODEL", help="of this model only")
+
+
+def _add_prompts(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    command.add_argument(
+        "--prompts", metavar="FILE", type=Path, required=required, help="JSON lines with turns"
+    )
+    command.add_argument("--limit", type=_whole(1), help="only the first so many lines of FILE")
+
+
+def _add_answer_tokens(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--max-tokens",
+        type=_whole(1),
+        default=ANSWER_TOKENS,
+        help="longest answer (default %(default)s)",
+    )
+
+
+def _number(least: float, most: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:  # nan is not
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
+        return value
+
+    return number
+
+
+def _whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        value = int(text) if text.isdecimal() and len(text) < 20 else -1
+        if not least <= value <= most:
+            reach = f"from {least}" + (f" to {most}" if most < LARGEST else "")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {reach}")
+        return value
+
+    return whole

@@ -1,0 +1,115 @@
+"""Claims: every one runs on the real pocket, in miniature; rows hold only if every check does."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from app.bench.claims import command
+from app.bench.claims.command import show_claims, summary
+from app.bench.claims.instrument import Instrument, rates, tokens_per_pass
+from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
+from app.bench.claims.row import Check, row
+from app.bench.lanes import Lane
+from app.bench.options import CLAIMS, Conditions, SeedsOptions
+from app.errors import PromptFileError
+from app.settings import load_settings
+
+MINIATURE = {  # what makes a claim small enough for a test; its verdict then means nothing
+    "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": {4: 1}},
+    "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
+    "early_exit": {"INFLATE": 1, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
+    "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "TOKENS": 8, "REPEATS": {2: 1}},
+    "auto": {"INFLATE": 1, "TOKENS": 8, "REPEATS": 1},
+    "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
+    "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
+    "lossless": {"PROMPTS": 1, "TOKENS": 8, "CATEGORIES_EACH": 30, "LAWS": ("no tests here",)},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def instrument():
+    prompts = load_prompts(None, 1)
+    return Instrument(load_settings(), "pocket", replace(prompts, open=prompts.open[:2]), silent)
+
+
+def silent(text):
+    """No progress."""
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_claim_runs_and_says_what_it_measured(instrument, monkeypatch, name):
+    for constant, value in MINIATURE[name].items():
+        monkeypatch.setattr(f"app.bench.claims.{name}.{constant}", value)
+    if name in ("sequoia", "specexec"):  # their checks name budgets that are not run here
+        monkeypatch.setattr(f"app.bench.claims.{name}.BUDGETS", (64, 256))
+        monkeypatch.setattr("app.bench.claims.sequoia.REPEATS", {64: 1, 256: 1})
+    found = command._shown(name, instrument)
+    assert found.says
+    assert found.figures
+    assert all(value >= 0 for _, value in found.figures)
+
+
+def test_a_row_holds_only_if_every_check_does():
+    good, bad = Check("a", 1.0, 1.0), Check("b", 0.5, 0.97)
+    assert row("x", [good], {}).holds
+    missed = row("x", [good, bad], {"n": 1.0})
+    assert not missed.holds
+    assert "b 0.500 (at least 0.97) MISSED" in missed.says
+
+
+def test_the_exit_code_and_the_file_tell_what_was_missed(tmp_path, monkeypatch, capsys):
+    rows = {
+        "one": row("One", [Check("a", 2, 1)], {"x": 2}),
+        "two": row("Two", [Check("b", 0, 1)], {}),
+    }
+    monkeypatch.setattr(command, "_shown", lambda name, instrument: rows[name])
+    file = tmp_path / "claims.json"
+
+    def run(*names):
+        return show_claims(SeedsOptions(load_settings(), "pocket", None, file, names))
+
+    assert run("one") == 0
+    assert "1 of 1 claims hold" in capsys.readouterr().out.splitlines()[-1]
+    assert run("one", "two") == 1
+    assert "missed: Two" in capsys.readouterr().out.splitlines()[-1]
+    written = json.loads(file.read_text())
+    assert [r["holds"] for r in written["rows"]] == [True, False]
+    assert written["rows"][0]["figures"] == {"x": 2}
+
+
+def test_the_summary_counts():
+    rows = [row("A", [Check("a", 1, 2)], {})]
+    assert summary(rows, 90) == "0 of 1 claims hold in 1.5 minutes; missed: A"
+
+
+def test_shipped_prompts_have_all_kinds():
+    prompts = load_prompts(None, 2)
+    assert len(prompts.problems) >= 30
+    assert len(prompts.edits) >= 12
+    assert len(prompts.open) == 13
+    assert not {WORD_PROBLEM, EDIT} & {name for name, _ in prompts.open}
+    assert len(prompts.questions(("writing", "qa"))) == 4
+    assert SHIPPED.stat().st_size < 64_000
+
+
+def test_a_file_of_ones_own_replaces_the_open_questions(tmp_path):
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"turns": ["a", "b"]}\n{"turns": ["c"], "category": "mine"}\n')
+    prompts = load_prompts(file, 5)
+    assert prompts.open == (("all", (("a",),)), ("mine", (("c",),)))
+    assert prompts.questions(("writing",)) == (("a",), ("c",))
+    assert prompts.problems
+    with pytest.raises(PromptFileError):
+        load_prompts(tmp_path / "none.jsonl", 5)
+
+
+def test_rates_and_tokens_per_pass_count_what_ran(instrument):
+    lanes = [Lane("plain", "none"), Lane("lookup", "lookup")]
+    prompts = instrument.prompts.edits[:2]
+    found = instrument.run(1, prompts, lanes, Conditions(max_tokens=24, repeats=1))
+    assert tokens_per_pass(found)["plain"] == 1
+    assert tokens_per_pass(found)["lookup"] > 1
+    samples = found.of(lanes[0])
+    wanted = sum(s.emitted for s in samples) / sum(s.seconds for s in samples)
+    assert rates(found)["plain"] == pytest.approx(wanted)

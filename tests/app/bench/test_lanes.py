@@ -1,0 +1,135 @@
+"""How a lane is written, and what is refused before a model is loaded."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.bench.lanes import DEFAULT_LENGTH, Lane, parse_lane, with_baseline
+from app.errors import LaneError, UnknownDrafter
+from engine.drafters import DRAFTERS
+from engine.lengths import LENGTHS
+from engine.request import GenerationRequest, SamplingParams
+
+words = st.from_regex(r"[a-z][a-z_ ]{0,8}[a-z]", fullmatch=True)
+keys = words.filter(lambda key: key not in ("length", "depth", "nodes"))
+lanes = st.builds(
+    Lane,
+    name=words,
+    drafter=st.sampled_from(list(DRAFTERS)),
+    length=st.sampled_from([DEFAULT_LENGTH, *LENGTHS]),
+    depth=st.none() | st.integers(0, 999),
+    nodes=st.none() | st.integers(0, 999),
+    options=st.dictionaries(keys, st.floats(allow_nan=False, allow_infinity=False)).map(
+        lambda options: tuple(options.items())
+    ),
+)
+
+
+def written(lane: Lane) -> str:
+    """The lane as a person would type it."""
+    settings = [f"length={lane.length}"]
+    settings += [f"depth={lane.depth}"] if lane.depth is not None else []
+    settings += [f"nodes={lane.nodes}"] if lane.nodes is not None else []
+    settings += [f"{key}={value!r}" for key, value in lane.options]
+    return f"{lane.name}={lane.drafter}:{','.join(settings)}"
+
+
+@given(lanes)
+def test_what_is_written_is_what_is_read(lane: Lane) -> None:
+    assert parse_lane(written(lane)) == lane
+
+
+@pytest.mark.parametrize(
+    ("text", "lane"),
+    [
+        ("chain", Lane("chain", "chain")),
+        ("fast=chain", Lane("fast", "chain")),
+        (" a b = auto ", Lane("a b", "auto")),
+        ("chain:depth=4", Lane("chain:depth=4", "chain", depth=4)),
+        (
+            "x=specexec: length = fixed , nodes=64,wave=1e1",
+            Lane("x", "specexec", "fixed", None, 64, (("wave", 10.0),)),
+        ),
+    ],
+)
+def test_examples(text: str, lane: Lane) -> None:
+    assert parse_lane(text) == lane
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is not complete"),
+        ("=chain", "is not complete"),
+        ("x=", "is not complete"),
+        ("chain:", "is not complete"),
+        ("chain:depth", "has 'depth' for KEY=VALUE"),
+        ("chain:depth=", "has 'depth=' for KEY=VALUE"),
+        ("chain:depth=4,", "has '' for KEY=VALUE"),
+        ("chain:=4", "has '=4' for KEY=VALUE"),
+        ("chain:depth=4,depth=5", "sets depth twice"),
+        ("chain:depth=-1", "depth=-1 in a lane is not a whole number"),
+        ("chain:nodes=2.5", "nodes=2.5 in a lane is not a whole number"),
+        ("chain:length=long", "no length policy 'long'; choose from default, "),
+        ("chain:wave=wide", "wave=wide in a lane is not a number"),
+        ("chain:wave=nan", "wave=nan in a lane is not a number"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(LaneError, match=sentence) as refused:
+        parse_lane(text)
+    assert "\n" not in str(refused.value)
+
+
+@given(st.text().filter(lambda text: "\x00" not in text))
+def test_any_text_is_a_lane_or_a_sentence(text: str) -> None:
+    try:
+        lane = parse_lane(text)
+    except (LaneError, UnknownDrafter):
+        return
+    assert lane.drafter in DRAFTERS
+
+
+def test_a_drafter_that_does_not_exist() -> None:
+    with pytest.raises(UnknownDrafter, match="no drafter named 'magic'; choose from auto, none"):
+        parse_lane("x=magic:depth=3")
+
+
+def test_the_request_gets_all_of_the_lane_and_keeps_the_rest() -> None:
+    request = GenerationRequest((1, 2), 9, SamplingParams(0.5, seed=3), frozenset({7}))
+    lane = Lane("x", "specexec", "fixed", 3, 17, (("wave", 4.0),))
+    assert lane.asks(request) == replace(
+        request,
+        drafter="specexec",
+        length="fixed",
+        draft_depth=3,
+        draft_nodes=17,
+        options=(("wave", 4.0),),
+    )
+
+
+class TestBaseline:
+    def test_is_added_where_it_is_missing(self) -> None:
+        chain = Lane("chain", "chain")
+        assert with_baseline([chain]) == (Lane("plain", "none"), chain)
+
+    def test_is_the_given_one_and_comes_first(self) -> None:
+        chain, mine = Lane("chain", "chain"), Lane("mine", "none")
+        assert with_baseline([chain, mine]) == (mine, chain)
+
+    def test_a_second_plain_lane_is_a_lane_like_others(self) -> None:
+        given = [Lane("plain", "none"), Lane("again", "none")]
+        assert with_baseline(given) == tuple(given)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            [Lane("x", "chain"), Lane("x", "lookup")],
+            [Lane("plain", "chain")],
+        ],
+    )
+    def test_names_must_differ(self, given: list[Lane]) -> None:
+        with pytest.raises(LaneError, match="two lanes are named"):
+            with_baseline(given)

@@ -1,0 +1,632 @@
+"""Dynamic exit: the paper's numbers, exact laws while exits change, nothing lost where it loses."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cost import PassCost
+from engine.decode.chance import SeededChance
+from engine.decode.sampling import probabilities
+from engine.decode.tree import DraftTree, Warm, chain
+from engine.decode.verify import Verdict, verify
+from engine.drafters.early_exit import EarlyExit
+from engine.engine import Engine
+from engine.errors import InvalidRequest
+from engine.lengths import dynamic_exit
+from engine.lengths.dynamic_exit import (
+    BINS,
+    CARRIED,
+    CERTAIN,
+    OMEGA,
+    PROBE_GAP,
+    TRACE_GAP,
+    Counts,
+    DynamicExit,
+    Pace,
+    Price,
+    best_exit,
+    shadow_counts,
+)
+from engine.models.torch_target import TorchTarget
+from engine.protocols import Budget, Context, Outcome, Parts, Scores
+from engine.request import GenerationRequest, SamplingParams
+from tests.engine.enumeration import law_of, random_law
+from tests.engine.tiny import Markov, engine_over, run_all, tiny_target, tiny_weights
+
+GREEDY = SamplingParams()
+LONGEST = Budget(6, 6)
+PAPER = (("units", 1.0),)  # decisions that do not depend on how fast this machine is
+
+
+def context(request=1, ids=(1,), sampling=GREEDY, chance=None):
+    return Context(request, 0, list(ids), sampling, chance)
+
+
+def units(layers, depth):
+    """The paper's denominator, [L - 1, depth + 1]."""
+    return np.arange(1, layers)[:, None] * np.arange(depth + 1) + layers
+
+
+def counts(*exits):
+    """Counts of exits from lists of (confidence, matched)."""
+    found = Counts.empty(len(exits)).table
+    for exit_layer, tokens in enumerate(exits):
+        for confidence, matched in tokens:
+            missed = int(not matched)
+            place = min(int(confidence * BINS), BINS - 1)
+            found[exit_layer, missed * BINS + place] += 1
+            found[exit_layer, 2 * BINS + missed] += confidence
+    return Counts(found)
+
+
+class Deep(Markov):
+    """A Markov target with a law for every layer; the last one is the target's."""
+
+    def __init__(self, *laws):
+        super().__init__(laws[-1])
+        self.layers = len(laws)
+        self._all = torch.stack([law.double().log() for law in laws])  # [L, V, V]
+
+    def shallow(self, slots, tokens, layers):
+        super().shallow(slots, tokens, layers)
+        return self._all[layers - 1, list(tokens)], self._states(tokens)[:layers]
+
+    def read(self, states):
+        return self._all[states[..., 0].long(), states[..., 1].long()]
+
+    def _states(self, tokens):
+        names = torch.tensor(list(tokens), dtype=torch.float64)
+        levels = range(self.layers)
+        return torch.stack([torch.stack((torch.full_like(names, at), names), -1) for at in levels])
+
+
+def one_hot(*following):
+    """A Markov law [V, V] in which token i is all but surely followed by ``following[i]``."""
+    law = torch.full((len(following),) * 2, 1e-6, dtype=torch.float64)
+    law[range(len(following)), list(following)] = 1.0
+    return law / law.sum(-1, keepdim=True)
+
+
+# Formulas.
+
+
+def test_the_papers_example():
+    alpha = np.zeros(31)
+    alpha[[3, 5, 7, 11, 15]] = 0.45, 0.6, 0.7, 0.8, 0.86
+    choice = best_exit(alpha, units(32, 17))
+    assert (choice.exit, choice.depth) == (8, 2)
+    assert choice.rate == pytest.approx(0.0456, abs=5e-5)
+    assert choice.rate * 32 == pytest.approx(1.46, abs=5e-3)
+
+
+@given(st.lists(st.floats(0, CERTAIN), min_size=1, max_size=7), st.integers(1, 18))
+def test_the_choice_is_the_best_of_all_exits_and_depths(alpha, depth):
+    layers = len(alpha) + 1
+    choice = best_exit(np.array(alpha), units(layers, depth))
+    tokens = {(at, d): sum(a**i for i in range(d + 1)) for at, a in enumerate(alpha, 1)
+              for d in range(depth + 1)}  # fmt: skip
+    rates = {(at, d): found / (d * at + layers) for (at, d), found in tokens.items()}
+    assert choice.rate == pytest.approx(max(rates.values()))
+    assert rates[choice.exit, choice.depth] == pytest.approx(choice.rate)
+
+
+def test_plain_decoding_where_no_exit_pays():
+    assert best_exit(np.zeros(7), units(8, 18)).depth == 0
+    break_even = np.array([1 / 8, 2 / 8])  # (1 + a) / (1 + l / L) is 1: ties go to plain decoding
+    assert best_exit(break_even, units(8, 1)[:2]).depth == 0
+    assert best_exit(break_even + 0.01, units(8, 1)[:2]).depth == 1
+
+
+def test_counts_decay_by_round_and_only_where_something_was_seen():
+    before = counts([(0.9, True), (0.9, True), (0.3, False)], [(0.5, False)])
+    fresh = counts([(0.7, False)], []).table
+    now = before.after(fresh)
+    assert now.alpha[0] == pytest.approx(2 * OMEGA / (3 * OMEGA + 1))
+    unsure = (0.3 * OMEGA + 0.7) / (OMEGA + 1)
+    assert now.tau[0] == pytest.approx((0.9 + unsure) / 2)
+    assert np.array_equal(now.table[1], before.table[1])
+
+
+def test_guards_where_a_count_is_zero():
+    known = counts([], [(0.8, True)], [(0.4, False)], [(1.0, True)] * 9)
+    assert known.alpha.tolist() == [0.0, CERTAIN, 0.0, CERTAIN]
+    assert known.tau.tolist() == pytest.approx([0.5, 0.4, 0.7, 0.5])
+    assert np.isfinite(known.tau).all()
+
+
+def test_the_threshold_ends_a_draft_with_the_first_token_below_it():
+    policy = DynamicExit(
+        Parts(Deep(*[one_hot(0, 1)] * 8), options={"threshold": 1.0}), "early_exit"
+    )
+    table = counts(*[[(0.9, True), (0.9, True), (0.5, False)]] * 7)
+    stop = policy._stop(table, best_exit(table.alpha, units(8, 6)), units(8, 6)[0])
+    assert [stop.drawn(p) for p in (0.95, 0.71, 0.69)] == [False, False, True]  # tau is 0.7
+    assert stop.heard == [0.95, 0.71, 0.69]
+
+
+def test_a_draft_ends_where_the_next_token_does_not_pay():
+    matches, misses = np.zeros(BINS), np.zeros(BINS)
+    matches[-1], misses[-1] = 6.0, 2.0  # three in four of the sure ones are right
+    price = Price(matches, misses, alpha=0.8, prices=[0.3] * 6)
+    survived = (6 + 2 * 0.9) / (6 + 2 + 2)
+    reach = [survived**n * 0.8 for n in range(1, 7)]
+    assert reach[2] > 0.3 > reach[3]
+    assert [price(0.9) for _ in range(4)] == [False, False, False, True]
+
+
+def test_an_unsure_token_or_the_last_price_ends_a_draft():
+    none = np.zeros(BINS)
+    assert Price(none, none, 0.9, [0.1] * 3)(0.05)
+    sure = Price(none, none, 0.9, [0.1] * 3)
+    assert [sure(1.0) for _ in range(3)] == [False, False, True]
+
+
+# Cost.
+
+
+def test_unmeasured_costs_are_the_papers_units():
+    pace = Pace(PassCost(), 8, paper=False)
+    assert pace.table([context()], 6) * 8 == pytest.approx(units(8, 6))
+
+
+def drafted(depth, layer, seconds, request=1):
+    tree = replace(chain(range(depth + 1)), warm=Warm(torch.zeros(layer, depth, 4)))
+    return Outcome(context(request), tree, Verdict((0,), 0), seconds, 1.0)
+
+
+def flat(seconds=0.1):
+    cost = PassCost()
+    cost.profile(1, seconds)
+    return cost
+
+
+def test_measured_steps_become_a_line_over_the_exit_layer():
+    """A step is 3 + 2 l milliseconds here: head and overhead weigh most at shallow exits."""
+    pace = Pace(flat(), 8, paper=False)
+    for n in range(400):
+        layer, depth = 1 + n % 7, 1 + n % 3
+        pace.observe([drafted(depth, layer, depth * (0.003 + 0.002 * layer))])
+    table = pace.table([context()], 4)
+    assert table[:, 0] == pytest.approx(0.1)
+    for layer in (1, 4, 7):
+        assert table[layer - 1, 4] == pytest.approx(0.1 + 4 * (0.003 + 0.002 * layer), rel=1e-3)
+
+
+def test_requests_of_one_exit_take_their_steps_together():
+    pace = Pace(flat(), 8, paper=False)
+    for _ in range(400):
+        pace.observe([drafted(2, 2, 0.08, request=r) for r in (1, 2)] + [drafted(1, 4, 0.08, 3)])
+    share, step = (2 * 2 + 1 * 4) / 3 / 8, 0.08 / 3
+    assert pace._step.at(share) * 0.1 == pytest.approx(step, rel=0.02)
+
+
+def test_a_slow_first_call_does_not_overturn_the_costs():
+    pace = Pace(flat(), 8, paper=False)
+    pace.observe([drafted(1, 2, 60.0)])
+    assert pace.table([context()], 1)[1, 1] < 0.1 * (1 + 4 * 2 / 8)
+
+
+def test_wide_passes_cost_what_they_cost():
+    cost = flat()
+    cost.profile(5, 0.5)
+    table = Pace(cost, 4, paper=False).table([context(ids=[])], 4)
+    assert table[0, 4] == pytest.approx(4 * 0.025 + 0.25 * 0.1 + 0.75 * 0.5)
+    assert table[0, 0] == pytest.approx(0.1)
+
+
+def test_the_papers_units_on_request():
+    cost = flat(seconds=77.0)
+    policy = DynamicExit(Parts(Deep(*[one_hot(0, 1)] * 4), cost=cost, options={"units": 1.0}), "early_exit")  # fmt: skip
+    policy.observe([drafted(2, 2, 5.0)])
+    assert policy._pace.table([context()], 3) * 4 == pytest.approx(units(4, 3))
+
+
+# Shadow tokens.
+
+
+def test_chosen_shadow_tokens_count_as_matches_and_misses():
+    judged = torch.tensor([[0.0, 5.0, 0.0], [5.0, 0.0, 0.0]])
+    exits = torch.tensor([[[0.0, 2.0, 0.0], [0.0, 0.0, 3.0]], [[1.0, 0.0, 0.0], [9.0, 0.0, 0.0]]])
+    found = Counts(shadow_counts(exits, judged, context()))
+    sure = torch.softmax(exits, -1).max(-1).values.double().tolist()
+    wanted = counts([(sure[0][0], True), (sure[0][1], False)],
+                    [(sure[1][0], False), (sure[1][1], True)])  # fmt: skip
+    assert found.table == pytest.approx(wanted.table)
+
+
+def test_a_seeded_request_counts_the_targets_probability_of_the_likeliest_token():
+    sampling = SamplingParams(0.7, seed=3)
+    judged, exits = torch.randn(4, 9), torch.randn(2, 4, 9)
+    found = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
+    law = probabilities(judged, sampling)
+    wanted = [
+        sum(float(law[row, int(exits[at, row].argmax())]) for row in range(4)) for at in (0, 1)
+    ]
+    assert found.matches.sum(1) == pytest.approx(wanted)
+    assert found.seen == pytest.approx([4.0, 4.0])
+
+
+def test_drawn_shadow_tokens_count_the_exact_acceptance_of_a_draw():
+    sampling = SamplingParams(0.8, top_k=5)
+    judged, exits = torch.randn(3, 9), torch.randn(2, 3, 9)
+    found = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
+    p, q = probabilities(judged, sampling), probabilities(exits, sampling)
+    assert found.matches.sum(1) == pytest.approx(torch.minimum(p, q).sum((1, 2)).tolist())
+    assert found.seen == pytest.approx([3.0, 3.0])
+    sureness = (q * torch.minimum(p, q)).sum((1, 2)).tolist()
+    assert found.table[:, -2] == pytest.approx(sureness)
+
+
+def round_of(policy, target, ids, sampling=GREEDY, chance=None):
+    """Draft, score and verify once; what the policy would hear."""
+    here = Context(1, 0, list(ids), sampling, chance)
+    tree = EarlyExit(Parts(target)).draft([here], policy.budgets([here], [LONGEST]))[0]
+    scores = target.score([0], [tree])[0]
+    return Outcome(here, tree, verify(tree, scores.logits, sampling, chance), 0.0, 0.0, scores)
+
+
+def rounds(target, policy, ids, until, sampling=GREEDY):
+    """Outcomes of a whole answer; ``ids`` grows."""
+    chance, target_length = SeededChance(3), len(ids) + until
+    states = target.feed(0, ids[:-1], policy.prompt_rows)
+    policy.prompt(Context(1, 0, ids, sampling, chance), states)
+    while len(ids) < target_length:
+        outcome = round_of(policy, target, ids, sampling, chance)
+        yield outcome
+        policy.observe([outcome])
+        target.commit(0, outcome.verdict.path)
+        ids += [*(outcome.tree.tokens[n] for n in outcome.verdict.path[1:]), outcome.verdict.bonus]
+
+
+def new(target, **options):
+    return DynamicExit(Parts(target, options={"units": 1.0, **options}), "early_exit")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shadow_tokens_are_what_the_exits_would_have_drafted(seed):
+    """In the valid columns every exit's shadow token is its own draft behind the committed text."""
+    target, fresh = tiny_target(seed, layers=5), tiny_target(seed, layers=5)
+    ids, policy = [1, 2, 3], new(target)
+    for outcome in rounds(target, policy, ids, 12):
+        if not outcome.tree.trace:
+            continue
+        path, found = outcome.verdict.path, Counts(policy._shadows(outcome))
+        text = [*ids, *(outcome.tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
+        for layer in range(1, 5):
+            right = 0
+            for end in range(len(ids), len(text)):
+                fresh.crop(0, 0)
+                fresh.feed(0, text[: end - 1])
+                right += int(fresh.shallow([0], [text[end - 1]], layer)[0].argmax()) == text[end]
+            assert found.matches[layer - 1].sum() == pytest.approx(right)
+            assert found.seen[layer - 1] == pytest.approx(len(path))
+
+
+def test_large_vocabularies_are_read_in_parts(monkeypatch):
+    target = tiny_target(2, layers=5)
+    policy = new(target)
+    whole = [policy._shadows(o) for o in rounds(target, policy, [1, 2, 3], 20) if o.tree.trace]
+    monkeypatch.setattr(dynamic_exit, "CHUNK", 1)
+    target = tiny_target(2, layers=5)
+    policy = new(target)
+    parts = [policy._shadows(o) for o in rounds(target, policy, [1, 2, 3], 20) if o.tree.trace]
+    assert max(len(w) for w in whole) > 1
+    for w, p in zip(whole, parts, strict=True):
+        assert p == pytest.approx(w, abs=1e-5)
+
+
+def test_untraced_rounds_tell_of_their_exit_what_a_trace_would():
+    compared = 0
+    for seed in range(6):
+        target = tiny_target(seed, layers=5)
+        policy = new(target)
+        for outcome in rounds(target, policy, [1, 2, 3], 40):
+            request = policy._requests[1]
+            accepted = len(outcome.verdict.path) - 1
+            if (
+                request.stop is None
+                or accepted >= len(request.stop.heard)
+                or not outcome.tree.trace
+            ):
+                continue
+            own = replace(request, counts=Counts.empty(4), stop=replace(request.stop))
+            own.untraced(accepted)
+            row = request.choice.exit - 1
+            assert own.counts.table[row] == pytest.approx(policy._shadows(outcome)[row], abs=1e-4)
+            compared += 1
+    assert compared >= 10
+
+
+# Warm-up and what requests leave behind.
+
+
+def test_the_prompt_warms_up_every_exit_for_a_little():
+    same, other = one_hot(1, 2, 0), one_hot(2, 0, 1)
+    target = Deep(other, same, same)
+    policy = new(target)
+    policy.prompt(context(), target.feed(0, [0, 1, 2] * 10, policy.prompt_rows))
+    known = policy._request(context()).counts
+    assert known.alpha.tolist() == pytest.approx([0.0, CERTAIN], abs=1e-6)
+    assert known.seen == pytest.approx([30 / 16] * 2)
+    assert policy.budgets([context()], [LONGEST])[0].exit_layer == 2
+
+
+def test_without_a_prompt_to_look_at_one_token_finds_out():
+    """A prompt of one token, or one that was cached, has no states; the drafter's exit is tried."""
+    policy = new(Deep(one_hot(1, 0), one_hot(1, 0), one_hot(1, 0)))
+    first = policy.budgets([context()], [LONGEST])[0]
+    assert first == Budget(1, 1, trace=True)
+
+
+def ended(accept, request=1, sampling=GREEDY, rounds_=30, layers=4):
+    """A policy that heard one traced request to its end; the exits in ``accept`` always match."""
+    target = Deep(*[one_hot(1, 2, 0) if n in accept else one_hot(2, 0, 1) for n in range(1, layers)],
+                  one_hot(1, 2, 0))  # fmt: skip
+    policy = new(target)
+    hear(policy, target, request, rounds_, sampling)
+    policy.forget(request)
+    return policy
+
+
+def hear(policy, target, request, rounds_, sampling=GREEDY):
+    """Traced plain rounds of this target."""
+    policy._target = target
+    for n in range(rounds_):
+        tree = DraftTree((n % 3,), (-1,), trace=True)
+        here = context(request, [n % 3], sampling)
+        scores = target.score([0], [tree])[0]
+        policy.observe([Outcome(here, tree, Verdict((0,), 0), 0.0, 0.0, scores)])
+
+
+def test_a_request_starts_from_what_the_last_one_of_its_kind_learned():
+    policy = ended(accept={2})
+    start = policy._request(context(2)).counts
+    assert start.seen.max() == pytest.approx(CARRIED)
+    assert policy.budgets([context(2)], [LONGEST])[0].exit_layer == 2
+    drawn = SamplingParams(1.0)
+    assert not policy._request(context(3, sampling=drawn)).counts.seen.any()
+
+
+def test_what_earlier_requests_know_is_not_looked_up_in_the_prompt_again():
+    policy = ended(accept={2})
+    before = policy._request(context(2)).counts
+    policy.prompt(context(2), policy._target.feed(0, [0, 1, 2], 3))
+    assert policy._request(context(2)).counts == before
+
+
+def test_requests_do_not_share_what_they_hear_while_they_run():
+    policy = ended(accept={1})
+    known = policy._request(context(3)).counts
+    hear(policy, Deep(*[one_hot(2, 0, 1)] * 3, one_hot(1, 2, 0)), request=2, rounds_=30)
+    good, bad = policy.budgets([context(3), context(2)], [LONGEST] * 2)
+    assert good.depth > 0
+    assert bad.depth == 0
+    assert policy._request(context(3)).counts is known
+
+
+# Off, and probing.
+
+
+class Counting(TorchTarget):
+    """A tiny target that counts what drafting and looking at layers cost."""
+
+    drafted = read_rows = 0
+
+    def shallow(self, slots, tokens, layers):
+        self.drafted += layers * len(tokens)
+        return super().shallow(slots, tokens, layers)
+
+    def read(self, states):
+        self.read_rows += states.shape[:-1].numel()
+        return super().read(states)
+
+
+def test_weights_without_early_exits_cost_next_to_nothing():
+    """Random layers disagree with the last one: drafts end after a few rounds, and stay away."""
+    target = Counting(tiny_weights(2, layers=12, vocab=97, context=256))
+    engine = engine_over(target)
+    request = GenerationRequest((1, 2, 3), 200, drafter="early_exit", length="dynamic_exit", options=PAPER)  # fmt: skip
+    [(ids, _)] = run_all(engine, [request])
+    first = target.drafted, target.read_rows
+    assert first[0] <= 12 * len(ids) / 25  # layers run beyond plain decoding
+    assert first[1] <= 2 * len(ids)  # of 12 rows for each token, and no rows but these
+    run_all(engine, [replace(request, prompt=(5, 6, 7))])
+    assert target.drafted - first[0] <= 12 * len(ids) / 25
+
+
+def test_while_off_nothing_is_traced_but_growing_intervals_apart():
+    target = Deep(one_hot(2, 0, 1), one_hot(2, 0, 1), one_hot(1, 2, 0))
+    policy = new(target)
+    traces, ids = [], [0, 1, 2, 0]
+    for n, outcome in enumerate(rounds(target, policy, ids, 300)):
+        assert outcome.tree.drafted == 0
+        assert (outcome.scores.states is not None) == outcome.tree.trace
+        traces += [n] if outcome.tree.trace else []
+    gaps = [b - a for a, b in pairwise(traces)]
+    assert gaps == [2**n for n in range(1, len(gaps) + 1)]
+    assert len(traces) < 10
+    policy._requests[1].gap = PROBE_GAP
+    policy._requests[1].fresh = policy._shadows(round_of_trace(target))
+    assert policy.budgets([context()], [LONGEST])[0].depth == 0
+    assert policy._requests[1].gap == PROBE_GAP
+
+
+def round_of_trace(target):
+    tree = DraftTree((0,), (-1,), trace=True)
+    return Outcome(context(), tree, Verdict((0,), 0), 0.0, 0.0, target.score([0], [tree])[0])
+
+
+def test_luck_is_followed_up_at_once_until_drafts_pay_again():
+    wrong, right = one_hot(2, 0, 1), one_hot(1, 2, 0)
+    target, lucky = Deep(wrong, wrong, right), Deep(right, wrong, right)
+    policy, ids = new(target), [0, 1, 2, 0]
+    for _ in rounds(target, policy, ids, 100):
+        pass
+    wait = policy._requests[1].gap - policy._requests[1].since
+    policy._target = lucky
+    plain, before = 0, len(ids)
+    for outcome in rounds(lucky, policy, ids, 200):
+        if outcome.tree.drafted:
+            break
+        plain += 1
+    assert wait <= plain <= wait + 10  # one wait, then every pass was looked at
+    assert len(ids) == before + plain
+
+
+def test_a_settled_choice_is_looked_at_less_often_and_a_changed_one_more():
+    right = one_hot(1, 2, 0)
+    target = Deep(right, right, right, right)
+    policy, ids = new(target), [0, 1, 2, 0]
+    traces = [n for n, o in enumerate(rounds(target, policy, ids, 350)) if o.tree.trace]
+    gaps = [b - a for a, b in pairwise(traces)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == TRACE_GAP
+    request = policy._requests[1]
+    request.fresh = np.zeros_like(request.counts.table)
+    request.counts = counts([(0.9, False)] * 9, [(0.9, True)] * 9, [(0.9, True)] * 9)
+    assert policy.budgets([context()], [LONGEST])[0].exit_layer == 2
+    assert request.gap == TRACE_GAP // 2
+
+
+# Laws.
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
+)
+def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling, threshold):
+    """Every round's exit, length and end follow from the past and the drafted tokens alone."""
+    length, size = 4, 2
+    target_law, other = (
+        torch.stack([random_law(size, seed + row) for row in range(size)]) for seed in (35, 85)
+    )
+    laws = [0.8 * other + 0.2 * target_law, 0.25 * other + 0.75 * target_law, target_law]
+    prompt, seen = [1, 0, 1], set()
+
+    def run(chance):
+        target = Deep(*laws)
+        policy = new(target, threshold=threshold)
+        ids = list(prompt)
+        here = Context(1, 0, ids, sampling, chance)
+        policy.prompt(here, target.feed(0, ids[:-1], policy.prompt_rows))
+        drafter, log = EarlyExit(Parts(target)), []
+        while len(ids) < len(prompt) + length:
+            here = Context(1, 0, list(ids), sampling, chance)
+            tree = drafter.draft([here], policy.budgets([here], [Budget(2, 2)]))[0]
+            scores = target.score([0], [tree])[0]
+            verdict = verify(tree, scores.logits, sampling, chance)
+            policy.observe([Outcome(here, tree, verdict, 0.0, 0.0, scores)])
+            target.commit(0, verdict.path)
+            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
+            log.append((tree.warm.layer if tree.warm else 0, tree.drafted))
+        seen.update(log)
+        return tuple(ids[len(prompt) : len(prompt) + length])
+
+    found = law_of(run)
+    warped = probabilities(laws[-1].log(), sampling)
+    for sequence in product(range(size), repeat=length):
+        wanted, last = 1.0, prompt[-1]
+        for token in sequence:
+            wanted *= float(warped[last][token])
+            last = token
+        assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
+    assert {1, 2} <= {exit_layer for exit_layer, _ in seen}
+    assert {1, 2} <= {depth for _, depth in seen}
+
+
+@pytest.mark.parametrize(
+    ("options", "sampling"),
+    [(PAPER, GREEDY), ((), GREEDY), ((*PAPER, ("threshold", 1.0)), SamplingParams(0.9, seed=4))],
+)
+def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling, monkeypatch):
+    used = {}
+    commit = Engine._commit
+
+    def spy(self, session, outcome):
+        warm = outcome.tree.warm
+        used.setdefault((id(self), session.id), set()).add(warm.layer if warm else 0)
+        return commit(self, session, outcome)
+
+    for seed in range(4):
+        prompts = [(1, 2, 3), (4,), (5, 6, 7, 8, 9, 1, 2), (3, 3, 3)]
+        requests = [GenerationRequest(p, 30, sampling, frozenset({0})) for p in prompts]
+        plain = run_all(engine_over(tiny_target(seed, layers=6)), [replace(r, drafter="none") for r in requests])  # fmt: skip
+        drafted_by = {"drafter": "early_exit", "length": "dynamic_exit", "options": options}
+        monkeypatch.setattr(Engine, "_commit", spy)
+        engine = engine_over(tiny_target(seed, layers=6))
+        found = run_all(engine, [replace(r, **drafted_by, draft_depth=8) for r in requests])
+        monkeypatch.undo()
+        assert [ids for ids, _ in found] == [ids for ids, _ in plain]
+    assert sum(len(exits - {0}) > 1 for exits in used.values()) >= 4  # they did change
+
+
+def test_the_cache_equals_a_fresh_one_after_every_round():
+    target, fresh = tiny_target(8, layers=8), tiny_target(8, layers=8)
+    engine = engine_over(target, slots=1)
+    ids, exits = [1, 2, 3, 1, 2], set()
+    engine.submit(
+        GenerationRequest(
+            tuple(ids),
+            60,
+            SamplingParams(1.0, seed=3),
+            drafter="early_exit",
+            length="dynamic_exit",
+            options=PAPER,
+        )
+    )
+    while engine.busy:
+        for _, event in engine.step():
+            ids += getattr(event, "ids", ())
+        for policy in engine._lengths.values():
+            exits |= {r.choice.exit for r in policy._requests.values() if r.choice}
+        fresh.crop(0, 0)
+        fresh.feed(0, ids[: target.length(0)])
+        for layer in range(target.layers):
+            pairs = zip(target.cache.rows(0, layer), fresh.cache.rows(0, layer), strict=True)
+            assert all((held - wanted).abs().max() < 1e-4 for held, wanted in pairs)
+    assert len(exits) > 1
+
+
+# Contracts.
+
+
+@pytest.mark.parametrize("longest", [Budget(0, 0), Budget(1, 1), Budget(3, 24), Budget(40, 40)])
+def test_never_more_than_allowed(longest):
+    for policy in (new(Deep(one_hot(1, 0), one_hot(1, 0))), ended({1}), ended(set())):
+        budget = policy.budgets([context(9)], [longest])[0]
+        assert budget.depth <= min(longest.depth, 18)
+        assert budget.nodes <= longest.nodes
+        assert not (budget.trace and longest.depth == 0)
+
+
+def test_it_is_refused_for_drafters_without_exits():
+    with pytest.raises(InvalidRequest, match=r"dynamic_exit.*'chain'.*early_exit"):
+        engine_over(tiny_target(), tiny_target()).submit(
+            GenerationRequest((1, 2), 4, drafter="chain", length="dynamic_exit")
+        )
+
+
+def test_a_target_of_one_layer_decodes_plainly():
+    engine = engine_over(tiny_target(layers=1))
+    request = GenerationRequest((1, 2, 3), 9, drafter="early_exit", length="dynamic_exit")
+    [(ids, done)] = run_all(engine, [request])
+    [(plain, _)] = run_all(engine_over(tiny_target(layers=1)), [replace(request, drafter="none", length="fixed")])  # fmt: skip
+    assert ids == plain
+    assert done.stats.drafted == 0
+
+
+def test_outcomes_without_scores_are_heard_too():
+    policy = ended({1})
+    policy.budgets([context(5)], [LONGEST])
+    tree = chain([0, 1])
+    policy.observe([Outcome(context(5), tree, Verdict((0, 1), 2), 0.1, 0.1)])
+    policy.observe(
+        [Outcome(context(5), tree, Verdict((0, 1), 2), 0.1, 0.1, Scores(torch.zeros(2, 3)))]
+    )
+    assert policy._requests[5].since == 2
