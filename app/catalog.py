@@ -18,6 +18,7 @@ FIELDS = {
     "licence": str,
     "draft": str,
     "exit_layer": int,
+    "acceptance_head": str,
     "visible": bool,
 }
 REQUIRED = ("name", "description", "folder", "licence")
@@ -34,6 +35,7 @@ class CatalogEntry:
     folder: Path | None
     draft: str | None = None  # name of the entry that drafts for this one
     exit_layer: int | None = None
+    acceptance_head: Path | None = None  # of this entry with its own draft
     licence: str = ""
     visible: bool = True
 
@@ -64,11 +66,13 @@ def resolve(settings: Settings, name_or_path: str, draft: str | None = None) -> 
     catalog = load_catalog(settings)
     entry = find_entry(catalog, name_or_path)
     drafting = draft or entry.draft
+    head = entry.acceptance_head if drafting == entry.draft else None
     return ModelSpec(
         name=entry.name,
         folder=str(_loadable(entry)),
         draft_folder=str(_loadable(find_entry(catalog, drafting))) if drafting else None,
         exit_layer=entry.exit_layer,
+        acceptance_head=None if head is None else str(head),
     )
 
 
@@ -115,8 +119,11 @@ def _check_row(place: str, row: object) -> None:
 
 
 def _entry(row: dict[str, Any], roots: Sequence[Path]) -> CatalogEntry:
-    places = (root / row["folder"] for root in roots)
-    return CatalogEntry(**{**row, "folder": next(filter(Path.is_dir, places), None)})
+    found: dict[str, Path | None] = {}
+    for field in {"folder", "acceptance_head"} & set(row):
+        places = (root / row[field] for root in roots)
+        found[field] = next(filter(Path.is_dir, places), None)
+    return CatalogEntry(**{**row, **found})
 
 
 def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:

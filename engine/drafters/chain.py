@@ -45,7 +45,8 @@ class Chain:
     def _grow(self, strands: list[Strand]) -> None:
         starts = self._follower.start([s.context for s in strands])
         for strand, grown in zip(strands, starts, strict=True):
-            strand.draw(grown.logits[-1])
+            if strand.feed(grown.hidden[-1]):
+                strand.draw(grown.logits[-1])
         while strands := [s for s in strands if self._goes_on(s)]:
             fed = self._follower.grow([_newest(s) for s in strands])
             for strand, grown in zip(strands, fed, strict=True):

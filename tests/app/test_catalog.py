@@ -57,6 +57,21 @@ def test_pocket_comes_first_with_its_draft_and_its_exit_layer(settings):
     assert Path(spec.draft_folder).name == "pocket-draft"
 
 
+def test_pockets_head_belongs_to_its_own_draft(settings, folder):
+    assert Path(resolve(settings, "pocket").acceptance_head).name == "pocket-head"
+    assert resolve(settings, "pocket", draft="pocket-draft").acceptance_head is not None
+    assert resolve(settings, "pocket", draft=str(folder)).acceptance_head is None
+    assert resolve(settings, str(folder), draft="pocket-draft").acceptance_head is None
+
+
+def test_a_head_that_is_not_there_is_none(tmp_path):
+    (entry,) = read(tmp_path, GOOD + "    acceptance_head: some-head")
+    assert entry.acceptance_head is None
+    (tmp_path / "some-head").mkdir()
+    (entry,) = read(tmp_path, GOOD + "    acceptance_head: some-head")
+    assert entry.acceptance_head == tmp_path / "some-head"
+
+
 def test_drafts_are_not_offered(settings):
     hidden = {entry.name for entry in load_catalog(settings) if not entry.visible}
     assert hidden == {"pocket-draft"}
@@ -164,6 +179,7 @@ def test_an_entry_is_known_before_its_folder_is_there(tmp_path, settings, monkey
         (GOOD + "    colour: red", "entry 1: unknown field 'colour'"),
         (GOOD + "    exit_layer: two", "exit_layer must be a int, not 'two'"),
         (GOOD + "    exit_layer: true", "exit_layer must be a int, not True"),
+        (GOOD + "    acceptance_head: 1", "acceptance_head must be a str, not 1"),
         (GOOD + "    visible: 1", "visible must be a bool, not 1"),
         (GOOD + "    draft: nobody", "small drafts with 'nobody', no entry"),
         (GOOD + GOOD.replace("models:", "").strip("\n"), "the name 'small' stands there twice"),

@@ -11,12 +11,13 @@ from engine.decode.verify import Verdict, verify
 from engine.drafters.chain import Chain
 from engine.errors import InvalidRequest
 from engine.lengths.confidence import Confidence
-from engine.lengths.early_stop import LEAST, MOST, PATIENCE, TRUSTED, UNMEASURED, Price
+from engine.lengths.early_stop import LEAST, MOST, TRUSTED, UNMEASURED, Price
 from engine.protocols import Budget, Context, Outcome, Parts
 from engine.request import SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov
 
+PATIENCE = Confidence.patience
 HERE = Context(1, 0, [1], SamplingParams(), None)
 LONGEST = Budget(30, 30)
 
@@ -70,7 +71,7 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 
 
 def priced(draft_step, target_pass, drafted=4, accepted=2, batch=1):
-    price = Price()
+    price = Price(PATIENCE)
     for _ in range(TRUSTED):
         price.add([outcome(drafted, accepted, drafted * draft_step, target_pass, batch=batch)])
     return price.floor
@@ -92,7 +93,7 @@ def test_requests_that_draft_together_share_a_step():
 
 
 def test_until_something_is_measured_the_threshold_is_a_constant():
-    price = Price()
+    price = Price(PATIENCE)
     assert price.floor == UNMEASURED
     price.add([outcome(4, 2, 0.4, 1.0)])
     assert price.floor == UNMEASURED
