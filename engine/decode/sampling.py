@@ -6,6 +6,8 @@ from torch import Tensor
 from engine.errors import NumericalError
 from engine.request import SamplingParams
 
+_HEAD = 256  # a nucleus is almost always inside the likeliest few, and finding these needs no sort
+
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     """The law [..., V] of the next token; one-hot at the first largest logit when greedy.
@@ -14,17 +16,18 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     rest. At least float32; raises NumericalError on logits that are not finite.
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    if not bool(torch.isfinite(logits.max(-1).values).all()):
+    best = logits.amax(-1, keepdim=True)
+    if not bool(torch.isfinite(best).all()):
         raise NumericalError("the model's logits are not finite; its weights may be damaged")
     if params.greedy:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-    law = torch.softmax((logits - logits.max(-1, keepdim=True).values) / params.temperature, -1)
+    law = torch.softmax((logits - best).div_(params.temperature), -1)
     if 0 < params.top_k < law.shape[-1]:
         law = _keep(law, law >= law.topk(params.top_k).values[..., -1:])
     if params.top_p < 1:
         law = _keep(law, _nucleus(law, params.top_p))
     if params.min_p > 0:
-        law = _keep(law, law >= params.min_p * law.max(-1, keepdim=True).values)
+        law = _keep(law, law >= params.min_p * law.amax(-1, keepdim=True))
     return law
 
 
@@ -34,7 +37,22 @@ def _keep(law: Tensor, mask: Tensor) -> Tensor:
 
 
 def _nucleus(law: Tensor, top_p: float) -> Tensor:
-    """The smallest set of likeliest tokens whose mass reaches ``top_p``: keep the one that crosses."""
-    ranked, order = law.sort(dim=-1, descending=True, stable=True)
-    inside = ranked.cumsum(-1) - ranked < top_p
-    return torch.zeros_like(inside).scatter_(-1, order, inside)
+    """The smallest set of likeliest tokens whose mass reaches ``top_p``: keep the one that crosses.
+
+    Of tokens that are equally likely at the cut, the first ones stay.
+    """
+    ranked, reached = _head(law, top_p)
+    size = (reached - ranked < top_p).sum(-1, keepdim=True)
+    least = ranked.gather(-1, size - 1)
+    above, tied = law > least, law == least
+    return above | (tied & (tied.cumsum(-1) <= size - above.sum(-1, keepdim=True)))
+
+
+def _head(law: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
+    """The likeliest probabilities in order, far enough to reach ``top_p``, and their running sum."""
+    ranked = law.topk(min(_HEAD, law.shape[-1])).values
+    reached = ranked.cumsum(-1)
+    if not bool((reached[..., -1] >= top_p).all()):
+        ranked = law.sort(dim=-1, descending=True).values
+        reached = ranked.cumsum(-1)
+    return ranked, reached

@@ -99,13 +99,14 @@ def ancestor_rows(parents: Sequence[int], known: np.ndarray | None = None) -> np
     ``known`` [m, m] describes m earlier nodes; ``parents`` then counts from the first of them.
     A parent of -1 hangs on the committed prefix.
     """
-    before = 0 if known is None else known.shape[0]
-    total = before + len(parents)
-    seen = np.zeros((total, total), dtype=bool)
+    before = 0 if known is None else len(known)
+    above = np.asarray(parents, dtype=np.int64)
+    seen = np.zeros((len(above), before + len(above)), dtype=bool)
     if known is not None:
-        seen[:before, :before] = known
-    for node, parent in enumerate(parents, before):
-        if parent >= 0:
-            seen[node] = seen[parent]
-        seen[node, node] = True
-    return seen[before:]
+        early = (above >= 0) & (above < before)
+        seen[early, :before] = known[above[early]]
+    rows = np.arange(len(above))
+    seen[rows, before + rows] = True
+    for node in np.flatnonzero(above >= before).tolist():
+        seen[node] |= seen[above[node] - before]
+    return seen

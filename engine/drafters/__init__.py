@@ -3,11 +3,23 @@
 DRAFTERS: dict[str, str] = {
     "none": "engine.drafters.none:Plain",
     "lookup": "engine.drafters.lookup:Lookup",
+    "suffix": "engine.drafters.suffix:Suffix",
+    "recycling": "engine.drafters.recycling:Recycling",
     "early_exit": "engine.drafters.early_exit:EarlyExit",
     "chain": "engine.drafters.chain:Chain",
+    "sequoia": "engine.drafters.sequoia:Sequoia",
     "specexec": "engine.drafters.specexec:SpecExec",
     "auto": "engine.drafters.auto:Auto",
 }
 
 AUTO = "auto"
-ARMS = ("none", "lookup", "early_exit", "chain", "specexec")  # what ``auto`` chooses among
+ARMS = (
+    "none",
+    "lookup",
+    "suffix",
+    "recycling",
+    "early_exit",
+    "chain",
+    "sequoia",
+    "specexec",
+)  # what ``auto`` chooses among

@@ -53,12 +53,13 @@ class Auto:
     """Arbitrates by pace: seconds that plain decoding would need over seconds needed.
 
     Plain decoding has pace 1 by definition, so nothing is spent on measuring it. Drafters that
-    need no model are asked first where they are faster, and count only when they propose; else
-    the next arm drafts, so they combine with a drafter that always proposes.
+    propose only now and then are asked first where they are faster, and count only when they do;
+    else the next arm drafts, so they combine with a drafter that always proposes.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=64, nodes=256)
+    declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:
         """Take the arms of ``parts``."""
@@ -146,7 +147,7 @@ class Auto:
         order = [
             n for n in ranked if match.paces[n].value > match.paces[favourite].value / STICKINESS
         ]
-        order = [n for n in order if n != favourite and self._free(n)] + [favourite]
+        order = [n for n in order if n != favourite and self.arms[n].drafter.declines] + [favourite]
         probe = self._probe(match, ranked)
         rest = [n for n in ranked if n not in order and match.paces[n].value > 1]
         first = [n for n in ranked if match.paces[n].untried] or ([probe] if probe else [])
@@ -163,10 +164,6 @@ class Auto:
         worth = [n for n in others if match.paces[n].value >= floor]
         match.since_probe, match.wait = 0, min(2 * match.wait, PROBE_LAST)
         return min(worth, key=lambda n: match.paces[n].rounds) if worth else None
-
-    def _free(self, name: str) -> bool:
-        """Whether asking costs nothing to speak of."""
-        return not self.arms[name].drafter.needs & {Capability.DRAFT_MODEL, Capability.LAYERS}
 
     def _ask(
         self, name: str, batch: Sequence[Context], budgets: Sequence[Budget]

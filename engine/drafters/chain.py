@@ -19,6 +19,7 @@ class Chain:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.DRAFT_MODEL})
     length: ClassVar[Budget] = Budget(depth=8, nodes=8)
+    declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:
         """Take the draft model of ``parts``."""

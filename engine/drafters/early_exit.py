@@ -23,6 +23,7 @@ class EarlyExit:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LAYERS})
     length: ClassVar[Budget] = Budget(depth=6, nodes=6)
+    declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:
         """``exit_layer`` of the options is the usual E; by default a quarter of the layers."""

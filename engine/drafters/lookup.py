@@ -1,38 +1,74 @@
 """Prompt lookup: continue the newest earlier occurrence of the longest matching suffix."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+from engine.decode.confidence import Confidence
 from engine.decode.suffix_automaton import SuffixAutomaton
 from engine.decode.tree import DraftTree, chain
 from engine.protocols import Budget, Capability, Context, Outcome, Parts
 
-MIN_MATCH = 3  # shorter matches in prose are mostly chance
+MIN_MATCH = 1  # shorter matches are often chance, but their drafts are short as well
+FLOOR = 0.15  # estimated probability that makes a token worth its row, where the budget names none
+
+
+@dataclass
+class _Text:
+    """One request: its text so far, and what followed the match of the last draft."""
+
+    automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
+    matched: int = 0
+    expected: list[int] = field(default_factory=list)
 
 
 class Lookup:
-    """Deterministic chains out of the request's own text; needs no model and no memory to speak of."""
+    """Deterministic chains out of the request's own text; needs no model and no memory to speak of.
+
+    A draft is as long as the match makes it likely, by what such matches were worth so far: a
+    short match gives a short draft, a text that is being copied gives a long one.
+    """
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=12, nodes=12)
+    length: ClassVar[Budget] = Budget(depth=16, nodes=16)
+    declines: ClassVar[bool] = True
 
     def __init__(self, parts: Parts) -> None:
         """Start with no text; ``min_match`` of the options overrides the shortest match."""
         self._min_match = int(parts.options.get("min_match", MIN_MATCH))
-        self._texts: dict[int, SuffixAutomaton] = {}
+        self._texts: dict[int, _Text] = {}
+        self._confidence = Confidence()
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """A chain for every context whose suffix occurred before, else the root alone."""
-        return [self._one(c, b.depth) for c, b in zip(batch, budgets, strict=True)]
+        return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Accepted tokens join the text at the next draft."""
+        """Count how often matches were right, also beyond what was proposed of them."""
+        for outcome in outcomes:
+            text = self._texts.get(outcome.context.request)
+            if text is not None:
+                path, tree = outcome.verdict.path, outcome.tree
+                emitted = [*(tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
+                self._confidence.learn(text.matched, text.expected, emitted)
+                text.expected = []
 
     def forget(self, request: int, slot: int) -> None:
-        """Drop the request's automaton."""
+        """Drop the request's text; what its matches were worth stays."""
         self._texts.pop(request, None)
 
-    def _one(self, context: Context, depth: int) -> DraftTree:
-        text = self._texts.setdefault(context.request, SuffixAutomaton())
-        text.extend(context.ids[len(text.text) :])
-        return chain([context.ids[-1], *text.continuation(depth, self._min_match)])
+    def _one(self, context: Context, budget: Budget) -> DraftTree:
+        text = self._texts.setdefault(context.request, _Text())
+        text.automaton.extend(context.ids[len(text.automaton.text) :])
+        text.matched, _ = text.automaton.match()
+        most = min(budget.depth, budget.nodes)
+        text.expected = text.automaton.continuation(most, self._min_match)
+        least = 0.0 if budget.exact else budget.floor or FLOOR
+        reach = self._confidence.reach(text.matched, len(text.expected), least)
+        return chain([context.ids[-1], *_before(text.expected[:reach], context.stop_tokens)])
+
+
+def _before(tokens: list[int], stops: frozenset[int]) -> list[int]:
+    """Up to a stop token, which need not be drafted: the pass that would accept it emits it anyway."""
+    end = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
+    return tokens[:end]

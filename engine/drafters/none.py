@@ -12,6 +12,7 @@ class Plain:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=0, nodes=0)
+    declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:
         """Need nothing of ``parts``."""

@@ -240,6 +240,6 @@ def _budget(trace: _Trace, longest: Budget, chosen: int, floor: float) -> Budget
         chosen = min(PROBE_LENGTH, longest.depth)
     trace.asked = chosen
     if not _is_tree(longest):
-        return Budget(chosen, chosen)
+        return Budget(chosen, chosen, floor=min(floor, 0.5))
     nodes = min(2 ** (chosen - 1), longest.nodes) if chosen else 0
     return Budget(min(longest.depth, nodes), nodes, floor=min(floor, 0.5))

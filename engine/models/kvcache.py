@@ -51,6 +51,7 @@ class _Slot:
     values: list[Tensor] = field(default_factory=list)
     length: int = 0
     depths: list[int] = field(default_factory=list)  # of pending rows
+    # [at least pending, the same] which pending rows each one sees; the rest is left from before
     seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
 
 
@@ -85,7 +86,7 @@ class KVCache:
         row = self._slot(slot)
         positions = torch.tensor([row.length + d for d in row.depths])
         end = row.length + len(row.depths)
-        mask = self._mask(row.length, row.seen)
+        mask = self._mask(row.length, row.seen[: len(row.depths), : len(row.depths)])
         return Layout(positions.to(self.shape.device), row.length, end, mask)
 
     def write(
@@ -127,9 +128,11 @@ class KVCache:
         """Additive mask of rows that see the whole prefix and ``seen`` [n, m] of the pending."""
         if bool(seen.all()):
             return None
-        mask = torch.zeros(seen.shape[0], length + seen.shape[1], dtype=self.shape.dtype)
-        mask[:, length:].masked_fill_(torch.from_numpy(~seen), -torch.inf)
-        return mask.to(self.shape.device)
+        shape = (seen.shape[0], length + seen.shape[1])
+        mask = torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
+        hidden = torch.from_numpy(~seen).to(self.shape.device)  # the small part travels
+        mask[:, length:].masked_fill_(hidden, -torch.inf)
+        return mask
 
     def _reserve(self, row: _Slot, rows: int) -> None:
         held = row.keys[0].shape[1] if row.keys else 0
@@ -150,17 +153,23 @@ class KVCache:
 def _extend(row: _Slot, parents: Sequence[int]) -> np.ndarray:
     """Record new pending rows; returns what they see of all pending rows [n, m]."""
     before = len(row.depths)
-    fresh = ancestor_rows(parents, row.seen)
-    row.depths += [0] * len(parents)
-    for node, parent in enumerate(parents, before):
-        row.depths[node] = 0 if parent < 0 else row.depths[parent] + 1
-    grown = np.zeros((len(row.depths), len(row.depths)), dtype=bool)
-    grown[:before, :before] = row.seen
-    grown[before:] = fresh
-    row.seen = grown
+    fresh = ancestor_rows(parents, row.seen[:before, :before])
+    for parent in parents:
+        row.depths.append(0 if parent < 0 else row.depths[parent] + 1)
+    total = len(row.depths)
+    _widen(row, before, total)
+    row.seen[:before, before:total] = False
+    row.seen[before:total, :total] = fresh
     return fresh
+
+
+def _widen(row: _Slot, held: int, rows: int) -> None:
+    """Room for ``rows`` in ``seen``, by doubling, so that a tree grown in waves is copied seldom."""
+    if rows > len(row.seen):
+        wider = np.zeros((max(rows, 2 * len(row.seen)),) * 2, dtype=bool)
+        wider[:held, :held] = row.seen[:held, :held]
+        row.seen = wider
 
 
 def _forget_pending(row: _Slot) -> None:
     row.depths = []
-    row.seen = np.zeros((0, 0), dtype=bool)

@@ -15,6 +15,7 @@ from app.arguments import ServeOptions
 from app.child import Entry
 from app.errors import HistoryError, SettingsError
 from app.worker import EngineWorker
+from engine.drafters import AUTO, DRAFTERS
 from tests.app import fake_engine
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +201,7 @@ class TestVerify:
         title, _, *rows, end = out.splitlines()
         assert "1 prompts skipped (past the context of 4096)" in title
         assert end == "every token agrees"
-        assert [row.split()[0] for row in rows] == ["none", "lookup", "early_exit", "chain", "specexec"]  # fmt: skip
+        assert [row.split()[0] for row in rows] == [name for name in DRAFTERS if name != AUTO]
         assert {row.split()[1] for row in rows} == {"3"}
 
     def test_a_difference_fails_and_is_shown(

@@ -48,5 +48,5 @@ def _auc(instrument: Instrument) -> float:
     folder = instrument.loaded(COSTS[0]).spec.acceptance_head
     if folder is None:
         return 0.0
-    card = json.loads((Path(folder) / "card.json").read_text(encoding="utf-8"))
-    return float(card["auc"])
+    card = json.loads((Path(folder) / "head.json").read_text(encoding="utf-8"))
+    return float(card["figures"]["auc"])

@@ -11,7 +11,7 @@ from engine.decode.tree import chain, single
 from engine.decode.verify import Verdict
 from engine.drafters.auto import MEMORY, PROBE_FIRST, Auto
 from engine.lengths.fixed import Fixed
-from engine.protocols import Arm, Budget, Capability, Context, Outcome, Parts
+from engine.protocols import Arm, Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
 
 ROOM = Budget(8, 8)
@@ -24,7 +24,7 @@ class Scripted:
     accepted: int
     seconds: float  # of a round in which it drafted; a plain pass takes 1
     every: int = 1
-    needs: frozenset = frozenset({Capability.DRAFT_MODEL})
+    declines: bool = False
     length: Budget = field(default_factory=lambda: Budget(4, 4))
     rounds: int = 0
     heard: int = 0
@@ -42,14 +42,12 @@ class Scripted:
         self.forgotten += 1
 
 
-FREE = frozenset()
-
 
 def auto_over(**arms):
     cost = PassCost()
     cost.profile(1, 1.0)
     cost.profile(8, 1.0)
-    plain = Scripted(0, 1.0, every=10**9, needs=FREE)
+    plain = Scripted(0, 1.0, every=10**9, declines=True)
     parts = Parts(None, cost=cost)
     pairs = {"none": plain, **arms}
     return Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in pairs.items()}))
@@ -86,7 +84,7 @@ def test_where_nothing_pays_it_decodes_plainly_and_spends_little_on_finding_out(
 
 
 def test_a_free_arm_that_proposes_now_and_then_is_combined_with_one_that_always_does():
-    lookup, model = Scripted(4, 1.0, every=3, needs=FREE), Scripted(2, 1.5)
+    lookup, model = Scripted(4, 1.0, every=3, declines=True), Scripted(2, 1.5)
     auto = auto_over(lookup=lookup, model=model)
     counts = Counter(play(auto, 90)[0])
     assert counts["lookup"] >= 25

@@ -171,15 +171,15 @@ def test_the_drafts_own_context_bounds_the_depth():
 
 
 @pytest.mark.parametrize(
-    ("options", "stops"),
+    ("options", "stops", "nodes"),
     [
-        ({}, frozenset()),
-        ({}, frozenset({1})),
-        ({"arity": 2.0}, frozenset()),
-        ({"replacement": 1.0}, frozenset()),
+        ({}, frozenset(), 3),
+        ({}, frozenset({1}), 3),
+        ({"arity": 2.0}, frozenset(), 3),
+        ({"replacement": 1.0, "arity": 2.0}, frozenset(), 2),
     ],
 )
-def test_joint_law_of_emitted_tokens_is_the_targets(options, stops):
+def test_joint_law_of_emitted_tokens_is_the_targets(options, stops, nodes):
     laws = torch.stack([random_law(3, row) for row in range(3)])
     others = torch.stack([random_law(3, 10 + row, zeros=row % 2) for row in range(3)])
     length = 2
@@ -191,7 +191,7 @@ def test_joint_law_of_emitted_tokens_is_the_targets(options, stops):
         target.feed(0, ids[:-1])
         while len(ids) < 2 + length:
             at = Context(1, 0, list(ids), HOT, chance, stops)
-            tree = drafter.draft([at], [exact(3, 2)])[0]
+            tree = drafter.draft([at], [exact(nodes, 2)])[0]
             scores = target.score([0], [tree])[0]
             verdict = verify(tree, scores.logits, HOT, chance)
             drafter.observe([Outcome(at, tree, verdict, 0.0, 0.0, scores)])
@@ -367,8 +367,7 @@ def test_where_no_tree_pays_none_is_drafted_but_now_and_then():
 
 def test_depth_is_not_bought_where_a_level_of_the_draft_costs_more_than_it_brings():
     trial = Trial(P, Q, cost=cost(0.001))
-    trial.drafter._level.observe(1, 1, 5.0)
-    trial.drafter._level.observe(8, 1, 5.0)
+    trial.drafter._level.add(1.0, 5.0)  # five passes of the target
     tree = trial.drafter.draft([context()], [Budget(8, 31)])[0]
     assert max(tree.depth) <= 1
 

@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from engine.cost import PassCost
 from engine.decode.tree import chain
 from engine.decode.verify import Verdict
-from engine.drafters.specexec import DECAY, SpecExec
+from engine.drafters.specexec import DECAY, SpecExec, _likeliest
 from engine.errors import InvalidRequest
 from engine.protocols import Budget, Context, Outcome, Parts
 from engine.request import SamplingParams
@@ -19,6 +21,7 @@ from tests.engine.enumeration import random_law
 from tests.engine.tiny import Markov, tiny_target
 
 seeds = st.integers(0, 10_000)
+SLOW = PassCost({1: 1e12})  # a target behind which every wave earns its pass
 
 
 class Counting:
@@ -44,11 +47,11 @@ def context(ids, slot=0, stops=()):
 
 
 def specexec(model, cost=None, **options):
-    return SpecExec(Parts(model, model, cost or PassCost(), options))
+    return SpecExec(Parts(model, model, cost=cost or PassCost(), options=options))
 
 
 def grown(model, budget, ids=(1, 2, 0), stops=(), **options):
-    return specexec(model, **options).draft([context(ids, stops=stops)], [budget])[0]
+    return specexec(model, SLOW, **options).draft([context(ids, stops=stops)], [budget])[0]
 
 
 def exact(depth, nodes):
@@ -138,10 +141,34 @@ def test_an_exact_budget_is_spent_whole(nodes):
 
 
 def test_a_crowded_search_is_cut_and_loses_nothing(monkeypatch):
-    roomy = grown(Markov(laws(8)), exact(6, 30), wave=2, waves=99)
+    def searched():
+        """The tree, and how often nodes were renumbered on the way to it."""
+        drafter, cuts = specexec(Markov(laws(8)), SLOW, wave=2, waves=99), []
+        relabel = drafter._follower.relabel
+        monkeypatch.setattr(drafter._follower, "relabel", lambda *a: (cuts.append(a), relabel(*a)))
+        return sorted(paths(drafter.draft([context((1, 2, 0))], [exact(6, 30)])[0])), len(cuts)
+
+    roomy, once = searched()
     monkeypatch.setattr("engine.drafters.specexec.CROWDED", 1)
-    tight = grown(Markov(laws(8)), exact(6, 30), wave=2, waves=99)
-    assert sorted(paths(tight)) == sorted(paths(roomy))
+    tight, often = searched()
+    assert tight == roomy
+    assert once == 1 < often
+
+
+@given(seeds, st.integers(1, 6), st.floats(-6, 0))
+def test_leaving_out_what_falls_short_never_widens_a_branch(seed, count, needed):
+    logits = torch.stack([random_law(6, seed + row) for row in range(3)]).log()
+    best = logits.topk(count)
+    wanted = {
+        (row, int(token))
+        for row in range(3)
+        for value, token in zip(best.values[row], best.indices[row], strict=True)
+        if value >= needed
+    }
+    rows, tokens, law = _likeliest(logits, count, np.full(3, needed))
+    found = zip(rows.tolist(), tokens.tolist(), law.tolist(), strict=True)
+    assert {(row, token) for row, token, value in found if value >= needed} == wanted
+    assert max(np.bincount(rows), default=0) <= count
 
 
 @pytest.mark.parametrize("waves", [1, 2, 5])
@@ -175,11 +202,12 @@ def test_a_batch_shares_its_passes_and_changes_no_tree():
 
 @given(seeds)
 def test_a_higher_floor_keeps_a_part_of_the_tree(seed):
+    """The budget is out of reach here: at its edge, equal scores would be exchanged."""
     kept = [
-        set(paths(grown(Markov(laws(seed)), Budget(6, 64, floor=floor), wave=128)))
-        for floor in (0.0, 0.01, 0.05, 0.2, 0.9)
+        set(paths(grown(Markov(laws(seed)), Budget(6, 600, floor=floor), wave=128)))
+        for floor in (0.01, 0.05, 0.2, 0.9)
     ]
-    assert all(small <= large for large, small in zip(kept, kept[1:], strict=False))
+    assert all(small <= large for large, small in pairwise(kept))
 
 
 def test_the_floor_is_a_decayed_path_probability_and_an_exact_budget_ignores_it():

@@ -1,0 +1,55 @@
+"""Confidence: how likely is the token that followed an earlier occurrence of the newest words?"""
+
+from collections.abc import Sequence
+
+LONGEST = 24  # matches beyond this many tokens are not told apart
+PRIOR_WEIGHT = 16.0  # evaluated tokens that the first guess counts for
+FORGETTING = 0.97  # weight of the past per evaluated token
+CERTAIN = 0.995  # no confidence is higher, so that probabilities fall strictly along a path
+
+
+class Confidence:
+    """How often the token behind a match of this length was the next one; measured, by powers of two.
+
+    The guess (l + 1/2) / (l + 3/2) is what held over chats, sums and edits alike. Multiplied along a
+    path, where each accepted token makes the match longer, it replaces the paper's draft length
+    alpha * l: short matches give short drafts, and a text that is copied gives long ones.
+    """
+
+    def __init__(self) -> None:
+        """Start from the guess."""
+        kinds = LONGEST.bit_length() + 1
+        self._hits, self._trials = [0.0] * kinds, [0.0] * kinds
+        self._table = [self._value(length) for length in range(LONGEST + 1)]
+
+    def at(self, length: int) -> float:
+        """Probability of the next token behind a match of ``length`` >= 1."""
+        return self._table[min(length, LONGEST)]
+
+    def reach(self, length: int, most: int, least: float) -> int:
+        """How many tokens behind the match, at most ``most``, are all right with probability ``least``."""
+        sure = 1.0
+        for depth in range(most):
+            sure *= self.at(length + depth)
+            if sure < least:
+                return depth
+        return most
+
+    def learn(self, length: int, expected: Sequence[int], emitted: Sequence[int]) -> None:
+        """What followed a match of ``length``, against what the target then said."""
+        for depth, (token, said) in enumerate(zip(expected, emitted, strict=False)):
+            self._note(length + depth, hit=token == said)
+            if token != said:
+                return
+
+    def _note(self, length: int, *, hit: bool) -> None:
+        kind = min(length, LONGEST).bit_length()
+        self._hits[kind] = FORGETTING * self._hits[kind] + hit
+        self._trials[kind] = FORGETTING * self._trials[kind] + 1
+        for near in range(2 ** (kind - 1), min(2**kind, LONGEST + 1)):
+            self._table[near] = self._value(near)
+
+    def _value(self, length: int) -> float:
+        guess, kind = (length + 0.5) / (length + 1.5), length.bit_length()
+        share = (PRIOR_WEIGHT * guess + self._hits[kind]) / (PRIOR_WEIGHT + self._trials[kind])
+        return min(share, CERTAIN)

@@ -1,0 +1,390 @@
+"""Sequoia (arXiv 2402.12374): the tree that is worth most on this machine, drawn without replacement."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.cost import Line
+from engine.decode.chance import Chance
+from engine.decode.ranks import chosen_ranks, drawn_ranks, padded
+from engine.decode.sampling import probabilities
+from engine.decode.shape import Optimum, Shape, uniform
+from engine.decode.tree import DraftTree, chain, single
+from engine.follow import Follower, Growth
+from engine.protocols import Budget, Capability, Context, DraftModel, Outcome, Parts, Target
+from engine.request import Prior, SamplingParams
+
+NAME = "sequoia"
+WIDTH = 32  # ranks that are told apart: the widest fan-out
+# Acceptance by rank before anything was measured: a power law behind the first rank, as the paper
+# finds for its pairs; these numbers lie between pocket's at temperatures 0.6 and 1.
+DEFAULT = (0.64, *(0.12 * (rank - 1) ** -1.3 for rank in range(2, WIDTH + 1)))
+DEFAULT_WEIGHT = 8.0  # nodes that it counts for
+HISTORY_WEIGHT = 64.0  # most nodes that earlier sessions count for
+FORGETTING = 0.995  # weight of the past per measured node
+WARM_T = 0.8  # temperatures up to this are one class, hotter ones another
+MOVED = 0.05  # share of its mass that an acceptance moves before shapes are computed anew
+EAGER_NODES, LAZY_ROUNDS = 128, 4  # so many nodes are measured at once, then every so many rounds
+INNER = 0.6  # share of an optimal tree's nodes that have children, hence are fed to the draft
+PROBE_FIRST, PROBE_LAST = 8, 512  # plain rounds before a tree is tried anyway, doubling
+LADDER = tuple(sorted({1, 3, *(base << k for k in range(12) for base in (2, 3))}))
+
+
+@dataclass
+class _Evidence:
+    """Chance by rank, averaged over nodes; ``keep`` below 1 forgets."""
+
+    hits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(WIDTH))
+    trials: NDArray[np.float64] = field(default_factory=lambda: np.zeros(WIDTH))
+    keep: float = 1.0
+
+    def add(self, chances: NDArray[np.float64]) -> None:
+        """Measured nodes [M, K]; NaN where a rank was not judged."""
+        for row in chances[:, :WIDTH]:
+            known = np.flatnonzero(~np.isnan(row))
+            self.hits[known] = self.keep * self.hits[known] + row[known]
+            self.trials[known] = self.keep * self.trials[known] + 1
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The averages, at most 1 in all; ranks without a trial are 0."""
+        found = self.hits / np.maximum(self.trials, 1e-9)
+        return np.divide(found, max(1.0, float(found.sum())))
+
+
+@dataclass
+class _Plan:
+    """Shapes for one acceptance; made anew when it moved or when a larger tree is asked for."""
+
+    optimum: Optimum
+    depth: int
+    shapes: dict[tuple[int, int], Shape] = field(default_factory=dict)
+
+    def shape(self, nodes: int, depth: int) -> Shape:
+        """The best tree of at most ``nodes`` nodes, the root counted: of exactly so many if they fit."""
+        nodes = self.optimum.largest(nodes, depth)
+        if (nodes, depth) not in self.shapes:
+            self.shapes[nodes, depth] = self.optimum.shape(nodes, depth)
+        return self.shapes[nodes, depth]
+
+
+@dataclass
+class _Class:
+    """What is known of requests that are judged alike: by temperature, and drawn or chosen."""
+
+    evidence: _Evidence
+    ranks: int  # no more children than the vocabulary has tokens
+    plan: _Plan | None = None
+    nodes: int = 0  # measured since the engine was built
+    rounds: int = 0
+    plain: int = 0  # rounds since a tree was drafted
+    wait: int = PROBE_FIRST
+
+    def planned(self, nodes: int, depth: int) -> _Plan:
+        """A plan for trees of up to ``nodes`` nodes and ``depth`` levels."""
+        known, shares = self.plan, self.evidence.shares[: self.ranks]
+        if known is not None and nodes <= known.optimum.nodes and depth <= known.depth:
+            before = np.asarray(known.optimum.acceptance)
+            if np.abs(shares - before).sum() <= MOVED * before.sum():
+                return known
+        if known is not None:
+            nodes, depth = max(nodes, known.optimum.nodes), max(depth, known.depth)
+        self.plan = _Plan(Optimum(shares.tolist(), nodes, depth), depth)
+        return self.plan
+
+    def due(self) -> bool:
+        """Whether this round is measured: all at first, later some, since it costs a little."""
+        self.rounds += 1
+        return self.nodes < EAGER_NODES or self.rounds % LAZY_ROUNDS == 0
+
+
+@dataclass
+class _Sprout:
+    """One request's tree while it grows along a shape, level by level."""
+
+    context: Context
+    shape: Shape
+    replaced: bool
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=lambda: [-1])
+    place: dict[int, int] = field(
+        default_factory=lambda: {0: 0}
+    )  # node of the shape -> of the tree
+    laws: dict[int, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start at the newest committed token."""
+        self.tokens.append(self.context.ids[-1])
+
+    def inner(self, level: int) -> list[int]:
+        """Nodes of the shape at ``level`` that get children now.
+
+        Under a stop token nothing follows. A node that ran out of children because the draft's law
+        has no mass left (top-k, top-p) loses their sub-trees: which is decided before anything
+        below is drawn, and a uniform draw over the rest would hardly ever be accepted.
+        """
+        if level >= self.shape.depth:
+            return []
+        alive = [n for n in self.shape.levels[level] if self.shape.children[n] and n in self.place]
+        stops = self.context.stop_tokens
+        return [n for n in alive if self.tokens[self.place[n]] not in stops]
+
+    def growth(self, nodes: Sequence[int]) -> Growth:
+        """These nodes of the shape, to be fed."""
+        places = [self.place[n] for n in nodes]
+        return Growth(self.context.slot, places, self.tokens, self.parents)
+
+    def extend(self, nodes: Sequence[int], logits: Tensor) -> None:
+        """Give each of these nodes of the shape its children, from the draft's logits [n, V]."""
+        wanted = [len(self.shape.children[n]) for n in nodes]
+        for node, found in zip(nodes, self._candidates(nodes, wanted, logits), strict=True):
+            for child, token in zip(self.shape.children[node], found, strict=False):
+                self.place[child] = len(self.tokens)
+                self.tokens.append(token)
+                self.parents.append(self.place[node])
+
+    def tree(self) -> DraftTree:
+        """What was drawn; a tree whose candidates were chosen has no law."""
+        return DraftTree(
+            tuple(self.tokens),
+            tuple(self.parents),
+            self.laws or None,
+            replaced=self.replaced and bool(self.laws),
+        )
+
+    def _candidates(
+        self, nodes: Sequence[int], wanted: Sequence[int], logits: Tensor
+    ) -> list[list[int]]:
+        if not self.context.draws:
+            best = logits.topk(min(max(wanted), logits.shape[-1])).indices.tolist()
+            return [row[:count] for row, count in zip(best, wanted, strict=True)]
+        laws = probabilities(logits, self.context.sampling)
+        self.laws |= {self.place[node]: law for node, law in zip(nodes, laws, strict=True)}
+        chance = self.context.chance
+        if self.replaced:
+            pairs = zip(laws, wanted, strict=True)
+            return [[chance.draw(law) for _ in range(count)] for law, count in pairs]
+        pairs = zip(laws, wanted, strict=True)
+        return [chance.draw_distinct(law, count) for law, count in pairs]
+
+
+class Sequoia:
+    """Grows the optimal tree for the measured acceptance by rank: one draft pass for each level.
+
+    An exact budget is spent in full. Otherwise size and depth maximise G(n, d) / (t(n) + c(n, d)),
+    tokens per second with the measured pass t of the target and c of the draft, no tree included
+    (section 3.3). Acceptance is computed from the scores of past rounds, by class of temperature.
+
+    Options for comparisons: ``arity`` k draws uniform k-ary trees, ``replacement`` 1 draws children
+    with replacement (SpecInfer). Both keep the law.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
+    length: ClassVar[Budget] = Budget(depth=8, nodes=32)
+    declines: ClassVar[bool] = False
+
+    def __init__(self, parts: Parts) -> None:
+        """Take the draft model and the target's measured cost."""
+        assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
+        self._follower = Follower(parts.draft_model)
+        self._pass, self._level = parts.cost, Line()  # a draft level's seconds over a target pass's
+        self._ranks = min(WIDTH, parts.target.vocab)
+        self._arity = int(parts.options.get("arity", 0))
+        self._replaced = bool(parts.options.get("replacement", 0))
+        self._classes: dict[tuple[bool, int], _Class] = {}
+        self._own: dict[int, _Evidence] = {}  # by request, once it was drafted for
+
+    @torch.inference_mode()
+    def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
+        """One tree for each context; all requests grow together, level by level."""
+        sprouts = [
+            _Sprout(context, self._shape(context, budget, batch), self._replaced)
+            for context, budget in zip(batch, budgets, strict=True)
+        ]
+        growing = [s for s in sprouts if s.shape.depth > 0]
+        if growing:
+            self._grow(growing)
+        return [s.tree() if s.shape.depth else single(s.context.ids[-1]) for s in sprouts]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep the draft model's cache of accepted tokens; measure acceptance where the walk went."""
+        for outcome in outcomes:
+            self._follower.settle(outcome)
+            if outcome.scores is not None and outcome.tree.drafted:
+                self._measure(outcome, outcome.scores.logits)
+
+    def forget(self, request: int, slot: int) -> None:
+        """What the request showed stays with its class; the slot's cache may serve the next one."""
+        self._own.pop(request, None)
+
+    def ranks(self, request: int) -> tuple[tuple[float, ...], float]:
+        """Share of nodes by rank of the taken child, first rank first; nodes measured."""
+        own = self._own.get(request)
+        if own is None:
+            return (), 0.0
+        measured = int(np.count_nonzero(own.trials))
+        return tuple(own.shares[:measured].tolist()), float(own.trials[0])
+
+    def _class(self, context: Context) -> _Class:
+        key = (context.draws, _band(context.sampling))
+        if key not in self._classes:
+            self._classes[key] = _Class(_started(context.priors.get(NAME)), self._ranks)
+        return self._classes[key]
+
+    def _shape(self, context: Context, budget: Budget, batch: Sequence[Context]) -> Shape:
+        depth = min(budget.depth, self._follower.room(context))
+        if min(depth, budget.nodes) < 1:
+            return uniform(1, 1, 0)
+        if self._arity:
+            return uniform(self._arity, budget.nodes + 1, depth)
+        known = self._class(context)
+        plan = known.planned(budget.nodes + 1, depth)
+        if budget.exact:
+            return plan.shape(budget.nodes + 1, depth)
+        return self._fastest(known, plan, (budget.nodes + 1, depth), batch)
+
+    def _fastest(
+        self, known: _Class, plan: _Plan, limit: tuple[int, int], batch: Sequence[Context]
+    ) -> Shape:
+        """The shape of most expected tokens per second; now and then a tree although none pays."""
+        sizes = [n for n in LADDER if n <= limit[0]]
+        depths = range(1, min(limit[1], len(plan.optimum.table) - 1) + 1)
+        gains = plan.optimum.table[1 : len(depths) + 1][:, sizes]
+        rates = gains / self._seconds(sizes, depths, batch)
+        deepest, widest = np.unravel_index(rates[:, 1:].argmax(), rates[:, 1:].shape)
+        best = rates[deepest, widest + 1]
+        context = sum(len(c.ids) for c in batch)
+        if best <= 1 / self._pass.seconds(len(batch), context):
+            known.plain += 1
+            if known.plain <= known.wait:
+                return uniform(1, 1, 0)
+            known.wait = min(2 * known.wait, PROBE_LAST)
+        else:
+            known.wait = PROBE_FIRST
+        known.plain = 0
+        return plan.shape(sizes[widest + 1], depths[deepest])
+
+    def _seconds(
+        self, sizes: Sequence[int], depths: Sequence[int], batch: Sequence[Context]
+    ) -> NDArray[np.float64]:
+        """Expected seconds of a round, [depths, sizes], when every request drafts such a tree.
+
+        The draft's cost is learned over the target's for as many rows: both are transformers on
+        one machine, so their curves have one form, and a single noisy level cannot bend it.
+        """
+        many, context = len(batch), sum(len(c.ids) for c in batch)
+
+        @cache
+        def level(rows: int) -> float:
+            return self._level.at(self._pass.seconds(rows, context))
+
+        rows = [[max(many, round(INNER * many * n / d)) for n in sizes] for d in depths]
+        draft = [[d * level(fed) for fed in row] for d, row in zip(depths, rows, strict=True)]
+        judge = [self._pass.seconds(many * n, context) for n in sizes]
+        return np.add(judge, draft, dtype=np.float64)
+
+    def _grow(self, sprouts: list[_Sprout]) -> None:
+        began = time.perf_counter()
+        starts = self._follower.start([s.context for s in sprouts])
+        for sprout, grown in zip(sprouts, starts, strict=True):
+            sprout.extend([0], grown.logits[-1:])
+        if all(s.context.request in self._own for s in sprouts):  # else a prompt was caught up with
+            self._time(sprouts, len(sprouts), began)
+        for level in range(1, max(s.shape.depth for s in sprouts)):
+            began = time.perf_counter()
+            growing = [(s, nodes) for s in sprouts if (nodes := s.inner(level))]
+            if not growing:
+                break
+            fed = self._follower.grow([s.growth(nodes) for s, nodes in growing])
+            for (sprout, nodes), grown in zip(growing, fed, strict=True):
+                sprout.extend(nodes, grown.logits)
+            rows = sum(len(nodes) for _, nodes in growing)
+            self._time([s for s, _ in growing], rows, began)
+        for sprout in sprouts:
+            self._own.setdefault(sprout.context.request, _Evidence())
+
+    def _time(self, sprouts: Sequence[_Sprout], rows: int, began: float) -> None:
+        """One level of the draft took from ``began`` until now."""
+        context = sum(len(s.context.ids) for s in sprouts)
+        self._level.add(self._pass.seconds(rows, context), time.perf_counter() - began)
+
+    @torch.inference_mode()
+    def _measure(self, outcome: Outcome, logits: Tensor) -> None:
+        """Chance of every rank at the nodes that the walk reached: same context for p and q."""
+        tree, known = outcome.tree, self._class(outcome.context)
+        nodes = [node for node in outcome.verdict.path if tree.children[node]]
+        if not nodes or not known.due():
+            return
+        p = probabilities(logits[nodes], outcome.context.sampling)
+        # equal draws with replacement left out, what remains is a draw without
+        rows = [list(dict.fromkeys(tree.tokens[c] for c in tree.children[n])) for n in nodes]
+        tokens = padded(rows, max(map(len, rows))).to(p.device)
+        if tree.q is None:
+            chances = chosen_ranks(p, tokens)
+        else:
+            chances = drawn_ranks(p, torch.stack([tree.q[n] for n in nodes]).to(p), tokens)
+        found = chances.double().numpy(force=True)
+        known.evidence.add(found)
+        known.nodes += len(nodes)
+        if outcome.context.request in self._own:
+            self._own[outcome.context.request].add(found)
+
+
+def _band(sampling: SamplingParams) -> int:
+    """Class of temperature: greedy, warm, hot."""
+    return 0 if sampling.greedy else 1 if sampling.temperature <= WARM_T else 2
+
+
+def _started(prior: Prior | None) -> _Evidence:
+    """What is believed of a class before its first round here."""
+    trials = np.full(WIDTH, DEFAULT_WEIGHT)
+    shares = np.asarray(DEFAULT)
+    if prior is not None and prior.ranks and prior.rank_weight > 0:
+        measured = min(len(prior.ranks), WIDTH)
+        shares[:measured] = prior.ranks[:measured]
+        trials[:measured] += min(prior.rank_weight, HISTORY_WEIGHT)
+    return _Evidence(shares * trials, trials, FORGETTING)
+
+
+def measure_acceptance(
+    models: tuple[Target, DraftModel],
+    sampling: SamplingParams,
+    texts: Sequence[tuple[Sequence[int], int]],
+    chance: Chance,
+    width: int = WIDTH,
+) -> tuple[float, ...]:
+    """Acceptance by rank of a pair of models, teacher-forced: no generation, one pass per text.
+
+    ``texts`` are (token ids, number of the first judged position); children are drawn as this
+    drafter draws them, so for greedy or seeded requests they are the draft's likeliest tokens.
+    Both models' slot 0 is emptied.
+    """
+    evidence = _Evidence()
+    width = min(width, WIDTH, models[0].vocab)
+    draws = not sampling.greedy and sampling.seed is None
+    for ids, first in texts:
+        p_rows, q_rows = (_teacher_forced(model, ids, first) for model in models)
+        p = probabilities(p_rows, sampling)
+        if draws:
+            q = probabilities(q_rows, sampling).to(p)
+            drawn = [chance.draw_distinct(law, width - 1) for law in q]
+            chances = drawn_ranks(p, q, padded(drawn, width - 1).to(p.device))
+        else:
+            chances = chosen_ranks(p, q_rows.topk(width).indices)
+        evidence.add(chances.double().numpy(force=True))
+    return tuple(evidence.shares[:width].tolist())
+
+
+def _teacher_forced(model: Target, ids: Sequence[int], first: int) -> Tensor:
+    """Logits [n, V] of every position from ``first`` on, given the true tokens before it."""
+    model.crop(0, 0)
+    logits = model.score([0], [chain(ids)])[0].logits[first - 1 : -1]
+    model.crop(0, 0)
+    return logits

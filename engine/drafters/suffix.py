@@ -1,0 +1,168 @@
+"""Suffix decoding (arXiv 2411.04975): continue what this and earlier requests said after the same words."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import ClassVar, NamedTuple
+
+from engine.decode.confidence import LONGEST, Confidence
+from engine.decode.suffix_index import NEWEST, SuffixIndex
+from engine.decode.tree import DraftTree, single
+from engine.protocols import Budget, Capability, Context, Outcome, Parts
+
+HISTORY = 200_000  # tokens of finished requests that are remembered, some 50 MB
+FLOOR = 0.15  # estimated probability that makes a node worth its row, where the budget names none
+
+
+class Source(NamedTuple):
+    """A place where the same words stood, and what followed there."""
+
+    length: int  # of the match
+    origin: int  # 0: this request, 1: a finished one
+    tokens: list[int]
+
+
+@dataclass
+class Trie:
+    """Continuations of all sources in one tree; score is the estimated probability of the path."""
+
+    tokens: list[int]
+    parents: list[int] = field(default_factory=lambda: [-1])
+    scores: list[float] = field(default_factory=lambda: [1.0])
+    _nodes: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def follow(self, node: int, token: int, score: float) -> int:
+        """The child of ``node`` with ``token``, made where there was none; adds to its score."""
+        child = self._nodes.get((node, token))
+        if child is None:
+            child = self._nodes[node, token] = len(self.tokens)
+            self.tokens.append(token)
+            self.parents.append(node)
+            self.scores.append(0.0)
+        self.scores[child] += score
+        return child
+
+    def best(self, nodes: int, least: float) -> DraftTree:
+        """The likeliest ``nodes`` that reach ``least``; closed under ancestors, as scores fall with depth."""
+        worth = (n for n in range(1, len(self.tokens)) if self.scores[n] >= least)
+        ranked = sorted(worth, key=lambda n: (-self.scores[n], n))[:nodes]
+        return self._cut([0, *sorted(ranked)])
+
+    def likeliest(self, depth: int, least: float) -> DraftTree:
+        """The chain of likeliest children, for targets that score no trees."""
+        path = [0]
+        while len(path) <= depth:
+            rest = range(path[-1] + 1, len(self.tokens))
+            worth = [n for n in rest if self.parents[n] == path[-1] and self.scores[n] >= least]
+            if not worth:
+                break
+            path.append(max(worth, key=lambda n: (self.scores[n], -n)))
+        return self._cut(path)
+
+    def _cut(self, kept: list[int]) -> DraftTree:
+        place = {node: i for i, node in enumerate(kept)}
+        parents = [-1, *(place[self.parents[n]] for n in kept[1:])]
+        return DraftTree(tuple(self.tokens[n] for n in kept), tuple(parents))
+
+
+@dataclass
+class _Running:
+    """One request: its text so far, and the likeliest source of the last draft."""
+
+    ids: Sequence[int]  # the engine's own growing list: at the end it has the last round's tokens
+    index: SuffixIndex = field(default_factory=SuffixIndex)
+    foremost: Source | None = None
+
+
+class Suffix:
+    """A tree out of the request's own text and those of finished requests; needs no model.
+
+    Every place where the newest words stood before is a witness for what followed there. The
+    longest match gets its confidence as share, the next longest that of the rest, and so on, this
+    request before finished ones; equal matches share equally, which makes it their frequency.
+
+    Finished texts live in the memory of this engine only, at most ``history`` tokens of them, and
+    are gone with it. Nothing is written to disk; unloading the model forgets them.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    length: ClassVar[Budget] = Budget(depth=16, nodes=16)
+    declines: ClassVar[bool] = True
+
+    def __init__(self, parts: Parts) -> None:
+        """Remember nothing yet; ``history`` of the options is how many tokens may be, 0: none."""
+        self._trees = Capability.TREE in parts.target.offers
+        self._finished = SuffixIndex(int(parts.options.get("history", HISTORY)))
+        self._running: dict[int, _Running] = {}
+        self._confidence = Confidence()
+
+    def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
+        """One tree for each context; the root alone where nothing is likely enough."""
+        return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Count how often the likeliest source was right, whether or not it was proposed."""
+        for outcome in outcomes:
+            running = self._running.get(outcome.context.request)
+            if running is not None and running.foremost is not None:
+                path, tree = outcome.verdict.path, outcome.tree
+                emitted = [*(tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
+                self._confidence.learn(running.foremost.length, running.foremost.tokens, emitted)
+                running.foremost = None
+
+    def forget(self, request: int, slot: int) -> None:
+        """The request's text joins the finished ones."""
+        running = self._running.pop(request, None)
+        if running is not None:
+            self._finished.add(running.ids)
+
+    def _one(self, context: Context, budget: Budget) -> DraftTree:
+        running = self._running.setdefault(context.request, _Running(context.ids))
+        running.ids, running.foremost = context.ids, None
+        if min(budget.depth, budget.nodes) < 1:
+            return single(context.ids[-1])
+        running.index.extend(context.ids[len(running.index) :])
+        sources = self._sources(running.index, context.ids[-LONGEST:], budget.depth)
+        running.foremost = sources[0] if sources else None
+        least = 0.0 if budget.exact else budget.floor or FLOOR
+        trie = Trie([context.ids[-1]])
+        for source, share in self._shares(sources):
+            self._plant(trie, source, share, (context.stop_tokens, least / (2 * NEWEST)))
+        if self._trees:
+            return trie.best(budget.nodes, least)
+        return trie.likeliest(min(budget.depth, budget.nodes), least)
+
+    def _sources(self, own: SuffixIndex, tail: Sequence[int], depth: int) -> list[Source]:
+        """Longest match first; equal ones own first, then newest first."""
+        found = []
+        for match in own.matches(tail):
+            tokens = list(match.text[match.end : match.end + depth])
+            repeats = -(-depth // len(tokens))  # a period is continued into itself
+            found.append(Source(match.length, 0, (tokens * repeats)[:depth]))
+        for match in self._finished.matches(tail):
+            tokens = list(match.text[match.end : match.end + depth])
+            found.append(Source(match.length, 1, tokens))
+        return sorted(found, key=lambda source: (-source.length, source.origin))
+
+    def _shares(self, sources: list[Source]) -> Iterator[tuple[Source, float]]:
+        """Probability that a source's first token comes next, in the order of the sources."""
+        left = 1.0
+        for (length, _), group in groupby(sources, key=lambda source: source[:2]):
+            equal, sure = list(group), self._confidence.at(length)
+            yield from ((source, left * sure / len(equal)) for source in equal)
+            left *= 1 - sure
+
+    def _plant(
+        self, trie: Trie, source: Source, share: float, limits: tuple[frozenset[int], float]
+    ) -> None:
+        """Add a source's tokens until they are too unlikely for all sources together to save them.
+
+        A stop token ends it and is not drafted: the pass that would accept it emits it anyway.
+        """
+        stops, least = limits
+        node = 0
+        for depth, token in enumerate(source.tokens, 1):
+            if share < least or token in stops:
+                return
+            node = trie.follow(node, token, share)
+            share *= self._confidence.at(source.length + depth)

@@ -1,0 +1,422 @@
+"""Dynamic exit (DEL, arXiv 2504.05598): which early layer drafts, and when its draft ends.
+
+After a pass the states of every layer are known, so one head product over them tells what each
+layer would have drafted ("shadow tokens") wherever the context was right. Decayed counts give each
+exit l its acceptance alpha_l, and before every round DEL maximises the tokens per layer run
+
+    TPL(l, d) = (1 - alpha_l^(d+1)) / (1 - alpha_l) / (d l + L)
+
+over exits and depths; d = 0 is plain decoding. The d of the maximum only prices an exit: how long
+a draft gets is decided token by token, from the draft's own confidence.
+
+Where this departs from the paper, and why:
+
+* The denominator is seconds of this machine; the paper's units only until something is measured.
+* A draft goes on while the next token is expected to bring more than the present rate would in the
+  time that it takes. The paper's threshold tau_l, half way between the mean confidence of matches
+  and of misses, knows neither how far the draft has got nor what a token costs.
+* The head product is not free. Rounds without it learn from the exit that drafted, and how rare it
+  is follows from how often it changes the choice. While speculation loses nothing is drafted at
+  all: now and then a plain pass is traced, and luck is followed up at once.
+* Prompts count for little: how well early layers follow a question says little about its answer.
+* Where candidates are drawn, alpha_l is sum_x min(p_l(x), p_L(x)), the exact acceptance of a draw.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from operator import gt
+from typing import ClassVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.cost import Line, PassCost
+from engine.decode.sampling import probabilities
+from engine.errors import InvalidRequest
+from engine.protocols import Budget, Context, LayeredTarget, Outcome, Parts
+
+OMEGA = 0.95  # weight of the past per round
+LONGEST = 18  # most tokens of one draft, as in the paper
+PROMPT_ROWS, PROMPT_WEIGHT = 32, 1 / 16  # a prompt row counts for this much of an answer's
+CARRIED = 8.0  # most tokens that earlier requests count for
+CERTAIN = 0.995  # acceptance is never taken for granted
+BINS = 6  # of confidence, each with its own acceptance
+BIN_WEIGHT = 2.0  # tokens that the confidence itself counts for, as a guess of a bin's acceptance
+TRACE_GAP, PROBE_GAP = 8, 512  # most rounds from one trace to the next: speculating, and plain
+GUESSES = 3  # calls that the paper's cost of a draft step counts for, before any was measured
+CHUNK = 2**24  # most logits held at once
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Decayed counts of each exit's tokens: matches and misses by confidence, sums of confidence.
+
+    ``table`` [E, 2 BINS + 2] holds, for the exits after layers 1..E, matches by bin, misses by
+    bin, confidence of matches, confidence of misses.
+    """
+
+    table: np.ndarray
+
+    @classmethod
+    def empty(cls, exits: int) -> "Counts":
+        """Nothing is known."""
+        return cls(np.zeros((exits, 2 * BINS + 2)))
+
+    @property
+    def matches(self) -> np.ndarray:
+        """By bin of confidence, [E, BINS]."""
+        return np.asarray(self.table[:, :BINS])
+
+    @property
+    def misses(self) -> np.ndarray:
+        """By bin of confidence, [E, BINS]."""
+        return np.asarray(self.table[:, BINS : 2 * BINS])
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Tokens that each exit's numbers rest on, [E]."""
+        return np.asarray(self.table[:, : 2 * BINS].sum(1))
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """Acceptance of each exit, [E]; 0 where nothing is known."""
+        return np.asarray(np.minimum(_share(self.matches.sum(1), self.seen, 0.0), CERTAIN))
+
+    @property
+    def tau(self) -> np.ndarray:
+        """The paper's thresholds, [E]: half way between the mean confidence of matches and misses.
+
+        Without misses half the confidence of matches; without matches half way from misses to 1.
+        """
+        sure = _share(self.table[:, -2], self.matches.sum(1), 1.0)
+        unsure = _share(self.table[:, -1], self.misses.sum(1), 0.0)
+        return np.asarray((sure + unsure) / 2)
+
+    def after(self, fresh: np.ndarray) -> "Counts":
+        """One round later; rows of ``fresh`` [E, 2 BINS + 2] without tokens do not fade."""
+        heard = fresh[:, : 2 * BINS].sum(1, keepdims=True) > 0
+        return Counts(np.where(heard, OMEGA, 1.0) * self.table + fresh)
+
+    def carried(self) -> "Counts":
+        """What a new request starts from."""
+        return Counts(self.table * min(1.0, CARRIED / max(self.seen.max(initial=0.0), CARRIED)))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best exit and depth; at depth 0 the exit is the best of those that lose."""
+
+    exit: int
+    depth: int
+    rate: float  # expected tokens per unit of cost
+
+
+def best_exit(alpha: np.ndarray, cost: np.ndarray) -> Choice:
+    """Argmax over l and d of (1 + alpha_l + .. + alpha_l^d) / cost[l, d].
+
+    ``alpha`` [E] and ``cost`` [E, D + 1] belong to the exits after layers 1..E, D >= 1; cost[:, 0]
+    is a plain pass. Ties go to plain decoding.
+    """
+    powers = alpha[:, None] ** np.arange(cost.shape[1])
+    rates = powers.cumsum(1) / cost
+    layer, depth = divmod(int(rates[:, 1:].argmax()), cost.shape[1] - 1)
+    plain, best = float(rates[0, 0]), float(rates[layer, depth + 1])
+    return Choice(layer + 1, depth + 1, best) if best > plain else Choice(layer + 1, 0, plain)
+
+
+@dataclass
+class Stop:
+    """Ends a draft by a rule, and remembers how sure the draft was of each token."""
+
+    rule: Callable[[float], bool]
+    heard: list[float] = field(default_factory=list)
+
+    def drawn(self, probability: float) -> bool:
+        """A token was drafted with this probability; True: the draft ends with it."""
+        self.heard.append(probability)
+        return self.rule(probability)
+
+    def fed(self, hidden: Tensor) -> bool:
+        """No draft model runs."""
+        return False
+
+
+@dataclass
+class Price:
+    """Ends a draft where one more token is expected to bring less than the time for it is worth.
+
+    What was drafted survives with the product of its bins' acceptance, the next token with alpha.
+    """
+
+    matches: np.ndarray  # [BINS] of the exit
+    misses: np.ndarray
+    alpha: float
+    prices: Sequence[float]  # expected tokens that drafting the n-th must bring, n from 1
+    reach: float = 1.0
+    drafted: int = 0
+
+    def __call__(self, probability: float) -> bool:
+        """Weigh the next token; a draft also ends behind the last price."""
+        place = _bin(probability)
+        matches, misses = self.matches[place], self.misses[place]
+        self.reach *= (matches + BIN_WEIGHT * probability) / (matches + misses + BIN_WEIGHT)
+        self.drafted += 1
+        if self.drafted >= len(self.prices):
+            return True
+        return bool(self.reach * self.alpha <= self.prices[self.drafted])
+
+
+class Pace:
+    """What a round costs for every exit and depth.
+
+    A draft step is measured in plain passes of one row and is a line over the exit's share of the
+    layers: head and overhead are its height at 0. It starts as the paper's l / L, so firmly that the
+    first calls, which may be slow for reasons of their own, do not overturn it.
+    """
+
+    def __init__(self, cost: PassCost, layers: int, *, paper: bool) -> None:
+        """``paper``: always cost d l + L."""
+        self._cost = PassCost() if paper else cost
+        self._layers = layers
+        self._step = Line()
+        for share in (0.0, 1.0) * GUESSES:
+            self._step.add(share, share)
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """One drafting call; requests with the same exit took their steps together."""
+        drafting = [o for o in outcomes if o.tree.drafted and o.tree.warm is not None]
+        if not drafting or not self._cost.knots:
+            return
+        steps: dict[int, int] = {}
+        for outcome in drafting:
+            assert outcome.tree.warm is not None
+            layer = outcome.tree.warm.layer
+            steps[layer] = max(steps.get(layer, 0), outcome.tree.drafted)
+        taken = sum(steps.values())
+        depth = sum(layer * count for layer, count in steps.items()) / taken / self._layers
+        plain = self._cost.seconds(len(drafting), _held([o.context for o in drafting]))
+        self._step.add(depth, drafting[0].draft_seconds / taken / plain)
+
+    def table(self, batch: Sequence[Context], depth: int) -> np.ndarray:
+        """Seconds [L - 1, depth + 1] of a round in which all of ``batch`` do the same.
+
+        The last row runs through all layers in the pass; the others only through those above the
+        exit. Unmeasured, a pass counts 1 and this is the paper's d l + L over L.
+        """
+        held, requests = _held(batch), len(batch)
+        shares = np.arange(1, self._layers) / self._layers
+        passes = np.array([self._cost.seconds(requests * (d + 1), held) for d in range(depth + 1)])
+        steps = passes[0] * np.array([self._step.at(share) for share in shares])
+        below, above = shares[:, None] * passes[0], (1 - shares[:, None]) * passes
+        return np.asarray(np.arange(depth + 1) * steps[:, None] + below + above)
+
+
+@dataclass
+class _Request:
+    """What one request's layers are worth, and when they are looked at next."""
+
+    kind: tuple[bool, int]
+    counts: Counts
+    choice: Choice | None = None  # of the last round; None: there was nothing to choose from
+    stop: Stop | None = None
+    fresh: np.ndarray | None = None  # evidence of the last round, if it was traced
+    gap: int = 1
+    since: int = 0  # rounds since the last trace
+
+    @property
+    def due(self) -> bool:
+        """Whether this round is traced."""
+        return self.since + 1 >= self.gap
+
+    @property
+    def resting(self) -> bool:
+        """Plain, and nothing has happened that could change it."""
+        off = self.choice is not None and self.choice.depth == 0
+        return off and self.fresh is None and not self.due
+
+    def choose(self, cost: np.ndarray) -> Choice:
+        """The choice for a round that costs so much; sets when the layers are traced next."""
+        choice = best_exit(self.counts.alpha, cost)
+        if self.fresh is not None and self.choice is not None:
+            self.gap = self._next_gap(self.choice, choice, self.fresh)
+        self.choice, self.fresh = choice, None
+        return choice
+
+    def traced(self, fresh: np.ndarray) -> None:
+        """All layers' evidence [E, 2 BINS + 2] of one round."""
+        self.counts, self.fresh = self.counts.after(fresh), fresh
+        self.stop, self.since = None, 0
+
+    def untraced(self, accepted: int) -> None:
+        """The exit's own tokens: a chain whose first ``accepted`` were right."""
+        self.since += 1
+        if self.stop is None or self.choice is None:
+            return
+        fresh = np.zeros_like(self.counts.table)
+        judged = self.stop.heard[: accepted + 1]
+        for place, confidence in enumerate(judged):
+            missed = int(place >= accepted)
+            cells = [missed * BINS + _bin(confidence), 2 * BINS + missed]
+            fresh[self.choice.exit - 1, cells] += 1.0, confidence
+        self.counts, self.stop = self.counts.after(fresh), None
+
+    def _next_gap(self, before: Choice, now: Choice, fresh: np.ndarray) -> int:
+        """Rarer when nothing new was seen; at once when plain decoding missed something."""
+        if now.depth == 0:
+            matches, misses = fresh[now.exit - 1, : 2 * BINS].reshape(2, BINS).sum(1)
+            return 1 if matches > misses else min(2 * self.gap, PROBE_GAP)
+        if before.depth == 0:
+            return 1
+        settled = now.exit == before.exit
+        return min(2 * self.gap, TRACE_GAP) if settled else max(1, self.gap // 2)
+
+
+class DynamicExit:
+    """Exit layer and length per request and round; plain, with rare traced passes, where it loses."""
+
+    prompt_rows: ClassVar[int] = PROMPT_ROWS
+
+    def __init__(self, parts: Parts, drafter: str) -> None:
+        """Raises InvalidRequest for drafters that do not exit early.
+
+        Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule.
+        """
+        if drafter != "early_exit":
+            raise InvalidRequest(
+                f"length policy 'dynamic_exit' chooses exit layers, which drafter {drafter!r} lacks; "
+                "choose drafter 'early_exit' or another length policy"
+            )
+        self._target = cast("LayeredTarget", parts.target)
+        paper = parts.options.get("units", 0.0) == 1
+        self._pace = Pace(parts.cost, self._target.layers, paper=paper)
+        self._threshold = parts.options.get("threshold", 0.0) == 1
+        self._requests: dict[int, _Request] = {}
+        self._known: dict[tuple[bool, int], Counts] = {}  # of ended requests, by kind of sampling
+
+    def prompt(self, context: Context, states: Tensor) -> None:
+        """Warm up on states [L, n, C], unless earlier requests of its kind tell more than that."""
+        request = self._request(context)
+        if request.counts.seen.any():
+            return
+        fresh = np.zeros_like(request.counts.table)
+        for part in self._columns(states):
+            logits = self._target.read(part)
+            fresh += shadow_counts(logits[:-1], logits[-1], context)
+        request.counts = Counts(PROMPT_WEIGHT * fresh)
+
+    def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
+        """Every request alone, in a pass that the others share and make as long as it does."""
+        requests = [self._request(context) for context in batch]
+        depths = [min(budget.depth, budget.nodes, LONGEST) for budget in longest]
+        waking = [d for d, request in zip(depths, requests, strict=True) if not request.resting]
+        if not waking:
+            return [Budget(0, 0) for _ in batch]
+        cost = self._pace.table(batch, max(waking))
+        return [self._budget(r, d, cost) for r, d in zip(requests, depths, strict=True)]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Draft cost from the call; shadow tokens of traced passes, the exit's own of the others."""
+        self._pace.observe(outcomes)
+        for outcome in outcomes:
+            request = self._request(outcome.context)
+            if outcome.scores is not None and outcome.scores.states is not None:
+                request.traced(self._shadows(outcome))
+            else:
+                request.untraced(len(outcome.verdict.path) - 1)
+
+    def forget(self, request: int) -> None:
+        """Keep what the request taught for the next one of its kind."""
+        ended = self._requests.pop(request, None)
+        if ended is not None:
+            self._known[ended.kind] = ended.counts
+
+    def _request(self, context: Context) -> _Request:
+        if context.request not in self._requests:
+            kind = (context.draws, round(2 * context.sampling.temperature))
+            known = self._known.get(kind, Counts.empty(self._target.layers - 1))
+            self._requests[context.request] = _Request(kind, known.carried())
+        return self._requests[context.request]
+
+    def _budget(self, request: _Request, depth: int, cost: np.ndarray) -> Budget:
+        if depth < 1 or len(cost) == 0 or request.resting:
+            return Budget(0, 0)
+        if not request.counts.seen.any():  # the drafter's usual exit finds out
+            return Budget(1, 1, trace=True)
+        choice = request.choose(cost[:, : depth + 1])
+        trace = request.due
+        if choice.depth == 0:
+            return Budget(0, 0, trace=trace)
+        request.stop = self._stop(request.counts, choice, cost[choice.exit - 1, : depth + 1])
+        return Budget(depth, depth, stop=request.stop, exit_layer=choice.exit, trace=trace)
+
+    def _stop(self, counts: Counts, choice: Choice, cost: np.ndarray) -> Stop:
+        at = choice.exit - 1
+        if self._threshold:
+            return Stop(partial(gt, float(counts.tau[at])))
+        prices = (choice.rate * np.diff(cost)).tolist()
+        return Stop(Price(counts.matches[at], counts.misses[at], float(counts.alpha[at]), prices))
+
+    def _shadows(self, outcome: Outcome) -> np.ndarray:
+        """Evidence of every exit where the context was right: at the accepted path, root included."""
+        assert outcome.scores is not None
+        assert outcome.scores.states is not None
+        path = list(outcome.verdict.path)
+        judged = outcome.scores.logits[path]
+        fresh = np.zeros((self._target.layers - 1, 2 * BINS + 2))
+        at = 0
+        for part in self._columns(outcome.scores.states[:-1, path]):
+            rows = judged[at : at + part.shape[1]]
+            fresh += shadow_counts(self._target.read(part), rows, outcome.context)
+            at += part.shape[1]
+        return fresh
+
+    def _columns(self, states: Tensor) -> Iterator[Tensor]:
+        """States [L, n, C] in parts whose logits fit into memory; nearly always in one."""
+        width = max(1, CHUNK // (len(states) * self._target.vocab))
+        return iter(torch.split(states, width, 1))
+
+
+@torch.inference_mode()
+def shadow_counts(logits: Tensor, judged: Tensor, context: Context) -> np.ndarray:
+    """Rows of ``Counts`` for exits' logits [E, n, V] under the target's logits [n, V].
+
+    A chosen candidate matches with the target's probability of it: 0 or 1 when greedy. Of a drawn
+    one the expectation over draws counts, so each column weighs one token in either case.
+    """
+    law = probabilities(judged, context.sampling)
+    if context.draws:
+        confidence = probabilities(logits, context.sampling)
+        matched = torch.minimum(confidence, law)
+        missed = confidence - matched
+    else:
+        logits = logits.float()
+        best = logits.max(-1, keepdim=True)
+        confidence = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
+        matched = law.expand_as(logits).gather(-1, best.indices).to(confidence)
+        missed = 1 - matched
+    confidence, matched, missed = (t.flatten(1).double() for t in (confidence, matched, missed))
+    place = (confidence * BINS).long().clamp_(max=BINS - 1)
+    empty = torch.zeros(len(logits), BINS, dtype=torch.float64, device=logits.device)
+    parts = (
+        empty.scatter_add(1, place, matched),
+        empty.scatter_add(1, place, missed),
+        (confidence * matched).sum(1, keepdim=True),
+        (confidence * missed).sum(1, keepdim=True),
+    )
+    return np.asarray(torch.cat(parts, 1).cpu().numpy())
+
+
+def _share(part: np.ndarray, whole: np.ndarray, unknown: float) -> np.ndarray:
+    """part / whole, [E]; ``unknown`` where there is nothing to divide by."""
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), unknown)
+
+
+def _bin(confidence: float) -> int:
+    return min(int(confidence * BINS), BINS - 1)
+
+
+def _held(batch: Sequence[Context]) -> int:
+    """Tokens that a pass over this batch looks back at."""
+    return sum(len(context.ids) for context in batch)
