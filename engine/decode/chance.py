@@ -28,10 +28,10 @@ class SeededChance:
     """Chance over one NumPy Generator; a request owns exactly one.
 
     Tokens are drawn by an exponential race and not by inverting the cumulative sum, which would be
-    twice as fast: a pass over many rows rounds differently from a pass over one, and a race turns
-    a law that moved by 1e-6 into another token about once in 1e5 to 1e6 draws. Inversion does so
-    once in 3000, because every token's boundary moves (measured on pocket in float32), and then a
-    seeded answer would no longer be plain decoding's. In float64, so that rare tokens keep their odds.
+    faster. A pass over many rows rounds differently from a pass over one, and a seeded answer shall
+    still be plain decoding's: where that moved pocket's float32 laws by 1e-6, the race gave another
+    token once in 218,000 draws, inversion once in 3,000 to 8,000, as every token's boundary moves.
+    Times are float64, so that rare tokens keep their odds.
     """
 
     def __init__(self, seed: int | None) -> None:

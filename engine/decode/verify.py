@@ -36,8 +36,8 @@ class Verdict:
 def verify(tree: DraftTree, logits: Tensor, sampling: SamplingParams, chance: Chance) -> Verdict:
     """Judge the tree with the target's logits [N, V]; raises NumericalError if they are not finite.
 
-    Chosen candidates take one random number generator draw per emitted token, as plain decoding
-    does; the laws of rows that the walk does not reach are not computed.
+    Chosen candidates take one draw per emitted token, as plain decoding does, so a seed gives the
+    same tokens; the laws of rows that the walk does not reach are not computed.
     """
     if sampling.greedy:
         return _follow(tree, logits)

@@ -24,24 +24,23 @@ GREEDY = SamplingParams()
 def show(instrument: Instrument) -> Row:
     """First 64 tokens of a second session against the first one's last, with history and without.
 
-    The first session ends, and the others begin, with the same question: each session is a fresh
+    The first session ends, and the others begin, with the same question, asked once in each: each session is a fresh
     engine that has learnt nothing, over the same weights; priors come out of a real database.
     """
     loaded = instrument.loaded(INFLATE)
     first_rates, with_history, without = [], [], []
     for repeat in range(REPEATS):
         instrument.progress(f"sessions, repeat {repeat + 1}")
-        shift = repeat * ANSWERS
         pool = instrument.prompts.problems
-        questions = [pool[(shift + n) % len(pool)][0] for n in range(ANSWERS)]
+        shift = repeat * (ANSWERS + 1)
+        *earlier, question = (pool[(shift + n) % len(pool)][0] for n in range(ANSWERS + 1))
         with TemporaryDirectory() as folder:
             session = _Session(instrument, loaded, Path(folder) / "history.db")
-            *_, last = [
-                session.answer(question, learn=True) for question in (*questions, questions[0])
-            ]
-            session = session.again()
-            remembered = session.answer(questions[0], learn=False, priors=True)
-        fresh = _Session(instrument, loaded, None).answer(questions[0], learn=False)
+            for text in earlier:
+                session.answer(text, learn=True, priors=True)
+            last = session.answer(question, learn=True, priors=True)
+            remembered = session.again().answer(question, learn=False, priors=True)
+        fresh = _Session(instrument, loaded, None).answer(question, learn=False)
         first_rates.append(last)
         with_history.append(remembered / last)
         without.append(fresh / last)
