@@ -9,6 +9,9 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+import numpy as np
+from numpy.typing import NDArray
+
 FORGETTING = 0.98  # weight of the past per observation
 OUTLIER = 4.0  # a pause of the whole machine says nothing about the curve
 TRUSTED = 5.0  # observations before outliers are cut
@@ -84,6 +87,18 @@ class PassCost:
         """Expected seconds of a round without its draft."""
         return self.overhead + self.weather * (self._curve(rows) + self.per_context * context)
 
+    def each(self, rows: NDArray[np.int64], context: int = 0) -> NDArray[np.float64]:
+        """``seconds`` of every number of rows [n]."""
+        rest = self.overhead + self.weather * self.per_context * context
+        if not self.knots:
+            return np.full(len(rows), rest + self.weather * UNKNOWN_SECONDS)
+        widths, values = self._points()
+        curve = np.interp(rows, widths, values)
+        if len(widths) > 1:
+            slope = (values[-1] - values[-2]) / (widths[-1] - widths[-2])
+            curve += slope * np.maximum(rows - widths[-1], 0)
+        return np.asarray(rest + self.weather * curve)
+
     def _curve(self, rows: int) -> float:
         """Linear between knots, never falling; beyond the last knot as steep as the last piece."""
         if not self.knots:
@@ -96,10 +111,14 @@ class PassCost:
         return values[at - 1] + slope * (rows - widths[at - 1])
 
     def _points(self) -> tuple[list[int], list[float]]:
-        """Widths and their seconds, each at least its predecessor's; kept until a knot moves."""
+        """Widths and their seconds, none more than a wider one's: what disturbs a timing only adds.
+
+        Kept until a knot moves.
+        """
         if self._sorted is None:
             widths = sorted(self.knots)
-            self._sorted = widths, list(accumulate((self.knots[w] for w in widths), max))
+            falling = accumulate((self.knots[width] for width in reversed(widths)), min)
+            self._sorted = widths, list(falling)[::-1]
         return self._sorted
 
     def _bend(self, rows: int, error: float) -> None:

@@ -18,7 +18,13 @@ class Conditions:
     max_tokens: int = 256
     repeats: int = 3  # timed runs of every prompt in every lane
     concurrent: int = 1  # requests in the engine at once
+    queued: int = 0  # prompts submitted together, the others waiting; 0: as many as run at once
     warm_up: bool = True  # first run every lane once, untimed
+
+    @property
+    def together(self) -> int:
+        """Prompts that one timing covers."""
+        return max(self.queued, self.concurrent)
 
     @property
     def comparable(self) -> bool:

@@ -5,102 +5,59 @@ Every step maximises over the lengths k_r >= 0 of all requests r that share a dr
     sum_r (1 + sum_{i<=k_r} prod_{j<=i} a_rj) / (t(sum_r (k_r + 1), context) + d(max_r k_r))
 
 with a_rj the acceptance at depth j from evaluated tokens only, t the target's measured pass and d
-the measured draft. Survival never rises with depth, so admitting draft tokens of all requests in
-the order of their survival visits the best allocation. k = 0 is plain decoding. For trees the unit
+the measured draft. Survival never rises with depth, so for each limit of max_r k_r, admitting draft
+tokens of all requests in the order of their survival visits the best allocation. k = 0 is plain decoding. For trees the unit
 that is admitted is a doubling of the tree, valued by what trees of that size brought so far.
 """
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import log2
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.cost import DraftCost
+from engine.lengths.acceptance import MEMORY, POOL_MEMORY, Depths, Faded, pooled, shrunk
 from engine.protocols import Budget, Context, Outcome, Parts
 from engine.request import Prior
 
-OPTIMISM = 0.8  # acceptance where nothing is known: the first rounds of a request find out
-PRIOR_WEIGHT = 2.0  # evaluated tokens that optimism counts for, per depth
+GUESS_WEIGHT = 2.0  # trees that a guess of their gain counts for
 HISTORY_WEIGHT = 12.0  # most evaluated tokens that earlier sessions count for, per depth
-DOUBT = 0.8  # factor by which each evaluated token shrinks the weight of what was only guessed
-USUAL_WEIGHT = 4.0  # most evaluated tokens that the request before counts for, per depth
-USUAL_DRAFTS = 4  # drafts of a request that is worth remembering
-FORGETTING = 0.9  # weight of the past per evaluated token
+FORGETTING = 0.9  # weight of the past per tree
 TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
-PROBE_LENGTH = 4
-
-
-@dataclass
-class _Faded:
-    """A ratio of faded counts; starts from a guess that evidence overrules."""
-
-    hits: float
-    trials: float
-
-    @property
-    def value(self) -> float:
-        return self.hits / self.trials
-
-    def add(self, hit: float) -> None:
-        self.fade()
-        self.trials += 1
-        self.hits += hit
-
-    def fade(self) -> None:
-        self.trials *= FORGETTING
-        self.hits *= FORGETTING
+PROBE_LENGTH = 4  # of a request that runs alone; beside others a probe takes no steps of its own
 
 
 @dataclass
 class _Trace:
     """Acceptance of one request, and how long it has been plain."""
 
-    depths: list[_Faded] = field(default_factory=list)
-    sizes: dict[int, _Faded] = field(default_factory=dict)  # doublings -> accepted per pass
-    scale: _Faded = field(default_factory=lambda: _Faded(PRIOR_WEIGHT, PRIOR_WEIGHT))
+    depths: Depths = field(default_factory=lambda: Depths(MEMORY))
+    sizes: dict[int, Faded] = field(default_factory=dict)  # doublings -> accepted per pass
+    scale: Faded = field(default_factory=lambda: Faded(GUESS_WEIGHT, GUESS_WEIGHT))
     asked: int = 0  # depth of the last budget
     drafts: int = 0
     plain: int = 0
     wait: int = PROBE_FIRST
 
-    def acceptances(self, count: int) -> list[float]:
-        """Acceptance at depths 1..count; what little is known of one leans on the one before."""
-        found, guess = [], OPTIMISM
-        for depth in range(count):
-            known = self.depths[depth] if depth < len(self.depths) else _Faded(0.0, 0.0)
-            weight = PRIOR_WEIGHT * DOUBT**known.trials
-            guess = (weight * guess + known.hits) / (weight + known.trials)
-            found.append(min(guess, 0.99))
-        return found
-
-    def note(self, accepted: int, *, refused: bool) -> None:
-        """One walk: depths that it evaluated learn, what is known of deeper ones grows stale."""
-        evaluated = accepted + refused
-        while len(self.depths) < evaluated:
-            self.depths.append(_Faded(0.0, 0.0))
-        for at, depth in enumerate(self.depths, 1):
-            if at <= evaluated:
-                depth.add(at <= accepted)
-            else:
-                depth.fade()
-
     def tree_gain(self, doublings: int) -> float:
         """Expected accepted tokens of a tree of 2^doublings nodes."""
-        guess = self.scale.value * TREE_GAIN * (doublings + 1)
+        guess = self.scale.hits / self.scale.trials * TREE_GAIN * (doublings + 1)
         seen = self.sizes.get(doublings)
         if seen is None:
             return guess
-        return (PRIOR_WEIGHT * guess + seen.hits) / (PRIOR_WEIGHT + seen.trials)
+        return (GUESS_WEIGHT * guess + seen.hits) / (GUESS_WEIGHT + seen.trials)
 
     def note_tree(self, nodes: int, accepted: int) -> None:
         """One tree that was walked."""
         doublings = round(log2(nodes))
-        self.scale.add(accepted / (TREE_GAIN * (doublings + 1)))
-        self.sizes.setdefault(doublings, _Faded(0.0, 0.0)).add(accepted)
+        self.scale.add(accepted / (TREE_GAIN * (doublings + 1)), FORGETTING)
+        self.sizes.setdefault(doublings, Faded()).add(accepted, FORGETTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +69,16 @@ class _Offer:
     gain: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """Offers as columns [n]: whose, and what they are."""
+
+    requests: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    gains: NDArray[np.float64]
+
+
 class Goodput:
     """Length per request and round, 0 included; probes with growing intervals while off."""
 
@@ -121,7 +88,7 @@ class Goodput:
         """Share the target's measured cost; learn the draft's own."""
         self._cost, self._drafter = parts.cost, drafter
         self._draft = DraftCost(step=parts.draft_step)
-        self._usual: list[_Faded] = []  # of requests that ended
+        self._pool = Depths(POOL_MEMORY)
         self._traces: dict[int, _Trace] = {}
 
     def prompt(self, context: Context, states: Tensor) -> None:
@@ -130,12 +97,12 @@ class Goodput:
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """The best allocation for the whole batch under the present measurements."""
         traces = [self._trace(context) for context in batch]
-        offers = [_offers(t, b) for t, b in zip(traces, longest, strict=True)]
+        pool = pooled(self._pool, max(budget.depth for budget in longest))
+        offers = [_offers(t, b, pool) for t, b in zip(traces, longest, strict=True)]
         admitted, floor = self._admit(offers, sum(len(c.ids) for c in batch))
-        budgets = []
-        for trace, budget, chosen in zip(traces, longest, admitted, strict=True):
-            budgets.append(_budget(trace, budget, chosen, floor))
-        return budgets
+        probe = PROBE_LENGTH if len(batch) == 1 else max(1, min(PROBE_LENGTH, *admitted))
+        triples = zip(traces, longest, admitted, strict=True)
+        return [_budget(t, budget, (chosen, probe), floor) for t, budget, chosen in triples]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call, acceptance from the nodes that the walks looked at."""
@@ -148,15 +115,12 @@ class Goodput:
             self._note(outcome)
 
     def forget(self, request: int) -> None:
-        """Drop the request's trace; the costs stay, and its acceptance starts the next one."""
-        trace = self._traces.pop(request, None)
-        if trace is not None and trace.drafts >= USUAL_DRAFTS:
-            self._usual = trace.depths
+        """Drop the request's trace; the costs stay, and its part in the pool."""
+        self._traces.pop(request, None)
 
     def _trace(self, context: Context) -> _Trace:
         if context.request not in self._traces:
-            prior = context.priors.get(self._drafter)
-            self._traces[context.request] = _started(prior, self._usual)
+            self._traces[context.request] = _started(context.priors.get(self._drafter))
         return self._traces[context.request]
 
     def _note(self, outcome: Outcome) -> None:
@@ -166,47 +130,60 @@ class Goodput:
             return
         trace.plain = 0
         trace.drafts += 1
-        trace.note(len(path) - 1, refused=bool(tree.children[path[-1]]))
+        refused = bool(tree.children[path[-1]])
+        trace.depths.note(len(path) - 1, refused=refused)
+        self._pool.note(len(path) - 1, refused=refused)
         if not tree.is_chain:
             trace.note_tree(tree.drafted, len(path) - 1)
 
     def _admit(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float]:
-        """How many offers of each request to take; the expected tokens that pay for one more row."""
-        rows, steps, active, gain = len(offers), 0, 0, float(len(offers))
-        taken, best = [0] * len(offers), [0] * len(offers)
-        rate = best_rate = gain / self._cost.seconds(rows, context)
-        best_rows = rows
-        heads = [(-o[0].gain / o[0].rows, r) for r, o in enumerate(offers) if o]
-        heapq.heapify(heads)
-        while heads:
-            _, r = heapq.heappop(heads)
-            offer = offers[r][taken[r]]
-            active += taken[r] == 0
-            taken[r] += 1
-            rows, steps, gain = rows + offer.rows, max(steps, offer.steps), gain + offer.gain
-            seconds = self._cost.seconds(rows, context) + self._draft.seconds(steps, active)
-            rate = gain / seconds
-            if rate > best_rate:
-                best, best_rate, best_rows = list(taken), rate, rows
-            if taken[r] < len(offers[r]):
-                following = offers[r][taken[r]]
-                heapq.heappush(heads, (-following.gain / following.rows, r))
-        more = self._cost.seconds(2 * best_rows, context) - self._cost.seconds(best_rows, context)
-        return best, best_rate * more / best_rows
+        """How many offers of each request to take; the expected tokens that pay for one more row.
+
+        Requests draft in step, so the deepest sets the draft's time: every limit of it is tried.
+        """
+        requests = len(offers)
+        plain = requests / self._cost.seconds(requests, context)
+        queue = _queue(offers)
+        taken, rate, rows = np.zeros(requests, np.int64), plain, requests
+        drafting = sum(bool(own) for own in offers)
+        for limit in sorted({int(steps) for steps in queue.steps}):
+            allowed = queue.steps <= limit
+            widths = requests + np.cumsum(queue.rows[allowed])
+            gains = requests + np.cumsum(queue.gains[allowed])
+            seconds = self._cost.each(widths, context) + self._draft.seconds(limit, drafting)
+            best = int((gains / seconds).argmax())
+            if gains[best] / seconds[best] > rate:
+                admitted = queue.requests[allowed][: best + 1]
+                taken = np.bincount(admitted, minlength=requests)
+                rate, rows = float(gains[best] / seconds[best]), int(widths[best])
+        more = self._cost.seconds(2 * rows, context) - self._cost.seconds(rows, context)
+        return taken.tolist(), rate * more / rows
 
 
-def _started(prior: Prior | None, usual: Sequence[_Faded]) -> _Trace:
-    """A new request's trace; what earlier requests and sessions measured counts for a little."""
-    if usual:
-        shares = [USUAL_WEIGHT / max(depth.trials, USUAL_WEIGHT) for depth in usual]
-        return _Trace([_Faded(s * d.hits, s * d.trials) for s, d in zip(shares, usual, strict=True)])
+def _queue(offers: list[list[_Offer]]) -> _Queue:
+    """All offers of all requests in the order in which they are worth a row."""
+    flat = [(r, offer) for r, own in enumerate(offers) for offer in own]
+    worth = [
+        value for own in offers for value in accumulate((o.gain / o.rows for o in own), min)
+    ]  # never more than the offer before it, which must be taken first
+    order = np.argsort(-np.array(worth), kind="stable")
+    return _Queue(
+        requests=np.array([r for r, _ in flat], np.int64)[order],
+        rows=np.array([o.rows for _, o in flat], np.int64)[order],
+        steps=np.array([o.steps for _, o in flat], np.int64)[order],
+        gains=np.array([o.gain for _, o in flat], np.float64)[order],
+    )
+
+
+def _started(prior: Prior | None) -> _Trace:
+    """A new request's trace; what earlier sessions measured counts for a little."""
     trace = _Trace()
     for evaluated, accepted in prior.depths if prior else ():
         if evaluated <= 0:
             break
         weight = min(evaluated, HISTORY_WEIGHT)
         share = min(max(accepted / evaluated, 0.05), 0.98)  # never certain, never hopeless
-        trace.depths.append(_Faded(weight * share, weight))
+        trace.depths.counts.append(Faded(weight * share, weight))
     return trace
 
 
@@ -214,11 +191,11 @@ def _is_tree(longest: Budget) -> bool:
     return longest.nodes > longest.depth
 
 
-def _offers(trace: _Trace, longest: Budget) -> list[_Offer]:
+def _offers(trace: _Trace, longest: Budget, pool: Sequence[float]) -> list[_Offer]:
     """What one request could draft, cheapest and surest first."""
     if not _is_tree(longest):
         reach, offers = 1.0, []
-        rates = trace.acceptances(min(longest.depth, longest.nodes))
+        rates = shrunk(trace.depths, pool[: min(longest.depth, longest.nodes)])
         for depth, rate in enumerate(rates, 1):
             reach *= rate
             offers.append(_Offer(1, depth, reach))
@@ -231,13 +208,14 @@ def _offers(trace: _Trace, longest: Budget) -> list[_Offer]:
     return offers
 
 
-def _budget(trace: _Trace, longest: Budget, chosen: int, floor: float) -> Budget:
-    """The budget for ``chosen`` offers; while off, now and then a short probe."""
+def _budget(trace: _Trace, longest: Budget, lengths: tuple[int, int], floor: float) -> Budget:
+    """The budget for the offers that were (admitted, of a probe); while off, probes now and then."""
+    chosen, probe = lengths
     if chosen:
         trace.wait = PROBE_FIRST
     elif trace.plain >= trace.wait and longest.depth > 0:
         trace.wait = min(2 * trace.wait, PROBE_LAST)
-        chosen = min(PROBE_LENGTH, longest.depth)
+        chosen = min(probe, longest.depth)
     trace.asked = chosen
     if not _is_tree(longest):
         return Budget(chosen, chosen, floor=min(floor, 0.5))

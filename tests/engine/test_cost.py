@@ -1,5 +1,6 @@
 """Measured cost: curves pass through what was measured, never fall, follow a busy machine."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,15 @@ def test_context_adds_a_line():
 def test_more_rows_never_cost_less(points, rows):
     cost = profiled(points)
     assert cost.seconds(rows + 1) >= cost.seconds(rows) * (1 - 1e-9)
+
+
+@given(st.dictionaries(st.integers(1, 256), seconds, max_size=6), st.integers(0, 900))
+def test_many_widths_at_once_cost_what_each_costs(points, context):
+    cost = profiled(points)
+    cost.per_context, cost.weather, cost.overhead = 1e-4, 1.3, 0.002
+    widths = [1, 2, 3, 17, 64, 300]
+    found = cost.each(np.array(widths), context)
+    assert found.tolist() == pytest.approx([cost.seconds(n, context) for n in widths])
 
 
 def test_a_busy_machine_makes_every_width_slower():

@@ -12,7 +12,7 @@ COSTS = (8, 12, 16, 24, 32)  # inflations to try until a draft step is cheap eno
 CHEAP = 1 / 8  # of a target pass
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10)
 ADAPTIVE = Lane("acceptance head", "chain", length="acceptance_head", depth=20)
-PROMPTS, TOKENS, REPEATS = 5, 80, 3
+PROMPTS, TOKENS, REPEATS = 4, 64, 2
 
 
 def show(instrument: Instrument) -> Row:

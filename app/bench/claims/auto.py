@@ -10,7 +10,7 @@ from app.bench.run import Measurement
 
 INFLATE = 8
 ADAPTIVE = Lane("auto", "auto")
-TOKENS, REPEATS = 64, 3
+TOKENS, REPEATS = 64, 2
 
 
 def show(instrument: Instrument) -> Row:

@@ -8,10 +8,10 @@ from app.bench.lanes import Lane
 from app.bench.options import Conditions
 
 INFLATE = 8
-EXITS, LENGTHS = (1, 2, 4, 6), (1, 2, 3, 4, 6)
+EXITS, LENGTHS = (1, 2, 4, 6), (1, 2, 3, 6)
 ADAPTIVE = Lane("dynamic exit", "early_exit", length="dynamic_exit")
 CHAT = ("writing", "roleplay", "humanities", "stem", "qa")
-PROMPTS, TOKENS, REPEATS = 4, 64, 3
+PROMPTS, TOKENS, REPEATS = 4, 48, 2
 
 
 def show(instrument: Instrument) -> Row:

@@ -8,6 +8,7 @@ import pytest
 from engine.cost import PassCost
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
+from engine.lengths.acceptance import pooled, shrunk
 from engine.lengths.goodput import PROBE_FIRST, Goodput
 from engine.protocols import Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
@@ -64,7 +65,8 @@ def test_a_steep_pass_shortens_drafts():
             policy.observe([outcome(0, 0, 0, 10 + slope)])
         return chosen(policy)
 
-    assert half_sure(slope=8) < half_sure(slope=1) < half_sure(slope=0.05)
+    assert half_sure(slope=8) <= half_sure(slope=1) <= half_sure(slope=0.05)
+    assert half_sure(slope=8) < half_sure(slope=0.05)
 
 
 def test_a_new_request_starts_by_speculating():
@@ -95,11 +97,22 @@ def test_fresh_luck_switches_it_on_again():
     assert chosen(policy) > 0
 
 
-def test_requests_do_not_share_acceptance_but_share_costs():
+def test_a_request_leans_on_the_others_until_it_knows_better():
     policy = taught(accept=0, flat=10, slope=1, draft=3)
     other = Context(2, 1, [1], SamplingParams(), None)
-    assert policy.budgets([HERE, other], [LONGEST, LONGEST])[0].depth == 0
-    assert policy.budgets([HERE, other], [LONGEST, LONGEST])[1].depth > 0
+    assert [b.depth for b in policy.budgets([HERE, other], [LONGEST, LONGEST])] == [0, 0]
+    for _ in range(12):
+        policy.observe([replace(outcome(4, 4, 12, 15), context=other)])
+    assert policy.budgets([other], [LONGEST])[0].depth > 0
+    assert chosen(policy) == 0
+
+
+def test_probes_beside_others_take_no_draft_steps_of_their_own():
+    policy = steady(curve((1, 10.0), (64, 400.0)), {1: (0,), 2: (0,)})
+    for _ in range(PROBE_FIRST + 1):
+        budgets = policy.budgets(contexts(2), [LONGEST] * 2)
+        policy.observe([replace(outcome(0, 0, 0, 0), context=c) for c in contexts(2)])
+    assert [b.depth for b in budgets] == [1, 1]
 
 
 def test_the_next_request_starts_from_what_the_last_one_found_and_probes_soon():
@@ -147,7 +160,7 @@ FLAT, STEEP = curve((1, 10.0), (64, 10.5)), curve((1, 10.0), (8, 10.5), (64, 80.
 
 
 def test_each_request_of_a_batch_gets_its_own_length():
-    policy = steady(FLAT, {1: (4,), 2: (0,)})
+    policy = steady(curve((1, 10.0), (64, 200.0)), {1: (4,), 2: (0,)})
     sure, hopeless = policy.budgets(contexts(2), [LONGEST] * 2)
     assert sure.depth == LONGEST.depth
     assert hopeless.depth <= 1
@@ -170,7 +183,8 @@ def test_the_allocation_is_the_best_of_all_by_enumeration():
         for n, length in enumerate(lengths, 1):
             reach = 1.0
             rows, gain = rows + 1 + length, gain + 1
-            for rate in policy._traces[n].acceptances(length):
+            pool = pooled(policy._pool, length)
+            for rate in shrunk(policy._traces[n].depths, pool):
                 reach *= rate
                 gain += reach
         active = sum(length > 0 for length in lengths)
