@@ -20,7 +20,7 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"INFLATE": 1, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
     "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": {2: 3}, "TOKENS": 8, "REPEATS": {2: 1}},
-    "auto": {"INFLATE": 1, "TOKENS": 8, "REPEATS": 1},
+    "auto": {"INFLATE": 1, "TOKENS": 8, "REPEATS": 1, "FIRST": 1},
     "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
     "lossless": {"PROMPTS": 1, "TOKENS": 8, "CATEGORIES_EACH": 30, "LAWS": ("no tests here",)},
