@@ -30,7 +30,12 @@ from engine.protocols import (
 from engine.request import ModelFacts, ModelSpec
 
 DEFAULT = "default"
-DEFAULT_LENGTH = {"none": "fixed", "auto": "fixed"}  # goodput for all others
+DEFAULT_LENGTH = {  # goodput for all others
+    "none": "fixed",
+    "auto": "fixed",
+    "early_exit": "dynamic_exit",
+    "chain": "confidence",
+}
 PROFILE_ROWS = (1, 8, 64, 16, 2, 32, 4)  # a large model gets the first few: the ends matter most
 PROFILE_REPEATS = 3
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough

@@ -184,7 +184,9 @@ class Drafter(Protocol):
 
     needs: ClassVar[frozenset[Capability]]
     length: ClassVar[Budget]  # a sensible fixed length; nodes > depth says that it draws trees
-    declines: ClassVar[bool]  # proposes only where it has reason to, and asking costs next to nothing
+    declines: ClassVar[
+        bool
+    ]  # proposes only where it has reason to, and asking costs next to nothing
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context, within its budget."""

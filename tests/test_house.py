@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.drafters import DRAFTERS
+from engine.drafters import AUTO, DRAFTERS
+from engine.lengths import LENGTHS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -61,9 +62,11 @@ def test_the_path_of_a_request_leads_through_real_files():
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_the_table_of_drafters_is_the_registry():
-    rows = re.findall(r"^\| `(\w+)` \| [a-z]", README, flags=re.MULTILINE)
-    assert rows == list(DRAFTERS)
+@pytest.mark.parametrize(("head", "registry"), [("drafter", DRAFTERS), ("policy", LENGTHS)])
+def test_the_tables_of_drafters_and_policies_are_the_registries(head, registry):
+    table = re.search(rf"^\| {head} \|.*?\n\n", README, flags=re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| `(\w+)` \| [a-z]", table.group(), flags=re.MULTILINE)
+    assert sorted(rows) == sorted(name for name in registry if name != AUTO)
 
 
 @pytest.mark.parametrize("command", commands())

@@ -4,7 +4,7 @@ from html import escape
 from typing import Any
 
 from app.turn import Report
-from engine.request import FinishReason
+from engine.request import FinishReason, Stats
 
 Row = dict[str, Any]
 
@@ -12,8 +12,11 @@ MODE_NAMES = {
     "auto": "Auto",
     "none": "Plain",
     "lookup": "Lookup",
+    "suffix": "Suffix lookup",
+    "recycling": "Token recycling",
     "early_exit": "Early exit",
     "chain": "Draft chain",
+    "sequoia": "Optimal draft tree",
     "specexec": "Draft tree",
 }
 _TITLE_LENGTH = 60
@@ -85,8 +88,7 @@ def before_answer(rows: list[Row]) -> list[Row]:
 
 def _figures(report: Report) -> str:
     stats = report.stats
-    name = MODE_NAMES.get(stats.drafter, stats.drafter)
-    parts = [f"<b>{escape(name)}</b>"]
+    parts = [f"<b>{escape(_mode(stats))}</b>"]
     if report.tokens_per_second:
         parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
     if stats.drafted:
@@ -95,6 +97,13 @@ def _figures(report: Report) -> str:
         parts.append(f"{report.tokens_per_pass:.1f} tokens per pass")
     spans = "".join(f"<span>{part}</span>" for part in parts)
     return f'<p class="figures">{spans}</p>'
+
+
+def _mode(stats: Stats) -> str:
+    """What ran; under auto also which drafter brought most tokens."""
+    name = MODE_NAMES.get(stats.drafter, stats.drafter)
+    most = stats.runs[0].drafter if stats.runs else stats.drafter
+    return name if most == stats.drafter else f"{name}: {MODE_NAMES.get(most, most).lower()}"
 
 
 def _why(report: Report) -> str:

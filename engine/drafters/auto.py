@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
-from engine.protocols import Arm, Budget, Capability, Context, Outcome, Parts
+from engine.protocols import Budget, Capability, Context, Outcome, Parts
 
 PLAIN = "none"
 OPTIMISM = 1.4  # pace that an arm is believed to have before its first round
@@ -95,9 +95,11 @@ class Auto:
                     groups.setdefault(queues[context.request].pop(0), []).append(i)
             for name, members in groups.items():
                 found = self._ask(name, [batch[i] for i in members], [budgets[i] for i in members])
-                for i, tree in zip(members, found, strict=True):
-                    if self._takes(self._matches[batch[i].request], name, tree):
-                        trees[i] = tree
+                trees |= {
+                    i: tree
+                    for i, tree in zip(members, found, strict=True)
+                    if self._takes(self._matches[batch[i].request], name, tree)
+                }
         return [trees[i] for i in range(len(batch))]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:

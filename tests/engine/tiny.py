@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from engine.build import assemble
+from engine.cost import PassCost
 from engine.decode.tree import DraftTree
 from engine.engine import Engine
 from engine.models.decoder import Architecture, Dense, Layer, Rotary
@@ -126,11 +127,22 @@ class Markov:
         return self._committed.get(slot, [])
 
 
-def engine_over(target, draft_model=None, slots=3, **options) -> Engine:
+class SlowMachine(PassCost):
+    """Every pass takes ten seconds, whatever is observed: all drafts pay, so all are made."""
+
+    def __init__(self):
+        super().__init__({1: 10.0, 64: 10.0})
+
+    def observe(self, rows, context, seconds, overhead=0.0):
+        """Nothing changes its mind."""
+
+
+def engine_over(target, draft_model=None, slots=3, cost=None, **options) -> Engine:
     """A real engine over loaded parts."""
     exit_layer = options.get("exit_layer", 1)
     spec = ModelSpec("tiny", "", exit_layer=exit_layer, slots=slots)
-    parts = Parts(target, draft_model, options={"exit_layer": float(exit_layer), **options})
+    cost = cost or PassCost()
+    parts = Parts(target, draft_model, cost, options={"exit_layer": float(exit_layer), **options})
     return assemble(spec, parts, "no draft model")
 
 

@@ -17,7 +17,7 @@ from engine.drafters import DRAFTERS
 from engine.protocols import Budget, Capability, Context, Outcome, Parts
 from engine.request import FinishReason, GenerationRequest, SamplingParams
 from tests.engine.enumeration import law_of, random_law
-from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
+from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_target
 
 ALL = tuple(DRAFTERS)
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
@@ -255,7 +255,8 @@ def test_sampled_tokens_follow_the_enumerated_law(name, sampling):
     runs, length, target = 2500, 3, tiny_target(vocab=8, sharpness=1.0)
     prompt = lively_prompt(target, sampling)
     laws = joint_law(tiny_target(vocab=8, sharpness=1.0), prompt, sampling, length)
-    engine = engine_over(target, tiny_target(4, vocab=8, sharpness=1.0), slots=1)
+    draft = tiny_target(4, vocab=8, sharpness=1.0)
+    engine = engine_over(target, draft, slots=1, cost=SlowMachine())  # or auto would decode plainly
     counts, branches = Counter(), Counter()
     for seed in range(runs):
         request = GenerationRequest(prompt, length, sampling, drafter=name, length="fixed",

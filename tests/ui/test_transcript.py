@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.turn import Report
-from engine.request import FinishReason, Stats
+from engine.request import DrafterRun, FinishReason, Stats
 from ui import transcript
 
 
@@ -98,3 +98,11 @@ def test_law_plain_answer_is_shown_as_it_is(text: str) -> None:
 def test_answer_in_markdown_is_left_to_gradio() -> None:
     row = transcript.answer("**a** < b", plain=False)
     assert row["content"] == [{"type": "text", "text": "**a** < b"}]
+
+
+def test_under_auto_the_figures_name_the_drafter_that_brought_most() -> None:
+    runs = tuple(
+        DrafterRun(name, 1, n, 0, 0, 0.1, 0.1, ()) for name, n in (("suffix", 9), ("none", 1))
+    )
+    assert "<b>Auto: suffix lookup</b>" in transcript.caption(report(drafter="auto", runs=runs))
+    assert "<b>Auto</b>" in transcript.caption(report(drafter="auto"))

@@ -115,7 +115,7 @@ def test_a_drafter_that_this_model_cannot_run(
 
 
 MISTAKES = [
-    ([], "slipstream bench: the following arguments are required: --lane"),
+    ([], "slipstream: bench needs at least one --lane"),
     (["--lane", "magic"], "there is no drafter named 'magic'"),
     (["--lane", "chain:length=long"], "there is no length policy 'long'"),
     (["--lane", "chain:depth"], "the lane 'chain:depth' has 'depth' for KEY=VALUE"),

@@ -42,7 +42,6 @@ class Scripted:
         self.forgotten += 1
 
 
-
 def auto_over(**arms):
     cost = PassCost()
     cost.profile(1, 1.0)
