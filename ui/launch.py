@@ -8,7 +8,8 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -33,10 +34,12 @@ def serve(options: cli.ServeOptions) -> int:
     settings = options.settings
     check_local(options.host)
     resolve(settings, options.model, options.draft_model)  # a wrong name shows before anything slow
-    # while the model loads a SIGTERM must clean up like Ctrl-C; later the server takes both
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     with listen(options.host, options.port) as listener:
-        asyncio.run(_serve(options, settings, listener))
+        try:
+            asyncio.run(_serve(options, settings, listener))
+        except asyncio.CancelledError:  # a SIGTERM while the model loaded: the same as Ctrl-C
+            raise KeyboardInterrupt from None
     return 0
 
 
@@ -71,14 +74,40 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
     from app.assistant import Assistant
 
     opening = Assistant.open(settings, options.model, options.draft_model)
-    # the model loads in its own process while this one imports Gradio
-    assistant, _ = await asyncio.gather(opening, asyncio.to_thread(import_module, "ui.blocks"))
+    with _sigterm_cancels():
+        # the model loads in its own process while this one imports Gradio
+        assistant, _ = await asyncio.gather(opening, asyncio.to_thread(import_module, "ui.blocks"))
     if assistant.history.notice:
         sys.stderr.write(f"{assistant.history.notice}\n")
     try:
         await _server(assistant, options, listener).serve([listener])
     finally:
         await assistant.close()
+
+
+@contextmanager
+def _sigterm_cancels() -> Iterator[None]:
+    """While the model loads a SIGTERM cancels this task, through the loop.
+
+    SIGINT, which it is turned into later, is blocked for moments while a process is started, and a
+    SIGTERM was once seen to get lost there.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None  # only entered inside one
+    if sys.platform == "win32":  # no SIGTERM that a loop could take
+        yield
+        return
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(*_: object) -> None:
+    """Clean up like after Ctrl-C."""
+    signal.raise_signal(signal.SIGINT)
 
 
 def _server(assistant: "Assistant", options: cli.ServeOptions, listener: socket.socket) -> "Server":

@@ -156,8 +156,10 @@ class TestAsk:
 
     def test_the_interrupt_key_ends_it_cleanly(self, home: Path) -> None:
         """And nothing is left that still holds the output open: the engine has ended too."""
-        counting = ("ask", "List the numbers from 1 to 500.", "--temperature", "1.5")
-        with start(*counting) as process:
+        lines = " ".join(
+            f"line {n} of the text" for n in range(150)
+        )  # takes many seconds to repeat
+        with start("ask", f"Repeat after me: {lines}", "--draft", "none") as process:
             process.stdout.read(1)
             os.killpg(process.pid, signal.SIGINT)
             _, err = process.communicate(timeout=20)
