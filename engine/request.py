@@ -1,8 +1,10 @@
 """What goes into the engine and what comes out of it: plain frozen values, safe to pickle."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import zip_longest
 
 from engine.errors import InvalidRequest
 
@@ -91,6 +93,14 @@ class DepthCount:
 
     evaluated: int
     accepted: int
+
+
+def summed(columns: Sequence[tuple[DepthCount, ...]]) -> tuple[DepthCount, ...]:
+    """Counts of several runs added up depth by depth."""
+    rows = zip_longest(*columns, fillvalue=DepthCount(0, 0))
+    return tuple(
+        DepthCount(sum(c.evaluated for c in row), sum(c.accepted for c in row)) for row in rows
+    )
 
 
 @dataclass(frozen=True, slots=True)

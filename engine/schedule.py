@@ -3,11 +3,10 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from engine.decode.chance import SeededChance
 from engine.protocols import Context
-from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats
+from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 
 
 @dataclass
@@ -83,18 +82,11 @@ class Session:
             passes=sum(run.passes for run in runs),
             drafted=sum(run.drafted for run in runs),
             accepted=sum(run.accepted for run in runs),
-            depths=_summed([run.depths for run in runs]),
+            depths=summed([run.depths for run in runs]),
             prompt_seconds=self.prompt_seconds,
             decode_seconds=self.decode_seconds,
             runs=runs,
         )
-
-
-def _summed(columns: Sequence[tuple[DepthCount, ...]]) -> tuple[DepthCount, ...]:
-    rows = zip_longest(*columns, fillvalue=DepthCount(0, 0))
-    return tuple(
-        DepthCount(sum(c.evaluated for c in row), sum(c.accepted for c in row)) for row in rows
-    )
 
 
 @dataclass

@@ -1,15 +1,14 @@
 """The statistics of a measurement: medians and spreads, ratios of paired runs, counts."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import zip_longest
 from statistics import median, quantiles
 
 from app.bench.lanes import Lane
 from app.bench.run import Measurement, Sample
 from app.verify import Difference
-from engine.request import DepthCount
+from engine.request import DepthCount, summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def _summary(measurement: Measurement, lane: Lane) -> LaneSummary:
         passes=passes,
         drafted=sum(s.drafted for s in stats),
         accepted=sum(s.accepted for s in stats),
-        depths=_summed([s.depths for s in stats]),
+        depths=summed([s.depths for s in stats]),
         passes_by_drafter=tuple(drafters.most_common()),
         answers=len(answers),
         agreeing=_agreeing(base, samples) if compared else None,
@@ -100,10 +99,3 @@ def _summary(measurement: Measurement, lane: Lane) -> LaneSummary:
 def _agreeing(base: Iterable[Sample], samples: Iterable[Sample]) -> int:
     plain = {(a.prompt, s.repeat): a.ids for s in base for a in s.answers}
     return sum(plain[a.prompt, s.repeat] == a.ids for s in samples for a in s.answers)
-
-
-def _summed(columns: Sequence[tuple[DepthCount, ...]]) -> tuple[DepthCount, ...]:
-    rows = zip_longest(*columns, fillvalue=DepthCount(0, 0))
-    return tuple(
-        DepthCount(sum(c.evaluated for c in row), sum(c.accepted for c in row)) for row in rows
-    )
