@@ -49,7 +49,7 @@ def build(spec: ModelSpec) -> Engine:
 
 def load(spec: ModelSpec) -> tuple[Parts, str]:
     """The loaded models with the target's measured cost; why there is no draft model, if so."""
-    target = _named(TARGETS, "torch")(Path(spec.folder), spec.dtype, spec.device, spec.inflate)
+    target = _target(spec)
     draft_model, no_draft = _draft_model(spec, target)
     options = {} if spec.exit_layer is None else {"exit_layer": float(spec.exit_layer)}
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
@@ -122,13 +122,20 @@ def _timed(target: Target, trees: list[DraftTree]) -> float:
     return time.perf_counter() - started
 
 
+def _target(spec: ModelSpec) -> Any:
+    if spec.backend not in TARGETS:
+        raise ModelUnusable(f"unknown backend {spec.backend!r}; known are {', '.join(TARGETS)}")
+    return _named(TARGETS, spec.backend)(spec)
+
+
 def _draft_model(spec: ModelSpec, target: Target) -> tuple[Any, str]:
     """The draft model, or None and the reason."""
     if spec.draft_folder is None:
         return None, f"no draft model is paired with {spec.name}"
     if _vocabulary(spec.folder) != _vocabulary(spec.draft_folder):
         return None, "the draft model's vocabulary differs from the model's"
-    draft = _named(TARGETS, "torch")(Path(spec.draft_folder), spec.dtype, spec.device, 1)
+    alone = replace(spec, folder=spec.draft_folder, backend=spec.draft_backend, inflate=1)
+    draft = _target(replace(alone, resident=None, weights="full"))
     if draft.vocab != target.vocab:
         return None, f"the draft model has {draft.vocab} tokens, the model {target.vocab}"
     return draft, ""

@@ -164,7 +164,7 @@ class ModelSpec:
     """What ``build`` needs to know: folders on this machine, numbers, names."""
 
     name: str
-    folder: str  # Hugging Face layout: config.json, *.safetensors, tokenizer.json
+    folder: str  # Hugging Face layout: config.json, *.safetensors, tokenizer.json; or a GGUF file
     draft_folder: str | None = None
     device: str = "cpu"
     dtype: str = "float32"  # or bfloat16
@@ -172,6 +172,13 @@ class ModelSpec:
     exit_layer: int | None = None  # set for checkpoints trained with an early-exit loss
     acceptance_head: str | None = None  # folder of a head that ``train-head`` wrote for this pair
     inflate: int = 1  # the same function at a larger cost; for measurements only
+    backend: str = "torch"  # a name of ``engine.models.TARGETS``
+    draft_backend: str = "torch"
+    context: int | None = None  # tokens of one conversation; None: what the model was made for
+    weights: str = "full"  # or int8: smaller and faster, and no longer the same function
+    resident: int | None = None  # bytes of weights held in memory, the rest is streamed; None: all
+    threads: int | None = None  # None: as many as there are cores
+    gpu_layers: int = 0  # of a GGUF file; -1: all
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Registry of targets: name -> ``module:function(folder, dtype, device) -> Target``."""
+"""Registry of targets: name -> ``module:function(spec) -> Target``."""
 
 TARGETS: dict[str, str] = {
-    "torch": "engine.models.torch_target:load_target",
+    "torch": "engine.models.torch_target:load",
 }

@@ -16,6 +16,7 @@ from engine.models.kvcache import CacheShape, KVCache, Layout
 from engine.models.packed import packed
 from engine.models.weights import DecoderWeights, load_weights
 from engine.protocols import Capability, Grown, Rows, Scores
+from engine.request import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +261,11 @@ def _traces(order: Sequence[_Entry], above: Sequence[Tensor], first: int) -> lis
         found.append(torch.stack([*entry.states, *(state[rows] for state in joined)]))
         row = rows.stop
     return found
+
+
+def load(spec: ModelSpec) -> TorchTarget:
+    """The target of a spec; raises ModelUnusable."""
+    return load_target(Path(spec.folder), spec.dtype, spec.device, spec.inflate)
 
 
 def load_target(folder: Path, dtype: str, device: str, inflate: int = 1) -> TorchTarget:
