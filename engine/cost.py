@@ -87,6 +87,10 @@ class PassCost:
         """Expected seconds of a round without its draft."""
         return self.overhead + self.weather * (self._curve(rows) + self.per_context * context)
 
+    def flat(self, factor: float) -> int:
+        """The most rows that were measured at no more than ``factor`` passes of one; 0: unmeasured."""
+        return max((n for n in self.knots if self._curve(n) <= factor * self._curve(1)), default=0)
+
     def each(self, rows: NDArray[np.int64], context: int = 0) -> NDArray[np.float64]:
         """``seconds`` of every number of rows [n]."""
         rest = self.overhead + self.weather * self.per_context * context
@@ -148,5 +152,15 @@ class DraftCost:
             return 0.0
         if not self.lines:
             return self.step * steps
-        nearest = min(self.lines, key=lambda known: (abs(known - batch), known))
-        return self.lines[nearest].at(steps)
+        return self._line(batch).at(steps)
+
+    def each(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``seconds`` of every number of steps [n] of one request."""
+        if not self.lines:
+            return np.asarray(self.step * steps)
+        line = self._line(1)
+        start = line.at(0)
+        return np.where(steps > 0, start + (line.at(1) - start) * steps, 0.0)
+
+    def _line(self, batch: int) -> Line:
+        return self.lines[min(self.lines, key=lambda known: (abs(known - batch), known))]

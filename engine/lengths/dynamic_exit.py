@@ -35,7 +35,7 @@ from torch import Tensor
 from engine.cost import Line, PassCost
 from engine.decode.sampling import probabilities
 from engine.errors import InvalidRequest
-from engine.protocols import Budget, Context, LayeredTarget, Outcome, Parts
+from engine.protocols import Budget, Context, LayeredTarget, Outcome, Parts, Streamed
 
 OMEGA = 0.95  # weight of the past per round
 LONGEST = 18  # most tokens of one draft, as in the paper
@@ -44,9 +44,10 @@ CARRIED = 8.0  # most tokens that earlier requests count for
 CERTAIN = 0.995  # acceptance is never taken for granted
 BINS = 6  # of confidence, each with its own acceptance
 BIN_WEIGHT = 2.0  # tokens that the confidence itself counts for, as a guess of a bin's acceptance
-TRACE_GAP, PROBE_GAP = 8, 512  # most rounds from one trace to the next: speculating, and plain
+TRACE_GAP, PROBE_GAP = 16, 512  # most rounds from one trace to the next: speculating, and plain
 GUESSES = 3  # calls that the paper's cost of a draft step counts for, before any was measured
 CHUNK = 2**24  # most logits held at once
+TOO_DEEP = 1e9  # passes; of an exit above the layers that stay in memory
 
 
 @dataclass(frozen=True)
@@ -207,8 +208,9 @@ class Pace:
         """
         held, requests = _held(batch), len(batch)
         shares = np.arange(1, self._layers) / self._layers
-        passes = np.array([self._cost.seconds(requests * (d + 1), held) for d in range(depth + 1)])
-        steps = passes[0] * np.array([self._step.at(share) for share in shares])
+        passes = self._cost.each(requests * np.arange(1, depth + 2), held)
+        start = self._step.at(0.0)
+        steps = passes[0] * (start + shares * (self._step.at(1.0) - start))
         below, above = shares[:, None] * passes[0], (1 - shares[:, None]) * passes
         return np.asarray(np.arange(depth + 1) * steps[:, None] + below + above)
 
@@ -291,6 +293,9 @@ class DynamicExit:
         self._target = cast("LayeredTarget", parts.target)
         paper = parts.options.get("units", 0.0) == 1
         self._pace = Pace(parts.cost, self._target.layers, paper=paper)
+        self._deepest = self._target.layers
+        if isinstance(parts.target, Streamed):
+            self._deepest = parts.target.source.whole
         self._threshold = parts.options.get("threshold", 0.0) == 1
         self._requests: dict[int, _Request] = {}
         self._known: dict[tuple[bool, int], Counts] = {}  # of ended requests, by kind of sampling
@@ -314,6 +319,7 @@ class DynamicExit:
         if not waking:
             return [Budget(0, 0) for _ in batch]
         cost = self._pace.table(batch, max(waking))
+        cost[self._deepest :, 1:] = TOO_DEEP
         return [self._budget(r, d, cost) for r, d in zip(requests, depths, strict=True)]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:

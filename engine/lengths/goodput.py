@@ -99,7 +99,8 @@ class Goodput:
         traces = [self._trace(context) for context in batch]
         pool = pooled(self._pool, max(budget.depth for budget in longest))
         offers = [_offers(t, b, pool) for t, b in zip(traces, longest, strict=True)]
-        admitted, floor = self._admit(offers, sum(len(c.ids) for c in batch))
+        admit = self._admit_alone if len(batch) == 1 else self._admit
+        admitted, floor = admit(offers, sum(len(c.ids) for c in batch))
         probe = PROBE_LENGTH if len(batch) == 1 else max(1, min(PROBE_LENGTH, *admitted))
         triples = zip(traces, longest, admitted, strict=True)
         return [_budget(t, budget, (chosen, probe), floor) for t, budget, chosen in triples]
@@ -156,8 +157,22 @@ class Goodput:
                 admitted = queue.requests[allowed][: best + 1]
                 taken = np.bincount(admitted, minlength=requests)
                 rate, rows = float(gains[best] / seconds[best]), int(widths[best])
+        return taken.tolist(), rate * self._row(rows, context)
+
+    def _admit_alone(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float]:
+        """The same for one request, whose offers stand in order already: all lengths at once."""
+        own = offers[0]
+        widths = 1 + np.cumsum([0, *(offer.rows for offer in own)])
+        gains = 1 + np.cumsum([0.0, *(offer.gain for offer in own)])
+        steps = np.array([0, *(offer.steps for offer in own)])
+        rates = gains / (self._cost.each(widths, context) + self._draft.each(steps))
+        best = int(rates.argmax())
+        return [best], float(rates[best]) * self._row(int(widths[best]), context)
+
+    def _row(self, rows: int, context: int) -> float:
+        """Seconds of one more row in a pass of so many."""
         more = self._cost.seconds(2 * rows, context) - self._cost.seconds(rows, context)
-        return taken.tolist(), rate * more / rows
+        return more / rows
 
 
 def _queue(offers: list[list[_Offer]]) -> _Queue:

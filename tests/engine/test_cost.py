@@ -106,3 +106,12 @@ def test_draft_cost_knows_batches_by_the_nearest_seen():
     assert cost.seconds(4, 1) == pytest.approx(4.0)
     assert cost.seconds(4, 6) == pytest.approx(12.0)
     assert cost.seconds(0, 6) == 0
+
+
+def test_all_lengths_at_once_cost_what_each_costs_alone():
+    cost = DraftCost(step=0.2)
+    steps = np.arange(6)
+    assert cost.each(steps).tolist() == [cost.seconds(n) for n in steps.tolist()]
+    for n in (1, 3, 5):
+        cost.observe(n, 1, 0.1 + 0.05 * n)
+    assert cost.each(steps) == pytest.approx([cost.seconds(n) for n in steps.tolist()])

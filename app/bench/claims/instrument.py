@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 
 from app.bench.claims.prompts import PromptSet
 from app.bench.lanes import Lane
@@ -93,6 +93,40 @@ class Instrument:
 def rates(measurement: Measurement) -> dict[str, float]:
     """Tokens per second of every lane: all tokens over the sum of each group's median seconds."""
     return {lane.name: _rate(measurement.of(lane)) for lane in measurement.lanes}
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The best of several lanes, and how one more lane compares with it."""
+
+    name: str  # the best over all repeats
+    ratio: float  # of the other lane's rate over the best one's
+
+
+def over_best(measurement: Measurement, adaptive: Lane) -> Rival:
+    """A lane against the best of all others, none of which profits from luck of its own.
+
+    Of many lanes the best one measured is partly the luckiest one. So in each repeat the lane to
+    beat is the one that was best in the other repeats, and the ratio is the geometric mean over
+    the repeats. With one repeat there is nothing else to choose by.
+    """
+    repeats = sorted({sample.repeat for sample in measurement.samples})
+    ratios = []
+    for repeat in repeats:
+        here = _rates_of(measurement, {repeat})
+        chosen = _best(_rates_of(measurement, set(repeats) - {repeat} or {repeat}), adaptive)
+        ratios.append(here[adaptive.name] / here[chosen])
+    return Rival(_best(rates(measurement), adaptive), geometric_mean(ratios))
+
+
+def _rates_of(measurement: Measurement, repeats: set[int]) -> dict[str, float]:
+    kept = tuple(sample for sample in measurement.samples if sample.repeat in repeats)
+    return rates(replace(measurement, samples=kept))
+
+
+def _best(found: dict[str, float], adaptive: Lane) -> str:
+    others = [name for name in found if name != adaptive.name]
+    return max(others, key=lambda name: found[name])
 
 
 def tokens_per_pass(measurement: Measurement) -> dict[str, float]:

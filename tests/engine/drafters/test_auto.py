@@ -9,7 +9,7 @@ import pytest
 from engine.cost import PassCost
 from engine.decode.tree import chain, single
 from engine.decode.verify import Verdict
-from engine.drafters.auto import MEMORY, PROBE_FIRST, Auto
+from engine.drafters.auto import APART, MEMORY, PROBE, PROBE_FIRST, STINT, Auto
 from engine.lengths.fixed import Fixed
 from engine.protocols import Arm, Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
@@ -78,7 +78,7 @@ def test_the_fastest_arm_takes_over():
 def test_where_nothing_pays_it_decodes_plainly_and_spends_little_on_finding_out():
     auto = auto_over(a=Scripted(0, 1.5), b=Scripted(0, 2.0), c=Scripted(1, 2.5))
     played, seconds, tokens = play(auto, 200)
-    assert Counter(played)["none"] > 190
+    assert Counter(played)["none"] >= 190
     assert tokens / seconds > 0.97
 
 
@@ -100,8 +100,8 @@ def test_the_arm_that_drafted_hears_the_outcome_and_no_other():
 def test_it_stays_with_an_arm_that_is_only_a_little_slower():
     auto = auto_over(a=Scripted(2, 1.50), b=Scripted(2, 1.49))
     played, _, _ = play(auto, PROBE_FIRST)
-    switches = sum(x != y for x, y in pairwise(played[6:]))
-    assert switches <= 1
+    switches = sum(x != y for x, y in pairwise(played[2 * (STINT + APART) :]))
+    assert switches <= 2
 
 
 def test_an_arm_that_turns_bad_is_left():
@@ -110,7 +110,7 @@ def test_an_arm_that_turns_bad_is_left():
     play(auto, 30)
     fast.accepted = 0
     played, _, _ = play(auto, 40)
-    assert set(played[-10:]) == {"steady"}
+    assert Counter(played[-30:])["fast"] <= 2 * PROBE  # a look whether it is still bad
 
 
 def test_an_arm_that_turned_good_is_found_again():

@@ -74,12 +74,19 @@ def priced(draft_step, target_pass, drafted=4, accepted=2, batch=1):
     price = Price(PATIENCE)
     for _ in range(TRUSTED):
         price.add([outcome(drafted, accepted, drafted * draft_step, target_pass, batch=batch)])
-    return price.floor
+    return price.floor(0.0)
 
 
 def test_the_threshold_is_what_a_steps_seconds_would_bring_at_the_present_rate():
     # 3 tokens a round of 4 * 0.1 + 1 seconds; a step takes 0.1 seconds
     assert priced(0.1, 1.0) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
+
+
+def test_a_row_in_the_pass_is_paid_for_like_a_step():
+    price = Price(PATIENCE)
+    for _ in range(TRUSTED):
+        price.add([outcome(4, 2, 0.4, 1.0)])
+    assert price.floor(0.05) == pytest.approx(1.5 * price.floor(0.0))
 
 
 def test_a_dearer_step_asks_for_more_certainty():
@@ -94,9 +101,9 @@ def test_requests_that_draft_together_share_a_step():
 
 def test_until_something_is_measured_the_threshold_is_a_constant():
     price = Price(PATIENCE)
-    assert price.floor == UNMEASURED
+    assert price.floor(0.0) == UNMEASURED
     price.add([outcome(4, 2, 0.4, 1.0)])
-    assert price.floor == UNMEASURED
+    assert price.floor(0.0) == UNMEASURED
 
 
 def test_a_requests_first_draft_does_not_count_since_it_reads_the_prompt():
@@ -104,10 +111,10 @@ def test_a_requests_first_draft_does_not_count_since_it_reads_the_prompt():
     policy.observe([outcome(4, 2, 50.0, 1.0)])
     for _ in range(TRUSTED):
         policy.observe([outcome(4, 2, 0.4, 1.0)])
-    assert policy._price.floor == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
+    assert policy._price.floor(0.0) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
     policy.forget(1)
     policy.observe([outcome(4, 2, 50.0, 1.0)])
-    assert policy._price.floor == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
+    assert policy._price.floor(0.0) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
 
 
 # --- the switch -----------------------------------------------------------------------------------

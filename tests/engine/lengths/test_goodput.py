@@ -9,7 +9,7 @@ from engine.cost import PassCost
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
 from engine.lengths.acceptance import pooled, shrunk
-from engine.lengths.goodput import PROBE_FIRST, Goodput
+from engine.lengths.goodput import PROBE_FIRST, Goodput, _offers
 from engine.protocols import Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
 
@@ -248,3 +248,20 @@ def test_history_of_another_drafter_and_of_nothing_is_ignored():
     for number, prior in enumerate((empty, other), 5):
         here = replace(HERE, request=number, priors={prior.drafter: prior})
         assert policy.budgets([here], [LONGEST])[0].depth == LONGEST.depth
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_request_alone_gets_what_the_allocation_over_a_batch_of_one_gives(tree):
+    policy = Goodput(Parts(None, draft_step=0.1), "chain")
+    for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
+        policy._cost.profile(rows, seconds)
+    for n in (1, 4):
+        policy._draft.observe(n, 1, 0.1 * n)
+    longest = Budget(8, 64 if tree else 8)
+    trace = policy._trace(Context(1, 0, [1], SamplingParams(), None))
+    for accepted in (0, 1, 3, 2, 5):
+        trace.depths.note(accepted, refused=True)
+        offers = [_offers(trace, longest, [0.7] * 8)]
+        alone, batch = policy._admit_alone(offers, 30), policy._admit(offers, 30)
+        assert alone[0] == batch[0]
+        assert alone[1] == pytest.approx(batch[1])

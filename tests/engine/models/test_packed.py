@@ -16,6 +16,11 @@ needs_packing = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def no_map_is_small(monkeypatch):
+    monkeypatch.setattr("engine.models.packed.SMALL", 0)
+
+
 def with_bias(weights):
     layer = weights.layers[0]
     assert isinstance(layer.qkv, Dense)
@@ -58,3 +63,9 @@ def test_a_torch_without_the_operator_cannot_pack(monkeypatch):
 
     monkeypatch.setattr("engine.models.packed._reordered", gone)
     assert not can_pack(CPU, torch.float32)
+
+
+@needs_packing
+def test_small_maps_stay_plain(monkeypatch):
+    monkeypatch.setattr("engine.models.packed.SMALL", 2**17)
+    assert isinstance(packed(tiny_weights()).layers[0].qkv, Dense)

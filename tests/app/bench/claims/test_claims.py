@@ -7,13 +7,15 @@ import pytest
 
 from app.bench.claims import command
 from app.bench.claims.command import show_claims, summary
-from app.bench.claims.instrument import Instrument, rates, tokens_per_pass
+from app.bench.claims.instrument import Instrument, over_best, rates, tokens_per_pass
 from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
 from app.bench.claims.row import Check, row
 from app.bench.lanes import Lane
 from app.bench.options import CLAIMS, Conditions, SeedsOptions
+from app.bench.run import Measurement
 from app.errors import PromptFileError
 from app.settings import load_settings
+from tests.app.bench.samples import sample
 
 MINIATURE = {  # what makes a claim small enough for a test; its verdict then means nothing
     "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": {4: 1}},
@@ -113,3 +115,21 @@ def test_rates_and_tokens_per_pass_count_what_ran(instrument):
     samples = found.of(lanes[0])
     wanted = sum(s.emitted for s in samples) / sum(s.seconds for s in samples)
     assert rates(found)["plain"] == pytest.approx(wanted)
+
+
+def test_the_lane_to_beat_is_chosen_by_the_other_repeats():
+    def run(lane, repeat, seconds):
+        return sample(lane, (1, repeat), tuple(range(10)), seconds)
+
+    lanes = (Lane("lucky", "none"), Lane("steady", "lookup"), Lane("mine", "chain"))
+    samples = (
+        run("lucky", 1, 1.0), run("steady", 1, 2.0), run("mine", 1, 2.0),
+        run("lucky", 2, 4.0), run("steady", 2, 2.0), run("mine", 2, 2.0),
+    )  # fmt: skip
+    measured = Measurement(None, lanes, Conditions(max_tokens=10, repeats=2), samples, (), 0)
+    found = over_best(measured, lanes[2])
+    # in repeat 1 the other repeat says steady (ratio 1), in repeat 2 the other says lucky (ratio 2)
+    assert found.ratio == pytest.approx(2**0.5)
+    assert found.name == "steady"
+    once = replace(measured, samples=samples[:3])
+    assert over_best(once, lanes[2]).ratio == pytest.approx(0.5)
