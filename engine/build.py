@@ -1,35 +1,47 @@
 """build(spec) -> Engine: the only place that reads the registries."""
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from torch import Tensor
+
 from engine.cost import PassCost
+from engine.decode.chance import Chance, SeededChance
 from engine.decode.tree import DraftTree, chain
+from engine.decode.verify import Verdict, verify
 from engine.drafters import ARMS, AUTO, DRAFTERS
-from engine.engine import Engine, Machinery, Options
+from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable
+from engine.kernels.chance import PhiloxChance
+from engine.kernels.verify import verify_all
 from engine.lengths import LENGTHS
-from engine.models import TARGETS
+from engine.machinery import Machinery, Options, Verify
+from engine.models import STREAMED, TARGETS
+from engine.models.pairing import vocabulary_mismatch
+from engine.models.precision import notes
+from engine.offload import SOURCES
 from engine.protocols import (
     Arm,
     Capability,
     Drafter,
     DraftModel,
     LengthPolicy,
+    Limited,
     Parts,
     Rows,
+    Streamed,
     Target,
 )
-from engine.request import ModelFacts, ModelSpec
+from engine.request import ModelFacts, ModelSpec, SamplingParams
 
-DEFAULT = "default"
+DEFAULT, PLAIN = "default", "none"
 DEFAULT_LENGTH = {  # goodput for all others
     "none": "fixed",
     "auto": "fixed",
@@ -40,11 +52,17 @@ PROFILE_ROWS = (1, 8, 64, 16, 2, 32, 4)  # a large model gets the first few: the
 PROFILE_REPEATS = 3
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 PROFILE_CONTEXT = 512
+WARM_SECONDS = 1.0
+WIDE_ROWS = (1, 1, 33, 65, 129, 257, 513, 1025, 2049)  # root and tree, streamed; the first warms up
+AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
+STEEP = 2.0  # passes of a row: wider ones than this are not measured, nor drafted for
 
 
 def build(spec: ModelSpec) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
-    return assemble(spec, *load(spec))
+    engine = assemble(spec, *load(spec))
+    engine.warm_up(WARM_SECONDS)
+    return engine
 
 
 def load(spec: ModelSpec) -> tuple[Parts, str]:
@@ -72,6 +90,7 @@ def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
         parameters=parts.target.parameters,
         drafters=tuple(name for name in able if name != AUTO),
         refused=tuple(refused.items()),
+        notes=notes(spec),
     )
     machinery = Machinery(
         target=parts.target,
@@ -81,8 +100,32 @@ def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
         cost=parts.cost,
         facts=facts,
         slots=spec.slots,
+        verify=_verification(spec.device),
+        chance=_randomness(spec.device),
     )
     return Engine(machinery)
+
+
+def _verification(device: str) -> Verify:
+    """Kernels where the logits lie on a CUDA device, else the definition itself."""
+    if device == "cpu" or find_spec("triton") is None:
+        return _one_by_one
+    return verify_all
+
+
+def _randomness(device: str) -> Callable[[int | None], Chance]:
+    """Random numbers that the verification of this device can compute where it runs."""
+    return SeededChance if device == "cpu" else PhiloxChance
+
+
+def _one_by_one(
+    trees: Sequence[DraftTree],
+    logits: Sequence[Tensor],
+    samplings: Sequence[SamplingParams],
+    chances: Sequence[Chance],
+) -> list[Verdict]:
+    cases = zip(trees, logits, samplings, chances, strict=True)
+    return [verify(*case) for case in cases]
 
 
 def profile(target: Target, cost: PassCost) -> None:
@@ -90,6 +133,9 @@ def profile(target: Target, cost: PassCost) -> None:
 
     SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
     """
+    if isinstance(target, Streamed):
+        profile_streamed(target, target.source.widest, cost)
+        return
     started = time.perf_counter()
     for at, rows in enumerate(PROFILE_ROWS):
         if at > 1 and time.perf_counter() - started > PROFILE_SECONDS:
@@ -102,6 +148,18 @@ def profile(target: Target, cost: PassCost) -> None:
         seconds = min(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
         cost.profile_context(PROFILE_CONTEXT, seconds)
         target.crop(0, 0)
+
+
+def profile_streamed(target: Target, widest: int, cost: PassCost) -> None:
+    """Measure where the pass of a streamed target leaves its flat part: reading hides many rows."""
+    for warm, rows in enumerate(WIDE_ROWS):
+        if rows > min(widest, target.context):
+            break
+        seconds = _timed(target, [chain([0] * rows)])
+        if warm:
+            cost.profile(rows, seconds)
+        if warm and seconds > STEEP * cost.knots[1]:
+            break
 
 
 def profile_draft(draft: DraftModel) -> float:
@@ -125,32 +183,46 @@ def _timed(target: Target, trees: list[DraftTree]) -> float:
 def _target(spec: ModelSpec) -> Any:
     if spec.backend not in TARGETS:
         raise ModelUnusable(f"unknown backend {spec.backend!r}; known are {', '.join(TARGETS)}")
-    return _named(TARGETS, spec.backend)(spec)
+    if spec.resident is None:
+        recorded = spec.backend == "torch" and spec.device != "cpu"
+        return _named(TARGETS, "cuda" if recorded else spec.backend)(spec)
+    if spec.backend not in STREAMED:
+        raise ModelUnusable(
+            f"the backend {spec.backend!r} cannot stream its weights, so a limit of memory cannot be "
+            f"kept; backends that can: {', '.join(STREAMED)}"
+        )
+    return _named(STREAMED, spec.backend)(spec, _named(SOURCES, _source(spec, spec.resident)))
+
+
+def _source(spec: ModelSpec, limit: int) -> str:
+    """Where layers come from: memory where there is ample, the disk, or RAM beside a device."""
+    if spec.device != "cpu":
+        return "ram"
+    stored = sum(file.stat().st_size for file in Path(spec.folder).glob("*.safetensors"))
+    return "resident" if AMPLE * stored <= limit else "disk"
 
 
 def _draft_model(spec: ModelSpec, target: Target) -> tuple[Any, str]:
     """The draft model, or None and the reason."""
     if spec.draft_folder is None:
         return None, f"no draft model is paired with {spec.name}"
-    if _vocabulary(spec.folder) != _vocabulary(spec.draft_folder):
-        return None, "the draft model's vocabulary differs from the model's"
+    if differs := vocabulary_mismatch(Path(spec.folder), Path(spec.draft_folder)):
+        return None, f"the draft model's vocabulary differs from the model's: {differs}"
     alone = replace(spec, folder=spec.draft_folder, backend=spec.draft_backend, inflate=1)
     draft = _target(replace(alone, resident=None, weights="full"))
     if draft.vocab != target.vocab:
         return None, f"the draft model has {draft.vocab} tokens, the model {target.vocab}"
+    if isinstance(draft, Limited) and (why := draft.refuses(frozenset({Capability.TREE}))):
+        return None, f"the draft model cannot draft: {why}"
     return draft, ""
-
-
-def _vocabulary(folder: str) -> Any:
-    file = Path(folder) / "tokenizer.json"
-    if not file.exists():
-        raise ModelUnusable(f"{folder}: tokenizer.json is missing; download the model again")
-    return json.loads(file.read_text(encoding="utf-8"))["model"]["vocab"]
 
 
 def _obstacle(name: str, spec: ModelSpec, parts: Parts, no_draft: str) -> str:
     """Why a drafter cannot run with these parts; empty when it can."""
     needs = _named(DRAFTERS, name).needs
+    limits = parts.target if isinstance(parts.target, Limited) else None
+    if limits and name not in (PLAIN, AUTO) and (why := limits.refuses(needs)):
+        return why
     missing = needs - parts.target.offers - {Capability.DRAFT_MODEL}
     if missing:
         return f"the model's backend lacks: {', '.join(sorted(missing))}"
@@ -158,6 +230,9 @@ def _obstacle(name: str, spec: ModelSpec, parts: Parts, no_draft: str) -> str:
         return no_draft
     if Capability.LAYERS in needs and spec.exit_layer is None:
         return f"{spec.name} was not trained with an early-exit loss"
+    streamed = parts.target.source if isinstance(parts.target, Streamed) else None
+    if Capability.LAYERS in needs and streamed is not None and streamed.whole == 0:
+        return f"no whole layer of {spec.name} stays in memory: every draft would be a pass"
     return ""
 
 

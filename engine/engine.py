@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
-from engine.cost import PassCost
-from engine.decode.chance import SeededChance
-from engine.decode.tree import DraftTree
-from engine.decode.verify import verify
-from engine.errors import ContextOverflow, EngineError, InvalidRequest
+from engine.decode.tree import DraftTree, single
+from engine.errors import ContextOverflow, EngineError, InvalidRequest, OutOfMemory
+from engine.machinery import THROWN_AWAY, Machinery, Options
 from engine.protocols import (
+    Abortable,
     Arbiter,
     Budget,
     Drafter,
@@ -18,36 +17,23 @@ from engine.protocols import (
     Outcome,
     Ranked,
     Scores,
+    Streamed,
     Target,
+    farthest,
 )
 from engine.request import (
     Done,
     Event,
     FinishReason,
     GenerationRequest,
-    ModelFacts,
     Stats,
     Tokens,
 )
+from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.schedule import Run, Scheduler, Session
 
-PROMPT_CHUNK = 256  # tokens of one prompt per step: the longest that a cancel waits
-
-
-Options = tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Machinery:
-    """What ``build`` puts together: one target; drafters and policies are made on demand."""
-
-    target: Target
-    choose: Callable[[str], tuple[str, str]]  # asked for -> (drafter, why); raises InvalidRequest
-    drafter: Callable[[str, Options], Drafter]
-    length: Callable[[str, str, Options], LengthPolicy]  # (policy, drafter); raises InvalidRequest
-    cost: PassCost
-    facts: ModelFacts
-    slots: int
+UNLIMITED = 1 << 30
+WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +44,7 @@ class _Round:
     tree: DraftTree
     draft_seconds: float
     batch: int  # requests that were drafted for together
+    heard: bool = True  # its drafter and policy learn from it; not if the draft broke off
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +63,40 @@ class Engine:
         self.facts = machinery.facts
         self._target = machinery.target
         self._machinery = machinery
+        self._widest = _widest(machinery.target)
+        self._retreat = Retreat(machinery.target)
         self._scheduler = Scheduler(machinery.slots)
         self._drafters: dict[tuple[str, Options], Drafter] = {}
         self._lengths: dict[tuple[str, str, Options], LengthPolicy] = {}
         self._sessions: dict[int, Session] = {}
         self._numbers = count(1)
+        self._reading: Session | None = None  # whose prompt is being fed
+        self.listen: Callable[[], None] = _nothing  # called in long passes: time to take in cancels
+        if isinstance(self._target, Abortable):
+            self._target.abort_when(self._unwanted)
 
     @property
     def busy(self) -> bool:
         """Whether a step would do anything."""
         return bool(self._sessions)
+
+    def warm_up(self, seconds: float) -> None:
+        """Answer something with every drafter while time is left, and learn nothing from it.
+
+        First calls build kernels and caches; no answer of a person should pay for them.
+        """
+        started = time.perf_counter()
+        for drafter in self.facts.drafters:
+            if time.perf_counter() - started > seconds:
+                break
+            self.submit(
+                GenerationRequest(WARM_PROMPT, WARM_TOKENS, drafter=drafter, options=THROWN_AWAY)
+            )
+            while self.busy:
+                self.step()
+        self._drafters.clear()
+        self._lengths.clear()
+        self._machinery.cost.weather = 1.0
 
     def submit(self, request: GenerationRequest) -> int:
         """Queue a request; raises InvalidRequest or ContextOverflow."""
@@ -96,7 +107,7 @@ class Engine:
             request=request,
             drafter=drafter,
             why=why,
-            chance=SeededChance(request.sampling.seed),
+            chance=self._machinery.chance(request.sampling.seed),
             ids=list(request.prompt),
             priors={prior.drafter: prior for prior in request.priors},
         )
@@ -140,6 +151,11 @@ class Engine:
         gone = [s for s in self._sessions.values() if s.cancelled]
         return [self._finish(s, FinishReason.CANCELLED) for s in gone]
 
+    def _unwanted(self) -> bool:
+        """Whether the prompt that is being fed belongs to a cancelled request by now."""
+        self.listen()
+        return self._reading is not None and self._reading.cancelled
+
     def _missing(self, session: Session) -> int:
         """Prompt tokens still to be fed; the last one is the root of the first tree."""
         return len(session.ids) - 1 - self._target.length(session.slot)
@@ -151,7 +167,9 @@ class Engine:
         chunk = session.ids[at : min(at + PROMPT_CHUNK, len(session.ids) - 1)]
         policy = self._length(session)
         last = at + len(chunk) == len(session.ids) - 1
-        states = self._target.feed(session.slot, chunk, policy.prompt_rows if last else 0)
+        self._reading = session
+        states = self._retreat.feed(session.slot, chunk, policy.prompt_rows if last else 0)
+        self._reading = None
         if states is not None:
             policy.prompt(session.context(), states)
         session.prompt_seconds += time.perf_counter() - started
@@ -163,21 +181,53 @@ class Engine:
         started = time.perf_counter()
         rounds = self._draft(sessions)
         drafted = time.perf_counter()
-        scores = self._target.score([r.session.slot for r in rounds], [r.tree for r in rounds])
+        rounds, scores, refused = self._score(rounds)
         scored = time.perf_counter() - drafted
-        outcomes = [_outcome(r, s, scored) for r, s in zip(rounds, scores, strict=True)]
+        if not rounds:
+            return refused
+        outcomes = self._judge(rounds, scores, scored)
         self._learn(rounds, outcomes)
         kept = [self._commit(r.session, o) for r, o in zip(rounds, outcomes, strict=True)]
         ended = time.perf_counter()
         self._account(rounds, kept, scored, (started, drafted, ended))
         triples = zip(rounds, outcomes, kept, strict=True)
-        return [e for r, outcome, fresh in triples for e in self._emit(r.session, outcome, fresh)]
+        return refused + [e for r, o, fresh in triples for e in self._emit(r.session, o, fresh)]
+
+    def _score(
+        self, rounds: Sequence[_Round]
+    ) -> tuple[list[_Round], list[Scores], list[tuple[int, Event]]]:
+        """What could be scored, and the ends of requests for which the device is too small."""
+        found = self._retreat.score([r.session.slot for r in rounds], [r.tree for r in rounds])
+        kept, scores, ended = [], [], []
+        for r, passed in zip(rounds, found, strict=True):
+            if passed.scores is None:
+                ended.append(self._finish(r.session, FinishReason.ERROR, str(passed.refused)))
+                continue
+            kept.append(replace(r, tree=passed.tree))
+            scores.append(passed.scores)
+        return kept, scores, ended
+
+    def _judge(
+        self, rounds: Sequence[_Round], scores: Sequence[Scores], scored: float
+    ) -> list[Outcome]:
+        verdicts = self._machinery.verify(
+            [r.tree for r in rounds],
+            [s.logits for s in scores],
+            [r.session.request.sampling for r in rounds],
+            [r.session.chance for r in rounds],
+        )
+        return [
+            Outcome(r.session.context(), r.tree, v, r.draft_seconds, scored, s, r.batch)
+            for r, s, v in zip(rounds, scores, verdicts, strict=True)
+        ]
 
     def _learn(self, rounds: Sequence[_Round], outcomes: Sequence[Outcome]) -> None:
         """Every drafter and policy hears of all its requests of this step at once."""
         pairs = list(zip(rounds, outcomes, strict=True))
         for group in self._grouped([r.session for r in rounds]):
-            heard = [o for r, o in pairs if r.session in group]
+            heard = [o for r, o in pairs if r.session in group and r.heard]
+            if not heard:
+                continue
             self._drafter(group[0]).observe(heard)
             self._length(group[0]).observe(heard)
 
@@ -217,18 +267,26 @@ class Engine:
         drafter, policy = self._drafter(sessions[0]), self._length(sessions[0])
         batch = [session.context() for session in sessions]
         longest = [self._longest(session, drafter) for session in sessions]
-        trees = drafter.draft(batch, policy.budgets(batch, longest))
+        heard = True
+        try:
+            trees = drafter.draft(batch, policy.budgets(batch, longest))
+        except OutOfMemory:
+            self._retreat.drafted_too_much(max(budget.nodes for budget in longest))
+            trees, heard = [single(context.ids[-1]) for context in batch], False
         seconds = time.perf_counter() - started
         pairs = zip(sessions, trees, strict=True)
-        return [_Round(session, tree, seconds, len(batch)) for session, tree in pairs]
+        return [_Round(session, tree, seconds, len(batch), heard) for session, tree in pairs]
 
     def _longest(self, session: Session, drafter: Drafter) -> Budget:
         """The longest useful draft: what can still be emitted, the bonus token set aside."""
-        request, default = session.request, drafter.length
+        request, default = session.request, farthest(drafter)
         depth = default.depth if request.draft_depth is None else request.draft_depth
         nodes = default.nodes if request.draft_nodes is None else request.draft_nodes
+        nodes = min(nodes, self._widest // len(self._scheduler.running) - 1)
         wanted = request.max_tokens - session.emitted - 1
         room = min(wanted, self._target.context - len(session.ids) - 1)
+        if self._retreat.nodes is not None:
+            nodes, room = min(nodes, self._retreat.nodes - 1), min(room, self._retreat.nodes - 1)
         return Budget(max(0, min(depth, room)), max(0, nodes))
 
     def _drafter(self, session: Session) -> Drafter:
@@ -286,7 +344,8 @@ class Engine:
         self, session: Session, reason: FinishReason, error: str | None = None
     ) -> tuple[int, Event]:
         if session in self._scheduler.running:
-            cached = min(self._target.length(session.slot), len(session.ids))
+            kept = 0 if reason is FinishReason.ERROR else len(session.ids)  # it may be damaged
+            cached = min(self._target.length(session.slot), kept)
             self._target.crop(session.slot, cached)
             self._scheduler.release(session, cached)
         else:
@@ -323,10 +382,13 @@ class Engine:
             return [self._finish(s, FinishReason.ERROR, str(error)) for s in live]
 
 
-def _outcome(r: _Round, scores: Scores, scored: float) -> Outcome:
-    session = r.session
-    verdict = verify(r.tree, scores.logits, session.request.sampling, session.chance)
-    return Outcome(session.context(), r.tree, verdict, r.draft_seconds, scored, scores, r.batch)
+def _widest(target: Target) -> int:
+    """Rows of the longest pass that there is memory for."""
+    return target.source.widest if isinstance(target, Streamed) else UNLIMITED
+
+
+def _nothing() -> None:
+    """Nobody has anything to say."""
 
 
 def _margins(outcome: Outcome) -> tuple[float, ...]:

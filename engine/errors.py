@@ -24,5 +24,29 @@ class ModelUnusable(EngineError):
     """A model folder cannot be loaded: missing files, unknown family, damaged weights."""
 
 
+class LayerUnreadable(EngineError):
+    """The weights of a layer could not be read while they were needed."""
+
+    def __init__(self, layer: int, tensor: str, file: str, why: str) -> None:
+        super().__init__(
+            f"layer {layer} could not be read ({tensor} of {file}): {why}; check the disk, or load "
+            "the model again if its files were replaced"
+        )
+        self.layer = layer
+
+
+class OutOfMemory(EngineError):
+    """The device has too little memory for a pass; sizes in bytes."""
+
+    def __init__(self, needed: int, free: int, total: int, tried: str = "") -> None:
+        mib = 2**20
+        super().__init__(
+            f"the device is out of memory: {needed / mib:.1f} MiB were needed, {free / mib:.1f} of "
+            f"{total / mib:.1f} MiB were free{'; ' if tried else ''}{tried}; shorten the "
+            "conversation, choose a smaller context or model, or close what else uses the device"
+        )
+        self.needed, self.free, self.total = needed, free, total
+
+
 class NumericalError(EngineError):
     """The model produced logits that are not finite."""

@@ -22,6 +22,7 @@ class Growth:
 class _Trail:
     rows: dict[int, int] = field(default_factory=dict)  # tree node -> uncommitted row
     missing: int = 0  # rows before the tree's nodes, its root's row among them
+    length: int = 0  # committed tokens when the draft began
 
 
 class Follower:
@@ -59,8 +60,8 @@ class Follower:
         """Commit the fed rows of the accepted path."""
         slot = outcome.context.slot
         trail = self._trails.pop(slot, None)
-        if trail is None:
-            return
+        if trail is None or trail.length != len(outcome.context.ids):
+            return  # nothing was fed this round; an earlier draft may have broken off
         fed = [trail.rows[n] for n in outcome.verdict.path if n and n in trail.rows]
         self._model.commit(slot, [*range(trail.missing), *fed])
 
@@ -73,7 +74,7 @@ class Follower:
             self._model.feed(slot, ids[known : known + _PROMPT_CHUNK])
             known += _PROMPT_CHUNK
         missing = len(ids) - known
-        self._trails[slot] = _Trail({0: missing - 1}, missing)
+        self._trails[slot] = _Trail({0: missing - 1}, missing, len(ids))
         return Rows(slot, ids[known:], range(-1, missing - 1), last=1)
 
     def _rows(self, growth: Growth) -> Rows:

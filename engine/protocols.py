@@ -1,6 +1,6 @@
 """The seams: what targets, drafters and length policies promise each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -165,6 +165,15 @@ class DraftModel(Target, Protocol):
         ...
 
 
+@runtime_checkable
+class Abortable(Protocol):
+    """A target that can leave a prompt chunk in the middle; nothing of it is committed then."""
+
+    def abort_when(self, asked: Callable[[], bool]) -> None:
+        """``feed`` asks this several times in 50 ms, in the engine's own thread."""
+        ...
+
+
 class LayeredTarget(Target, Protocol):
     """A target whose first layers can draft for the rest."""
 
@@ -176,6 +185,73 @@ class LayeredTarget(Target, Protocol):
 
     def read(self, states: Tensor) -> Tensor:
         """Final norm and head: states [..., C] of any layer to logits [..., V]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MapParts:
+    """One linear map of a layer: the stored matrices whose rows, one after the other, make it up."""
+
+    layer: int
+    name: str
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """What is streamed, and the memory that there is for all of the model."""
+
+    files: tuple[Path, ...]  # safetensors
+    maps: tuple[MapParts, ...]  # in the order in which a pass uses them
+    limit: int  # bytes
+    fixed: int  # bytes that the model takes besides its layers: embedding, head, norms
+    row_bytes: int  # bytes that a pass takes for every row
+    dtype: str  # of the computation
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows [first, first + r) of a map."""
+
+    first: int
+    weight: Tensor  # [r, in]
+
+
+class LayerSource(Protocol):
+    """Where the weights of layers live; gives each of them when a pass needs it."""
+
+    widest: int  # rows of the longest pass that the memory limit has room for
+    whole: int  # first layers that stay in memory entirely: cheap to run alone
+    streamed: int  # bytes that every pass moves
+    resident: int  # bytes of layers that stay
+
+    def blocks(self, layer: int, name: str) -> Iterator[Block]:
+        """The rows of one map; a block is valid until the next one is asked for.
+
+        Any order gives the right weights; the order of the pass gives them soonest. Raises
+        LayerUnreadable.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what works in the background, and give back what is open."""
+        ...
+
+
+@runtime_checkable
+class Streamed(Protocol):
+    """A target whose layers come from a source."""
+
+    source: LayerSource
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A target that takes some drafts or none, and says why."""
+
+    def refuses(self, needs: frozenset[Capability]) -> str:
+        """Why no drafter with these needs can run; empty when one can."""
         ...
 
 
@@ -230,6 +306,18 @@ class Ranked(Protocol):
     def ranks(self, request: int) -> tuple[tuple[float, ...], float]:
         """Share of nodes by rank of the taken child, first rank first; nodes measured."""
         ...
+
+
+@runtime_checkable
+class Elastic(Protocol):
+    """A drafter whose longest useful draft depends on what passes cost here."""
+
+    reach: Budget
+
+
+def farthest(drafter: Drafter) -> Budget:
+    """How far this drafter goes when nobody asks for a length."""
+    return drafter.reach if isinstance(drafter, Elastic) else drafter.length
 
 
 @runtime_checkable

@@ -167,7 +167,7 @@ class ModelSpec:
     folder: str  # Hugging Face layout: config.json, *.safetensors, tokenizer.json; or a GGUF file
     draft_folder: str | None = None
     device: str = "cpu"
-    dtype: str = "float32"  # or bfloat16
+    dtype: str = "float32"  # or bfloat16, float16
     slots: int = 4  # conversations kept warm, and requests that run at once
     exit_layer: int | None = None  # set for checkpoints trained with an early-exit loss
     acceptance_head: str | None = None  # folder of a head that ``train-head`` wrote for this pair
@@ -175,10 +175,13 @@ class ModelSpec:
     backend: str = "torch"  # a name of ``engine.models.TARGETS``
     draft_backend: str = "torch"
     context: int | None = None  # tokens of one conversation; None: what the model was made for
-    weights: str = "full"  # or int8: smaller and faster, and no longer the same function
-    resident: int | None = None  # bytes of weights held in memory, the rest is streamed; None: all
+    weights: str = "full"  # or int8: smaller, and no longer quite the same function
+    resident: int | None = None  # bytes for weights, buffers and a pass; the rest is streamed
     threads: int | None = None  # None: as many as there are cores
     gpu_layers: int = 0  # of a GGUF file; -1: all
+    batch: int = 256  # most rows of one pass over a GGUF file
+    kv_type: str = "f16"  # of a GGUF file's cache: f32, f16, bf16, q8_0 or q4_0
+    flash_attention: bool | None = None  # of a GGUF file; None: where llama.cpp can
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +195,4 @@ class ModelFacts:
     parameters: int
     drafters: tuple[str, ...]  # names that can run with this model, ``none`` first
     refused: tuple[tuple[str, str], ...] = field(default=())  # (drafter, why it cannot run)
+    notes: tuple[str, ...] = ()  # sentences: how what was loaded differs from the files

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.decode.chance import SeededChance
+from engine.decode.chance import Chance
 from engine.protocols import Context
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 
@@ -51,7 +51,7 @@ class Session:
     request: GenerationRequest
     drafter: str
     why: str
-    chance: SeededChance
+    chance: Chance
     ids: list[int]  # prompt and emitted tokens
     priors: dict[str, Prior] = field(default_factory=dict)
     slot: int = -1

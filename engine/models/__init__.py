@@ -2,4 +2,11 @@
 
 TARGETS: dict[str, str] = {
     "torch": "engine.models.torch_target:load",
+    "cuda": "engine.models.cuda_target:load",  # what "torch" is on a CUDA device
+    "llama_cpp": "engine.models.llama_cpp:load",
+    "hf": "engine.models.hf_target:load",
+}
+
+STREAMED: dict[str, str] = {  # name -> ``module:function(spec, open_source) -> Target``
+    "torch": "engine.models.streamed:load_streamed",
 }

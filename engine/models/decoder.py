@@ -20,7 +20,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """The numbers that fix a dense decoder's shape (Llama, Mistral, Qwen2/3, SmolLM, Phi-3)."""
+    """What fixes a dense decoder's shape (Llama, Mistral, Qwen2/3, SmolLM2/3, Phi-3/4, OLMo 2)."""
 
     hidden: int
     layers: int
@@ -31,6 +31,10 @@ class Architecture:
     vocab: int
     context: int
     norm_eps: float
+    norm_after: bool = False  # a part's output is normed instead of its input (OLMo 2)
+    no_rope: frozenset[int] = frozenset()  # layers that see no positions (SmolLM3)
+    head_norms: bool = False  # q and k are normed (Qwen3, OLMo 2)
+    biases: frozenset[str] = frozenset()  # maps that add one: qkv, o, gate_up, down
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,14 @@ class Layer:
 
     attention_norm: Tensor  # [C]
     qkv: Linear  # C -> (H + 2K) * D
-    q_norm: Tensor | None  # [D], Qwen3
-    k_norm: Tensor | None  # [D], Qwen3
+    q_norm: Tensor | None  # [D] of every head (Qwen3), or [H * D] of all heads at once (OLMo 2)
+    k_norm: Tensor | None  # [D] or [K * D]
     out: Linear  # H * D -> C
     mlp_norm: Tensor  # [C]
     gate_up: Linear  # C -> 2F
     down: Linear  # F -> C
+    rotates: bool = True  # whether q and k are turned by position
+    joined: Linear | None = None  # C -> C: all of the feed-forward part, where it runs as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +104,39 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def block(layer: Layer, arch: Architecture, x: Tensor, rotary: Rotary, attend: Attend) -> Tensor:
-    """One pre-norm decoder layer: x [..., C] -> [..., C]."""
-    fused = layer.qkv(rms_norm(x, layer.attention_norm, arch.norm_eps))
-    heads = fused.view(*fused.shape[:-1], arch.heads + 2 * arch.kv_heads, arch.head_dim)
-    q, k, v = torch.split(heads, [arch.heads, arch.kv_heads, arch.kv_heads], -2)
-    if layer.q_norm is not None and layer.k_norm is not None:
-        q, k = rms_norm(q, layer.q_norm, arch.norm_eps), rms_norm(k, layer.k_norm, arch.norm_eps)
-    mixed = attend(rotary.turn(q), rotary.turn(k), v)
-    x = x + layer.out(mixed.flatten(-2))
-    gate, up = layer.gate_up(rms_norm(x, layer.mlp_norm, arch.norm_eps)).chunk(2, -1)
-    return x + layer.down(F.silu(gate) * up)
+    """One decoder layer: x [..., C] -> [..., C]."""
+
+    def attention(normed: Tensor) -> Tensor:
+        fused = layer.qkv(normed)
+        heads = fused.view(*fused.shape[:-1], arch.heads + 2 * arch.kv_heads, arch.head_dim)
+        q, k, v = torch.split(heads, [arch.heads, arch.kv_heads, arch.kv_heads], -2)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q = _head_norm(q, layer.q_norm, arch.norm_eps)
+            k = _head_norm(k, layer.k_norm, arch.norm_eps)
+        if layer.rotates:
+            q, k = rotary.turn(q), rotary.turn(k)
+        return layer.out(attend(q, k, v).flatten(-2))
+
+    def feed_forward(normed: Tensor) -> Tensor:
+        if layer.joined is not None:
+            return layer.joined(normed)
+        gate, up = layer.gate_up(normed).chunk(2, -1)
+        if torch.is_inference_mode_enabled():  # nobody differentiates: one buffer less
+            return layer.down(F.silu(gate).mul_(up))
+        return layer.down(F.silu(gate) * up)
+
+    x = _residual(layer.attention_norm, arch, x, attention)
+    return _residual(layer.mlp_norm, arch, x, feed_forward)
+
+
+def _residual(norm: Tensor, arch: Architecture, x: Tensor, part: Linear) -> Tensor:
+    if arch.norm_after:
+        return x + rms_norm(part(x), norm, arch.norm_eps)
+    return x + part(rms_norm(x, norm, arch.norm_eps))
+
+
+def _head_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Norm x [..., heads, D] head by head, or over all heads where the weight is that wide."""
+    if weight.shape[0] == x.shape[-1]:
+        return rms_norm(x, weight, eps)
+    return rms_norm(x.flatten(-2), weight, eps).view_as(x)

@@ -11,10 +11,9 @@ from torch import Tensor
 from engine.decode.tree import DraftTree
 from engine.errors import ModelUnusable
 from engine.models.decoder import Attend, block, rms_norm
-from engine.models.inflate import inflated
 from engine.models.kvcache import CacheShape, KVCache, Layout
-from engine.models.packed import packed
-from engine.models.weights import DecoderWeights, load_weights
+from engine.models.precision import prepared
+from engine.models.weights import DecoderWeights, dtype_named, load_weights
 from engine.protocols import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
@@ -264,19 +263,17 @@ def _traces(order: Sequence[_Entry], above: Sequence[Tensor], first: int) -> lis
 
 
 def load(spec: ModelSpec) -> TorchTarget:
-    """The target of a spec; raises ModelUnusable."""
-    return load_target(Path(spec.folder), spec.dtype, spec.device, spec.inflate)
+    """A target over a local Hugging Face folder; raises ModelUnusable."""
+    dtype = dtype_named(spec.dtype)
+    if spec.device != "cpu" and not torch.cuda.is_available():
+        raise ModelUnusable(f"device {spec.device!r} was asked for, but torch finds no CUDA device")
+    weights = load_weights(Path(spec.folder), dtype, torch.device(spec.device), spec.context)
+    return TorchTarget(prepared(weights, spec))
 
 
 def load_target(folder: Path, dtype: str, device: str, inflate: int = 1) -> TorchTarget:
-    """A target over a local Hugging Face folder; raises ModelUnusable.
+    """A target over a folder at full precision; raises ModelUnusable.
 
     ``inflate`` makes every feed-forward part that many times as wide without changing the function.
     """
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    if dtype not in kinds:
-        raise ModelUnusable(f"dtype {dtype!r} is not supported; choose {' or '.join(kinds)}")
-    if device != "cpu" and not torch.cuda.is_available():
-        raise ModelUnusable(f"device {device!r} was asked for, but torch finds no CUDA device")
-    weights = load_weights(folder, kinds[dtype], torch.device(device))
-    return TorchTarget(packed(inflated(weights, inflate) if inflate > 1 else weights))
+    return load(ModelSpec(folder.name, str(folder), device=device, dtype=dtype, inflate=inflate))

@@ -1,20 +1,20 @@
-"""A local Hugging Face folder to decoder weights: safetensors only, every tensor accounted for."""
+"""A local Hugging Face folder to decoder weights: every tensor accounted for."""
 
-import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.errors import ModelUnusable
+from engine.models.checkpoint import Checkpoint
 from engine.models.decoder import Architecture, Dense, Layer, Linear, Rotary
+from engine.models.families import architecture, decoder_config, rotary_table
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
-ROPE_KINDS = ("default", "linear", "llama3", "yarn")
+EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,104 +30,93 @@ class DecoderWeights:
     parameters: int
 
 
-def load_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> DecoderWeights:
-    """Read a folder; raises ModelUnusable when anything is missing, left over or misshapen."""
-    config = _read_config(folder)
-    arch = _architecture(config)
-    store = _Store(dict(_read_tensors(folder, dtype, device)))
-    layers = tuple(_layer(store, index, arch) for index in range(arch.layers))
-    embedding = store.take("model.embed_tokens.weight", (arch.vocab, arch.hidden))
-    head = embedding
-    if not getattr(config, "tie_word_embeddings", False):
-        head = store.take("lm_head.weight", (arch.vocab, arch.hidden))
-    norm = store.take("model.norm.weight", (arch.hidden,))
-    store.check_empty(folder)
-    table = _rotary(config, arch).to(device, torch.float32)
-    return DecoderWeights(arch, embedding, layers, norm, Dense(head), table, store.parameters)
+def dtype_named(name: str) -> torch.dtype:
+    """The torch dtype of a spec's name; raises ModelUnusable."""
+    if name not in DTYPES:
+        raise ModelUnusable(f"dtype {name!r} is not supported; choose {' or '.join(DTYPES)}")
+    return DTYPES[name]
 
 
-def _read_config(folder: Path) -> Any:
-    from transformers import AutoConfig
+def load_weights(
+    folder: Path, dtype: torch.dtype, device: torch.device, context: int | None = None
+) -> DecoderWeights:
+    """Read a folder; raises ModelUnusable when anything is missing, left over or misshapen.
 
-    try:
-        config = AutoConfig.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelUnusable(f"{folder}: config.json cannot be read: {error}") from error
-    if config.model_type not in FAMILIES:
-        raise ModelUnusable(
-            f"{folder}: family {config.model_type!r} is not supported; "
-            f"supported are {', '.join(FAMILIES)}"
-        )
-    return config
-
-
-def _architecture(config: Any) -> Architecture:
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    context = config.max_position_embeddings
-    window = getattr(config, "sliding_window", None)
-    if window and getattr(config, "use_sliding_window", True):
-        context = min(context, window)  # inside its window such a model is a full-attention model
-    return Architecture(
-        hidden=config.hidden_size,
-        layers=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        kv_heads=config.num_key_value_heads,
-        head_dim=head_dim,
-        feed_forward=config.intermediate_size,
-        vocab=config.vocab_size,
-        context=context,
-        norm_eps=config.rms_norm_eps,
+    ``context`` is the longest conversation wanted, in tokens; None: what the model was made for.
+    """
+    config = decoder_config(folder)
+    arch = architecture(config, context)
+    checkpoint = Checkpoint(folder)
+    names = used_names(checkpoint.names)
+    tied = bool(getattr(config, "tie_word_embeddings", False))
+    check_places(folder, names, arch)
+    outer = _Store(checkpoint.read([EMBEDDING, NORM, *([] if tied else [HEAD])], dtype, device))
+    embedding = outer.take(EMBEDDING, (arch.vocab, arch.hidden))
+    layers = tuple(
+        layer_from(checkpoint.read(layer_tensor_names(names, i), dtype, device), i, arch)
+        for i in range(arch.layers)
+    )
+    return DecoderWeights(
+        arch=arch,
+        embedding=embedding,
+        layers=layers,
+        norm=outer.take(NORM, (arch.hidden,)),
+        head=Dense(embedding if tied else outer.take(HEAD, (arch.vocab, arch.hidden))),
+        rotary=rotary_table(config, arch).to(device, torch.float32),
+        parameters=sum(math.prod(checkpoint.shape(name)) for name in names),
     )
 
 
-def _rotary(config: Any, arch: Architecture) -> Rotary:
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    kind = config.rope_parameters.get("rope_type", "default")
-    if kind not in ROPE_KINDS:
-        raise ModelUnusable(
-            f"rotary scaling {kind!r} is not supported; supported are {', '.join(ROPE_KINDS)}"
-        )
-    if kind == "default":
-        share = config.rope_parameters.get("partial_rotary_factor", 1.0)
-        width = int(arch.head_dim * share)
-        exponent = torch.arange(0, width, 2).float() / width
-        return Rotary.table(config.rope_parameters["rope_theta"] ** -exponent, arch.context)
-    inv_freq, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
-    return Rotary.table(inv_freq, arch.context, float(scale))
+def used_names(names: Iterable[str]) -> frozenset[str]:
+    """All but the rotary frequencies that old checkpoints store; they follow from the config."""
+    return frozenset(n for n in names if not n.endswith("rotary_emb.inv_freq"))
 
 
-def _read_tensors(
-    folder: Path, dtype: torch.dtype, device: torch.device
-) -> Iterator[tuple[str, Tensor]]:
-    for file in _shards(folder):
-        try:
-            with safe_open(str(file), framework="pt", device="cpu") as shard:
-                for name in shard.keys():  # noqa: SIM118 - safe_open is no mapping
-                    yield name, shard.get_tensor(name).to(device, dtype)
-        except (SafetensorError, OSError) as error:
-            raise ModelUnusable(f"{file}: not a readable safetensors file: {error}") from error
+def layer_tensor_names(names: Iterable[str], index: int) -> tuple[str, ...]:
+    """Those of a checkpoint's tensors that make up one layer, sorted."""
+    at = f"model.layers.{index}."
+    return tuple(sorted(name for name in names if name.startswith(at)))
 
 
-def _shards(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        return [folder / "model.safetensors"]
-    names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    for name in names:
-        if Path(name).name != name:
-            raise ModelUnusable(f"{index}: {name!r} points outside the model's folder")
-    return [folder / name for name in names]
+def layer_from(tensors: Mapping[str, Tensor], index: int, arch: Architecture) -> Layer:
+    """One layer out of exactly its tensors; raises ModelUnusable for any other set of them."""
+    store, at = _Store(tensors), f"model.layers.{index}."
+    wide, narrow = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
+    first, second = "input", "post_attention"
+    q_width = k_width = arch.head_dim
+    if arch.norm_after:
+        first, second, q_width, k_width = "post_attention", "post_feedforward", wide, narrow
+
+    def fused(place: str, parts: dict[str, int], width: int) -> Dense:
+        return _fused(store, at + place, parts, width, bias=place.split(".")[1] in arch.biases)
+
+    def head_norm(name: str, width: int) -> Tensor | None:
+        if not arch.head_norms:
+            return None
+        return store.take(f"{at}self_attn.{name}_norm.weight", (width,))
+
+    layer = Layer(
+        attention_norm=store.take(f"{at}{first}_layernorm.weight", (arch.hidden,)),
+        qkv=fused("self_attn.qkv", {"q": wide, "k": narrow, "v": narrow}, arch.hidden),
+        q_norm=head_norm("q", q_width),
+        k_norm=head_norm("k", k_width),
+        out=fused("self_attn.o", {"o": arch.hidden}, wide),
+        mlp_norm=store.take(f"{at}{second}_layernorm.weight", (arch.hidden,)),
+        gate_up=fused(
+            "mlp.gate_up", {"gate": arch.feed_forward, "up": arch.feed_forward}, arch.hidden
+        ),
+        down=fused("mlp.down", {"down": arch.hidden}, arch.feed_forward),
+        rotates=index not in arch.no_rope,
+    )
+    store.check_empty()
+    return layer
 
 
 class _Store:
     """Tensors by name; each is taken once, with the shape that the config promises."""
 
-    def __init__(self, tensors: dict[str, Tensor]) -> None:
-        self._tensors = {n: t for n, t in tensors.items() if not n.endswith("rotary_emb.inv_freq")}
-        self.parameters = sum(t.numel() for t in self._tensors.values())
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = dict(tensors)
 
     def has(self, name: str) -> bool:
         return name in self._tensors
@@ -142,44 +131,39 @@ class _Store:
             )
         return found.contiguous()
 
-    def take_if(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
-        return self.take(name, shape) if self.has(name) else None
-
-    def check_empty(self, folder: Path) -> None:
-        left = sorted(n for n in self._tensors if n != "lm_head.weight")
-        if left:
-            raise ModelUnusable(
-                f"{folder}: {len(left)} tensors have no place in this family, {left[0]} first"
-            )
+    def check_empty(self) -> None:
+        if self._tensors:
+            raise ModelUnusable(_homeless(self._tensors))
 
 
-def _layer(store: _Store, index: int, arch: Architecture) -> Layer:
-    at = f"model.layers.{index}."
-    wide, narrow = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    attention = (("q", wide), ("k", narrow), ("v", narrow))
-    mlp = (("gate", arch.feed_forward), ("up", arch.feed_forward))
-    return Layer(
-        attention_norm=store.take(at + "input_layernorm.weight", (arch.hidden,)),
-        qkv=_fused(store, at + "self_attn.", "qkv", attention, arch.hidden),
-        q_norm=store.take_if(at + "self_attn.q_norm.weight", (arch.head_dim,)),
-        k_norm=store.take_if(at + "self_attn.k_norm.weight", (arch.head_dim,)),
-        out=_fused(store, at + "self_attn.", "o", (("o", arch.hidden),), wide),
-        mlp_norm=store.take(at + "post_attention_layernorm.weight", (arch.hidden,)),
-        gate_up=_fused(store, at + "mlp.", "gate_up", mlp, arch.hidden),
-        down=_fused(store, at + "mlp.", "down", (("down", arch.hidden),), arch.feed_forward),
-    )
+def check_places(folder: Path, names: Iterable[str], arch: Architecture) -> None:
+    """Every tensor must belong to a layer of the config or stand outside all of them."""
+    known = {EMBEDDING, NORM, HEAD}
+    layers = tuple(f"model.layers.{i}." for i in range(arch.layers))
+    left = [name for name in names if name not in known and not name.startswith(layers)]
+    if left:
+        raise ModelUnusable(f"{folder}: {_homeless(left)}")
 
 
-def _fused(
-    store: _Store, at: str, fused: str, parts: tuple[tuple[str, int], ...], width: int
-) -> Dense:
-    """One map out of several projections; a checkpoint may hold it fused already (Phi-3)."""
-    whole, rows = f"{at}{fused}_proj.", sum(size for _, size in parts)
-    if store.has(whole + "weight"):
-        return Dense(
-            store.take(whole + "weight", (rows, width)), store.take_if(whole + "bias", (rows,))
-        )
-    weight = [store.take(f"{at}{name}_proj.weight", (size, width)) for name, size in parts]
-    bias = [store.take_if(f"{at}{name}_proj.bias", (size,)) for name, size in parts]
-    given = [b for b in bias if b is not None]
-    return Dense(torch.cat(weight), torch.cat(given) if len(given) == len(parts) else None)
+def _homeless(names: Iterable[str]) -> str:
+    left = sorted(names)
+    return f"{len(left)} tensors have no place in this family, {left[0]} first"
+
+
+def _fused(store: _Store, at: str, parts: dict[str, int], width: int, *, bias: bool) -> Dense:
+    """One map out of several projections; a checkpoint may hold it fused already (Phi-3).
+
+    ``at`` is its name fused, up to ``_proj``; ``parts`` are the rows of each projection.
+    """
+    if store.has(f"{at}_proj.weight"):
+        parts = {at.rsplit(".", 1)[1]: sum(parts.values())}
+    place = at.rsplit(".", 1)[0]
+    weights = [store.take(f"{place}.{n}_proj.weight", (rows, width)) for n, rows in parts.items()]
+    if not bias:
+        return Dense(_joined(weights))
+    given = [store.take(f"{place}.{n}_proj.bias", (rows,)) for n, rows in parts.items()]
+    return Dense(_joined(weights), _joined(given))
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -75,3 +75,18 @@ def test_auto_says_why_it_chose():
     [(_, done)] = run_all(engine_over(tiny_target()), [GenerationRequest((1, 2), 3)])
     assert done.stats.drafter == "auto"
     assert done.stats.why.startswith("auto, by measured pace: ")
+
+
+def test_warming_up_runs_every_drafter_and_leaves_nothing_behind(folders):
+    engine = build(spec(folders, draft_folder=str(folders / "draft"), exit_layer=1))
+    steps = []
+    step = engine.step
+    engine.step = lambda: steps.append(1) or step()
+    engine.warm_up(60.0)
+    assert len(steps) > len(engine.facts.drafters)
+    assert not engine.busy
+    assert engine._drafters == {}
+    assert engine._lengths == {}
+    steps.clear()
+    engine.warm_up(0.0)
+    assert len(steps) <= 8  # no time: at most the first drafter

@@ -1,0 +1,38 @@
+"""Machinery: what ``build`` puts together and the engine runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.cost import PassCost
+from engine.decode.chance import Chance
+from engine.decode.tree import DraftTree
+from engine.decode.verify import Verdict
+from engine.protocols import Drafter, LengthPolicy, Target
+from engine.request import ModelFacts, SamplingParams
+
+Options = tuple[tuple[str, float], ...]
+
+THROWN_AWAY: Options = (("warm_up", 1.0),)  # read by nobody: drafters are made for each set
+
+Verify = Callable[
+    [Sequence[DraftTree], Sequence[Tensor], Sequence[SamplingParams], Sequence[Chance]],
+    list[Verdict],
+]
+"""Judge one round: trees, their logits [N, V], each request's law and its random numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What ``build`` puts together: one target; drafters and policies are made on demand."""
+
+    target: Target
+    choose: Callable[[str], tuple[str, str]]  # asked for -> (drafter, why); raises InvalidRequest
+    drafter: Callable[[str, Options], Drafter]
+    length: Callable[[str, str, Options], LengthPolicy]  # (policy, drafter); raises InvalidRequest
+    cost: PassCost
+    facts: ModelFacts
+    slots: int
+    verify: Verify
+    chance: Callable[[int | None], Chance]  # of a request with this seed

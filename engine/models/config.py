@@ -1,0 +1,155 @@
+"""config.json of a checkpoint: read, checked for what no honest model says, matched to a backend."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ModelUnusable
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3", "olmo2")
+"""Families of the own decoder, by ``model_type``."""
+
+ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+ACTIVATIONS = ("silu", "swish")
+
+LARGEST_FILE = 1 << 24  # bytes; a config.json has a few thousand
+LARGEST = {  # by field, far above every model there is; what exceeds it would only exhaust memory
+    "hidden_size": 1 << 18,
+    "num_hidden_layers": 1 << 10,
+    "num_attention_heads": 1 << 12,
+    "num_key_value_heads": 1 << 12,
+    "head_dim": 1 << 13,
+    "intermediate_size": 1 << 22,
+    "vocab_size": 1 << 24,
+    "max_position_embeddings": 1 << 28,
+    "sliding_window": 1 << 28,
+}
+POSITIVE = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The fields of ``folder``'s config.json; raises ModelUnusable for one that is not safe to use."""
+    config = _parsed(folder / "config.json")
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or not kind:
+        raise ModelUnusable(f"{folder}: config.json names no model_type; download the model again")
+    for part in _parts(config):
+        _check_sizes(folder, part)
+        _check_code(folder, part, kind)
+    if method := quantisation(config):
+        raise ModelUnusable(
+            f"{folder}: the weights are stored quantised ({method}), which is not supported; get "
+            "the full model and ask for int8 weights, or a GGUF file"
+        )
+    return config
+
+
+def backend_for(place: Path) -> str:
+    """Which target runs a folder: ``torch`` for families of the own decoder, else ``hf``.
+
+    A GGUF file is ``llama_cpp``'s. Reads config.json only. A folder whose config cannot be read
+    gets ``torch``, whose loader says what is wrong with it.
+    """
+    if place.suffix == ".gguf" and not place.is_dir():
+        return "llama_cpp"
+    try:
+        config = _parsed(place / "config.json")
+    except ModelUnusable:
+        return "torch"
+    return "hf" if foreign(config) else "torch"
+
+
+def foreign(config: Mapping[str, Any]) -> str:
+    """Why the own decoder cannot run a model of this config; empty when it can."""
+    kind = config.get("model_type")
+    if kind not in FAMILIES:
+        return f"family {kind!r} is not supported; supported are {', '.join(FAMILIES)}"
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    scaling = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+    if scaling not in (*ROPE_KINDS, "su"):  # su: the first name of longrope
+        return f"rotary scaling {scaling!r} is not supported; supported are {', '.join(ROPE_KINDS)}"
+    activation = config.get("hidden_act", "silu")
+    if activation not in ACTIVATIONS:
+        return f"activation {activation!r} is not supported; supported is silu"
+    return ""
+
+
+def quantisation(config: Mapping[str, Any]) -> str:
+    """The method by which the stored weights were quantised; empty for plain ones."""
+    found = config.get("quantization_config")
+    if not found:
+        return ""
+    return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else "unnamed"
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    try:
+        if file.stat().st_size > LARGEST_FILE:
+            raise ModelUnusable(f"{file} has {file.stat().st_size} bytes; a config has thousands")
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelUnusable(f"{file} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ModelUnusable(f"{file} holds no fields; download the model again")
+    return found
+
+
+def _parts(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The config and those inside it (text, vision, rotary parameters)."""
+    yield config
+    for value in config.values():
+        if isinstance(value, dict):
+            yield from _parts(value)
+
+
+def _check_sizes(folder: Path, part: Mapping[str, Any]) -> None:
+    for name, largest in LARGEST.items():
+        value = part.get(name)
+        if isinstance(value, (int, float)) and not 1 <= value <= largest:
+            raise ModelUnusable(
+                f"{folder}: config.json says {name} is {value}; it must lie in 1..{largest}"
+            )
+    for name in POSITIVE:
+        value = part.get(name)
+        if isinstance(value, (int, float)) and not (math.isfinite(value) and value > 0):
+            raise ModelUnusable(
+                f"{folder}: config.json says {name} is {value}; it must be positive"
+            )
+
+
+def _check_code(folder: Path, part: Mapping[str, Any], kind: str) -> None:
+    """Refuse what would run or fetch code that is not of the transformers library itself.
+
+    Checkpoints that are older than their family's place in the library still name the files that
+    they once needed (Phi-3); those are never read, and pass when they name the same classes.
+    """
+    for name, value in part.items():
+        named = name.endswith(("_implementation", "_internal"))
+        if named and isinstance(value, str) and ("/" in value or ":" in value):
+            raise ModelUnusable(
+                f"{folder}: config.json wants code from {value!r} ({name}); code of a model's own "
+                "is never run"
+            )
+    listed = part.get("auto_map") or {}
+    wanted = listed if isinstance(listed, dict) else {"AutoModelForCausalLM": str(listed)}
+    for name in ("AutoConfig", "AutoModelForCausalLM"):
+        if name in wanted and not _is_library_class(name, str(wanted[name]), kind):
+            raise ModelUnusable(
+                f"{folder}: the model needs code of its own ({wanted[name]}, in auto_map), which "
+                "is never run; choose a model whose family the transformers library knows"
+            )
+
+
+def _is_library_class(auto: str, path: str, kind: str) -> bool:
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    named = path.rsplit(".", 1)[-1]
+    if auto != "AutoConfig":
+        return bool(named == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind))
+    try:
+        return named == type(AutoConfig.for_model(kind)).__name__
+    except ValueError:  # a family that the library does not know
+        return False

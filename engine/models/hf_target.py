@@ -1,0 +1,297 @@
+"""The target over any causal model of the transformers library, and what such a model can take.
+
+Sequences run one after the other, each with a cache of its own, so none ever sees its neighbours.
+What a model can do is found out by trying, once, when it is loaded: its tree pass, its chunks and
+its cropped cache must give the logits of one plain pass over the same tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.decode.tree import DraftTree, ancestor_rows
+from engine.errors import ModelUnusable
+from engine.models.hf_model import Branches, CausalModel, Ran, context_of, load_model
+from engine.protocols import Capability, Grown, Rows, Scores
+from engine.request import ModelSpec
+
+REBUILD_ROWS = 256  # of one pass, where a sequence is run again
+CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Largest difference of logits that is rounding, over their largest; a wrong mask gives far more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a model takes; every field but ``chunks`` says why not, and is empty when it does."""
+
+    chains: str = ""  # rows can be taken back
+    trees: str = ""  # rows may hang anywhere
+    chunks: bool = True  # several rows behind a prefix in one pass
+
+
+@dataclass
+class _Slot:
+    cache: Any = None
+    committed: list[int] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)  # of pending rows
+    seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+
+    def forget_pending(self) -> None:
+        self.pending, self.depths = [], []
+        self.seen = np.zeros((0, 0), dtype=bool)
+
+
+class HfTarget:
+    """Target, and where trees can be scored DraftModel, over a model of the transformers library."""
+
+    def __init__(self, model: CausalModel, context: int, abilities: Abilities) -> None:
+        self._model, self.abilities = model, abilities
+        self.context, self.vocab = context, int(model.config.vocab_size)
+        self.layers = int(model.config.num_hidden_layers)
+        self.parameters = sum(p.numel() for p in model.module.parameters())
+        self.offers = frozenset() if abilities.trees else frozenset({Capability.TREE})
+        self._slots: dict[int, _Slot] = {}
+
+    def refuses(self, needs: frozenset[Capability]) -> str:
+        """Why no drafter with these needs can run; empty when one can."""
+        if self.abilities.chains:
+            return self.abilities.chains
+        return self.abilities.trees if Capability.TREE in needs else ""
+
+    def length(self, slot: int) -> int:
+        """Committed tokens whose keys are cached."""
+        return len(self._slot(slot).committed)
+
+    def pending(self, slot: int) -> int:
+        """Uncommitted rows."""
+        return len(self._slot(slot).pending)
+
+    def tokens(self, slot: int) -> Sequence[int]:
+        """The committed tokens themselves."""
+        return self._slot(slot).committed
+
+    @torch.inference_mode()
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+        """Commit tokens unjudged: a prompt chunk. States are not traced."""
+        row = self._slot(slot)
+        self._take_back(row, 0)
+        self._run(row, tokens, range(-1, len(tokens) - 1))
+        self.commit(slot, range(len(tokens)))
+        return None
+
+    @torch.inference_mode()
+    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
+        """Logits [N, V] of every node of each tree, hung behind its slot's prefix."""
+        found = []
+        for slot, tree in zip(slots, trees, strict=True):
+            row = self._slot(slot)
+            self._take_back(row, 0)
+            found.append(Scores(self._run(row, tree.tokens, tree.parents).logits))
+        return found
+
+    @torch.inference_mode()
+    def grow(self, batch: Sequence[Rows]) -> list[Grown]:
+        """Run more rows behind the uncommitted ones of each slot."""
+        found = []
+        for rows in batch:
+            ran = self._run(self._slot(rows.slot), rows.tokens, rows.parents, hidden=True)
+            assert ran.hidden is not None
+            last = len(rows.tokens) if rows.last is None else rows.last
+            found.append(Grown(ran.logits[-last:], ran.hidden[-last:]))
+        return found
+
+    @torch.inference_mode()
+    def commit(self, slot: int, path: Sequence[int]) -> None:
+        """Keep these uncommitted rows as prefix, forget the others."""
+        row = self._slot(slot)
+        if self.abilities.chains:
+            kept = [row.pending[node] for node in path]
+            if len(kept) < len(row.pending):
+                self._rebuild(row, row.committed + kept)
+            else:
+                row.committed += kept
+                row.forget_pending()
+            return
+        self._take_back(row, len(path), path)
+
+    @torch.inference_mode()
+    def crop(self, slot: int, length: int) -> None:
+        """Forget uncommitted rows and everything behind the first ``length`` tokens.
+
+        A model with a running state cannot go back: it forgets everything, and ``length`` says so.
+        """
+        row = self._slot(slot)
+        self._take_back(row, 0)
+        surplus = len(row.committed) - length
+        if surplus <= 0:
+            return
+        if self.abilities.chains or length == 0:
+            self._slots[slot] = self._fresh()
+        else:
+            row.cache.crop(-surplus)
+            del row.committed[length:]
+
+    def _slot(self, slot: int) -> _Slot:
+        return self._slots.setdefault(slot, self._fresh())
+
+    def _fresh(self) -> _Slot:
+        return _Slot(new_cache(self._model))
+
+    def _take_back(self, row: _Slot, kept: int, path: Sequence[int] = ()) -> None:
+        """Forget pending rows but ``path``, ``kept`` of them, which join the prefix in that order."""
+        if not row.pending:
+            return
+        if self.abilities.chains:
+            self._rebuild(row, row.committed)
+            return
+        if list(path) == list(range(kept)):
+            if surplus := len(row.pending) - kept:
+                row.cache.crop(-surplus)
+        else:
+            keep_rows(row.cache, len(row.committed), path)
+        row.committed += [row.pending[node] for node in path]
+        row.forget_pending()
+
+    def _rebuild(self, row: _Slot, tokens: Sequence[int]) -> None:
+        """The only way back for a running state: from the start."""
+        row.cache, row.committed = new_cache(self._model), []
+        row.forget_pending()
+        for at in range(0, len(tokens), REBUILD_ROWS):
+            chunk = list(tokens[at : at + REBUILD_ROWS])
+            self._run(row, chunk, range(-1, len(chunk) - 1))
+            row.committed += row.pending
+            row.forget_pending()
+
+    def _run(
+        self, row: _Slot, tokens: Sequence[int], parents: Sequence[int], *, hidden: bool = False
+    ) -> Ran:
+        """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix."""
+        before = len(row.pending)
+        seen = ancestor_rows(parents, row.seen)
+        row.seen = np.block([[row.seen, np.zeros((before, len(tokens)), dtype=bool)], [seen]])
+        for parent in parents:
+            row.depths.append(0 if parent < 0 else row.depths[parent] + 1)
+        row.pending += tokens
+        if row.depths == list(range(len(row.depths))):
+            return self._run_straight(
+                row, tokens, behind=len(row.committed) + before, hidden=hidden
+            )
+        branches = Branches(len(row.committed), row.depths, seen)
+        ran = self._model.run(tokens, row.cache, branches, hidden=hidden)
+        row.cache = ran.cache
+        return ran
+
+    def _run_straight(self, row: _Slot, tokens: Sequence[int], *, behind: int, hidden: bool) -> Ran:
+        """A continuation: the model makes its own mask, as in plain decoding."""
+        whole = self.abilities.chunks or behind == 0
+        parts = [tokens] if whole else [[token] for token in tokens]
+        ran = []
+        for part in parts:
+            ran.append(self._model.run(part, row.cache, hidden=hidden))
+            row.cache = ran[-1].cache
+        states = [r.hidden for r in ran if r.hidden is not None]
+        return Ran(
+            torch.cat([r.logits for r in ran]), row.cache, torch.cat(states) if states else None
+        )
+
+
+def new_cache(model: CausalModel) -> Any:
+    """Keys and values of every row, even where layers forget them: trees need them all back.
+
+    None lets a model with a running state make its own.
+    """
+    from transformers import DynamicCache
+
+    return DynamicCache() if model.attention_only() else None
+
+
+def keep_rows(cache: Any, length: int, path: Sequence[int]) -> None:
+    """Compact a cache: rows [0, length) stay, those of ``path`` behind them follow in its order."""
+    for layer in cache.layers:
+        if layer.is_initialized:
+            rows = torch.tensor([length + node for node in path], device=layer.keys.device)
+            for name in ("keys", "values"):
+                held = getattr(layer, name)
+                moved = held.index_select(-2, rows)
+                setattr(layer, name, torch.cat((held[..., :length, :], moved), -2))
+
+
+@torch.inference_mode()
+def abilities_of(model: CausalModel) -> Abilities:
+    """Try what a model takes, each against one plain pass over the same tokens."""
+    ids = [(7 * i + 3) % int(model.config.vocab_size) for i in range(9)]
+    close = _Closeness(model)
+    if not model.attention_only():
+        why = (
+            f"the layers of this family ({model.family}) keep a running state, from which drafted "
+            "tokens cannot be taken back"
+        )
+        return Abilities(why, why, chunks=close.to_plain(_after(model, Abilities(why), ids), ids))
+    if not close.to_plain(_after(model, Abilities(), ids), ids):
+        why = (
+            f"the cache of this family ({model.family}) cannot be cropped without changing answers"
+        )
+        return Abilities(why, why, chunks=False)
+    if strange := model.sparse_fields():
+        return Abilities(trees=f"this family's attention is not known well enough: {strange[0]}")
+    try:
+        right = close.to_plain(_along_a_branch(model, ids), ids)
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        return Abilities(trees=f"this family ({model.family}) cannot score trees: {error}")
+    why = f"this family ({model.family}) scores trees wrongly: its positions follow rows, not depth"
+    return Abilities(trees="" if right else why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Closeness:
+    model: CausalModel
+
+    def to_plain(self, logits: Tensor, ids: Sequence[int]) -> bool:
+        """Whether these are the logits of the last rows of one pass over ``ids``."""
+        plain = self.model.run(ids, new_cache(self.model), hidden=False).logits[-len(logits) :]
+        most = plain.float().abs().max()
+        apart = (logits.float() - plain.float()).abs().max()
+        return bool(apart <= CLOSE[self.model.dtype] * most)
+
+
+def _after(model: CausalModel, abilities: Abilities, ids: Sequence[int]) -> Tensor:
+    """Logits of the last rows, in two chunks, with a detour that is cropped where that can be done."""
+    target = HfTarget(model, len(ids) + 8, abilities)
+    target.feed(0, ids[:3])
+    if not abilities.chains:
+        target.feed(0, ids[6:])
+        target.crop(0, 3)
+    row = target._slot(0)  # noqa: SLF001 - the same file
+    return target._run(row, ids[3:], range(-1, len(ids) - 4)).logits  # noqa: SLF001
+
+
+def _along_a_branch(model: CausalModel, ids: Sequence[int]) -> Tensor:
+    """Logits of the last rows: two in a tree beside other branches, kept, and those behind them."""
+    target = HfTarget(model, len(ids) + 8, Abilities())
+    target.feed(0, ids[:4])
+    tree = DraftTree((ids[4], ids[0], ids[5], ids[1], ids[6]), (-1, 0, 0, 1, 2))
+    branch = target.score([0], [tree])[0].logits[[0, 2, 4]]
+    target.commit(0, (0, 2, 4))
+    behind = target.score([0], [DraftTree(tuple(ids[7:]), (-1, 0))])[0].logits
+    return torch.cat((branch, behind))
+
+
+def load(spec: ModelSpec) -> HfTarget:
+    """The target of a spec; raises ModelUnusable."""
+    if spec.device != "cpu" and not torch.cuda.is_available():
+        raise ModelUnusable(f"device {spec.device!r} was asked for, but torch finds no CUDA device")
+    asked = {"int8 weights": spec.weights != "full", "inflation": spec.inflate > 1}
+    asked["streamed weights"] = spec.resident is not None
+    for what, wanted in asked.items():
+        if wanted:
+            raise ModelUnusable(
+                f"{spec.name} runs on the transformers library, which has no {what} here; load it "
+                "with full weights in memory"
+            )
+    model = load_model(spec)
+    return HfTarget(model, context_of(model.config, spec.context), abilities_of(model))

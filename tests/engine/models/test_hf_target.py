@@ -1,0 +1,338 @@
+"""The target contract over families of the transformers library, and what each of them is refused."""
+
+import json
+
+import pytest
+import torch
+import transformers
+
+from engine.build import assemble, build
+from engine.cost import PassCost
+from engine.decode.tree import DraftTree, chain, single
+from engine.drafters import AUTO, DRAFTERS
+from engine.errors import ModelUnusable
+from engine.models.config import backend_for
+from engine.models.hf_target import Abilities, HfTarget, load
+from engine.protocols import Parts, Rows
+from engine.request import GenerationRequest, ModelSpec
+from tests.engine.models.test_families import IDS, SMALL, TREE, oracle, path_tokens, saved
+from tests.engine.tiny import SlowMachine, run_all
+
+TOLERANCE = 1e-4
+WINDOWED = {
+    "head_dim": 16,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+MHA = {name: value for name, value in SMALL.items() if name != "num_key_value_heads"}
+GPT = {"vocab_size": 61, "bos_token_id": 1, "eos_token_id": 2}
+TREES = {
+    "gemma3": transformers.Gemma3TextConfig(**SMALL, **WINDOWED),
+    "gpt_neox": transformers.GPTNeoXConfig(**MHA),
+    "granite": transformers.GraniteConfig(
+        **SMALL, embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
+        attention_multiplier=0.3,
+    ),
+    "stablelm": transformers.StableLmConfig(**SMALL, partial_rotary_factor=0.5, use_qkv_bias=True),
+    "gpt2": transformers.GPT2Config(n_embd=48, n_layer=3, n_head=4, n_positions=256, **GPT),
+    "olmo3": transformers.Olmo3Config(**SMALL, sliding_window=8),
+}  # fmt: skip
+CHAINS = {
+    "bloom": transformers.BloomConfig(hidden_size=48, n_layer=3, n_head=4, vocab_size=61),
+    "gpt_neo": transformers.GPTNeoConfig(
+        hidden_size=48, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
+        window_size=8, **GPT,
+    ),
+}  # fmt: skip
+RECURRENT = {
+    "falcon_h1": transformers.FalconH1Config(
+        **SMALL, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1,
+        mamba_d_state=16, mamba_chunk_size=8,
+    ),
+    "mamba": transformers.MambaConfig(hidden_size=48, num_hidden_layers=3, vocab_size=61, state_size=8),
+}  # fmt: skip
+ALL = TREES | CHAINS | RECURRENT
+
+
+def spec(folder, **changes):
+    return ModelSpec("tiny", str(folder), backend="hf", **changes)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """Family -> (our target, transformers' model), each made once."""
+    made = {}
+
+    def get(family):
+        if family not in made:
+            folder = tmp_path_factory.mktemp(family)
+            reference = saved(ALL[family], folder)
+            assert backend_for(folder) == "hf"
+            made[family] = load(spec(folder)), reference
+        target, reference = made[family]
+        for slot in range(3):
+            target.crop(slot, 0)
+        return target, reference
+
+    return get
+
+
+def near(ours, theirs):
+    assert theirs.std() > 0.05  # else a wrong mask would not show
+    return bool((ours - theirs).abs().max() < TOLERANCE * max(1.0, theirs.abs().max()))
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_a_prompt_in_chunks_and_steps_behind_it_equal_transformers(loaded, family):
+    target, reference = loaded(family)
+    target.feed(0, IDS[:13])
+    target.feed(0, IDS[13:30])
+    wanted = oracle(reference, IDS[:36])
+    for at in range(30, 36):
+        logits = target.score([0], [single(IDS[at])])[0].logits
+        assert near(logits[0], wanted[at])
+        target.commit(0, [0])
+    assert list(target.tokens(0)) == IDS[:36]
+
+
+@pytest.mark.parametrize("family", [*TREES, *CHAINS])
+def test_a_chain_and_the_part_of_it_that_is_kept_equal_transformers(loaded, family):
+    target, reference = loaded(family)
+    target.feed(0, IDS[:20])
+    logits = target.score([0], [chain(IDS[20:26])])[0].logits
+    assert near(logits, oracle(reference, IDS[:26])[20:])
+    target.commit(0, (0, 1))
+    behind = target.score([0], [single(7)])[0].logits
+    assert near(behind[0], oracle(reference, [*IDS[:22], 7])[-1])
+
+
+@pytest.mark.parametrize("family", TREES)
+class TestTrees:
+    def test_every_node_equals_its_path_alone(self, loaded, family):
+        """Of windowed layers too: the prefix is longer than their window."""
+        target, reference = loaded(family)
+        target.feed(0, IDS[:20])
+        logits = target.score([0], [TREE])[0].logits
+        for node in range(len(TREE)):
+            assert near(logits[node], oracle(reference, IDS[:20] + path_tokens(TREE, node))[-1])
+
+    @pytest.mark.parametrize("path", [(0,), (0, 2, 5), (0, 1, 4), (0, 1)])
+    def test_a_kept_path_equals_the_plain_sequence(self, loaded, family, path):
+        target, reference = loaded(family)
+        target.feed(0, IDS[:20])
+        target.score([0], [TREE])
+        target.commit(0, path)
+        told = IDS[:20] + path_tokens(TREE, path[-1])
+        assert list(target.tokens(0)) == told
+        assert near(target.score([0], [single(7)])[0].logits[0], oracle(reference, [*told, 7])[-1])
+
+    def test_growing_level_by_level_equals_scoring_at_once(self, loaded, family):
+        target, _ = loaded(family)
+        target.feed(0, IDS[:20])
+        whole = target.score([0], [TREE])[0].logits
+        target.crop(0, 20)
+        cuts = (slice(0, 1), slice(1, 3), slice(3, 6))
+        rows = [Rows(0, TREE.tokens[cut], TREE.parents[cut]) for cut in cuts]
+        grown = [target.grow([row])[0] for row in rows]
+        assert near(torch.cat([g.logits for g in grown]), whole)
+        assert grown[1].hidden.shape == (2, 48)
+        assert target.pending(0) == 6
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_a_batch_equals_each_sequence_alone(loaded, family):
+    target, reference = loaded(family)
+    prompts = (IDS[:5], IDS[5:17], IDS[17:18])
+    for slot, prompt in enumerate(prompts):
+        target.feed(slot, prompt)
+    found = target.score([0, 1, 2], [single(9)] * 3)
+    for prompt, scores in zip(prompts, found, strict=True):
+        assert near(scores.logits[0], oracle(reference, [*prompt, 9])[-1])
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_a_pass_that_is_given_up_leaves_no_trace(loaded, family):
+    """A request is cancelled between the pass and the commit."""
+    target, reference = loaded(family)
+    target.feed(0, IDS[:10])
+    target.score([0], [chain(IDS[30:34])])
+    target.crop(0, 10)
+    assert target.length(0) == 10
+    again = target.score([0], [single(8)])[0].logits
+    assert near(again[0], oracle(reference, [*IDS[:10], 8])[-1])
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_a_shorter_prefix_can_be_gone_on_from(loaded, family):
+    """A running state cannot go back, so it forgets everything and says so."""
+    target, reference = loaded(family)
+    target.feed(0, IDS[:10])
+    target.crop(0, 6)
+    assert target.length(0) == (0 if family in RECURRENT else 6)
+    target.feed(0, IDS[target.length(0) : 12])
+    again = target.score([0], [single(8)])[0].logits
+    assert near(again[0], oracle(reference, [*IDS[:12], 8])[-1])
+
+
+@pytest.fixture(scope="module")
+def engine_of(loaded):
+    """An engine over a family, on a machine where every draft pays."""
+
+    def make(family):
+        target, reference = loaded(family)
+        return assemble(
+            ModelSpec("tiny", ""), Parts(target, cost=SlowMachine()), "no pair"
+        ), reference
+
+    return make
+
+
+def greedy(reference, prompt, count):
+    ids = list(prompt)
+    for _ in range(count):
+        ids.append(int(oracle(reference, ids)[-1].argmax()))
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_every_drafter_that_runs_emits_the_models_own_tokens(engine_of, family):
+    engine, reference = engine_of(family)
+    prompt = tuple(IDS[:9] * 2)
+    wanted = greedy(reference, prompt, 24)
+    for drafter in (*engine.facts.drafters, AUTO):
+        request = GenerationRequest(prompt, 24, drafter=drafter, stop_tokens=frozenset())
+        (ids, done), (again, _) = run_all(engine, [request, request])
+        assert ids == again == wanted, (drafter, done.error)
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_what_cannot_run_is_said_with_the_reason(engine_of, family):
+    engine, _ = engine_of(family)
+    refused = dict(engine.facts.refused)
+    if family in RECURRENT:
+        assert engine.facts.drafters == ("none",)
+        assert set(refused) == set(DRAFTERS) - {"none", AUTO}
+        assert all(f"({family}) keep a running state" in why for why in refused.values())
+    elif family in CHAINS:
+        assert {"none", "lookup", "suffix"} <= set(engine.facts.drafters)
+        assert "attention" in refused["recycling"] or "cannot score trees" in refused["recycling"]
+    else:
+        assert {"none", "lookup", "suffix", "recycling"} <= set(engine.facts.drafters)
+
+
+class TestRefused:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        saved(TREES["gpt_neox"], tmp_path)
+        return tmp_path
+
+    @staticmethod
+    def refuse(folder, match, **changes):
+        with pytest.raises(ModelUnusable, match=match) as refusal:
+            load(spec(folder, **changes))
+        assert "\n" not in str(refusal.value)
+
+    def test_more_weights_than_the_files_hold(self, folder):
+        """Before memory for them is taken."""
+        file = folder / "config.json"
+        told = json.loads(file.read_text())
+        file.write_text(json.dumps(told | {"num_hidden_layers": 1000}))
+        self.refuse(folder, r"config\.json describes \d+ weights and the files hold 69376")
+
+    def test_a_missing_tensor(self, folder):
+        from tests.engine.models.test_weights import edit_weights
+
+        gone = "gpt_neox.layers.1.mlp.dense_h_to_4h.weight"
+        spare = torch.zeros(64, 48)
+        edit_weights(folder, lambda t: (t.pop(gone), t.update({"spare": spare})))
+        self.refuse(folder, r"1 tensors are missing, gpt_neox\.layers\.1\.mlp\.dense_h_to_4h")
+
+    def test_a_tensor_without_a_place(self, folder):
+        from tests.engine.models.test_weights import edit_weights
+
+        edit_weights(folder, lambda t: t.update({"spare": torch.zeros(2)}))
+        self.refuse(folder, "1 tensors have no place in this family, spare first")
+
+    def test_a_misshapen_tensor(self, folder):
+        from tests.engine.models.test_weights import edit_weights
+
+        name = "gpt_neox.final_layer_norm.weight"
+        edit_weights(folder, lambda t: t.update({name: torch.ones(96)}))
+        self.refuse(folder, rf"1 tensors have another shape than the config says, {name}")
+
+    def test_a_family_that_is_no_causal_model(self, folder):
+        file = folder / "config.json"
+        file.write_text(json.dumps({"model_type": "vit"}))
+        self.refuse(folder, "Unrecognized configuration class")
+
+    @pytest.mark.parametrize(
+        "changes", [{"weights": "int8"}, {"inflate": 2}, {"resident": 1 << 20}], ids=str
+    )
+    def test_what_only_the_own_decoder_does(self, folder, changes):
+        self.refuse(folder, "tiny runs on the transformers library, which has no", **changes)
+
+    def test_an_index_that_points_outside(self, folder):
+        """The library itself would follow it."""
+        index = folder / "model.safetensors.index.json"
+        index.write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
+        self.refuse(folder, "points outside the model's folder")
+
+
+def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
+    """Negative control: without masks of our own a node would see its siblings."""
+    from engine.models import hf_model, hf_target
+
+    def blind(branches, window, dtype):
+        return torch.zeros(1, 1, len(branches.seen), branches.length + len(branches.depths))
+
+    model = loaded("granite")[0]._model
+    assert hf_target.abilities_of(model) == Abilities()
+    monkeypatch.setattr(hf_model, "_mask", blind)
+    assert "scores trees wrongly" in hf_target.abilities_of(model).trees
+
+
+def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path, monkeypatch):
+    """Through ``build``: both folders, both backends."""
+    monkeypatch.setattr("engine.build.PROFILE_SECONDS", 0.0)
+    folders = {}
+    for family in ("granite", "mamba"):
+        folders[family] = tmp_path / family
+        saved(ALL[family], folders[family])
+        vocabulary = {"model": {"vocab": {str(i): i for i in range(61)}}}
+        (folders[family] / "tokenizer.json").write_text(json.dumps(vocabulary))
+    paired = spec(folders["granite"], draft_folder=str(folders["granite"]), draft_backend="hf")
+    engine = build(paired)
+    assert "chain" in engine.facts.drafters
+    request = GenerationRequest(tuple(IDS[:9]), 8, drafter="chain", length="fixed", draft_depth=3)
+    ((ids, done),) = run_all(engine, [request])
+    assert len(ids) == 8
+    assert done.stats.accepted == done.stats.drafted > 0  # it drafts for itself
+    alone = build(spec(folders["granite"], draft_folder=str(folders["mamba"]), draft_backend="hf"))
+    assert "running state" in dict(alone.facts.refused)["chain"]
+
+
+def test_a_context_asked_for_is_kept(loaded, tmp_path):
+    saved(TREES["granite"], tmp_path)
+    assert load(spec(tmp_path)).context == 256
+    assert load(spec(tmp_path, context=100)).context == 100
+    assert isinstance(loaded("granite")[0], HfTarget)
+
+
+def test_an_unusual_tree_of_one_long_branch_and_stubs(loaded):
+    target, reference = loaded("gemma3")
+    parents = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 11)
+    tree = DraftTree(tuple(IDS[40:53]), parents)
+    target.feed(0, IDS[:11])
+    logits = target.score([0], [tree])[0].logits
+    for node in (10, 12):  # the branch is longer than the window
+        assert near(logits[node], oracle(reference, IDS[:11] + path_tokens(tree, node))[-1])
+
+
+def test_costs_are_measured_for_a_model_that_cannot_go_back(loaded):
+    from engine.build import profile
+
+    target, _ = loaded("falcon_h1")
+    cost = PassCost()
+    profile(target, cost)
+    assert cost.seconds(1, 0) > 0
+    assert target.length(0) == 0
