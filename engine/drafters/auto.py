@@ -15,7 +15,7 @@ EARLIER = 15.0  # most plain passes that what earlier sessions measured counts f
 MEMORY = 6.0  # plain passes that it counts for at the start of a request
 CREDIT, RIVAL_CREDIT = 0.3, 0.6  # for luck: share of a pace over the root of its rounds
 SETTLED = 10**6  # rounds after which a pace is taken for what it is: plain's is by definition
-SLOW, FAST = 0.98, 0.9  # what is left per round: of the session's pace, of the request's own
+SLOW, FAST = 0.995, 0.92  # what is left per round: of the session's pace, of the request's own
 CLEARLY_LESS = 0.75  # of the session's pace: more than luck takes from an answer
 STICKINESS = 1.05  # another arm must be this much faster
 ADVANTAGE = 1.05  # of a proposal over the favourite: what is easy to copy is easy to draft, too
@@ -246,7 +246,7 @@ class Auto:
         key = (name, _size(tree) if name in self._declining else 0)
         best = max(1.0, match.paces[match.favourite, 0].promise)
         tried = name in self._declining and match.paces[key].rounds > 0
-        if tried and match.paces[key].promise < ADVANTAGE * best:
+        if tried and match.paces[key].lucky(RIVAL_CREDIT) < ADVANTAGE * best:
             return False
         match.playing = key
         return True
@@ -282,7 +282,7 @@ def _prior(context: Context, name: str) -> _Pace | None:
 
 def _best(match: _Match, name: str) -> float:
     """What an arm's best class of proposals promises."""
-    return max(pace.promise for (arm, _), pace in match.paces.items() if arm == name)
+    return max(pace.lucky(RIVAL_CREDIT) for (arm, _), pace in match.paces.items() if arm == name)
 
 
 def _size(tree: DraftTree) -> int:
