@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.decode.tree import DraftTree, Warm
-from engine.protocols import Budget, Capability, Context, LayeredTarget, Outcome, Parts
+from engine.protocols import Budget, Capability, Context, LayeredTarget, Outcome, Parts, Streamed
 from engine.strand import Strand
 
 
@@ -30,6 +30,11 @@ class EarlyExit:
         self._target = cast("LayeredTarget", parts.target)
         default = max(1, self._target.layers // 4)
         self._exit = int(parts.options.get("exit_layer", default))
+        self._deepest = self._target.layers
+        if isinstance(
+            parts.target, Streamed
+        ):  # deeper layers would be read for every drafted token
+            self._deepest = min(self._deepest, parts.target.source.whole)
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One chain for each context; requests with the same exit grow together."""
@@ -47,7 +52,7 @@ class EarlyExit:
         """All state lives in the target's cache."""
 
     def _exit_of(self, strand: Strand) -> int:
-        return strand.budget.exit_layer or self._exit
+        return min(strand.budget.exit_layer or self._exit, self._deepest)
 
     @torch.inference_mode()
     def _grow(self, strands: list[Strand], exit_layer: int) -> dict[int, list[Tensor]]:

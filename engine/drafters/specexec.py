@@ -23,6 +23,11 @@ CROWDED = 4  # budgets' worth of nodes that a search holds before it drops what 
 HARVEST = (
     0.5  # of a wave's probability becomes its gain; first waves of the bundled pair: 0.35 to 0.85
 )
+FLAT = (
+    2.0  # passes of a row: as long as a wider pass costs no more, a larger tree is worth a thought
+)
+HIDDEN = 1.15  # passes of a row: up to here the reading of weights hides the rows
+WIDE, DEEP, MOST_NODES = 64, 32, 2048  # rows that mark a streamed model; its trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +174,8 @@ class SpecExec:
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
         self._follower = Follower(parts.draft_model)
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
+        self.reach = _reach(self.length, parts.cost.flat(FLAT))
+        self._hidden = parts.cost.flat(HIDDEN) if self.reach != self.length else 0
         self._step = parts.draft_step  # what a wave costs, until one was measured
         self._wave = int(_option(parts, "wave", 0, (1, MOST_WAVE)))
         self._branch = int(_option(parts, "branch", 0, (1, MOST_BRANCH)))
@@ -192,7 +199,8 @@ class SpecExec:
         """The slot's cache stays: its next request may share the prefix."""
 
     def _search(self, context: Context, budget: Budget) -> _Search:
-        floored = budget.floor > 0 and not budget.exact
+        hidden = budget.nodes < self._hidden  # rows that cost nothing need no worth
+        floored = budget.floor > 0 and not budget.exact and not hidden
         limits = _Limits(
             wave=self._wave or min(max(budget.nodes // 8, 8), MOST_WAVE),
             branch=self._branch or min(max(budget.nodes // 4, 16), MOST_BRANCH),
@@ -262,6 +270,14 @@ def _likeliest(
 
 def _numpy(values: Tensor) -> np.ndarray:
     return values.cpu().numpy()
+
+
+def _reach(usual: Budget, rows: int) -> Budget:
+    """The largest tree: where reading the weights hides the rows, as many as the flat part has.
+
+    Section 4.1: with weights that are streamed a pass of hundreds of rows costs what one row does.
+    """
+    return usual if rows <= WIDE else Budget(DEEP, min(rows - 1, MOST_NODES))
 
 
 def _option(parts: Parts, name: str, default: float, bounds: tuple[float, float]) -> float:

@@ -1,0 +1,196 @@
+"""Offloaded is resident: where the weights wait changes no token, and a fault is never an answer."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.build import assemble, load
+from engine.decode.tree import DraftTree
+from engine.engine import Engine
+from engine.errors import ModelUnusable
+from engine.offload import files
+from engine.protocols import Parts, Streamed
+from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
+
+BUNDLED = Path(__file__).resolve().parents[2] / "engine" / "bundled"
+LIMIT = 36_000_000  # 31 of them for embedding, head, buffers and the library; layers take 18
+SPEC = ModelSpec(
+    "pocket",
+    str(BUNDLED / "pocket"),
+    draft_folder=str(BUNDLED / "pocket-draft"),
+    exit_layer=2,
+    slots=2,
+)
+PROMPT = tuple(range(200, 260))
+
+
+@pytest.fixture(scope="module")
+def resident() -> Parts:
+    return load(SPEC)[0]
+
+
+@pytest.fixture(scope="module")
+def streamed() -> Parts:
+    return load(replace(SPEC, resident=LIMIT))[0]
+
+
+def source_of(parts: Parts):
+    assert isinstance(parts.target, Streamed)
+    return parts.target.source
+
+
+def answer(engine: Engine, request: GenerationRequest) -> tuple[list[int], Done]:
+    engine.submit(request)
+    ids: list[int] = []
+    while True:
+        for _, event in engine.step():
+            if isinstance(event, Tokens):
+                ids += event.ids
+            else:
+                return ids, event
+
+
+def test_most_of_the_model_is_streamed(streamed: Parts) -> None:
+    source = source_of(streamed)
+    assert source.streamed > 2 * source.resident > 0
+
+
+def test_logits_of_a_tree_are_those_of_the_resident_model(resident: Parts, streamed: Parts) -> None:
+    tree = DraftTree((5, 9, 30, 31, 32, 77, 78, 79, 80, 81), (-1, 0, 0, 1, 1, 2, 5, 6, 7, 8))
+    found = []
+    for parts in (resident, streamed):
+        parts.target.feed(1, PROMPT)
+        found.append(parts.target.score([1], [tree])[0].logits)
+        parts.target.crop(1, 0)
+    torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(0.7, top_p=0.9, seed=4)])
+def test_every_drafter_gives_the_resident_models_tokens(
+    resident: Parts, streamed: Parts, sampling: SamplingParams
+) -> None:
+    request = GenerationRequest(PROMPT, 24, sampling, drafter="none")
+    wanted, _ = answer(assemble(SPEC, resident, ""), request)
+    engine = assemble(SPEC, streamed, "")
+    assert "specexec" in engine.facts.drafters
+    for drafter in (*engine.facts.drafters, "auto"):
+        found, done = answer(engine, replace(request, drafter=drafter))
+        assert done.error is None
+        assert found == wanted, drafter
+
+
+def test_with_ample_memory_nothing_is_read_again(resident: Parts) -> None:
+    spec = replace(SPEC, resident=200_000_000)
+    parts, _ = load(spec)
+    assert (source_of(parts).streamed, source_of(parts).whole) == (0, parts.target.layers)
+    request = GenerationRequest(PROMPT, 16, drafter="specexec")
+    wanted, _ = answer(assemble(SPEC, resident, ""), request)
+    assert answer(assemble(spec, parts, ""), request)[0] == wanted
+
+
+def test_what_cannot_be_streamed_is_refused() -> None:
+    for fields in (
+        {"inflate": 2},
+        {"weights": "int8"},
+        {"backend": "llama_cpp"},
+        {"device": "cuda"},
+    ):
+        with pytest.raises(ModelUnusable, match="stream|stored"):
+            load(replace(SPEC, resident=LIMIT, **fields))
+
+
+def test_early_exit_needs_a_layer_that_stays(streamed: Parts) -> None:
+    engine = assemble(SPEC, streamed, "")
+    whole = source_of(streamed).whole
+    assert ("early_exit" in engine.facts.drafters) == (whole > 0)
+    if whole == 0:
+        assert "no whole layer" in dict(engine.facts.refused)["early_exit"]
+
+
+def test_early_exit_drafts_from_the_layers_that_stay() -> None:
+    spec = replace(SPEC, resident=44_000_000)
+    parts, _ = load(spec)
+    whole = source_of(parts).whole
+    assert 0 < whole < parts.target.layers
+    engine = assemble(spec, parts, "")
+    wanted, _ = answer(engine, GenerationRequest(PROMPT, 24, drafter="none"))
+    for length in ("fixed", "default"):
+        asked = GenerationRequest(PROMPT, 24, drafter="early_exit", length=length)
+        ids, done = answer(engine, asked)
+        assert ids == wanted
+        assert done.stats.drafted > 0 or length == "default"
+
+
+def test_a_long_prompt_is_read_in_passes_that_fit(resident: Parts, streamed: Parts) -> None:
+    assert source_of(streamed).widest < 256
+    request = GenerationRequest(PROMPT * 6, 8, drafter="none")
+    wanted, _ = answer(assemble(SPEC, resident, ""), request)
+    assert answer(assemble(SPEC, streamed, ""), request)[0] == wanted
+
+
+def test_no_tree_is_wider_than_a_pass_may_be(streamed: Parts) -> None:
+    engine = assemble(SPEC, streamed, "")
+    asked = GenerationRequest(
+        PROMPT, 16, drafter="specexec", length="fixed", draft_depth=16, draft_nodes=900
+    )
+    _, done = answer(engine, asked)
+    assert done.stats.drafted <= done.stats.passes * source_of(streamed).widest
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OSError(5, "Input/output error"),
+        pytest.param(
+            MemoryError("the reader dies"),
+            marks=pytest.mark.filterwarnings(
+                "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+            ),
+        ),
+    ],
+)
+def test_a_fault_ends_its_request_with_the_layer_and_the_next_one_is_served(
+    monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    broken: list[BaseException] = []
+
+    def read(descriptor: int, buffer: memoryview, offset: int) -> int:
+        if broken:
+            raise broken[0]
+        return files.read_into(descriptor, buffer, offset)
+
+    monkeypatch.setattr("engine.offload.disk.read_into", read)
+    spec = replace(SPEC, resident=LIMIT)
+    parts, _ = load(spec)
+    engine = assemble(spec, parts, "")
+    for drafter in ("none", "specexec"):
+        wanted, _ = answer(engine, GenerationRequest(PROMPT, 12, drafter=drafter))
+        broken.append(fault)
+        ids, done = answer(engine, GenerationRequest(PROMPT[:40], 12, drafter=drafter))
+        assert done.reason is FinishReason.ERROR
+        assert done.error is not None
+        assert "layer" in done.error
+        assert "could not be read" in done.error
+        assert len(ids) < 12
+        broken.clear()
+        again, done = answer(engine, GenerationRequest(PROMPT, 12, drafter=drafter))
+        assert done.error is None
+        assert again == wanted
+
+
+def test_a_file_that_is_cut_while_in_use_ends_the_request(tmp_path: Path) -> None:
+    folder = tmp_path / "pocket"
+    shutil.copytree(SPEC.folder, folder)
+    spec = replace(SPEC, folder=str(folder), resident=LIMIT)
+    parts, _ = load(spec)
+    engine = assemble(spec, parts, "")
+    file = folder / "model.safetensors"
+    os.truncate(file, file.stat().st_size // 2)
+    for _ in range(2):
+        _, done = answer(engine, GenerationRequest(PROMPT, 12, drafter="none"))
+        assert done.reason is FinishReason.ERROR
+        assert "was cut from" in str(done.error)
