@@ -1,8 +1,10 @@
 """The model's own chat template, rendered in Jinja's immutable sandbox."""
 
 import json
+import threading
 from collections.abc import Sequence
 from datetime import datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,26 +12,31 @@ from jinja2 import TemplateError, TemplateSyntaxError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from app.confined import Confined, Ended, Late
 from app.turn import Message
 from engine.errors import InvalidRequest, ModelUnusable
+
+TRUSTED = Path(__file__).resolve().parent.parent / "engine" / "bundled"
+START_SECONDS = 30.0  # for a process to start on a busy machine
+RENDER_SECONDS = 5.0
+MEMORY = 1 << 29  # bytes for one template and one conversation
+LONGEST = 1 << 25  # characters of a prompt: no model holds as many
+FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
+PROBE = [{"role": "user", "content": "Hello"}]
+
+Plain = list[dict[str, str]]  # messages as templates see them
 
 
 class ChatTemplate:
     """Messages to prompt text, as the model was trained to read them."""
 
-    def __init__(self, source: str, specials: dict[str, str]) -> None:
-        """``specials`` are the names templates use, such as ``bos_token``, and their texts."""
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-        )
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = _now
-        try:
-            self._template = environment.from_string(source)
-        except TemplateSyntaxError as error:
-            raise ModelUnusable(f"the model's chat template is not valid Jinja: {error}") from error
-        self._specials = specials
+    def __init__(self, source: str, specials: dict[str, str], *, foreign: bool = False) -> None:
+        """``specials`` are the names templates use, such as ``bos_token``, and their texts.
+
+        The sandbox keeps a template from reaching out, not from looping for ever: a ``foreign``
+        one runs in a process of its own, with limits. Raises ModelUnusable.
+        """
+        self._render = _Distant(source, specials) if foreign else _Sandboxed(source, specials)
 
     @classmethod
     def load(cls, folder: Path) -> "ChatTemplate":
@@ -43,19 +50,116 @@ class ChatTemplate:
             )
         names = (name for name in config if name.endswith("_token"))
         texts = ((name, token_text(config[name])) for name in names)
-        return cls(source, {name: text for name, text in texts if text is not None})
+        specials = {name: text for name, text in texts if text is not None}
+        return cls(source, specials, foreign=folder.resolve().parent != TRUSTED)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt text, open for the assistant's answer; raises InvalidRequest."""
         plain = [{"role": message.role, "content": message.content} for message in messages]
         try:
-            return self._template.render(
-                messages=plain, add_generation_prompt=True, tools=None, **self._specials
-            )
-        except (TemplateError, ValueError, TypeError, ArithmeticError) as error:
-            raise InvalidRequest(
-                f"the model's chat template refuses this conversation: {error}"
-            ) from error
+            return self._render(plain)
+        except FAILURES as error:
+            raise _refused(error) from error
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    # Else 10 ** (10 ** 9) is a constant, and computed while the template is still read.
+    intercepted_binops: frozenset[str] = frozenset({"**"})
+
+
+class _Sandboxed:
+    """Jinja's immutable sandbox, in this process."""
+
+    def __init__(self, source: str, specials: dict[str, str]) -> None:
+        environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = _now
+        try:
+            self._template = environment.from_string(source)
+        except (TemplateSyntaxError, RecursionError) as error:
+            raise ModelUnusable(f"the model's chat template is not valid Jinja: {error}") from error
+        self._specials = specials
+
+    def __call__(self, messages: Plain) -> str:
+        return self._template.render(
+            messages=messages, add_generation_prompt=True, tools=None, **self._specials
+        )
+
+
+class _Distant:
+    """The same sandbox in a confined process, which is started again after it was killed."""
+
+    def __init__(self, source: str, specials: dict[str, str]) -> None:
+        self._source, self._specials = source, specials
+        self._lock = threading.Lock()
+        self._process = self._start()
+        try:
+            self._ask(PROBE)
+        except _Overstepped as error:
+            raise ModelUnusable(f"the model's chat template is harmful: {error}") from error
+        except TemplateError:
+            pass  # it may want another conversation than this one
+
+    def __call__(self, messages: Plain) -> str:
+        with self._lock:
+            try:
+                return self._ask(messages)
+            except _Overstepped as error:
+                self._process = self._start()
+                raise InvalidRequest(
+                    f"the model's chat template was stopped: {error}; shorten the conversation or "
+                    "choose another model"
+                ) from error
+
+    def _start(self) -> Confined:
+        process = Confined(_serve, (self._source, self._specials), MEMORY)
+        try:
+            trouble = process.receive(START_SECONDS)
+        except (Late, Ended) as error:
+            raise ModelUnusable(f"the model's chat template cannot be read: {error}") from error
+        if trouble is not None:
+            raise ModelUnusable(trouble)
+        return process
+
+    def _ask(self, messages: Plain) -> str:
+        try:
+            self._process.send(messages)
+            text, trouble = self._process.receive(RENDER_SECONDS)
+        except (Late, Ended) as error:
+            raise _Overstepped(str(error)) from error
+        if trouble is not None:
+            raise TemplateError(trouble)
+        return str(text)
+
+
+class _Overstepped(Exception):
+    """A template took more time or memory than any conversation needs."""
+
+
+def _serve(connection: Connection, source: str, specials: dict[str, str]) -> None:
+    """In the confined process: one (text, trouble) for every conversation."""
+    try:
+        template = _Sandboxed(source, specials)
+    except ModelUnusable as error:
+        connection.send(str(error))
+        return
+    connection.send(None)
+    while True:
+        messages: Plain = connection.recv()
+        try:
+            text = template(messages)
+        except FAILURES as error:
+            connection.send((None, str(error)))
+            continue
+        if len(text) > LONGEST:
+            connection.send((None, f"it writes {len(text)} characters"))
+        else:
+            connection.send((text, None))
+
+
+def _refused(error: Exception) -> InvalidRequest:
+    return InvalidRequest(f"the model's chat template refuses this conversation: {error}")
 
 
 def read_json(path: Path) -> dict[str, Any]:

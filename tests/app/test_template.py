@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app import template
 from app.template import ChatTemplate
 from app.turn import Message
 from engine.errors import InvalidRequest, ModelUnusable
@@ -21,6 +22,17 @@ ATTACKS = (
     "{{ lipsum.__globals__['os'].system('touch harm') }}",
     "{{ messages.append(1) }}",
     "{{ range(99999999) | list }}",
+)
+
+HARMS = (
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ 10 ** (10 ** 9) }}",
+    "{{ 'a' * 10 ** 10 }}",
+    "{{ 'a'.center(3000000000) }}",
+    (
+        "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}"
+        "{% endfor %}{{ n.x }}"
+    ),
 )
 
 
@@ -70,6 +82,51 @@ def test_hostile_templates_are_stopped(
     with pytest.raises(InvalidRequest, match="refuses this conversation"):
         ChatTemplate(attack, {}).render(ASK)
     assert not list(tmp_path.iterdir())
+
+
+class TestForeignTemplates:
+    """What the sandbox alone does not stop: templates that eat time or memory."""
+
+    def test_render_as_at_home(self) -> None:
+        source = "{{ bos_token }}{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+        specials = {"bos_token": "<s>"}
+        foreign = ChatTemplate(source, specials, foreign=True)
+        assert foreign.render(ASK) == ChatTemplate(source, specials).render(ASK)
+
+    @pytest.mark.parametrize("harm", HARMS)
+    def test_harm_to_every_conversation_is_found_at_once(
+        self, harm: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(template, "RENDER_SECONDS", 1.0)
+        with pytest.raises(ModelUnusable, match="chat template is harmful: it (took|needed) more"):
+            ChatTemplate(harm, {}, foreign=True)
+
+    def test_harm_to_one_conversation_ends_that_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(template, "RENDER_SECONDS", 1.0)
+        source = "{% if messages | length > 1 %}" + HARMS[0] + "{% endif %}fine"
+        foreign = ChatTemplate(source, {}, foreign=True)
+        with pytest.raises(InvalidRequest, match="was stopped: it took more than 1 seconds"):
+            foreign.render(ASK)
+        assert foreign.render(ASK[1:]) == "fine"
+
+    @pytest.mark.parametrize("attack", ATTACKS)
+    def test_attacks_are_refused_there_too(self, attack: str) -> None:
+        with pytest.raises(InvalidRequest, match="refuses this conversation"):
+            ChatTemplate(attack, {}, foreign=True).render(ASK)
+
+    def test_a_refusal_of_the_probe_is_no_fault(self) -> None:
+        source = "{% if messages | length < 2 %}{{ raise_exception('two') }}{% endif %}ok"
+        assert ChatTemplate(source, {}, foreign=True).render(ASK) == "ok"
+
+    def test_no_template(self) -> None:
+        with pytest.raises(ModelUnusable, match="not valid Jinja"):
+            ChatTemplate("{% if %}", {}, foreign=True)
+
+    def test_only_bundled_models_are_trusted(self, tmp_path: Path) -> None:
+        (tmp_path / "chat_template.jinja").write_text("x")
+        assert isinstance(ChatTemplate.load(tmp_path)._render, template._Distant)
+        pocket = template.TRUSTED / "pocket"
+        assert isinstance(ChatTemplate.load(pocket)._render, template._Sandboxed)
 
 
 def test_a_template_may_ask_for_the_date() -> None:

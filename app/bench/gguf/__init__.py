@@ -1,0 +1,1 @@
+"""``bench gguf``: GGUF files against llama-cpp-python's own generation."""

@@ -1,0 +1,31 @@
+"""The files that are measured: one function, at the cost of a larger model, in several types."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from app.bench.offload.checkpoint import write_inflated
+from app.bench.options import GGUF_KINDS
+from engine.models.gguf_export import open_source, write_gguf
+from engine.models.gguf_quantise import quantise
+
+INFLATE = 48  # 322M parameters of the bundled model; rows of a length that 4-bit blocks divide
+FULL = GGUF_KINDS[0]  # what the others are made from
+PRE = "gpt-2"  # how llama.cpp cuts text into words: nothing is encoded with these files
+
+
+def gguf_file(source: Path, kind: str, folder: Path, progress: Callable[[str], None]) -> Path:
+    """The widened model of ``source`` as this type of GGUF, made in ``folder`` unless it is there."""
+    wide = folder / f"{source.name}-{INFLATE}x"
+    file, full = (folder / f"{wide.name}-{name}.gguf" for name in (kind, FULL))
+    folder.mkdir(parents=True, exist_ok=True)
+    if not full.exists():
+        write_inflated(source, INFLATE, wide, progress)
+        fresh = full.with_suffix(".part")
+        for done, total in write_gguf(open_source(wide), FULL, PRE, fresh):
+            progress(f"{full.name}: {done} of {total} tensors")
+        fresh.replace(full)
+    if not file.exists():
+        fresh = file.with_suffix(".part")
+        quantise(full, kind, fresh, lambda done, of: progress(f"{file.name}: {done} of {of}"))
+        fresh.replace(file)
+    return file

@@ -1,0 +1,113 @@
+"""Work on files that strangers made: in a process of its own, with limits, and killed when late."""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import weakref
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+Work = Callable[..., None]  # (connection, *arguments); a function of a module
+
+JOIN_SECONDS = 2.0
+OUT_OF_MEMORY = 77  # exit code
+
+
+class Late(Exception):
+    """The process did not answer in time; it has been killed."""
+
+
+class Ended(Exception):
+    """The process ended without an answer; the message says how, ``memory`` that it lacked some."""
+
+    def __init__(self, message: str, *, memory: bool = False) -> None:
+        super().__init__(message)
+        self.memory = memory
+
+
+class Confined:
+    """One process that runs ``work`` and talks over a pipe; ends with its owner.
+
+    ``memory`` bounds what it may allocate, in bytes, where the system can (Linux); files that it
+    maps do not count. What it writes to standard error is dropped: libraries print there as they die.
+    """
+
+    def __init__(self, work: Work, arguments: tuple[Any, ...], memory: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        process = context.Process(
+            target=_main, args=(theirs, work, arguments, memory), name="slipstream-confined"
+        )
+        process.daemon = True
+        process.start()
+        theirs.close()
+        self._process, self._memory = process, memory
+        self._end = weakref.finalize(self, _end, process, self._connection)
+
+    def send(self, message: object) -> None:
+        """Raises Ended."""
+        try:
+            self._connection.send(message)
+        except OSError as error:
+            raise self._ended() from error
+
+    def receive(self, seconds: float) -> Any:
+        """The next message; raises Late or Ended, and the process is gone then."""
+        try:
+            if not self._connection.poll(seconds):
+                self.close()
+                raise Late(f"it took more than {seconds:g} seconds")
+            return self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+
+    def close(self) -> None:
+        """End the process now."""
+        self._end()
+
+    def _ended(self) -> Ended:
+        self._process.join(JOIN_SECONDS)
+        code = self._process.exitcode
+        self.close()
+        if code == OUT_OF_MEMORY:
+            limit = self._memory // 2**20
+            return Ended(f"it needed more than {limit} MiB of memory", memory=True)
+        if code == -signal.SIGKILL:
+            return Ended("it was killed, often because the machine ran out of memory", memory=True)
+        if code is not None and code < 0:
+            return Ended(f"its process was ended by signal {-code}")
+        return Ended(f"its process ended with code {code}")
+
+
+def _end(process: BaseProcess, connection: Connection) -> None:
+    connection.close()
+    process.kill()
+    process.join(JOIN_SECONDS)
+
+
+def _main(connection: Connection, work: Work, arguments: tuple[Any, ...], memory: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to handle
+    _limit(memory)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        work(connection, *arguments)
+    except (EOFError, ConnectionError):
+        return  # the owner is gone
+    except MemoryError as error:
+        raise SystemExit(OUT_OF_MEMORY) from error
+
+
+def _limit(memory: int) -> None:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    ctypes.CDLL(None).setenv(b"GGML_NO_BACKTRACE", b"1", 1)  # it would start a debugger to die

@@ -1,0 +1,105 @@
+"""What a GGUF header must agree with itself about, where llama.cpp would crash or go on silently."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from engine.errors import ModelUnusable
+from engine.models.gguf_header import GgufHeader, GgufTensor
+
+MOST_LAYERS = 512  # llama.cpp aborts the process above it
+MOST_CONTEXT = 1 << 31
+TOKENS = "tokenizer.ggml.tokens"
+PER_TOKEN = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
+END_TOKENS = ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id")
+
+
+def check_consistent(parts: Sequence[GgufHeader]) -> None:
+    """Check the headers of one model, its first part first; raises ModelUnusable."""
+    first = parts[0]
+    tensors = {tensor.name: tensor for part in parts for tensor in part.tensors}
+    try:
+        _check_numbers(first)
+        _check_attention(first, tensors)
+        _check_layers(first, tensors)
+        _check_vocabulary(first, tensors)
+    except _Contradiction as error:
+        raise ModelUnusable(
+            f"{first.path} contradicts itself: {error}; get the file again"
+        ) from error
+
+
+class _Contradiction(Exception):
+    """Two facts of one header cannot both hold."""
+
+
+def _check_numbers(header: GgufHeader) -> None:
+    if not re.fullmatch(r"[a-z0-9_.-]+", header.architecture):
+        raise _Contradiction(f"general.architecture is {header.architecture!r}")
+    for key, most in (
+        ("block_count", MOST_LAYERS),
+        ("context_length", MOST_CONTEXT),
+        ("embedding_length", MOST_CONTEXT),
+    ):
+        _check_whole(header, key, most, required=True)
+    for key in ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"):
+        epsilon = header.of(key)
+        if isinstance(epsilon, float) and not (math.isfinite(epsilon) and epsilon >= 0):
+            raise _Contradiction(f"{key} is {epsilon}")
+
+
+def _check_attention(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:
+    """Recurrent models have no heads, hybrid ones a number for each layer."""
+    if not any(".attn_q" in name for name in tensors):
+        return
+    for key in ("attention.head_count", "attention.head_count_kv", "rope.dimension_count"):
+        if isinstance(header.of(key), int):
+            _check_whole(header, key, MOST_CONTEXT, required=False)
+    heads, shared = header.of("attention.head_count"), header.of("attention.head_count_kv")
+    if isinstance(heads, int) and isinstance(shared, int) and shared and heads % shared:
+        raise _Contradiction(f"{heads} attention heads do not share {shared} key heads evenly")
+
+
+def _check_whole(header: GgufHeader, key: str, most: int, *, required: bool) -> None:
+    value = header.of(key)
+    if value is None and not required:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        said = "is missing" if value is None else f"is {value!r}, not from 1 to {most}"
+        raise _Contradiction(f"{header.architecture}.{key} {said}")
+
+
+def _check_layers(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:
+    if not tensors:
+        raise _Contradiction("it holds no weights")
+    found = (re.search(r"(?:^|\.)blk\.(\d{1,4})\.", name) for name in tensors)
+    layers = 1 + max((int(match[1]) for match in found if match), default=-1)
+    promised = header.of("block_count")
+    assert isinstance(promised, int)
+    if layers < promised:
+        raise _Contradiction(f"it promises {promised} layers and holds {layers}")
+    rotated = header.of("rope.dimension_count")
+    if isinstance(rotated, int) and rotated % 2:
+        raise _Contradiction(f"rotary embeddings of {rotated} dimensions, an odd number")
+
+
+def _check_vocabulary(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:
+    tokens = header.metadata.get(TOKENS)
+    if not isinstance(tokens, tuple) or not tokens or not isinstance(tokens[0], str):
+        raise _Contradiction(f"{TOKENS} is no list of texts")
+    for key in PER_TOKEN:
+        listed = header.metadata.get(key, tokens)
+        if not isinstance(listed, tuple) or len(listed) != len(tokens):
+            raise _Contradiction(f"{key} is no list of {len(tokens)} entries, one for each token")
+    for key in END_TOKENS:
+        token = header.metadata.get(key, 0)
+        if not isinstance(token, int) or not 0 <= token < len(tokens):
+            raise _Contradiction(f"{key} is {token!r}, it has {len(tokens)} tokens")
+    embedding = tensors.get("token_embd.weight")
+    if embedding is None:
+        return
+    shape = (header.of("embedding_length"), len(tokens))
+    if embedding.shape[:2] != shape:
+        raise _Contradiction(
+            f"token_embd.weight has shape {embedding.shape}, its numbers say {shape}"
+        )

@@ -1,0 +1,68 @@
+"""A first try of a GGUF file: every tensor validated, a few tokens generated, every logit finite."""
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from engine.errors import ModelUnusable, NumericalError
+from engine.models.llama_library import ERROR, llama_library
+
+CONTEXT = 64  # tokens: as little memory as llama.cpp takes
+LONGEST_WORDS = 300  # characters of llama.cpp's own words that are shown
+
+
+def smoke(file: Path, tokens: int) -> None:
+    """Raise ModelUnusable or NumericalError unless the file loads and generates.
+
+    llama.cpp ends the whole process on some damaged files: call this where that does no harm.
+    """
+    library = llama_library()
+    errors: list[str] = []
+
+    def note(level: int, text: str) -> None:
+        if level == ERROR:
+            errors.append(text)
+
+    with library.heard(note):
+        _smoke(library.api, file, tokens, errors)
+
+
+def _smoke(api: ModuleType, file: Path, tokens: int, errors: list[str]) -> None:
+    parameters = api.llama_model_default_params()
+    parameters.n_gpu_layers = 0
+    parameters.check_tensors = True
+    parameters.use_extra_bufts = False  # repacked copies of the weights are not worth it here
+    model = api.llama_model_load_from_file(os.fsencode(file), parameters)
+    if not model:
+        raise ModelUnusable(f"llama.cpp cannot load it{_said(errors)}")
+    if not api.llama_model_has_encoder(model) and not api.llama_model_is_diffusion(model):
+        _generate(api, model, tokens, errors)
+
+
+def _generate(api: ModuleType, model: object, tokens: int, errors: list[str]) -> None:
+    parameters = api.llama_context_default_params()
+    parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = CONTEXT
+    parameters.n_threads = parameters.n_threads_batch = os.cpu_count() or 1
+    context = api.llama_init_from_model(model, parameters)
+    if not context:
+        raise ModelUnusable(f"llama.cpp cannot make a context for it{_said(errors)}")
+    vocabulary = api.llama_model_get_vocab(model)
+    size = api.llama_vocab_n_tokens(vocabulary)
+    token = max(api.llama_vocab_bos(vocabulary), 0)
+    for _ in range(tokens):
+        row = (api.llama_token * 1)(token)
+        if api.llama_decode(context, api.llama_batch_get_one(row, 1)):
+            raise ModelUnusable(f"llama.cpp cannot generate with it{_said(errors)}")
+        logits = np.ctypeslib.as_array(api.llama_get_logits_ith(context, -1), (size,))
+        if not np.isfinite(logits).all():
+            raise NumericalError("its weights give logits that are not finite numbers")
+        token = int(logits.argmax())
+
+
+def _said(errors: list[str]) -> str:
+    """llama.cpp's own words in one line, for the end of a clause."""
+    words = " ".join("".join(errors).split())
+    shown = "".join(c if c.isprintable() else "?" for c in words[:LONGEST_WORDS])
+    return f" ({shown})" if shown else ""

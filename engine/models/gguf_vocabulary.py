@@ -1,0 +1,91 @@
+"""A GGUF file's vocabulary: text to token ids and back, as llama.cpp itself does it."""
+
+import ctypes
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ModelUnusable
+from engine.models.llama_library import llama_library
+
+_CONTROL = 1 << 3 | 1 << 0  # llama.cpp's attributes of tokens: control, unknown
+_PIECE_BYTES = 256
+
+
+class GgufVocabulary:
+    """Loads the vocabulary alone, no weights; one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ModelUnusable."""
+        self._api = llama_library().api
+        parameters = self._api.llama_model_default_params()
+        parameters.vocab_only = True
+        self._model = self._api.llama_model_load_from_file(str(path).encode(), parameters)
+        if not self._model:
+            raise ModelUnusable(f"{path}: llama.cpp cannot read its vocabulary; get the file again")
+        self._vocabulary = self._api.llama_model_get_vocab(self._model)
+        self.size = int(self._api.llama_vocab_n_tokens(self._vocabulary))
+
+    def close(self) -> None:
+        """Free what llama.cpp holds."""
+        if self._model:
+            self._api.llama_model_free(self._model)
+            self._model = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_model", None):
+            self.close()
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids; only with ``special`` do the texts of control tokens become these tokens."""
+        data = text.encode()
+        room = len(data) + 8
+        for _ in range(2):
+            ids = (self._api.llama_token * room)()
+            no_prefix = ctypes.c_bool(value=False)  # templates write their own first token
+            found = self._api.llama_tokenize(
+                self._vocabulary, data, len(data), ids, room, no_prefix, special
+            )
+            if found >= 0:
+                return list(ids[:found])
+            room = -found
+        raise AssertionError("llama.cpp asks for more room than it said")
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of one token, none for a control token."""
+        if not 0 <= token < self.size:
+            return b""
+        room = _PIECE_BYTES
+        for _ in range(2):
+            buffer = ctypes.create_string_buffer(room)
+            plain = ctypes.c_bool(value=False)
+            found = self._api.llama_token_to_piece(self._vocabulary, token, buffer, room, 0, plain)
+            if found >= 0:
+                return buffer.raw[:found]
+            room = -found
+        raise AssertionError("llama.cpp asks for more room than it said")
+
+    def text(self, token: int) -> str:
+        """A token as the file writes it, control tokens too."""
+        found: bytes = self._api.llama_vocab_get_text(self._vocabulary, token)
+        return found.decode("utf-8", errors="replace")
+
+    @cached_property
+    def adds_first_space(self) -> bool:
+        """Whether a text's first word is encoded as if a space stood before it."""
+        ids = self.encode("a", special=False)
+        return bool(ids) and self.piece(ids[0]).startswith(b" ")
+
+    @cached_property
+    def control(self) -> tuple[int, ...]:
+        """Tokens that only a template may write."""
+        return tuple(self._with(self._api.llama_vocab_get_attr, _CONTROL))
+
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        return frozenset(self._with(self._api.llama_vocab_is_eog, 1))
+
+    def _with(self, asked: Any, mask: int) -> Iterable[int]:
+        return (token for token in range(self.size) if asked(self._vocabulary, token) & mask)

@@ -1,0 +1,239 @@
+"""One GGUF file and one llama.cpp context: rows in, logits rows out, sequence operations between.
+
+Driven through llama.cpp's batch interface alone. Logits exist only for the rows that are asked for;
+the context is told at most how many, so its buffers never hold a row for every cached token.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.errors import EngineError, ModelUnusable
+from engine.models.llama_library import Library, llama_library
+from engine.request import ModelSpec
+
+MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several
+ASK_SECONDS = 0.005  # between two questions whether a decode shall end early
+PADDING = 256  # llama.cpp rounds a cache up to this many cells
+CACHE_BYTES = 2 << 30  # of keys and values, where the spec does not say how long a context is
+KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
+KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+_NO_SLOT, _ABORTED = 1, 2
+
+
+class CacheFull(EngineError):
+    """No cells are left for the rows of a pass; nothing was changed."""
+
+
+class Aborted(EngineError):
+    """A decode ended because it was asked to; some rows may be cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One token of a pass, seen by every sequence of ``sequences``."""
+
+    token: int
+    position: int
+    sequences: Sequence[int]
+    output: bool = False
+
+
+class LlamaContext:
+    """A loaded file with one cache that all its sequences share."""
+
+    def __init__(self, spec: ModelSpec, sequences: int) -> None:
+        """Load ``spec.folder``; raises ModelUnusable with llama.cpp's last words."""
+        self._library = llama_library()
+        self._api = api = self._library.api
+        self._library.errors.clear()
+        self._model = _load_model(self._library, spec)
+        self.vocab = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
+        self.layers = api.llama_model_n_layer(self._model)
+        self.parameters = api.llama_model_n_params(self._model)
+        self.context, self.cells = self._sizes(spec)
+        self.sequences = min(sequences, api.llama_max_parallel_sequences(), MOST_OUTPUTS)
+        # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
+        self.batch = min(max(spec.batch, self.sequences), self.cells)
+        self.outputs = min(MOST_OUTPUTS, self.batch)
+        self._context = self._new_context(spec)
+        self._memory = api.llama_get_memory(self._context)
+        self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
+        self._asked: Callable[[], bool] = _never
+        self._next = 0.0
+        self._abort = api.ggml_abort_callback(self._ends)  # kept: C holds only the address
+        self._unset = api.ggml_abort_callback()
+
+    def close(self) -> None:
+        """Give the memory back; the context cannot be used any more."""
+        if self._context:
+            self._api.llama_free(self._context)
+            self._api.llama_model_free(self._model)
+            self._context = self._model = None
+
+    def __del__(self) -> None:
+        """Weights outside Python's heap go with their last reference."""
+        if getattr(self, "_context", None):
+            self.close()
+
+    def decode(self, rows: Sequence[BatchRow]) -> Tensor:
+        """Run at most ``batch`` rows; float32 logits [outputs, V] in their order.
+
+        Raises CacheFull, Aborted, or EngineError for anything that llama.cpp refuses.
+        """
+        outputs = self._fill(rows)
+        code = self._api.llama_decode(self._context, self._batch)
+        if code == _NO_SLOT:
+            raise CacheFull(
+                f"the cache of {self.cells} tokens has no room for {len(rows)} more; "
+                "run fewer conversations at once, or shorter ones"
+            )
+        if code == _ABORTED:
+            raise Aborted("the pass was asked to end")
+        if code:
+            raise EngineError(f"llama.cpp refused a pass of {len(rows)} rows with code {code}")
+        return self._logits(outputs)
+
+    def read(self, rows: Sequence[BatchRow], asked: Callable[[], bool]) -> None:
+        """``decode`` of rows without outputs that ends within one operation after ``asked()``.
+
+        The callback costs a little at every operation, so passes that are not prompts go without.
+        """
+        self._asked, self._next = asked, 0.0
+        self._api.llama_set_abort_callback(self._context, self._abort, None)
+        try:
+            self.decode(rows)
+        finally:
+            self._api.llama_set_abort_callback(self._context, self._unset, None)
+            self._asked = _never
+
+    def copy(self, source: int, target: int, start: int, stop: int) -> None:
+        """``target`` also sees the cells of ``source`` at positions [start, stop)."""
+        self._api.llama_memory_seq_cp(self._memory, source, target, start, stop)
+
+    def remove(self, sequence: int, start: int = 0) -> None:
+        """The sequence no longer sees positions from ``start`` on."""
+        self._api.llama_memory_seq_rm(self._memory, sequence, start or -1, -1)
+
+    def _ends(self, _: object) -> bool:
+        now = perf_counter()
+        if now < self._next:
+            return False
+        self._next = now + ASK_SECONDS
+        return self._asked()
+
+    def _fill(self, rows: Sequence[BatchRow]) -> int:
+        """Write the rows into the C batch; returns how many have an output."""
+        columns = self._columns
+        for i, row in enumerate(rows):
+            columns.tokens[i], columns.positions[i] = row.token, row.position
+            columns.counts[i] = len(row.sequences)
+            columns.sequences[i, : len(row.sequences)] = row.sequences
+            columns.outputs[i] = row.output
+        self._batch.n_tokens = len(rows)
+        return sum(row.output for row in rows)
+
+    def _logits(self, outputs: int) -> Tensor:
+        if not outputs:
+            return torch.empty(0, self.vocab)
+        place = self._api.llama_get_logits(self._context)
+        return torch.from_numpy(np.ctypeslib.as_array(place, (outputs, self.vocab))).clone()
+
+    def _sizes(self, spec: ModelSpec) -> tuple[int, int]:
+        """Tokens of one conversation, and cells of the cache that all share."""
+        api, model = self._api, self._model
+        trained = api.llama_model_n_ctx_train(model)
+        heads, kv_heads = api.llama_model_n_head(model), api.llama_model_n_head_kv(model)
+        width = api.llama_model_n_embd(model) * kv_heads / max(heads, 1)
+        each = max(2 * self.layers * width * KV_BYTES[spec.kv_type], 1)
+        affordable = max(int(CACHE_BYTES / each), PADDING)
+        context = min(spec.context or affordable, trained)
+        together = min(spec.slots * context, max(context, affordable))
+        cells = together + MOST_OUTPUTS  # trees stand behind the conversations
+        return context, cells + -cells % PADDING
+
+    def _new_context(self, spec: ModelSpec) -> object:
+        params = self._api.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = self.cells, self.batch, self.batch
+        params.n_seq_max, params.kv_unified, params.swa_full = self.sequences, True, True
+        params.n_outputs_max = params.n_outputs_max_per_seq = self.outputs
+        params.n_threads = params.n_threads_batch = spec.threads or os.cpu_count() or 1
+        params.type_k = params.type_v = KV_TYPES[spec.kv_type]
+        params.flash_attn_type = {None: -1, False: 0, True: 1}[spec.flash_attention]
+        params.no_perf = True
+        context = self._api.llama_init_from_model(self._model, params)
+        if not context:
+            said = self._library.said()
+            self._api.llama_model_free(self._model)
+            raise ModelUnusable(
+                f"{spec.folder}: llama.cpp cannot make a context of {self.cells} tokens{said}; "
+                "ask for a shorter context"
+            )
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The C batch's memory, row by row."""
+
+    tokens: np.ndarray
+    positions: np.ndarray
+    counts: np.ndarray
+    sequences: np.ndarray  # [rows, sequences]
+    outputs: np.ndarray
+    pointers: object  # one per row, into ``sequences``
+
+
+def _new_batch(api: ModuleType, rows: int, sequences: int) -> tuple[ctypes.Structure, _Columns]:
+    """A batch over memory of Python's own: nothing to free, columns written as arrays."""
+    tokens, positions, counts = (np.zeros(rows, np.int32) for _ in range(3))
+    wide, outputs = np.zeros((rows, sequences), np.int32), np.zeros(rows, np.int8)
+    whole = ctypes.POINTER(ctypes.c_int32)
+    pointers = (whole * rows)(*(row.ctypes.data_as(whole) for row in wide))
+    batch: ctypes.Structure = api.llama_batch(
+        n_tokens=0,
+        token=tokens.ctypes.data_as(whole),
+        embd=None,
+        pos=positions.ctypes.data_as(whole),
+        n_seq_id=counts.ctypes.data_as(whole),
+        seq_id=ctypes.cast(pointers, ctypes.POINTER(whole)),
+        logits=outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+    )
+    return batch, _Columns(tokens, positions, counts, wide, outputs, pointers)
+
+
+def _never() -> bool:
+    return False
+
+
+def _load_model(library: Library, spec: ModelSpec) -> object:
+    api = library.api
+    if spec.kv_type not in KV_TYPES:
+        raise ModelUnusable(
+            f"kv_type {spec.kv_type!r} is not supported; choose {', '.join(KV_TYPES)}"
+        )
+    if spec.gpu_layers and not api.llama_supports_gpu_offload():
+        raise ModelUnusable(
+            f"{spec.gpu_layers} layers were to run on a GPU, but this build of llama.cpp has no GPU "
+            "support; install one that has, or ask for 0"
+        )
+    params = api.llama_model_default_params()
+    params.n_gpu_layers = spec.gpu_layers
+    model = api.llama_model_load_from_file(os.fsencode(spec.folder), params)
+    if not model:
+        raise ModelUnusable(f"{spec.folder} cannot be loaded{library.said()}; get the file again")
+    if api.llama_model_has_encoder(model) or api.llama_model_is_diffusion(model):
+        obstacle = "it is no causal language model"
+    elif api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model):
+        obstacle = "its recurrent layers cannot forget a refused draft"
+    else:
+        return model
+    api.llama_model_free(model)
+    raise ModelUnusable(f"{spec.folder} cannot be run: {obstacle}; choose another model")

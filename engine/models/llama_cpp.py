@@ -1,0 +1,353 @@
+"""The GGUF target: llama.cpp scores trees, one of its sequences for every branch.
+
+Sequence ids of the context: slot s is sequence s and holds the committed tokens; the others are
+branches. A branch is a path of uncommitted rows from the prefix down, and shares the cells of what
+it has in common with others. The slot's own sequence carries one path itself, so a chain needs no
+second sequence and no copying.
+
+A tree may have more tips than there are free branches, or more rows than one pass takes. Then it is
+scored in several passes, and branches that ran out of use lose their cells; a row whose cells are
+gone is computed again when something hangs below it or when it is committed. So any tree is
+scored right, and only the time depends on its shape.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from engine.decode.tree import DraftTree
+from engine.errors import EngineError, ModelUnusable
+from engine.models.llama_context import MOST_OUTPUTS, Aborted, BatchRow, CacheFull, LlamaContext
+from engine.protocols import Capability, Grown, Rows, Scores
+from engine.request import ModelSpec
+
+T = TypeVar("T")
+BRANCHES = 64  # tips of trees held at once, of all slots together
+
+
+@dataclass
+class _Slot:
+    """One conversation: its committed tokens, and the rows behind them."""
+
+    committed: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # uncommitted, as they were grown
+    parents: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    branches: dict[int, list[int]] = field(default_factory=dict)  # sequence -> rows, oldest first
+
+    def add(self, rows: Rows) -> range:
+        """Append rows; returns their numbers."""
+        first = len(self.tokens)
+        for token, parent in zip(rows.tokens, rows.parents, strict=True):
+            self.tokens.append(token)
+            self.parents.append(parent)
+            self.depths.append(0 if parent < 0 else self.depths[parent] + 1)
+        return range(first, len(self.tokens))
+
+    def ending_at(self, row: int) -> int | None:
+        """The branch whose last row this is; -1: one that has no row yet."""
+        ends = ((branch, path[-1] if path else -1) for branch, path in self.branches.items())
+        return next((branch for branch, end in ends if end == row), None)
+
+    def through(self, row: int) -> int | None:
+        """The newest branch that holds this row; any for -1."""
+        depth = self.depths[row] if row >= 0 else -1
+        for branch, path in reversed(self.branches.items()):
+            if row < 0 or (depth < len(path) and path[depth] == row):
+                return branch
+        return None
+
+    def position(self, row: int) -> int:
+        """Of a row; the prefix's last token for -1."""
+        return len(self.committed) + (self.depths[row] if row >= 0 else -1)
+
+    def missing(self, rows: Iterable[int]) -> list[int]:
+        """These rows and those above them that no branch holds, parents first, branch by branch."""
+        held = {row for path in self.branches.values() for row in path}
+        needed: set[int] = set()
+        for row in rows:
+            at = row
+            while at >= 0 and at not in held and at not in needed:
+                needed.add(at)
+                at = self.parents[at]
+        return list(self._depth_first(needed))
+
+    def _depth_first(self, rows: set[int]) -> Iterator[int]:
+        below: dict[int, list[int]] = {}
+        for row in sorted(rows, reverse=True):
+            parent = self.parents[row]
+            below.setdefault(parent if parent in rows else -1, []).append(row)
+        stack = below.get(-1, [])
+        while stack:
+            row = stack.pop()
+            yield row
+            stack += below.get(row, [])
+
+
+@dataclass
+class _Pass:
+    """Rows on their way into one decode."""
+
+    rows: list[tuple[int, int]] = field(default_factory=list)  # (slot, row)
+    sequences: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    outputs: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def used(self) -> set[int]:
+        """Sequences that get a row."""
+        return {sequence for own in self.sequences.values() for sequence in own}
+
+
+class LlamaCppTarget:
+    """Target and DraftModel over one GGUF file."""
+
+    offers = frozenset({Capability.TREE})
+
+    def __init__(self, spec: ModelSpec, branches: int = BRANCHES) -> None:
+        """Load the file; raises ModelUnusable."""
+        if spec.slots > MOST_OUTPUTS - 2:
+            raise ModelUnusable(
+                f"{spec.slots} conversations at once are too many for a GGUF file; "
+                f"ask for at most {MOST_OUTPUTS - 2}"
+            )
+        self._llama = LlamaContext(spec, spec.slots + max(branches, 2))
+        self.context, self.vocab = self._llama.context, self._llama.vocab
+        self.layers, self.parameters = self._llama.layers, self._llama.parameters
+        self._slots = {slot: _Slot() for slot in range(spec.slots)}
+        self._free = list(range(self._llama.sequences - 1, spec.slots - 1, -1))
+        self._abort: Callable[[], bool] = bool
+
+    def abort_when(self, asked: Callable[[], bool]) -> None:
+        """Prompt chunks end early, with nothing committed, once this says so."""
+        self._abort = asked
+
+    def length(self, slot: int) -> int:
+        """Committed tokens whose keys are cached."""
+        return len(self._slots[slot].committed)
+
+    def pending(self, slot: int) -> int:
+        """Uncommitted rows."""
+        return len(self._slots[slot].tokens)
+
+    def tokens(self, slot: int) -> Sequence[int]:
+        """The committed tokens themselves."""
+        return self._slots[slot].committed
+
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+        """Commit tokens unjudged; no logits are computed and no states are given.
+
+        When it is aborted the slot is as before.
+        """
+        self.crop(slot, self.length(slot))
+        before = self.length(slot)
+        try:
+            self._extend(slot, tokens, partial(self._llama.read, asked=self._abort))
+        except Aborted:
+            self._llama.remove(slot, before)
+            del self._slots[slot].committed[before:]
+        return None
+
+    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
+        """Logits [N, V] float32 of every node of each tree, hung behind its slot's prefix."""
+        for slot in slots:
+            self.crop(slot, self.length(slot))
+        pairs = zip(slots, trees, strict=True)
+        return [
+            Scores(part) for part in self._run([Rows(s, t.tokens, t.parents) for s, t in pairs])
+        ]
+
+    def grow(self, batch: Sequence[Rows]) -> list[Grown]:
+        """Run more rows behind the uncommitted ones of several slots.
+
+        ``hidden`` is empty, [n, 0]: llama.cpp would have to compute logits for every row to give it.
+        """
+        return [Grown(part, torch.empty(len(part), 0)) for part in self._run(batch)]
+
+    def commit(self, slot: int, path: Sequence[int]) -> None:
+        """Keep these uncommitted rows, a path from the prefix down; forget the others."""
+        held = self._slots[slot]
+        before, path = len(held.committed), list(path)
+        best = max(held.branches, key=lambda b: _common(held.branches[b], path), default=slot)
+        kept = _common(held.branches.get(best, []), path)
+        own = _common(held.branches.get(slot, []), path)
+        if own < len(held.branches.get(slot, [])):
+            self._llama.remove(slot, before + own)
+        if kept > own:
+            self._llama.copy(best, slot, before + own, before + kept)
+        tokens = [held.tokens[row] for row in path]
+        held.committed += tokens[:kept]
+        self._forget_rows(slot)
+        if kept < len(path):  # their cells were given to other branches
+            self._extend(slot, tokens[kept:], self._llama.decode)
+
+    def crop(self, slot: int, length: int) -> None:
+        """Forget uncommitted rows and everything behind the first ``length`` tokens."""
+        held = self._slots[slot]
+        if len(held.committed) > length or held.branches.get(slot):
+            self._llama.remove(slot, min(length, len(held.committed)))
+        self._forget_rows(slot)
+        del held.committed[length:]
+
+    def _extend(
+        self, slot: int, tokens: Sequence[int], decode: Callable[[Sequence[BatchRow]], object]
+    ) -> None:
+        """Commit tokens in as many passes as they need."""
+        committed = self._slots[slot].committed
+        for start in range(0, len(tokens), self._llama.batch):
+            part = tokens[start : start + self._llama.batch]
+            places = enumerate(part, len(committed))
+            self._with_room([slot], decode, [BatchRow(t, at, (slot,)) for at, t in places])
+            committed += part
+
+    def _forget_rows(self, slot: int) -> None:
+        """All branches; the slot's own sequence was cut already."""
+        held = self._slots[slot]
+        for branch in [b for b in held.branches if b != slot]:
+            self._drop(slot, branch)
+        held.branches.clear()
+        for column in (held.tokens, held.parents, held.depths):
+            column.clear()
+
+    def _drop(self, slot: int, branch: int) -> None:
+        """Take the cells of one branch that no other branch shares."""
+        held = self._slots[slot]
+        del held.branches[branch]
+        if branch == slot:
+            self._llama.remove(slot, len(held.committed))
+        else:
+            self._llama.remove(branch)
+            self._free.append(branch)
+
+    def _run(self, batch: Sequence[Rows]) -> list[Tensor]:
+        """Logits of the asked rows of every slot, in as few passes as the limits allow."""
+        fresh = [[(r.slot, row) for row in self._slots[r.slot].add(r)] for r in batch]
+        wanted = [rows[-(r.last or len(rows)) :] for r, rows in zip(batch, fresh, strict=True)]
+        left = {pair for rows in fresh for pair in rows}
+        asked = {pair for rows in wanted for pair in rows}
+        parts: list[Tensor] = []
+        places: dict[tuple[int, int], int] = {}
+        while left:
+            run = self._plan(left, asked)
+            parts.append(self._decode(run))
+            places |= {pair: len(places) + i for i, pair in enumerate(run.outputs)}
+            left -= set(run.rows)
+            asked -= set(run.outputs)
+        return _in_order(parts, [[places[pair] for pair in rows] for rows in wanted])
+
+    def _plan(self, left: set[tuple[int, int]], asked: set[tuple[int, int]]) -> _Pass:
+        """The next pass: branch by branch, until the context's limits are reached."""
+        run = _Pass()
+        for slot in sorted({slot for slot, _ in left}):
+            held = self._slots[slot]
+            held.branches.setdefault(slot, [])
+            for row in held.missing(row for own, row in left if own == slot):
+                full = len(run.rows) == self._llama.batch
+                crowded = (slot, row) in asked and len(run.outputs) == self._llama.outputs
+                if full or crowded or not self._place(run, slot, row):
+                    return run
+                run.rows.append((slot, row))
+                if (slot, row) in asked:
+                    run.outputs.append((slot, row))
+        return run
+
+    def _place(self, run: _Pass, slot: int, row: int) -> bool:
+        """Give the row to the branch that ends at its parent, or to a new one; False: no room."""
+        held = self._slots[slot]
+        parent = held.parents[row]
+        branch = held.ending_at(parent)
+        if branch is None:
+            source = held.through(parent)
+            if source is None:  # the parent's cells were given away for this pass
+                return False
+            branch = self._fork(run, slot, source, parent)
+            if branch is None:
+                return False
+        held.branches[branch].append(row)
+        run.sequences[slot, row] = [branch]
+        return True
+
+    def _fork(self, run: _Pass, slot: int, source: int, parent: int) -> int | None:
+        """A new branch that sees what ``source`` sees down to ``parent``; None: all are in use."""
+        if not self._free and not self._evict({source} | run.used):
+            return None
+        branch, held = self._free.pop(), self._slots[slot]
+        path = held.branches[source][: held.depths[parent] + 1 if parent >= 0 else 0]
+        cached = [row for row in path if (slot, row) not in run.sequences]
+        self._llama.copy(source, branch, 0, held.position(cached[-1] if cached else -1) + 1)
+        for row in path[len(cached) :]:
+            run.sequences[slot, row].append(branch)
+        held.branches[branch] = path
+        return branch
+
+    def _evict(self, needed: set[int]) -> bool:
+        """Free the oldest branch that is not needed."""
+        for slot, held in self._slots.items():
+            for branch in held.branches:
+                if branch != slot and branch not in needed:
+                    self._drop(slot, branch)
+                    return True
+        return False
+
+    def _decode(self, run: _Pass) -> Tensor:
+        """Logits of the pass's outputs; the slots' drafts are forgotten when it fails."""
+        outputs = set(run.outputs)
+        rows = [self._batch_row(pair, run.sequences[pair], pair in outputs) for pair in run.rows]
+        slots = {slot for slot, _ in run.rows}
+        try:
+            return self._with_room(slots, self._llama.decode, rows)
+        except EngineError:
+            for slot in slots:
+                self.crop(slot, self.length(slot))
+            raise
+
+    def _batch_row(self, pair: tuple[int, int], sequences: list[int], output: bool) -> BatchRow:  # noqa: FBT001
+        held = self._slots[pair[0]]
+        return BatchRow(held.tokens[pair[1]], held.position(pair[1]), sequences, output)
+
+    def _with_room(
+        self,
+        slots: Collection[int],
+        decode: Callable[[Sequence[BatchRow]], T],
+        rows: list[BatchRow],
+    ) -> T:
+        """Decode; a full cache first forgets conversations that take no part, the longest first.
+
+        Whoever goes on with one of them finds a shorter prefix cached, and feeds the rest again.
+        """
+        while True:
+            try:
+                return decode(rows)
+            except CacheFull:
+                idle = [s for s in self._slots if s not in slots and self.length(s)]
+                if not idle:
+                    raise
+                self.crop(max(idle, key=self.length), 0)
+
+
+def _common(path: Sequence[int], wanted: Sequence[int]) -> int:
+    """Length of the common prefix."""
+    pairs = zip(path, wanted, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(path), len(wanted)))
+
+
+def _in_order(parts: list[Tensor], places: list[list[int]]) -> list[Tensor]:
+    """Rows [n, V] of every request; ``places`` counts through all ``parts``."""
+    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    flat = [place for own in places for place in own]
+    if flat != list(range(len(flat))):
+        whole = whole[flat]
+    return list(torch.split(whole, [len(own) for own in places]))
+
+
+def load(spec: ModelSpec) -> LlamaCppTarget:
+    """The target of a spec; raises ModelUnusable.
+
+    torch keeps one thread from now on: its workers spin for milliseconds after every operation, as
+    llama.cpp's do, and two pools on the same cores make each other wait at every barrier.
+    """
+    torch.set_num_threads(1)
+    return LlamaCppTarget(spec)

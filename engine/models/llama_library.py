@@ -1,0 +1,71 @@
+"""llama.cpp as a library: loaded when first needed, its log kept in our hands.
+
+It holds one log callback for the whole process and calls it at any time, so exactly one is ever
+installed and none is ever freed.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+
+from engine.errors import ModelUnusable
+
+Listener = Callable[[int, str], None]  # (level, one piece of the log)
+
+ERROR = 4  # llama.cpp's level
+LAST_ERRORS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The C interface and what llama.cpp said last."""
+
+    api: ModuleType
+    errors: list[str] = field(default_factory=list)  # the last few, oldest first
+    _listeners: list[Listener] = field(default_factory=list)
+    _kept: list[object] = field(default_factory=list)  # the callback: C holds only its address
+
+    def said(self) -> str:
+        """The last error, for the end of a clause."""
+        return f": {self.errors[-1]}" if self.errors else ""
+
+    @contextmanager
+    def heard(self, listener: Listener) -> Iterator[None]:
+        """Everything that llama.cpp logs meanwhile also goes to ``listener``."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def take_over_log(self) -> None:
+        """Install the callback; once."""
+
+        def note(level: int, text: bytes, _: object) -> None:
+            words = text.decode(errors="replace")
+            if level == ERROR:
+                self.errors[:] = [*self.errors[1 - LAST_ERRORS :], words.strip()]
+            for listener in self._listeners:
+                listener(level, words)
+
+        callback = self.api.llama_log_callback(note)
+        self._kept.append(callback)
+        self.api.llama_log_set(callback, None)
+
+
+@cache
+def llama_library() -> Library:
+    """llama.cpp, started once for the process; raises ModelUnusable where it is not installed."""
+    try:
+        from llama_cpp import llama_cpp as api
+    except (ImportError, OSError, RuntimeError) as error:
+        raise ModelUnusable(
+            f"GGUF files need llama-cpp-python, which cannot be loaded here ({error}); "
+            "run: python -m pip install 'slipstream[gguf]'"
+        ) from error
+    library = Library(api)
+    library.take_over_log()
+    api.llama_backend_init()
+    return library

@@ -1,0 +1,70 @@
+"""``bench gguf``: it runs on real files in miniature, and its rows hold only if the figures do."""
+
+import json
+
+import pytest
+
+from app.arguments import parse
+from app.bench.claims.prompts import PromptSet
+from app.bench.gguf import command
+from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Figures
+from app.bench.gguf.rivals import LOOKUP, PLAIN, Timed
+from app.bench.gguf.rows import rows
+from app.bench.options import GgufOptions
+from app.errors import LaneError
+from app.settings import load_settings
+
+
+def figures(**rates):
+    """One prompt and repeat; rates by lane, the same for every category."""
+    lanes = {OURS: 100, AUTO: 200, PLAIN: 100, LOOKUP: 150} | rates
+    timed = {
+        (category, lane, 1): [Timed((1,), 10 / rate, 10)]
+        for category in (CHORES, PROBLEMS, "qa")
+        for lane, rate in lanes.items()
+    }
+    return Figures(timed)
+
+
+def test_good_figures_hold():
+    assert all(row.holds for row in rows("bf16", figures()))
+
+
+@pytest.mark.parametrize(
+    ("changed", "missed"),
+    [
+        ({OURS: 96, AUTO: 192}, [True, False, False]),
+        ({AUTO: 170}, [False, True, False]),
+        ({AUTO: 90, LOOKUP: 80}, [False, True, False]),
+        ({LOOKUP: 201}, [False, False, True]),
+    ],
+)
+def test_each_row_falls_with_its_own_figures(changed, missed):
+    assert [not row.holds for row in rows("q8_0", figures(**changed))] == missed
+
+
+def test_seconds_per_token_are_summed_over_prompts_with_their_medians():
+    found = Figures()
+    found.timed["qa", OURS, 1] = [Timed((), s, 10) for s in (1.0, 9.0, 1.0)]
+    found.timed["qa", OURS, 2] = [Timed((), 3.0, 30)]
+    assert found.rate("qa", OURS) == pytest.approx(10)
+
+
+def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, capsys):
+    for name, value in {"FIRST": 0, "EACH": 1, "TOKENS": 6, "REPEATS": 1}.items():
+        monkeypatch.setattr(f"app.bench.gguf.measure.{name}", value)
+    monkeypatch.setattr("app.bench.gguf.files.INFLATE", 2)
+    few = PromptSet((("What is 2 + 3?",),), (("Repeat after me: a b c",),), ())
+    monkeypatch.setattr(command, "load_prompts", lambda file, each: few)
+    out = tmp_path / "out.json"
+    options = GgufOptions(load_settings(), "pocket", None, out, tmp_path, ("q8_0",))
+    assert command.bench_gguf(options) in (0, 1)
+    assert "claims hold" in capsys.readouterr().out.splitlines()[-1]
+    written = json.loads(out.read_text())["rows"]
+    assert len(written) == 3
+    assert {f"q8_0, {CHORES}, {lane}, tokens/s" for lane in (OURS, AUTO, PLAIN, LOOKUP)} <= set(written[0]["figures"])  # fmt: skip
+
+
+def test_an_unknown_type_is_refused():
+    with pytest.raises(LaneError, match="no type 'q2'"):
+        parse(["bench", "gguf", "--only", "q2"], load_settings())

@@ -1,0 +1,47 @@
+"""Real GGUF files for tests: the bundled models exported, and random ones of any shape."""
+
+import numpy as np
+from gguf import GGUFWriter
+
+from engine.models.gguf_export import open_source, write_gguf
+
+
+def exported(folder, out, kind="f32"):
+    """A folder of safetensors as GGUF."""
+    for _ in write_gguf(open_source(folder), kind, "gpt-2", out):
+        pass
+    return out
+
+
+def random_gguf(out, vocab=64, hidden=32, layers=1, context=256, tokens=None):
+    """A Llama with random weights, two heads."""
+    random = np.random.default_rng(0)
+    writer = GGUFWriter(out, "llama")
+    writer.add_context_length(context)
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(vocab)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens or [f"t{i}" for i in range(vocab)])
+    writer.add_token_types([1] * vocab)
+    writer.add_token_merges([])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    square, shapes = (hidden, hidden), {"token_embd": (vocab, hidden), "output_norm": (hidden,)}
+    for i in range(layers):
+        names = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+        shapes |= {f"blk.{i}.{name}": square for name in names}
+        shapes |= {f"blk.{i}.{name}_norm": (hidden,) for name in ("attn", "ffn")}
+    for name, shape in shapes.items():
+        weights = np.ones(shape) if len(shape) == 1 else random.normal(0, 0.3, shape)
+        writer.add_tensor(f"{name}.weight", weights.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return out

@@ -1,0 +1,140 @@
+"""The CUDA target's static passes, on any device: TorchTarget's scores from a cache that stays put."""
+
+import pytest
+import torch
+
+from engine.decode.tree import DraftTree, chain
+from engine.errors import OutOfMemory
+from engine.models.cuda_target import CudaTarget, masked_attention
+from engine.models.static_cache import StaticCache
+from engine.models.torch_target import TorchTarget
+from engine.protocols import Rows
+from engine.request import GenerationRequest, SamplingParams
+from tests.engine.tiny import engine_over, run_all, tiny_weights
+
+TREE = DraftTree((3, 4, 5, 6, 7, 8), (-1, 0, 0, 1, 1, 2))
+
+
+def pair(**shape):
+    """The reference and the static target over the same weights."""
+    weights = tiny_weights(**shape)
+    return TorchTarget(weights), CudaTarget(weights, masked_attention, graphs=False)
+
+
+def near(found, expected):
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_scores_of_chains_and_trees_over_several_rounds():
+    plain, static = pair()
+    for tree, path in [
+        (TREE, [0, 1, 4]),
+        (chain([1]), [0]),
+        (chain([2, 3, 4]), [0, 1]),
+        (TREE, [0, 2]),
+    ]:
+        near(static.score([0], [tree])[0].logits, plain.score([0], [tree])[0].logits)
+        for target in (plain, static):
+            target.commit(0, path)
+        assert static.length(0) == plain.length(0)
+        assert static.tokens(0) == plain.tokens(0)
+    for layer in range(plain.layers):
+        for found, expected in zip(
+            static.cache.rows(0, layer), plain.cache.rows(0, layer), strict=True
+        ):
+            near(found, expected)
+
+
+def test_scores_behind_a_prompt():
+    plain, static = pair()
+    for target in (plain, static):
+        target.feed(2, list(range(10)))
+    near(static.score([2], [TREE])[0].logits, plain.score([2], [TREE])[0].logits)
+
+
+def test_a_tree_that_is_grown_in_waves():
+    plain, static = pair()
+    waves = [Rows(0, [1, 2, 3], [-1, 0, 1], last=1), Rows(0, [4, 5], [2, 2]), Rows(0, [6], [3])]
+    for wave in waves:
+        (expected,), (found,) = plain.grow([wave]), static.grow([wave])
+        near(found.logits, expected.logits)
+        near(found.hidden, expected.hidden)
+    near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
+
+
+@pytest.mark.parametrize("rows", [255, 256, 257])
+def test_trees_around_the_widest_bucket(rows):
+    plain, static = pair(context=600)
+    wide = DraftTree(tuple(n % 13 for n in range(rows)), (-1, *(n // 2 for n in range(rows - 1))))
+    near(static.score([0], [wide])[0].logits, plain.score([0], [wide])[0].logits)
+
+
+def test_several_sequences_in_one_pass():
+    plain, static = pair()
+    trees = [TREE, chain([1, 2])]
+    for found, expected in zip(
+        static.score([0, 1], trees), plain.score([0, 1], trees), strict=True
+    ):
+        near(found.logits, expected.logits)
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.9, seed=4)])
+@pytest.mark.parametrize("drafter", ["none", "sequoia", "early_exit", "suffix"])
+def test_whole_answers_are_the_same(drafter, sampling):
+    plain, static = pair()
+    draft = CudaTarget(tiny_weights(1), masked_attention, graphs=False)
+    asked = [GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter=drafter)]
+    expected = run_all(
+        engine_over(plain), [GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter="none")]
+    )
+    assert run_all(engine_over(static, draft), asked)[0][0] == expected[0][0]
+
+
+def test_addresses_stay_while_a_conversation_fits_and_rows_survive_a_move(monkeypatch):
+    from engine.models import static_cache
+
+    monkeypatch.setattr(static_cache, "FIRST_ROWS", 8)
+    monkeypatch.setattr(static_cache, "SPARE", 8)
+    plain, static = pair()
+    moves, address = 0, None
+    for step in range(12):
+        tree = chain([step % 13, (step + 5) % 13, 2, 3])
+        near(static.score([0], [tree])[0].logits, plain.score([0], [tree])[0].logits)
+        for target in (plain, static):
+            target.commit(0, [0, 1, 2, 3])
+        here = static._static.layers(0)[0][0].data_ptr()
+        moves, address = moves + (here != address), here
+    assert 2 <= moves <= 5
+
+
+def test_running_out_of_memory_while_moving_loses_nothing(monkeypatch):
+    plain, static = pair()
+    for target in (plain, static):
+        target.feed(0, [1, 2, 3])
+    made = []
+
+    def failing(*args, **kwargs):
+        made.append(args)
+        if len(made) > 3:
+            raise torch.OutOfMemoryError("Tried to allocate 2.50 GiB. GPU 0 has ...")
+        return torch.empty(*args, **kwargs)
+
+    cache: StaticCache = static._static
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.models.static_cache.torch.zeros", failing)
+        with pytest.raises(OutOfMemory, match=r"2560.0 MiB were needed"), static._typed():
+            cache._reserve(cache._slot(0), 10_000)
+    near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
+
+
+def test_a_pass_that_runs_out_of_memory_can_be_tried_again(monkeypatch):
+    plain, static = pair()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "engine.models.cuda_target.block",
+            lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("Tried to allocate 20.00 MiB")),
+        )
+        with pytest.raises(OutOfMemory) as caught:
+            static.score([0], [TREE])
+    assert caught.value.needed == 20 * 2**20
+    near(static.score([0], [chain([1, 2])])[0].logits, plain.score([0], [chain([1, 2])])[0].logits)

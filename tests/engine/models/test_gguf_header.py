@@ -1,0 +1,200 @@
+"""GGUF headers: what stands there is read, and what cannot be is refused in one sentence."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import ModelUnusable
+from engine.models.gguf_consistency import check_consistent
+from engine.models.gguf_header import TYPES, read_header, read_parts
+from tests.engine.models import tiny_gguf as tiny
+from tests.engine.models.tiny_gguf import BOOL, STRING, U32, assembled, info, listed, pair
+
+ONE = [pair("general.architecture", STRING, "llama")]
+HUGE = 2**64 - 1
+SPECIAL_VALUES = {"other vocabulary", "weights not finite"}  # the header itself is in order
+
+
+def refusal(path: Path, data: bytes) -> str:
+    with pytest.raises(ModelUnusable) as caught:
+        check_consistent(read_parts(tiny.write(path, data)))
+    return str(caught.value)
+
+
+def fault(path: Path) -> str:
+    try:
+        check_consistent(read_parts(path))
+    except ModelUnusable as error:
+        return str(error)
+    return ""
+
+
+class TestReading:
+    def test_everything_is_found(self, tmp_path: Path) -> None:
+        path = tiny.write(tmp_path / "m.gguf")
+        header = read_header(path)
+        assert header.architecture == "llama"
+        assert header.of("block_count") == tiny.LAYERS
+        assert header.metadata["tokenizer.ggml.tokens"][:3] == ("<unk>", "<s>", "</s>")
+        assert header.metadata["tokenizer.ggml.scores"][3] == -1000.0
+        assert [t.name for t in header.tensors] == [name for name, _ in tiny.shapes()]
+        assert header.tensors[0].shape == (tiny.WIDTH, tiny.VOCAB)
+        last = header.tensors[-1]
+        assert header.data_start + last.offset + last.bytes == path.stat().st_size
+        assert header.data_start % header.alignment == 0
+        check_consistent([header])
+
+    def test_an_independent_reader_agrees(self, tmp_path: Path) -> None:
+        gguf = pytest.importorskip("gguf")
+        path = tiny.write(tmp_path / "m.gguf")
+        header, theirs = read_header(path), gguf.GGUFReader(path)
+        assert [t.name for t in header.tensors] == [t.name for t in theirs.tensors]
+        found = [header.data_start + t.offset for t in header.tensors]
+        assert found == [t.data_offset for t in theirs.tensors]
+        assert [t.bytes for t in header.tensors] == [t.n_bytes for t in theirs.tensors]
+
+    def test_sizes_of_types_are_ggmls(self) -> None:
+        gguf = pytest.importorskip("gguf")
+        table = {int(kind): size for kind, size in gguf.GGML_QUANT_SIZES.items()}
+        table.pop(9)  # never stored, and the package is wrong about it
+        assert {kind: TYPES[kind][1:] for kind in table} == table
+
+    def test_parts_of_a_split_model(self, tmp_path: Path) -> None:
+        count = pair("split.count", U32, 2)
+        for part in (1, 2):
+            data = assembled([*ONE, count], [], b"")
+            tiny.write(tmp_path / f"m-0000{part}-of-00002.gguf", data)
+        assert len(read_parts(tmp_path / "m-00001-of-00002.gguf")) == 2
+        with pytest.raises(ModelUnusable, match="ends in -00001-of-00002"):
+            read_parts(tmp_path / "m-00002-of-00002.gguf")
+        (tmp_path / "m-00002-of-00002.gguf").unlink()
+        with pytest.raises(ModelUnusable, match="cannot be read: No such file"):
+            read_parts(tmp_path / "m-00001-of-00002.gguf")
+
+
+HEADERS = {
+    "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "little-endian"),
+    "version 1": (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "GGUF version 1"),
+    "future version": (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "GGUF version 4"),
+    "counts that multiply past 2^64": (b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60), "claims"),
+    "key of no bytes": (assembled([pair("", U32, 1)], [], b""), "claims 0 bytes"),
+    "key of 2^64 - 1 bytes": (
+        b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, HUGE), f"claims {HUGE} bytes"
+    ),
+    "key twice": (assembled([*ONE, *ONE], [], b""), "stands there twice"),
+    "unknown type of value": (
+        assembled([tiny.text("a") + struct.pack("<I", 13)], [], b""), "unknown type 13"
+    ),
+    "a bool of 2": (
+        assembled([tiny.text("a") + struct.pack("<IB", BOOL, 2)], [], b""), "neither true nor false"
+    ),
+    "list of lists": (
+        assembled([tiny.text("a") + struct.pack("<IIQ", 9, 9, 1)], [], b""), "unknown type 9"
+    ),
+    "list of 2^64 - 1": (
+        assembled([tiny.text("a") + struct.pack("<IIQ", 9, 4, HUGE)], [], b""), "claims"
+    ),
+    "text of 2^64 - 1 bytes": (
+        assembled([tiny.text("a") + struct.pack("<IQ", 8, HUGE)], [], b""), f"claims {HUGE} bytes"
+    ),
+    "alignment no power of two": (
+        assembled([pair("general.alignment", U32, 48)], [], b""), "not a power of two"
+    ),
+    "alignment 0": (assembled([pair("general.alignment", U32, 0)], [], b""), "not a power of two"),
+    "alignment of a wrong type": (
+        assembled([pair("general.alignment", STRING, "32")], [], b""), "not a power of two"
+    ),
+    "tensor without name": (tiny.one_tensor(lambda: info("", (8,))), "claims 0 bytes"),
+    "name too long": (tiny.one_tensor(lambda: info("n" * 64, (8,))), "claims 64 bytes"),
+    "no dimensions": (tiny.one_tensor(lambda: info("t", ())), "claims 0 dimensions"),
+    "five dimensions": (tiny.one_tensor(lambda: info("t", (1,) * 5)), "claims 5 dimensions"),
+    "dimension of 0": (tiny.one_tensor(lambda: info("t", (8, 0))), "impossible shape"),
+    "elements past 2^63": (tiny.one_tensor(lambda: info("t", (2**32, 2**32))), "impossible shape"),
+    "bytes past the file": (tiny.one_tensor(lambda: info("t", (2**40,))), "is cut off"),
+    "no whole blocks": (tiny.one_tensor(lambda: info("t", (33,), 8)), "impossible shape"),
+    "removed type": (tiny.one_tensor(lambda: info("t", (32,), 4)), "unknown type 4"),
+    "unknown type": (tiny.one_tensor(lambda: info("t", (32,), 43)), "unknown type 43"),
+    "offset not aligned": (tiny.one_tensor(lambda: info("t", (8,), 0, 1)), "lies at byte 1"),
+    "offset 2^64 - 1": (tiny.one_tensor(lambda: info("t", (8,), 0, HUGE)), "lies at byte"),
+    "tensor twice": (
+        assembled(ONE, [info("t", (8,)), info("t", (8,), 0, 32)], b"\0" * 64), "stands there twice"
+    ),
+    "other alignment than it says": (
+        assembled(
+            [*ONE, pair("general.alignment", U32, 64)],
+            [info("s", (8,)), info("t", (8,), 0, 32)],
+            b"\0" * 128,
+            alignment=64,
+        ),
+        "lies at byte 32 of the weights, not at 64",
+    ),
+    "not enough data": (tiny.one_tensor(lambda: info("t", (64,)), b"\0" * 255), "is cut off"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_bad_headers(name: str, tmp_path: Path) -> None:
+    data, says = HEADERS[name]
+    assert says in refusal(tmp_path / "m.gguf", data)
+
+
+@pytest.mark.parametrize("name", sorted(set(tiny.damaged()) - SPECIAL_VALUES))
+def test_damaged_models_are_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
+    path = tiny.write(tmp_path / "m.gguf", tiny.damaged()[name])
+    said = fault(path)
+    if said:
+        assert said.startswith(str(path))
+        assert "\n" not in said
+    else:  # a random byte of a token's text or score may well leave a sound header
+        assert name.startswith("flips")
+
+
+CONTRADICTIONS = {
+    "no architecture": (lambda p: b"general.architecture" not in p, None, "architecture is ''"),
+    "too many layers": (
+        lambda p: b"llama.block_count" not in p, pair("llama.block_count", U32, 3), "promises 3 layers"
+    ),
+    "heads that do not divide": (
+        lambda p: b"head_count_kv" not in p, pair("llama.attention.head_count_kv", U32, 3), "evenly"
+    ),
+    "epsilon below 0": (
+        lambda p: b"rms_epsilon" not in p,
+        pair("llama.attention.layer_norm_rms_epsilon", tiny.F32, -1.0), "epsilon is -1.0",
+    ),
+    "too few scores": (
+        lambda p: b"ggml.scores" not in p, listed("tokenizer.ggml.scores", tiny.F32, [0.0]),
+        "scores is no list of 320",
+    ),
+    "no tokens": (lambda p: b"ggml.tokens" not in p, None, "no list of texts"),
+    "fewer tokens than rows": (
+        lambda p: not any(k in p for k in (b"ggml.tokens", b"ggml.scores", b"ggml.token_type")),
+        listed("tokenizer.ggml.tokens", STRING, ["a", "b", "c"]), "its numbers say (64, 3)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions(name: str, tmp_path: Path) -> None:
+    keep, instead, says = CONTRADICTIONS[name]
+    pairs = [p for p in tiny.metadata() if keep(p)] + ([instead] if instead else [])
+    infos, at = [], 0
+    for tensor, shape in tiny.shapes():
+        infos.append(info(tensor, shape, 0, at))
+        at += 4 * (shape[0] if len(shape) == 1 else shape[0] * shape[1])
+    assert says in refusal(tmp_path / "m.gguf", assembled(pairs, infos, b"\0" * at))
+
+
+def test_a_file_that_is_only_a_vocabulary(tmp_path: Path) -> None:
+    assert "holds no weights" in refusal(tmp_path / "m.gguf", assembled(tiny.metadata(), [], b""))
+
+
+@given(at=st.integers(0, 9000), damage=st.binary(min_size=1, max_size=16))
+def test_no_damage_leads_to_anything_but_a_refusal(at, damage, tmp_path_factory) -> None:
+    base = tiny.whole()
+    path = tmp_path_factory.mktemp("fuzz") / "m.gguf"
+    said = fault(tiny.write(path, base[:at] + damage + base[at + len(damage) :]))
+    assert str(path) in said or not said
+    path.unlink()

@@ -1,0 +1,289 @@
+"""The target contract on the bundled model's GGUF; the torch target is the oracle."""
+
+import random
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from app.bench.claims.prompts import SHIPPED
+from app.prompts import read_prompts
+from app.text import ChatText
+from app.turn import Message
+from engine.build import build
+from engine.decode.sampling import probabilities
+from engine.decode.tree import DraftTree, chain, single
+from engine.errors import ModelUnusable, NumericalError
+from engine.models.llama_context import CacheFull
+from engine.models.llama_cpp import LlamaCppTarget
+from engine.models.torch_target import load_target
+from engine.protocols import Rows
+from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
+from tests.engine.models.gguf_files import exported, random_gguf
+from tests.engine.tiny import run_all
+
+BUNDLED = Path(__file__).parents[3] / "engine/bundled"
+TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e-5
+SLOTS = 3
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
+
+
+@pytest.fixture(scope="module")
+def draft_file(tmp_path_factory):
+    return exported(BUNDLED / "pocket-draft", tmp_path_factory.mktemp("gguf") / "draft.gguf")
+
+
+def exact(file, **changes):
+    """A spec under which nothing is rounded that torch does not round."""
+    given = {"slots": SLOTS, "threads": 1, "context": 1024, "kv_type": "f32"} | changes
+    return ModelSpec("p", str(file), backend="llama_cpp", flash_attention=False, **given)
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    return load_target(BUNDLED / "pocket", "float32", "cpu")
+
+
+@pytest.fixture
+def target(file):
+    return LlamaCppTarget(exact(file))
+
+
+def path_to(tree, node):
+    found = []
+    while node >= 0:
+        found.append(node)
+        node = tree.parents[node]
+    return found[::-1]
+
+
+def random_tree(chance, most=40):
+    size = chance.randrange(1, most)
+    near = chance.choice([1, 3, 20])  # chains, narrow trees, wide trees
+    parents = [chance.randrange(max(0, i - near), i) for i in range(1, size)]
+    return DraftTree(tuple(chance.randrange(4096) for _ in range(size)), (-1, *parents))
+
+
+IDS = random.Random(5).choices(range(6, 4096), k=40)
+TREE = DraftTree((IDS[20], 5, 10, 11, 20, 21), (-1, 0, 0, 1, 1, 2))
+
+
+def test_every_node_of_a_tree_equals_its_path_alone(target):
+    target.feed(0, IDS[:20])
+    logits = target.score([0], [TREE])[0].logits
+    for node in range(len(TREE)):
+        path = [TREE.tokens[n] for n in path_to(TREE, node)]
+        target.crop(1, 0)
+        alone = target.score([1], [chain(IDS[:20] + path)])[0].logits[-1]
+        assert (logits[node] - alone).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("path", [(0,), (0, 2, 5), (0, 1, 4), (0, 1), ()])
+def test_a_kept_path_equals_the_plain_sequence(target, path):
+    target.feed(0, IDS[:20])
+    target.score([0], [TREE])
+    target.commit(0, path)
+    assert list(target.tokens(0)) == IDS[:20] + [TREE.tokens[n] for n in path]
+    logits = target.score([0], [single(7)])[0].logits
+    plain = [*target.tokens(0), 7]
+    assert (logits[0] - target.score([1], [chain(plain)])[0].logits[-1]).abs().max() < TOLERANCE
+
+
+def test_a_batch_equals_each_sequence_alone(target):
+    chance = random.Random(2)
+    trees = [random_tree(chance) for _ in range(SLOTS)]
+    for slot in range(SLOTS):
+        target.feed(slot, IDS[slot : slot + 9])
+    together = target.score(range(SLOTS), trees)
+    for slot, tree in enumerate(trees):
+        alone = target.score([slot], [tree])[0].logits
+        assert (together[slot].logits - alone).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("branches", [64, 2, 5])
+def test_random_conversations_equal_the_torch_target(file, oracle, branches):
+    """Feeding, cropping, scoring, growing and committing; few branches make trees take many passes."""
+    target, chance = LlamaCppTarget(exact(file), branches), random.Random(branches)
+    both = (oracle, target)
+    for slot in range(SLOTS):
+        oracle.crop(slot, 0)
+    for _ in range(15):
+        slots = chance.sample(range(SLOTS), chance.randrange(1, SLOTS + 1))
+        trees = [random_tree(chance) for _ in slots]
+        for slot in slots:
+            length, fed = (
+                chance.randrange(60),
+                chance.choices(range(4096), k=chance.randrange(1, 9)),
+            )
+            for one in both:
+                one.crop(slot, length)
+                one.feed(slot, fed)
+        wanted, found = (_grown(one, slots, trees, chance.random() < 0.5) for one in both)
+        assert all((a - b).abs().max() < TOLERANCE for a, b in zip(wanted, found, strict=True))
+        for slot, tree in zip(slots, trees, strict=True):
+            path = path_to(tree, chance.randrange(len(tree)))
+            for one in both:
+                one.commit(slot, path)
+            assert list(target.tokens(slot)) == list(oracle.tokens(slot))
+            assert target.pending(slot) == 0
+
+
+def _grown(target, slots, trees, whole):
+    """Logits of every node, scored at once or grown in two halves."""
+    if whole:
+        return [scores.logits for scores in target.score(slots, trees)]
+    for slot in slots:
+        target.crop(slot, target.length(slot))
+    found = []
+    for half in (0, 1):
+        rows = []
+        for slot, tree in zip(slots, trees, strict=True):
+            cut = len(tree) // 2 + 1
+            part = slice(0, cut) if half == 0 else slice(cut, None)
+            rows.append(Rows(slot, tree.tokens[part], tree.parents[part]))
+        found.append([g.logits for g in target.grow([r for r in rows if r.tokens])])
+    firsts, seconds = found[0], iter(found[1])
+    longer = [len(tree) > len(tree) // 2 + 1 for tree in trees]
+    return [
+        torch.cat((a, next(seconds))) if more else a for a, more in zip(firsts, longer, strict=True)
+    ]
+
+
+def test_only_asked_rows_come_back(target):
+    [grown] = target.grow([Rows(0, IDS[:9], range(-1, 8), last=1)])
+    assert grown.logits.shape == (1, 4096)
+    whole = target.score([1], [chain(IDS[:9])])[0].logits
+    assert (grown.logits[0] - whole[-1]).abs().max() < TOLERANCE
+
+
+def test_trees_and_prompts_longer_than_a_pass(file, oracle):
+    target = LlamaCppTarget(exact(file, batch=32))
+    oracle.crop(0, 0)
+    ids = random.Random(1).choices(range(6, 4096), k=300)
+    for one in (target, oracle):
+        one.feed(0, ids[:150])
+    wanted, found = (one.score([0], [chain(ids[150:])])[0].logits for one in (oracle, target))
+    assert (wanted - found).abs().max() < TOLERANCE
+
+
+def test_a_full_cache_forgets_an_idle_conversation_first(file):
+    target = LlamaCppTarget(exact(file, slots=2, context=256))
+    cells = target._llama.cells
+    with pytest.raises(CacheFull, match=f"{cells} tokens"):
+        target.feed(0, [7] * (cells + 1))
+    target.crop(0, 0)
+    target.feed(0, [7] * (cells - 100))
+    target.feed(1, [8] * 150)
+    assert (target.length(0), target.length(1)) == (0, 150)
+
+
+def test_greedy_answers_are_the_torch_targets_on_fifty_prompts(file):
+    text = ChatText.load(BUNDLED / "pocket")
+    prompts = [text.encode_chat([Message("user", t[0])]) for t in read_prompts(SHIPPED, 50)]
+    requests = [
+        GenerationRequest(p, 16, stop_tokens=text.stop_tokens, drafter="none") for p in prompts
+    ]
+    torch_engine = build(ModelSpec("p", str(BUNDLED / "pocket"), slots=1))
+    wanted = [ids for ids, _ in run_all(torch_engine, requests)]
+    found = [ids for ids, _ in run_all(build(exact(file, slots=1, context=None)), requests)]
+    assert found == wanted
+    assert any(len(ids) == 16 for ids in wanted)
+
+
+def test_a_prompt_chunk_ends_soon_after_it_is_cancelled(tmp_path):
+    """The prompt takes a second or more: the abort and nothing else can end it."""
+    wide = random_gguf(tmp_path / "wide.gguf", hidden=1024, layers=2, context=4096)
+    target = LlamaCppTarget(exact(wide, context=4096))
+    asked = threading.Event()
+    target.abort_when(asked.is_set)
+    target.feed(0, [3] * 5)
+    stopped = []
+    timer = threading.Timer(0.1, lambda: (stopped.append(time.perf_counter()), asked.set()))
+    timer.start()
+    target.feed(0, [5] * 2048)
+    waited = time.perf_counter() - stopped[0]
+    timer.join()
+    assert target.length(0) == 5
+    assert waited < 0.2  # under 0.05 on an idle machine
+    asked.clear()
+    found = target.score([0], [single(9)])[0].logits
+    wanted = target.score([1], [chain([3] * 5 + [9])])[0].logits[-1]
+    assert (found[0] - wanted).abs().max() < TOLERANCE
+
+
+def test_the_engine_hears_a_cancel_in_the_middle_of_a_prompt(file):
+    engine = build(exact(file))
+    number = engine.submit(GenerationRequest(tuple(IDS) * 6, 8, drafter="none"))
+    engine.listen = lambda: engine.cancel(number)
+    assert engine.step() == []
+    assert engine._target.length(engine._sessions[number].slot) == 0
+    [(_, done)] = engine.step()
+    assert done.reason is FinishReason.CANCELLED
+
+
+def test_a_large_vocabulary_and_a_long_context_take_no_logits_for_every_token(tmp_path):
+    """Kept logits would be 32,768 x 150,000 x 4 = 20 GB; a pass may have 128 rows of them."""
+    vocab, context = 150_000, 32_768
+    wide = random_gguf(tmp_path / "wide.gguf", vocab=vocab, context=context)
+    process = psutil.Process()
+    before = process.memory_info().rss
+    spec = replace(exact(wide, slots=1, context=context), kv_type="f16", flash_attention=None)
+    target = LlamaCppTarget(spec)
+    target.feed(0, [7] * 600)
+    [scores] = target.score([0], [chain([7] * 100)])
+    assert scores.logits.shape == (100, vocab)
+    rows = target._llama.outputs * vocab * 4
+    cache = context * 2 * 32 * 2
+    copies = 2 * rows + scores.logits.numel() * 4  # computed, given out by llama.cpp, given to us
+    used = process.memory_info().rss - before
+    assert used < copies + cache + wide.stat().st_size + 150e6
+
+
+def test_logits_that_are_not_finite_end_the_request(tmp_path):
+    broken = random_gguf(tmp_path / "nan.gguf")
+    data = bytearray(broken.read_bytes())
+    data[-32 * 32 * 4 :] = b"\xff" * (32 * 32 * 4)
+    broken.write_bytes(data)
+    target = LlamaCppTarget(exact(broken))
+    with pytest.raises(NumericalError):
+        probabilities(target.score([0], [single(3)])[0].logits, SamplingParams(1.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kv_type": "q3"}, "kv_type 'q3'"),
+        ({"gpu_layers": 4}, "no GPU support"),
+        ({"slots": 127}, "at most 126"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_the_reason(file, change, says):
+    with pytest.raises(ModelUnusable, match=says):
+        LlamaCppTarget(exact(file, **change))
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path):
+    junk = tmp_path / "junk.gguf"
+    junk.write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(ModelUnusable, match="cannot be loaded"):
+        LlamaCppTarget(exact(junk))
+
+
+@pytest.mark.parametrize("backend", ["torch", "llama_cpp"])
+def test_a_draft_of_either_kind_drafts_for_a_gguf_target(file, draft_file, backend):
+    folder = BUNDLED / "pocket-draft" if backend == "torch" else draft_file
+    spec = exact(file, draft_folder=str(folder), draft_backend=backend)
+    engine = build(spec)
+    prompt = tuple(IDS[:12])
+    requests = {name: GenerationRequest(prompt, 24, drafter=name, length="fixed") for name in ("none", "chain", "specexec")}  # fmt: skip
+    found = {name: run_all(engine, [request])[0] for name, request in requests.items()}
+    assert found["chain"][0] == found["specexec"][0] == found["none"][0]
+    assert found["chain"][1].stats.accepted > 0

@@ -1,0 +1,32 @@
+"""llama.cpp's log has one way out, which outlives everybody who listened."""
+
+import gc
+
+import pytest
+
+from engine.errors import ModelUnusable
+from engine.models.gguf_vocabulary import GgufVocabulary
+from engine.models.llama_library import llama_library
+
+pytest.importorskip("llama_cpp")
+
+
+def test_those_who_listened_can_be_forgotten(tmp_path):
+    """A callback that was freed ended the process at the next line of the log."""
+    heard: list[str] = []
+    with llama_library().heard(lambda level, text: heard.append(text)):
+        with pytest.raises(ModelUnusable):
+            GgufVocabulary(tmp_path / "first")
+        assert any("first" in text for text in heard)
+    said = len(heard)
+    gc.collect()
+    with pytest.raises(ModelUnusable):
+        GgufVocabulary(tmp_path / "second")
+    assert len(heard) == said
+    assert "second" in " ".join(llama_library().errors)
+
+
+def test_a_second_call_gives_the_same_library_and_one_callback():
+    before = llama_library()
+    assert llama_library() is before
+    assert len(before.callbacks) == 1

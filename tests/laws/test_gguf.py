@@ -1,0 +1,78 @@
+"""The laws of lossless decoding on a GGUF file: every drafter that can run gives plain's tokens."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.build import build
+from engine.drafters import DRAFTERS
+from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
+from tests.engine.models.gguf_files import exported
+from tests.engine.tiny import run_all
+
+BUNDLED = Path(__file__).parents[2] / "engine/bundled"
+SPECULATIVE = [name for name in DRAFTERS if name not in ("none", "early_exit")]
+PROMPTS = ((7, 300, 41, 7, 300, 41, 7), tuple(range(100, 130)) * 2, (900,))
+SEEDED = SamplingParams(0.8, top_p=0.95, seed=5)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    file = exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
+    return build(
+        ModelSpec(
+            "p",
+            str(file),
+            str(BUNDLED / "pocket-draft"),
+            backend="llama_cpp",
+            slots=3,
+            threads=1,
+            kv_type="f32",
+            flash_attention=False,
+            context=256,
+        )
+    )
+
+
+def answers(engine, drafter, sampling=SamplingParams(), **shape):  # noqa: B008 - frozen
+    requests = [GenerationRequest(p, 24, sampling, drafter=drafter, **shape) for p in PROMPTS]
+    return [ids for ids, _ in run_all(engine, requests)]
+
+
+@pytest.mark.parametrize(("depth", "nodes"), [(1, 1), (3, 7), (8, 64), (16, 200)])
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_greedy_equals_plain(engine, name, depth, nodes):
+    plain = answers(engine, "none")
+    shape = {"length": "fixed", "draft_depth": depth, "draft_nodes": nodes}
+    assert answers(engine, name, **shape) == plain
+
+
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_a_seeded_request_equals_plain(engine, name):
+    assert answers(engine, name, SEEDED) == answers(engine, "none", SEEDED)
+
+
+def test_early_exit_says_why_it_cannot_run(engine):
+    assert "lacks: layers" in dict(engine.facts.refused)["early_exit"]
+
+
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_the_context_is_never_exceeded(engine, name):
+    request = GenerationRequest((7, 8, 9) * 80, 100, drafter=name, length="fixed")
+    [(ids, done)] = run_all(engine, [request])
+    assert len(ids) + 240 == 256
+    assert done.reason is FinishReason.LENGTH
+
+
+def test_a_warm_prefix_is_reused_and_changes_nothing(engine):
+    request = GenerationRequest(PROMPTS[1], 16, session="a", drafter="none")
+    [(first, _)] = run_all(engine, [request])
+    longer = replace(request, prompt=(*PROMPTS[1], *first, 77))
+    [(warm, done)] = run_all(engine, [longer])
+    assert done.stats.cached_tokens >= len(PROMPTS[1]) + len(first) - 1
+    run_all(engine, [GenerationRequest((n,), 1, drafter="none") for n in (11, 12, 13)])
+    run_all(engine, [GenerationRequest((n,) * 3, 1, drafter="none") for n in (14, 15, 16)])
+    [(cold, done)] = run_all(engine, [longer])
+    assert done.stats.cached_tokens < len(PROMPTS[1])
+    assert warm == cold
