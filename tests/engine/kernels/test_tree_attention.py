@@ -1,0 +1,98 @@
+"""Tree attention: what torch's attention gives with the tree's mask written out."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engine.decode.tree import ancestor_rows
+
+WORDS = 4
+
+
+def tensors(device, rows, shape, room, dtype=torch.float32):
+    heads, kv_heads, width = shape
+    random = torch.Generator().manual_seed(rows + 100 * heads)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=random).to(device, dtype)
+
+    return normal(rows, heads, width), normal(kv_heads, room, width), normal(kv_heads, room, width)
+
+
+def parents_of(rows, seed):
+    random = torch.Generator().manual_seed(seed)
+    return [-1, *(int(torch.randint(n, (1,), generator=random)) for n in range(1, rows))]
+
+
+def reference(q, keys, values, seen, length):
+    """F.scaled_dot_product_attention over the rows that exist, with an additive mask."""
+    end = length + seen.shape[1]
+    mask = torch.zeros(len(seen), end, dtype=q.dtype, device=q.device)
+    mask[:, length:].masked_fill_(torch.from_numpy(~seen).to(q.device), -torch.inf)
+    found = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None], keys[None, :, :end], values[None, :, :end], mask, enable_gqa=True
+    )
+    return found[0].transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "shape"),
+    [
+        (1, 0, (4, 2, 16)),
+        (1, 150, (8, 1, 16)),
+        (5, 0, (8, 1, 16)),
+        (5, 7, (3, 3, 32)),
+        (5, 150, (4, 2, 16)),
+        (33, 7, (2, 1, 16)),  # more rows than one program takes
+    ],
+)
+def test_it_is_attention_with_the_trees_mask(device, rows, length, shape):
+    from engine.kernels.tree_attention import packed_bits, tree_attention
+
+    q, keys, values = tensors(device, rows, shape, length + rows + 9)
+    seen = ancestor_rows(parents_of(rows, length))
+    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
+    extent = torch.tensor([length, length + rows], dtype=torch.int32, device=device)
+    found = tree_attention(q, keys, values, bits, extent)
+    torch.testing.assert_close(
+        found, reference(q, keys, values, seen, length), atol=2e-6, rtol=2e-5
+    )
+
+
+def test_rows_behind_other_rows_of_the_tree(device):
+    from engine.kernels.tree_attention import packed_bits, tree_attention
+
+    q, keys, values = tensors(device, 3, (4, 2, 16), 64)
+    early = ancestor_rows([-1, 0, 0, 1])
+    seen = ancestor_rows([1, 3, 4], early)
+    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
+    extent = torch.tensor([20, 27], dtype=torch.int32, device=device)
+    found = tree_attention(q, keys, values, bits, extent)
+    torch.testing.assert_close(found, reference(q, keys, values, seen, 20), atol=2e-6, rtol=2e-5)
+
+
+def test_half_precision_stays_near(device):
+    from engine.kernels.tree_attention import packed_bits, tree_attention
+
+    half = torch.bfloat16 if device.type == "cuda" else torch.float16  # NumPy has no bfloat16
+    q, keys, values = tensors(device, 6, (4, 2, 16), 90, half)
+    seen = ancestor_rows(parents_of(6, 1))
+    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
+    extent = torch.tensor([80, 86], dtype=torch.int32, device=device)
+    found = tree_attention(q, keys, values, bits, extent)
+    exact = reference(q.float(), keys.float(), values.float(), seen, 80)
+    torch.testing.assert_close(found.float(), exact, atol=2e-2, rtol=2e-2)
+
+
+def test_rows_that_do_not_exist_and_rows_that_see_nothing_do_no_harm(device):
+    from engine.kernels.tree_attention import packed_bits, tree_attention
+
+    q, keys, values = tensors(device, 2, (4, 2, 16), 64)
+    keys[:, 12:], values[:, 12:] = float("nan"), float("nan")
+    seen = ancestor_rows([-1, 0])
+    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
+    extent = torch.tensor([10, 12], dtype=torch.int32, device=device)
+    found = tree_attention(q, keys, values, bits, extent)
+    torch.testing.assert_close(found, reference(q, keys, values, seen, 10), atol=2e-6, rtol=2e-5)
+    extent = torch.tensor([0, 2], dtype=torch.int32, device=device)
+    assert bool(torch.isfinite(tree_attention(q, keys, values, bits * 0, extent)).all())

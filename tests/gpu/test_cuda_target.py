@@ -1,0 +1,77 @@
+"""Recorded passes on a device: every test names the reference that it compares with."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import engine
+from engine.build import build
+from engine.decode.tree import DraftTree, chain
+from engine.decode.verify import verify
+from engine.kernels.chance import PhiloxChance
+from engine.kernels.verify import verify_all
+from engine.models.cuda_target import BUCKETS, on_device
+from engine.models.torch_target import TorchTarget
+from engine.models.weights import load_weights
+from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
+
+POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
+PROMPT = tuple(range(20, 60))
+pytestmark = pytest.mark.gpu
+
+
+def tree_of(rows):
+    return DraftTree(tuple(n % 97 for n in range(rows)), (-1, *(n // 2 for n in range(rows - 1))))
+
+
+@pytest.mark.parametrize("rows", BUCKETS)
+def test_recorded_scores_are_torch_targets(device, rows):
+    """Reference: TorchTarget on the processor in float32."""
+    plain = TorchTarget(load_weights(POCKET, torch.float32, torch.device("cpu")))
+    recorded = on_device(load_weights(POCKET, torch.float32, device))
+    for target in (plain, recorded):
+        target.feed(0, PROMPT)
+    for _ in range(3):  # recorded once, replayed twice behind a growing prefix
+        expected = plain.score([0], [tree_of(rows)])[0].logits
+        found = recorded.score([0], [tree_of(rows)])[0].logits.cpu()
+        torch.testing.assert_close(found, expected, atol=2e-3, rtol=2e-3)
+        for target in (plain, recorded):
+            target.commit(0, [0])
+
+
+@pytest.mark.parametrize("vocab", [4096, 151_936])
+@pytest.mark.parametrize("kind", ["greedy", "lookup", "drawn", "chain"])
+def test_verdicts_are_those_of_the_torch_code(device, kind, vocab):
+    """Reference: decode.verify on the processor, on the same random numbers."""
+    random = torch.Generator().manual_seed(1)
+    law = torch.softmax(torch.randn(vocab, generator=random), -1)
+    tree = tree_of(64) if kind != "chain" else chain(range(8), dict.fromkeys(range(7), law))
+    if kind == "drawn":
+        tree = DraftTree(tree.tokens, tree.parents, dict.fromkeys(range(32), law))
+    sampling = SamplingParams(temperature=0.0 if kind == "greedy" else 0.9)
+    logits = torch.randn(len(tree), vocab, generator=random)
+    logits[:, : len(tree)] += 9
+    for seed in range(20):
+        plain, fast = PhiloxChance(seed), PhiloxChance(seed)
+        expected = verify(tree, logits, sampling, plain)
+        assert verify_all([tree], [logits.to(device)], [sampling], [fast]) == [expected]
+        assert fast.calls == plain.calls
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.8, seed=3)])
+@pytest.mark.parametrize("drafter", ["suffix", "sequoia", "chain", "early_exit"])
+def test_answers_are_those_of_plain_decoding(device, drafter, sampling):
+    """Reference: drafter ``none`` on the same device."""
+    draft = str(POCKET.parent / "pocket-draft")
+    running = build(ModelSpec("pocket", str(POCKET), draft, device="cuda", exit_layer=2))
+    answers = []
+    for name in ("none", drafter):
+        running.submit(GenerationRequest(PROMPT, 48, sampling, drafter=name))
+        ids = []
+        while running.busy:
+            for _, event in running.step():
+                assert not isinstance(event, Done) or event.error is None
+                ids += event.ids if isinstance(event, Tokens) else ()
+        answers.append(ids)
+    assert answers[0] == answers[1]
