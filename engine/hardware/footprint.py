@@ -1,0 +1,147 @@
+"""Footprint: the bytes that a model takes in one form, known before anything is loaded.
+
+A form is a backend and a number format. The figures follow what the targets do: the torch target
+packs every linear map into a copy of its own and lets a conversation's cache grow by doubling;
+llama.cpp takes one cache for all conversations, and buffers for a prompt chunk of 512 tokens.
+"""
+
+from dataclasses import dataclass
+
+from engine.hardware.shape import ModelShape
+from engine.hardware.stored import Stored
+
+BYTES = {"float32": 4, "bfloat16": 2}
+TORCH, LLAMA_CPP = "torch", "llama_cpp"
+CPU, CUDA = "cpu", "cuda"
+_TORCH_PROMPT = 256  # rows of a prompt chunk
+_LLAMA_PROMPT = 512
+_FIRST_ROWS = 512  # of a torch cache
+_LLAMA_CELLS = 256  # llama.cpp rounds its cache up to a multiple
+_PROBABILITIES = 8  # bytes per token of the vocabulary: law and draws of one node, float32
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """Bytes that one pass takes for a while."""
+
+    prompt: int  # rows of a prompt chunk, the widest pass
+    row: int  # activations of a row
+    cell: int  # of a row, for each token it sees
+    head: int  # logits of a row of a prompt chunk, where the backend keeps room for them
+    scored: int  # logits and probabilities of a scored row
+
+    def bytes(self, context: int, nodes: int) -> int:
+        """The widest pass behind a full context, and a tree's logits."""
+        widest = self.prompt * max(self.row + self.cell * context, self.head)
+        return widest + nodes * (self.row + self.cell * context + self.scored)
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What one model takes in one form; all in bytes."""
+
+    name: str
+    backend: str
+    dtype: str
+    devices: tuple[str, ...]  # where it can run: cuda, cpu
+    layers: tuple[int, ...]  # weights of each
+    outside: int  # embedding, final norm, head
+    kv_row: int  # keys and values of one token, all layers
+    position: int  # rotary table, for each token of the context
+    context: int  # tokens, the longest
+    passing: Passing
+    loading: int = 0  # held besides the weights until loading is done
+    dense: bool = True
+
+    @property
+    def weights(self) -> int:
+        """Of all layers and what lies outside them."""
+        return sum(self.layers) + self.outside
+
+    def edges(self, context: int) -> int:
+        """What lies outside the layers, with the rotary table of a context."""
+        return self.outside + self.position * context
+
+    @property
+    def streams(self) -> bool:
+        """Whether layers may be read anew for each pass; experts may not: a tree needs them all."""
+        return self.backend == TORCH and self.dense
+
+    def cache(self, context: int, nodes: int, batch: int) -> int:
+        """Keys and values of ``batch`` conversations at their longest, a tree of ``nodes`` behind."""
+        rows = context + nodes
+        if self.backend == LLAMA_CPP:
+            return -(-batch * rows // _LLAMA_CELLS) * _LLAMA_CELLS * self.kv_row
+        return batch * grown_rows(rows) * self.kv_row
+
+    def working(self, context: int, nodes: int) -> int:
+        """What a pass takes for a while; or, if that is more, a growing cache beside the old one."""
+        growing = grown_rows(context + nodes) * self.kv_row // 4 if self.backend == TORCH else 0
+        return max(self.passing.bytes(context, nodes), growing)
+
+
+def grown_rows(rows: int) -> int:
+    """Rows that a torch cache holds once it has grown to ``rows`` one pass at a time."""
+    held = _FIRST_ROWS
+    while held < rows:
+        held *= 2
+    return held
+
+
+def torch_footprint(
+    name: str, shape: ModelShape, weights: Stored, dtype: str, device: str
+) -> Footprint:
+    """For the torch target; ``device`` is cpu or cuda."""
+    size = BYTES[dtype]
+    # packing gives a tied head a copy of its own, on a processor
+    head = weights.head.elements or (weights.embedding.elements if device == CPU else 0)
+    outside = size * (weights.embedding.elements + head + weights.rest.elements)
+    layers = tuple(size * layer.elements for layer in weights.layers)
+    scores = 4 * shape.heads if device == CUDA else 0  # masked attention is not fused there
+    widths = 6 * shape.hidden + 4 * shape.feed_forward
+    heads = 2 * (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    passing = Passing(
+        prompt=_TORCH_PROMPT,
+        row=size * (widths + heads),
+        cell=size + scores,
+        head=0,
+        scored=shape.vocab * (size + _PROBABILITIES),
+    )
+    return Footprint(
+        name=name,
+        backend=TORCH,
+        dtype=dtype,
+        devices=(device,),
+        layers=layers,
+        outside=outside,
+        kv_row=size * shape.kv_values,
+        position=2 * 4 * shape.head_dim,  # cosines and sines, float32
+        context=shape.context,
+        passing=passing,
+        loading=sum(layers) + outside if device == CPU else 0,
+        dense=shape.dense,
+    )
+
+
+def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -> Footprint:
+    """For llama.cpp, whose weights stay as the file has them; keys and values are float16."""
+    passing = Passing(
+        prompt=_LLAMA_PROMPT,
+        row=4 * (3 * shape.feed_forward + 4 * shape.hidden),
+        cell=2,
+        head=4 * (shape.vocab + 2 * shape.hidden),
+        scored=shape.vocab * (4 + _PROBABILITIES),
+    )
+    return Footprint(
+        name=name,
+        backend=LLAMA_CPP,
+        dtype=dtype,
+        devices=(CUDA, CPU),
+        layers=tuple(layer.bytes for layer in weights.layers),
+        outside=(weights.embedding + weights.head + weights.rest).bytes,
+        kv_row=2 * shape.kv_values,
+        position=0,
+        context=shape.context,
+        passing=passing,
+        dense=shape.dense,
+    )

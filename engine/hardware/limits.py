@@ -1,0 +1,128 @@
+"""Memory, cores and instruction sets that this process may use, read from the system's own files.
+
+Every function takes the root of the file tree, so that a test can hand in another machine.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from engine.hardware.profile import Gpu, Ram
+
+INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+ROOT = Path("/")
+_MIB = 2**20
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = ("memory.max", "memory.current", "inactive_file")
+
+
+def ram(root: Path = ROOT) -> Ram:
+    """The machine's memory, or the room that the tightest control group leaves of it."""
+    machine = _machine_ram(root)
+    groups = (_group_ram(folder, *names) for folder, names in _memory_groups(root))
+    return min(
+        (machine, *(group for group in groups if group and group.total < machine.total)),
+        key=lambda found: found.available,
+    )
+
+
+def cores(root: Path = ROOT) -> float:
+    """Cores that this process may keep busy: its affinity, or a control group's share of time."""
+    allowed = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _count())
+    quotas = (share for folder in _groups(root, "cpu") if (share := _quota(folder)))
+    return min((allowed, *quotas))
+
+
+def instruction_sets(root: Path = ROOT) -> tuple[str, ...]:
+    """Those of ``INSTRUCTIONS`` that the first processor lists."""
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    listed = found[1].split() if found else ()
+    return tuple(name for name in INSTRUCTIONS if name in listed)
+
+
+def parse_meminfo(text: str) -> Mapping[str, int]:
+    """Bytes by name."""
+    rows = re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)
+    return {name: 1024 * int(size) for name, size in rows}
+
+
+def parse_cgroup(text: str) -> Mapping[str, str]:
+    """Path of this process by controller; the empty name is version 2's."""
+    found = {}
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        found.update(dict.fromkeys(names.split(","), path))
+    return found
+
+
+def parse_nvidia(text: str) -> tuple[Gpu, ...]:
+    """Devices out of ``nvidia-smi --query-gpu=name,memory.free,memory.total`` as bare CSV in MiB."""
+    rows = (line.rsplit(",", 2) for line in text.splitlines() if line.count(",") >= 2)
+    return tuple(
+        Gpu(name.strip(), int(free) * _MIB, int(total) * _MIB)
+        for name, free, total in rows
+        if free.strip().isdigit() and total.strip().isdigit()
+    )
+
+
+def _machine_ram(root: Path) -> Ram:
+    sizes = parse_meminfo(_text(root / "proc/meminfo"))
+    if "MemTotal" in sizes:
+        total = sizes["MemTotal"]
+        return Ram(total, min(total, sizes.get("MemAvailable", sizes.get("MemFree", 0))))
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # macOS tells no more
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return Ram(total, total // 2)
+    return Ram(0, 0, "unknown")
+
+
+def _memory_groups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    for folder in _groups(root, "memory"):
+        yield folder, _V2 if (folder / _V2[0]).exists() else _V1
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The control group of this process and those above it, as far as they can be seen."""
+    paths = parse_cgroup(_text(root / "proc/self/cgroup"))
+    top = root / "sys/fs/cgroup"
+    mounts = {"": (top, top / "unified"), controller: (top / controller,)}
+    for name, places in mounts.items():
+        for mount in places:
+            if name in paths and mount.is_dir():
+                # inside a container the outer path does not exist, and the mount is the group
+                inner = mount / paths[name].strip("/")
+                yield from (at for at in (inner, *inner.parents) if at.is_relative_to(mount))
+
+
+def _group_ram(folder: Path, limit: str, usage: str, cached: str) -> Ram | None:
+    most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
+    if not (most.isdigit() and used.isdigit()):  # "max", or no such file
+        return None
+    found = re.search(rf"^{cached} (\d+)$", _text(folder / "memory.stat"), re.MULTILINE)
+    reclaimable = int(found[1]) if found else 0
+    free = int(most) - int(used) + reclaimable
+    return Ram(int(most), max(0, min(free, int(most))), f"the control group's {limit}")
+
+
+def _quota(folder: Path) -> float | None:
+    """Cores' worth of time per period; None: no limit."""
+    both = _text(folder / "cpu.max").split()
+    if not both:
+        both = [_text(folder / f"cpu.cfs_{part}_us").strip() for part in ("quota", "period")]
+    if len(both) < 2 or not (both[0].isdigit() and both[1].isdigit() and int(both[1])):
+        return None  # "max", -1, or no such file
+    return int(both[0]) / int(both[1])
+
+
+def _count() -> int:
+    return os.cpu_count() or 1
+
+
+def _text(file: Path) -> str:
+    """Its content; empty where the system has no such file, or does not show it."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,224 @@
+"""Rungs of the retreat, best first, and whether one fits: bytes of every purpose on every tier."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from engine.hardware.footprint import CPU, CUDA, TORCH, Footprint
+from engine.hardware.plan import Candidates, Need, Stage, Tier, Wishes
+from engine.hardware.profile import GIB, HardwareProfile
+
+MARGIN = GIB  # of each memory: this program, its libraries, the display, other programs' growth
+SCORED_ROWS = 256  # of all trees of one pass together
+LONGEST = 32768  # tokens, unless more is wished: longer prompts take minutes to read
+STREAMED_LONGEST = 8192  # where a longer cache would take the place of layers
+LEAST = 2048
+BATCHES = (4, 2, 1)
+_RING = 320 * 2**20  # bytes of reading buffers and libraries for layers that come from disk
+
+_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # processors that multiply it
+_LARGE = 2 * GIB  # of float32 weights: below, exact sums cost nothing that anyone would notice
+
+STREAMED = frozenset({Stage.SHARED, Stage.DEVICE_DISK, Stage.RAM_DISK})
+_ON_GPU = frozenset({Stage.DEVICE, Stage.SHARED, Stage.DEVICE_DISK})
+_FROM_DISK = frozenset({Stage.DEVICE_DISK, Stage.RAM_DISK})
+Room = dict[Tier, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One way to run a model, before it is known whether it fits."""
+
+    stage: Stage
+    form: Footprint
+    draft: Footprint | None
+    context: int
+    batch: int
+
+    @property
+    def home(self) -> Tier:
+        """Where passes run."""
+        return Tier.DEVICE if self.stage in _ON_GPU else Tier.RAM
+
+    @property
+    def streams(self) -> bool:
+        """Whether layers are read anew for each pass."""
+        return self.stage in STREAMED and self.form.backend == TORCH
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A rung that fits: the layers' places and every byte."""
+
+    rung: Rung
+    placement: tuple[Tier, ...]
+    needs: tuple[Need, ...]
+
+
+def room_of(profile: HardwareProfile) -> Room:
+    """Bytes that a plan may take of each memory."""
+    gpu = profile.gpu
+    return {
+        Tier.DEVICE: max(0, gpu.free - MARGIN) if gpu else 0,
+        Tier.RAM: max(0, profile.ram.available - MARGIN),
+    }
+
+
+def rungs(profile: HardwareProfile, model: Candidates, wishes: Wishes) -> Iterator[Rung]:
+    """Every rung that this machine could try: shorter contexts before the draft model goes."""
+    stages = [stage for stage in Stage if profile.gpu or stage not in _ON_GPU]
+    wished = [form for form in model.forms if _wished(form, wishes)]
+    for stage in stages:
+        for form in _preferred(stage, profile, wished):
+            twin = _draft_of(stage, form, model.draft) if wishes.draft else None
+            for draft in (twin, None) if twin else (None,):
+                for context, batch in product(*_ladders(stage, form, wishes)):
+                    yield Rung(stage, form, draft, context, batch)
+
+
+def _preferred(
+    stage: Stage, profile: HardwareProfile, forms: Sequence[Footprint]
+) -> list[Footprint]:
+    """On a processor float32 first; bfloat16 where halving what a pass reads is worth rounding."""
+    halves = stage in STREAMED or bool(_BFLOAT16 & set(profile.instructions))
+
+    def rank(form: Footprint) -> bool:
+        if form.backend != TORCH:
+            return False
+        half = form.dtype == "bfloat16"
+        large = form.weights * (2 if half else 1) >= _LARGE
+        return half != (large and halves)
+
+    return sorted((form for form in forms if _possible(stage, form)), key=rank)
+
+
+def fit(rung: Rung, room: Room) -> Fitted | None:
+    """The rung with as many layers as possible where passes run; None where it does not fit."""
+    needs = _fixed(rung)
+    left = {tier: free - _total(needs, tier) for tier, free in room.items()}
+    placement = _place(rung, left)
+    if placement is None:
+        return None
+    needs += _layers(rung, placement)
+    if any(_total(needs, tier) > free for tier, free in room.items()):
+        return None
+    return Fitted(rung, placement, tuple(need for need in needs if need.bytes))
+
+
+def lack(rung: Rung, room: Room) -> tuple[int, int]:
+    """(bytes that the rung needs at least, bytes there are) of the memories that it uses."""
+    needs = _fixed(rung)
+    if rung.stage in _FROM_DISK:
+        return _total(needs, rung.home), room[rung.home]
+    tiers = {rung.home, Tier.RAM} if rung.stage == Stage.SHARED else {rung.home}
+    fixed = sum(_total(needs, tier) for tier in tiers)
+    return fixed + sum(rung.form.layers), sum(room[tier] for tier in tiers)
+
+
+def _wished(form: Footprint, wishes: Wishes) -> bool:
+    return wishes.backend in {None, form.backend} and wishes.dtype in {None, form.dtype}
+
+
+def _possible(stage: Stage, form: Footprint) -> bool:
+    if (CUDA if stage in _ON_GPU else CPU) not in form.devices:
+        return False
+    if stage in _FROM_DISK or (stage == Stage.SHARED and form.backend == TORCH):
+        return form.streams
+    return True
+
+
+def _draft_of(stage: Stage, form: Footprint, drafts: Sequence[Footprint]) -> Footprint | None:
+    """The draft model in the target's own form; experts on two memories take no trees."""
+    if stage in STREAMED and not form.dense:
+        return None
+    alike = (d for d in drafts if (d.backend, d.devices) == (form.backend, form.devices))
+    return next(alike, None)
+
+
+def _ladders(
+    stage: Stage, form: Footprint, wishes: Wishes
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Contexts and numbers of warm conversations to try, the most first."""
+    usual = STREAMED_LONGEST if stage in STREAMED else LONGEST
+    # a torch cache holds 512 * 2^n rows: a tree has its place in the last of them
+    tree = SCORED_ROWS if form.backend == TORCH else 0
+    longest = min(form.context, wishes.context or usual - tree)
+    powers = (2**power - tree for power in range(longest.bit_length(), 0, -1))
+    contexts = (longest, *(rows for rows in powers if LEAST - tree <= rows < longest))
+    batches = (wishes.batch,) if wishes.batch else ((1,) if stage in STREAMED else BATCHES)
+    return contexts, batches
+
+
+def _fixed(rung: Rung) -> list[Need]:
+    """Everything but the layers."""
+    form, home = rung.form, rung.home
+    shape = (rung.context, SCORED_ROWS, rung.batch)
+    cache, working = form.cache(*shape), form.working(rung.context, SCORED_ROWS)
+    needs = [
+        Need(home, "embedding and head", form.edges(rung.context)),
+        Need(home, "keys and values", cache),
+        Need(home, "the widest pass", working),
+        *_draft_needs(rung),
+    ]
+    if rung.stage == Stage.SHARED and form.backend != TORCH:  # the processor computes, too
+        needs.append(Need(Tier.RAM, "the widest pass", working))
+        needs.append(Need(Tier.RAM, "embedding", form.outside))
+    if rung.streams and home == Tier.DEVICE:
+        needs.append(Need(home, "layers on their way", 2 * max(form.layers)))
+    if rung.stage in _FROM_DISK:
+        needs.append(Need(Tier.RAM, "reading buffers", _RING))
+    if rung.stage == Stage.RAM:  # the files' own layout stays until the last layer is packed
+        needs.append(Need(home, "loading", max(0, form.loading - cache - working)))
+    return needs
+
+
+def _draft_needs(rung: Rung) -> list[Need]:
+    if rung.draft is None:
+        return []
+    draft = rung.draft
+    passing = draft.cache(rung.context, SCORED_ROWS, rung.batch) + draft.working(
+        rung.context, SCORED_ROWS
+    )
+    return [
+        Need(rung.home, "draft model", draft.weights + draft.position * rung.context),
+        Need(rung.home, "draft model's keys, values and pass", passing),
+    ]
+
+
+def _place(rung: Rung, left: Room) -> tuple[Tier, ...] | None:
+    """A tier for each layer: the first ones where passes run, as llama.cpp has it the last ones."""
+    sizes = rung.form.layers
+    count = _fitting(sizes, left[rung.home])
+    if rung.stage not in STREAMED:
+        return (rung.home,) * len(sizes) if count == len(sizes) else None
+    if rung.form.backend != TORCH:
+        count = _fitting(sizes[::-1], left[rung.home])
+        return (Tier.RAM,) * (len(sizes) - count) + (rung.home,) * count if count else None
+    rest = sizes[count:]
+    if rung.stage == Stage.SHARED:
+        return (rung.home,) * count + (Tier.RAM,) * len(rest)
+    held = _fitting(rest, left[Tier.RAM]) if rung.home == Tier.DEVICE else 0
+    disk = (Tier.DISK,) * (len(rest) - held)
+    return (rung.home,) * count + (Tier.RAM,) * held + disk
+
+
+def _fitting(sizes: Sequence[int], free: int) -> int:
+    """How many of the first layers fit."""
+    taken = count = 0
+    for size in sizes:
+        taken += size
+        if taken > free:
+            break
+        count += 1
+    return count
+
+
+def _layers(rung: Rung, placement: tuple[Tier, ...]) -> list[Need]:
+    by_tier = dict.fromkeys(Tier, 0)
+    for tier, size in zip(placement, rung.form.layers, strict=True):
+        by_tier[tier] += size
+    return [Need(tier, "layers", size) for tier, size in by_tier.items()]
+
+
+def _total(needs: Sequence[Need], tier: Tier) -> int:
+    return sum(need.bytes for need in needs if need.tier == tier)

@@ -1,0 +1,88 @@
+"""Bytes foretold from headers against bytes measured in a process of its own."""
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from app.arguments import ExportGgufOptions
+from app.export_gguf import export_gguf
+from app.placement import forms
+from app.settings import Settings
+from engine.hardware.footprint import Footprint, grown_rows, torch_footprint
+from engine.hardware.shape import shape_of
+from engine.hardware.stored import safetensors, stored
+
+ROOT = Path(__file__).resolve().parents[3]
+POCKET = ROOT / "engine/bundled/pocket"
+TOKENS = 1024
+LIBRARY = 40 * 2**20  # bytes that llama.cpp itself takes
+
+
+def footprint(folder: Path, dtype: str) -> Footprint:
+    shape = shape_of(json.loads((folder / "config.json").read_text()), str(folder))
+    held = stored(safetensors(folder), shape.layers, tied=shape.tied)
+    return torch_footprint(folder.name, shape, held, dtype, "cpu")
+
+
+def inflated(folder: Path, times: int) -> Path:
+    """Pocket with feed-forward parts that many times as wide, as a folder of its own."""
+    config = json.loads((POCKET / "config.json").read_text())
+    extra = config["intermediate_size"] * (times - 1)
+    config["intermediate_size"] *= times
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(POCKET / "model.safetensors")
+    for name, tensor in tensors.items():
+        side = 1 if "down_proj" in name else 0
+        if "mlp." in name:
+            shape = (tensor.shape[0], extra) if side else (extra, tensor.shape[1])
+            tensors[name] = torch.cat((tensor, torch.zeros(shape, dtype=tensor.dtype)), side)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("float32", 8), ("bfloat16", 24)])
+def test_weights_and_cache_of_the_torch_target(tmp_path: Path, dtype: str, times: int) -> None:
+    folder = inflated(tmp_path, times)
+    foretold = footprint(folder, dtype)
+    found = memory_of("torch", folder, dtype)
+    expected = foretold.weights + foretold.position * foretold.context
+    assert found["weights"] == pytest.approx(expected, rel=0.05)
+    assert found["cache"] == foretold.cache(TOKENS, 0, 1)
+
+
+@pytest.mark.skipif(find_spec("gguf") is None, reason="gguf is not installed: slipstream[gguf]")
+@pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
+def test_all_that_a_gguf_target_takes(tmp_path: Path) -> None:
+    file = tmp_path / "wide.gguf"
+    wide = inflated(tmp_path, 16)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(POCKET / name, wide)
+    write = ExportGgufOptions(Settings(home=tmp_path), str(wide), "f16", file)
+    assert export_gguf(write) == 0
+    (foretold,) = forms("wide", file, "llama_cpp")
+    expected = foretold.weights + foretold.cache(TOKENS, 0, 1) + foretold.working(TOKENS, 64)
+    found = memory_of("llama_cpp", file)
+    assert found["all"] == pytest.approx(expected, rel=0.15)
+    assert found["all"] < expected + LIBRARY
+
+
+def memory_of(kind: str, place: Path, *arguments: str) -> dict[str, int]:
+    script = Path(__file__).with_name("memory_of.py")
+    command = [sys.executable, str(script), kind, str(place), *arguments, str(TOKENS)]
+    environment = {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return dict(json.loads(run.stdout))
+
+
+def test_a_cache_grows_by_doubling() -> None:
+    assert [grown_rows(rows) for rows in (1, 512, 513, 4096, 4097)] == [512, 512, 1024, 4096, 8192]
