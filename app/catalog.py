@@ -1,13 +1,18 @@
 """models.yaml, and from a name or a folder to what the engine needs to load a model."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from app.errors import SettingsError, UnknownModel
+from app.gguf_check import check_gguf, gguf_file
+from app.model_record import recorded_models
 from app.settings import Settings
 from engine.errors import ModelUnusable
+from engine.hardware.shape import ModelShape
+from engine.models.config import backend_for
 from engine.request import ModelSpec
 
 PACKAGE = Path(__file__).resolve().parent
@@ -20,8 +25,20 @@ FIELDS = {
     "exit_layer": int,
     "acceptance_head": str,
     "visible": bool,
+    "repo": str,
+    "revision": str,
+    "files": list,
+    "size": int,
+    "parameters": int,
+    "context": int,
+    "shape": dict,
+    "all_round": bool,
+    "gated": bool,
+    "mode": str,
+    "why": str,
 }
-REQUIRED = ("name", "description", "folder", "licence")
+REQUIRED = ("name", "description", "licence")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 NEEDED_FILES = ("config.json", "tokenizer.json")
 PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
@@ -38,14 +55,31 @@ class CatalogEntry:
     acceptance_head: Path | None = None  # of this entry with its own draft
     licence: str = ""
     visible: bool = True
+    repo: str | None = None  # of the hub; None for what comes in the box or from a disk
+    revision: str = "main"
+    files: tuple[str, ...] = ()  # names or patterns; empty is the usual choice
+    size: int | None = None  # bytes to download, about: the hub has the exact figure
+    parameters: int | None = None
+    context: int | None = None  # tokens that the model was made for
+    shape: ModelShape | None = None  # known before it is here; None for other families
+    all_round: bool = False  # an assistant for everything
+    gated: bool = False  # the hub asks for an account that accepted the terms
+    mode: str | None = None  # the drafter that suits it
+    why: str = ""
+
+    @property
+    def gguf(self) -> bool:
+        """Whether this is one quantised file and not a folder of safetensors."""
+        return any(name.endswith(".gguf") for name in self.files)
 
 
 def load_catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
-    """Every entry of the product's models.yaml, in its order."""
+    """Every entry of the product's models.yaml, in its order, then what a person added."""
     # A wheel has the file inside the package, a checkout beside it.
     inside = PACKAGE / "models.yaml"
     file = inside if inside.exists() else PACKAGE.parent / "models.yaml"
-    return read_catalog(file, (PACKAGE.parent, settings.models_folder))
+    shipped = read_catalog(file, (PACKAGE.parent, settings.models_folder))
+    return _with_recorded(shipped, settings.models_folder)
 
 
 def read_catalog(file: Path, roots: Sequence[Path]) -> tuple[CatalogEntry, ...]:
@@ -65,15 +99,25 @@ def resolve(settings: Settings, name_or_path: str, draft: str | None = None) -> 
     """
     catalog = load_catalog(settings)
     entry = find_entry(catalog, name_or_path)
-    drafting = draft or entry.draft
+    drafting = draft or _own_draft(catalog, entry)
     head = entry.acceptance_head if drafting == entry.draft else None
+    place = _loadable(settings, entry)
+    draft_place = _loadable(settings, find_entry(catalog, drafting)) if drafting else None
     return ModelSpec(
         name=entry.name,
-        folder=str(_loadable(entry)),
-        draft_folder=str(_loadable(find_entry(catalog, drafting))) if drafting else None,
+        folder=str(place),
+        draft_folder=None if draft_place is None else str(draft_place),
         exit_layer=entry.exit_layer,
         acceptance_head=None if head is None else str(head),
+        backend=backend_for(place),
+        draft_backend="torch" if draft_place is None else backend_for(draft_place),
     )
+
+
+def _own_draft(catalog: Sequence[CatalogEntry], entry: CatalogEntry) -> str | None:
+    """The entry's draft if it is on this machine: without it, the model drafts in other ways."""
+    there = any(other.name == entry.draft and other.folder is not None for other in catalog)
+    return entry.draft if there else None
 
 
 def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEntry:
@@ -83,9 +127,35 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
             return entry
     path = Path(name_or_path).expanduser()
     if not name_or_path or not (path.exists() or _looks_like_path(name_or_path)):
-        raise UnknownModel(name_or_path, (entry.name for entry in catalog))
+        here = (entry.name for entry in catalog if entry.folder is not None)
+        raise UnknownModel(name_or_path, here)
     path = path.absolute()
     return CatalogEntry(path.name, f"the folder {path}", path, licence="see the folder")
+
+
+def _with_recorded(
+    shipped: Sequence[CatalogEntry], models_folder: Path
+) -> tuple[CatalogEntry, ...]:
+    """The entries with what the folder of models holds: other models, and other places."""
+    entries = {entry.name: entry for entry in shipped}
+    for folder, record in recorded_models(models_folder):
+        place = Path(record.reference) if record.reference else folder
+        known = entries.get(record.name)
+        if known is None:
+            repo, _, commit = record.source.rpartition("@")
+            known = CatalogEntry(
+                name=record.name,
+                description=f"from {record.source}",
+                folder=place,
+                draft=record.draft,
+                licence=record.licence,
+                repo=repo if COMMIT.fullmatch(commit) else None,
+            )
+        entries[record.name] = replace(known, folder=place)
+    drafts = set(entries)
+    return tuple(
+        entry if entry.draft in drafts else replace(entry, draft=None) for entry in entries.values()
+    )
 
 
 def _rows(file: Path) -> list[Any]:
@@ -108,6 +178,8 @@ def _check_row(place: str, row: object) -> None:
         raise SettingsError(f"{place}: expected fields, found {row!r}")
     if missing := [field for field in REQUIRED if field not in row]:
         raise SettingsError(f"{place}: missing {', '.join(missing)}")
+    if not {"folder", "repo"} & set(row):
+        raise SettingsError(f"{place}: missing folder or repo")
     for field, value in row.items():
         if field not in FIELDS:
             raise SettingsError(f"{place}: unknown field {field!r}; known: {', '.join(FIELDS)}")
@@ -116,14 +188,34 @@ def _check_row(place: str, row: object) -> None:
             raise SettingsError(
                 f"{place}: {field} must be a {FIELDS[field].__name__}, not {value!r}"
             )
+    if not all(isinstance(name, str) for name in row.get("files", ())):
+        raise SettingsError(f"{place}: files must be names, not {row['files']!r}")
+    if "shape" in row:
+        _check_shape(place, row)
+
+
+def _check_shape(place: str, row: dict[str, Any]) -> None:
+    if "context" not in row:
+        raise SettingsError(f"{place}: a shape needs a context")
+    try:
+        ModelShape(**row["shape"], context=row["context"])
+    except TypeError as error:
+        raise SettingsError(f"{place}: shape: {error}") from error
+    for field, value in row["shape"].items():
+        if not isinstance(value, int) or value < 0:
+            raise SettingsError(f"{place}: shape: {field} must be a count, not {value!r}")
 
 
 def _entry(row: dict[str, Any], roots: Sequence[Path]) -> CatalogEntry:
-    found: dict[str, Path | None] = {}
+    found: dict[str, Any] = {}
+    # What is downloaded lies under its name, in the last root and in no other.
+    row = {"folder": row["name"], **row}
     for field in {"folder", "acceptance_head"} & set(row):
-        places = (root / row[field] for root in roots)
+        places = (root / row[field] for root in (roots[-1:] if "repo" in row else roots))
         found[field] = next(filter(Path.is_dir, places), None)
-    return CatalogEntry(**{**row, **found})
+    if "shape" in row:
+        found["shape"] = ModelShape(**row["shape"], context=row["context"])
+    return CatalogEntry(**{**row, **found, "files": tuple(row.get("files", ()))})
 
 
 def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:
@@ -140,10 +232,17 @@ def _looks_like_path(text: str) -> bool:
     return text.startswith((".", "~")) or "/" in text or "\\" in text or text.endswith(".gguf")
 
 
-def _loadable(entry: CatalogEntry) -> Path:
-    """The entry's folder, once everything that loading needs is known to be in it."""
+def _loadable(settings: Settings, entry: CatalogEntry) -> Path:
+    """The entry's folder or GGUF file, once everything that loading needs is known to be in it."""
     if entry.folder is None:
-        raise ModelUnusable(f"the model {entry.name} is not on this machine")
+        raise ModelUnusable(
+            f"the model {entry.name} is not on this machine; "
+            f"get it with: slipstream models pull {entry.name}"
+        )
+    place = gguf_file(entry.folder)
+    if place is not None:
+        check_gguf(settings, place)
+        return place
     if not entry.folder.is_dir():
         raise ModelUnusable(_no_folder(entry.folder))
     _check_files(entry.folder, {path.name for path in entry.folder.iterdir()})
@@ -152,17 +251,10 @@ def _loadable(entry: CatalogEntry) -> Path:
 
 def _no_folder(path: Path) -> str:
     if path.suffix == ".gguf":
-        return _gguf_refusal(path)
+        return f"there is no file {path}"
     if path.exists():
-        return f"{path} is a file; give the folder that holds config.json and *.safetensors"
+        return f"{path} is neither a GGUF file nor a folder with config.json and *.safetensors"
     return f"there is no folder {path}"
-
-
-def _gguf_refusal(place: Path) -> str:
-    return (
-        f"{place}: GGUF files cannot be run yet; use a folder with config.json, tokenizer.json "
-        "and *.safetensors"
-    )
 
 
 def _check_files(folder: Path, names: set[str]) -> None:
@@ -172,8 +264,6 @@ def _check_files(folder: Path, names: set[str]) -> None:
         if missing:
             raise ModelUnusable(f"the folder {folder} lacks {' and '.join(missing)}")
         return
-    if ".gguf" in suffixes:
-        raise ModelUnusable(_gguf_refusal(folder))
     if pickles := sorted(name for name in names if Path(name).suffix in PICKLE_SUFFIXES):
         raise ModelUnusable(
             f"the folder {folder} has its weights as {pickles[0]}, a format that can run code "

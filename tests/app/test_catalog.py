@@ -1,12 +1,16 @@
 """The shipped catalogue, names and paths, and every way in which both can be wrong."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from app.catalog import find_entry, load_catalog, read_catalog, resolve
+from app.catalog import CatalogEntry, find_entry, load_catalog, read_catalog, resolve
 from app.errors import SettingsError, UnknownModel
+from app.hub.names import MODEL_NAME, is_repository
+from app.model_record import ModelRecord
 from app.settings import Settings
+from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 
 GOOD = """
@@ -42,11 +46,95 @@ def read(tmp_path: Path, text: str):
 # --- the shipped catalogue ------------------------------------------------------------------------
 
 
-def test_every_shipped_entry_can_be_resolved(settings):
+def test_what_comes_in_the_box_can_be_resolved_and_the_rest_says_how_to_get_it(settings):
     for entry in load_catalog(settings):
-        spec = resolve(settings, entry.name)
-        assert spec.name == entry.name
-        assert (Path(spec.folder) / "config.json").exists()
+        if entry.repo is None:
+            spec = resolve(settings, entry.name)
+            assert spec.name == entry.name
+            assert (Path(spec.folder) / "config.json").exists()
+        else:
+            with pytest.raises(ModelUnusable, match=f"slipstream models pull {entry.name}$"):
+                resolve(settings, entry.name)
+
+
+def offered(settings) -> list[CatalogEntry]:
+    return [entry for entry in load_catalog(settings) if entry.repo is not None]
+
+
+def test_everything_offered_is_described_to_the_end(settings):
+    assert len(offered(settings)) >= 25
+    for entry in offered(settings):
+        assert is_repository(entry.repo)
+        assert MODEL_NAME.fullmatch(entry.name)
+        assert entry.mode in DRAFTERS
+        assert entry.why
+        assert entry.licence
+        assert entry.context >= 2048
+        assert all(name.endswith(".gguf") for name in entry.files)
+
+
+def test_sizes_fit_the_number_of_weights(settings):
+    """Sixteen bits a weight, 8.5 in Q8_0, about five in Q4_K_M; tied tables may be stored twice."""
+    for entry in offered(settings):
+        bits = 8 * entry.size / entry.parameters
+        least, most = (4.7, 5.2) if "Q4_K_M" in str(entry.files).upper() else (8.4, 8.7)
+        if not entry.gguf:
+            least, most = 15.9, 20.5
+        assert least < bits < most, f"{entry.name}: {bits:.2f} bits"
+
+
+def test_sizes_reach_from_a_tenth_of_a_billion_to_seventy(settings):
+    sizes = [entry.parameters for entry in offered(settings)]
+    assert min(sizes) < 0.2e9
+    assert max(sizes) > 68e9
+    assert {entry.gguf for entry in offered(settings)} == {True, False}
+
+
+def test_a_draft_is_of_the_same_kind_and_much_smaller(settings):
+    entries = {entry.name: entry for entry in offered(settings)}
+    pairs = [(entry, entries[entry.draft]) for entry in entries.values() if entry.draft]
+    assert len(pairs) >= 10
+    for entry, draft in pairs:
+        assert draft.gguf == entry.gguf
+        assert draft.parameters * 2.5 < entry.parameters
+    assert {entry.mode for entry, _ in pairs} <= {"auto", "sequoia", "specexec"}
+
+
+def test_layerskip_has_an_exit_layer_and_says_that_it_is_gated_and_not_open(settings):
+    exits = [entry for entry in offered(settings) if entry.exit_layer is not None]
+    assert len(exits) >= 4
+    for entry in exits:
+        assert entry.mode == "early_exit"
+        assert entry.gated
+        assert "not an open licence" in entry.licence
+
+
+def test_a_model_drafts_without_its_draft_while_that_is_not_here(settings, folder):
+    settings.models_folder.mkdir(parents=True)
+    folder.rename(settings.models_folder / "qwen3-8b")
+    assert resolve(settings, "qwen3-8b").draft_folder is None
+    shutil.copytree(settings.models_folder / "qwen3-8b", settings.models_folder / "qwen3-0.6b")
+    assert resolve(settings, "qwen3-8b").draft_folder == str(settings.models_folder / "qwen3-0.6b")
+
+
+def test_what_a_person_added_is_known_by_name(settings, folder):
+    made = settings.models_folder / "mine"
+    made.parent.mkdir(parents=True)
+    folder.rename(made)
+    assert "mine" not in {entry.name for entry in load_catalog(settings)}
+    ModelRecord("mine", "org/x@c", "MIT", draft="gone").write(made)
+    entry = find_entry(load_catalog(settings), "mine")
+    assert (entry.folder, entry.licence, entry.draft) == (made, "MIT", None)
+    assert resolve(settings, "mine").folder == str(made)
+
+
+def test_a_record_can_point_a_catalogue_name_elsewhere(settings, folder):
+    made = settings.models_folder / "qwen3-8b"
+    made.mkdir(parents=True)
+    ModelRecord("qwen3-8b", str(folder), reference=str(folder)).write(made)
+    entry = find_entry(load_catalog(settings), "qwen3-8b")
+    assert entry.folder == folder
+    assert entry.draft == "qwen3-0.6b"
 
 
 def test_pocket_comes_first_with_its_draft_and_its_exit_layer(settings):
@@ -137,17 +225,17 @@ def test_safetensors_win_over_pickles_beside_them(settings, folder):
     assert resolve(settings, str(folder)).folder == str(folder)
 
 
-def test_gguf_is_refused_for_now(settings, tmp_path, folder):
+def test_a_gguf_file_that_is_none(settings, tmp_path):
     file = tmp_path / "model.gguf"
     file.touch()
-    (folder / "model.safetensors").rename(folder / "model-q4.gguf")
-    for place in (str(file), "missing.gguf", str(folder)):
-        with pytest.raises(ModelUnusable, match="GGUF files cannot be run yet"):
-            resolve(settings, place)
+    with pytest.raises(ModelUnusable, match="is cut off"):
+        resolve(settings, str(file))
+    with pytest.raises(ModelUnusable, match=r"there is no file .*missing\.gguf"):
+        resolve(settings, "missing.gguf")
 
 
 def test_a_file_is_not_a_folder(settings, folder):
-    with pytest.raises(ModelUnusable, match="is a file; give the folder"):
+    with pytest.raises(ModelUnusable, match="is neither a GGUF file nor a folder"):
         resolve(settings, str(folder / "model.safetensors"))
 
 
@@ -175,7 +263,10 @@ def test_an_entry_is_known_before_its_folder_is_there(tmp_path, settings, monkey
         ("models: []", "needs a list named 'models'"),
         ("- name: x", "needs a list named 'models'"),
         ("models: [small]", "entry 1: expected fields, found 'small'"),
-        ("models: [{name: small}]", "entry 1: missing description, folder, licence"),
+        ("models: [{name: small}]", "entry 1: missing description, licence"),
+        ("models: [{name: a, description: b, licence: c}]", "entry 1: missing folder or repo"),
+        (GOOD + "    files: [1]", "files must be names, not "),
+        (GOOD + "    size: big", "size must be a int, not 'big'"),
         (GOOD + "    colour: red", "entry 1: unknown field 'colour'"),
         (GOOD + "    exit_layer: two", "exit_layer must be a int, not 'two'"),
         (GOOD + "    exit_layer: true", "exit_layer must be a int, not True"),

@@ -1,0 +1,1 @@
+"""Downloads that survive everything: queue, partial files, verification, installation."""

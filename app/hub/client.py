@@ -1,0 +1,142 @@
+"""Requests to the hub: redirects by hand, the token for the hub alone, failures in one sentence."""
+
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from app.errors import AccessDenied, HubError, UnknownRepository
+
+MOST_REDIRECTS = 5
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)  # of one read: a connection that gives nothing is dead
+# Compressed bodies have other lengths and ranges than the file.
+HEADERS = {"User-Agent": "slipstream", "Accept-Encoding": "identity"}
+
+
+class Hub:
+    """One hub, at ``endpoint``; safe to use from several threads. Nothing is asked before a call."""
+
+    def __init__(
+        self, endpoint: str, token: str | None = None, timeout: httpx.Timeout = TIMEOUT
+    ) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self._token = token
+        self._origin = _origin(httpx.URL(self.endpoint))
+        self._http = httpx.Client(timeout=timeout, headers=HEADERS)
+
+    def use_token(self, token: str | None) -> None:
+        """Send another token, or none, from the next request on."""
+        self._token = token
+
+    def page(self, repo: str) -> str:
+        """The address that a person opens to read about ``repo`` and to accept its terms."""
+        return f"{self.endpoint}/{repo}"
+
+    def file_address(self, repo: str, commit: str, name: str) -> str:
+        """Where the content of one file at one commit is."""
+        return f"{self.endpoint}/{repo}/resolve/{commit}/{quote(name)}"
+
+    def ask(self, path: str, query: Mapping[str, Any], repo: str | None = None) -> Any:
+        """The JSON at ``path`` of the hub's interface; raises HubError and its kinds."""
+        address = str(httpx.URL(f"{self.endpoint}/api/{path}", params=dict(query)))
+        try:
+            return json.loads(self.read(address, repo))
+        except ValueError as error:
+            raise HubError(f"{self.host} did not answer with JSON; try again later") from error
+
+    def read(self, address: str, repo: str | None = None) -> bytes:
+        """All that is at ``address``, which is little; raises HubError and its kinds."""
+        try:
+            with self.stream(address) as response:
+                if response.status_code != httpx.codes.OK:
+                    self.refuse(response, repo)
+                return response.read()
+        except httpx.TransportError as error:
+            raise HubError(
+                f"{self.host} cannot be reached ({_reason(error)}); check the network and try "
+                "again, models on this machine work without it"
+            ) from error
+
+    @contextmanager
+    def stream(
+        self, address: str, headers: Mapping[str, str] | None = None
+    ) -> Iterator[httpx.Response]:
+        """The final answer to a GET, its body not read yet; raises httpx.TransportError, HubError."""
+        url = httpx.URL(address)
+        for _ in range(MOST_REDIRECTS + 1):
+            request = self._http.build_request("GET", url, headers=dict(headers or {}))
+            if self._token and _origin(url) == self._origin:  # never to the host of a redirect
+                request.headers["Authorization"] = f"Bearer {self._token}"
+            response = self._http.send(request, stream=True)
+            try:
+                if not response.has_redirect_location:
+                    yield response
+                    return
+                url = self._redirected(url, response.headers["location"])
+            finally:
+                response.close()
+        raise HubError(f"{self.host} redirects more than {MOST_REDIRECTS} times; try again later")
+
+    def is_own(self, response: httpx.Response) -> bool:
+        """Whether the hub itself answered, and not a host that it redirected to."""
+        return _origin(response.url) == self._origin
+
+    def refuse(self, response: httpx.Response, repo: str | None) -> None:
+        """Raise what a status that is no success means."""
+        status, code = response.status_code, response.headers.get("x-error-code", "")
+        if repo is not None and (status == httpx.codes.NOT_FOUND or code == "RepoNotFound"):
+            raise UnknownRepository(
+                f"{self.host} has no repository {repo}, or it is private; check the spelling"
+            )
+        if repo is not None and status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise AccessDenied(self._terms(repo))
+        raise HubError(f"{self.host} answered with status {status}; try again later")
+
+    @property
+    def host(self) -> str:
+        """The hub's name as people know it."""
+        return self._origin[1]
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self._http.close()
+
+    def _terms(self, repo: str) -> str:
+        opened = f"open {self.page(repo)}, accept the terms there"
+        if self._token:
+            return f"{repo} is gated and the kept token has no access yet; {opened} and try again"
+        return f"{repo} is gated; {opened} and give a token with: slipstream models token"
+
+    def _redirected(self, url: httpx.URL, location: str) -> httpx.URL:
+        try:
+            target = url.join(location)
+        except httpx.InvalidURL as error:
+            raise HubError(f"{self.host} redirects to an address that cannot be read") from error
+        if _origin(target) == self._origin:
+            return target
+        trusted = self._origin[0] == "http" or target.scheme == "https"
+        if not trusted or (_is_local(target.host) and not _is_local(self._origin[1])):
+            raise HubError(f"{self.host} redirects to {target.host}, which is not safe to follow")
+        return target
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _is_local(host: str) -> bool:
+    """Whether a host is this machine or its network, which a hub has no business to name."""
+    if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
+        return True
+    try:
+        return not ipaddress.ip_address(host.strip("[]")).is_global
+    except ValueError:
+        return False
+
+
+def _reason(error: httpx.TransportError) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,43 @@
+"""A stand-in hub with one small model, and a queue that downloads from it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.downloads.job import Surroundings
+from app.downloads.queue import Downloads
+from app.downloads.space import Space
+from app.hub.client import Hub
+from tests.app.downloads.hub import Repo, StandInHub, model_files
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandInHub]:
+    with StandInHub({"org/tiny": Repo(model_files(1, 2 * MIB))}).running() as hub:
+        yield hub
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def hub(stand_in: StandInHub) -> Iterator[Hub]:
+    made = Hub(stand_in.url, timeout=httpx.Timeout(2.0))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def downloads(hub: Hub, models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Downloads]:
+    monkeypatch.setattr("app.downloads.fetch.SHORTEST_WAIT", 0.01)
+    queue = Downloads(Surroundings(hub, models, Space(models, reserve=0)))
+    yield queue
+    queue.close()

@@ -1,0 +1,72 @@
+"""Redirects, the token, and what is said when the hub says no."""
+
+from contextlib import closing
+
+import httpx
+import pytest
+
+from app.errors import AccessDenied, HubError, UnknownRepository
+from app.hub.client import Hub
+from app.hub.repository import read_repository
+from tests.app.downloads.hub import COMMIT
+
+FILE = "model.safetensors"
+
+
+def status(hub: Hub, repo: str = "org/tiny") -> int:
+    with closing(hub), hub.stream(hub.file_address(repo, COMMIT, FILE)) as response:
+        response.read()
+        if response.status_code != 200:
+            hub.refuse(response, repo)
+        return response.status_code
+
+
+def test_the_token_goes_to_the_hub_and_to_nobody_else(stand_in):
+    stand_in.repos["org/tiny"].gated = True
+    assert status(Hub(stand_in.url, stand_in.token)) == 200
+    seen = {request.host: request.authorization for request in stand_in.requests}
+    assert seen == {"hub": "Bearer hf_secret", "cdn": None}
+
+
+def test_a_gated_repository_names_its_page_and_the_command(stand_in):
+    stand_in.repos["org/tiny"].gated = True
+    with pytest.raises(AccessDenied, match="org/tiny is gated; open http://") as caught:
+        status(Hub(stand_in.url))
+    assert f"{stand_in.url}/org/tiny" in str(caught.value)
+    assert "slipstream models token" in str(caught.value)
+    with pytest.raises(AccessDenied, match="the kept token has no access yet") as caught:
+        status(Hub(stand_in.url, "hf_wrong"))
+    assert "hf_wrong" not in str(caught.value)
+
+
+def test_an_unknown_repository_is_said(hub):
+    with pytest.raises(UnknownRepository, match="has no repository org/none"):
+        read_repository(hub, "org/none")
+
+
+def test_a_hub_that_is_not_there():
+    with pytest.raises(HubError, match=r"127.0.0.1 cannot be reached .* work without it"):
+        read_repository(Hub("http://127.0.0.1:9"), "org/tiny")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["http://169.254.169.254/x", "https://10.0.0.1/x", "https://localhost/x", "https://[::1]/x",
+     "http://cdn.example.com/x", "file:///etc/passwd"],
+)  # fmt: skip
+def test_a_redirect_into_the_own_network_or_off_tls_is_not_followed(target):
+    hub = Hub("https://hub.example.com", "hf_secret")
+    with pytest.raises(HubError, match="not safe to follow"):
+        hub._redirected(httpx.URL("https://hub.example.com/a"), target)
+
+
+def test_redirects_end(stand_in):
+    stand_in.redirect = f"{stand_in.url}/org/tiny/resolve/{COMMIT}/{FILE}"
+    with pytest.raises(HubError, match="redirects more than 5 times"):
+        status(Hub(stand_in.url))
+    assert len(stand_in.requests) == 6
+
+
+def test_the_token_is_in_no_text_about_the_hub():
+    hub = Hub("https://hub.example.com", "hf_secret")
+    assert "hf_secret" not in repr(hub) + str(hub)
