@@ -1,0 +1,1 @@
+"""Comparing speed modes with plain decoding on the loaded model: one prompt, or a whole benchmark."""

@@ -1,0 +1,142 @@
+"""What is measured now, for every open page: one race or one benchmark at a time."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from app.assistant import Assistant
+from app.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
+from app.compare.race import Race, RaceOptions, check_race, run_race
+from app.compare.record import record
+from app.compare.shelf import Kept, Shelf
+from app.compare.track import Track
+from app.errors import AppError, WorkerCrashed
+from engine.errors import EngineError, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+_SWITCHED = "Another model was chosen meanwhile; start again to measure that one."
+_UNEXPECTED = "something unexpected failed; the log says more, please try again"
+
+
+@dataclass(slots=True)
+class Laboratory:
+    """Starts and stops measurements on the assistant's model; they go on when nobody watches."""
+
+    assistant: Assistant
+    race: Race | None = None  # the latest
+    benchmark: Benchmark | None = None  # the latest
+    kept: Kept | None = None  # what the latest benchmark became
+    saved: tuple[Kept, ...] = ()  # every benchmark, newest first, as of the latest reading
+    problem: str = ""  # why the latest measurement broke off
+    version: int = 0  # grows with every change
+    _task: asyncio.Task[None] | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being measured."""
+        return self._task is not None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it stands still until somebody's answer is over."""
+        return self.busy and self.assistant.busy
+
+    @property
+    def shelf(self) -> Shelf:
+        """The saved benchmarks."""
+        return Shelf(self.assistant.settings.home)
+
+    async def read_saved(self) -> None:
+        """Look at the saved benchmarks again."""
+        self.saved = tuple(await asyncio.to_thread(self.shelf.all))
+        self.change()
+
+    async def remove(self, name: str) -> None:
+        """Delete a saved benchmark; raises OutputFileError."""
+        try:
+            await asyncio.to_thread(self.shelf.remove, name)
+        finally:
+            await self.read_saved()
+
+    def start_race(self, options: RaceOptions) -> None:
+        """Begin; raises InvalidRequest."""
+        self._check_free()
+        check_race(options, self.assistant.facts)
+        race = Race.of(options, self.change)
+        track = Track(self.assistant, self.assistant.loaded, self.change)
+        self.race = race
+        self._begin(partial(run_race, track, race))
+
+    def start_benchmark(self, options: BenchmarkOptions) -> None:
+        """Begin; raises InvalidRequest."""
+        self._check_free()
+        if options.size not in SIZES:
+            raise InvalidRequest(f"there is no size {options.size!r}; choose {', '.join(SIZES)}")
+        size, lanes = SIZES[options.size], options.lanes(self.assistant.facts)
+        benchmark = Benchmark(size, lanes, questions(size.each), self.change)
+        track = Track(self.assistant, self.assistant.loaded, self.change)
+        self.benchmark, self.kept = benchmark, None
+        self._begin(partial(self._measure, track, benchmark))
+
+    def cancel(self) -> None:
+        """Break off what runs; the engine is free a pass later."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until nothing is being measured."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            await asyncio.sleep(0)  # for those that were told of the end
+
+    def change(self) -> None:
+        """Tell everybody who waits."""
+        self.version += 1
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def changed(self, seen: int) -> None:
+        """Wait until the version is no longer ``seen``."""
+        while self.version == seen:
+            await self._changed.wait()
+
+    async def _measure(self, track: Track, benchmark: Benchmark) -> None:
+        await run_benchmark(track, benchmark)
+        whole = record(benchmark, track.model)
+        if not whole.questions:
+            raise InvalidRequest("no prompt of the benchmark fits this model's context")
+        kept = await asyncio.to_thread(self.shelf.keep, whole)
+        await self.read_saved()
+        self.kept = kept
+
+    def _check_free(self) -> None:
+        if self.busy:
+            raise InvalidRequest("a measurement is running; stop it, or wait for its end")
+
+    def _begin(self, work: Callable[[], Awaitable[None]]) -> None:
+        self.problem = ""
+        self._task = asyncio.create_task(self._guarded(work), name="measure")
+        self._task.add_done_callback(self._end)
+        self.change()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():
+            self.problem = "Stopped; nothing of it was kept."
+        self.change()
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        worker = self.assistant.loaded.worker
+        try:
+            await work()
+        except WorkerCrashed as error:
+            self.problem = _SWITCHED if worker.closed else str(error)
+        except (AppError, EngineError) as error:
+            self.problem = str(error)
+        except Exception:
+            log.exception("a measurement failed")
+            self.problem = _UNEXPECTED

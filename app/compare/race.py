@@ -1,0 +1,153 @@
+"""One prompt in two to four lanes: plain decoding and speed modes, in turns, side by side to see.
+
+A race is run as a warm-up that nobody counts and then ``repeats`` timed rounds. Every round has
+every lane once, and who begins changes from round to round.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.compare.result import Judge, LaneResult
+from app.compare.track import Follow, Pass, Run, Track
+from app.turn import AUTO, Message
+from app.verify import PLAIN
+from engine.errors import InvalidRequest
+from engine.request import GenerationRequest, ModelFacts
+
+MAX_LANES, MAX_REPEATS = 4, 5
+MAX_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RaceOptions:
+    """What is raced; plain decoding always runs and need not be named."""
+
+    prompt: str
+    drafters: tuple[str, ...]
+    repeats: int = 3
+    max_tokens: int = 256
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Plain first."""
+        return (PLAIN, *(name for name in dict.fromkeys(self.drafters) if name != PLAIN))
+
+
+@dataclass(slots=True)
+class LiveLane:
+    """What is seen of a lane while the race runs."""
+
+    drafter: str
+    text: str = ""
+    tokens: int = 0
+    running: bool = False
+    first: float | None = None  # clock at the first tokens
+    first_tokens: int = 0  # that came then: they took the prompt's time
+    latest: float = 0.0
+    passes: list[Pass] = field(default_factory=list)
+    last: Run | None = None  # the run that ended last
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens per second since the first ones; None before there is something to divide."""
+        if self.first is None or self.latest <= self.first:
+            return None
+        return (self.tokens - self.first_tokens) / (self.latest - self.first)
+
+    def begin(self) -> None:
+        """Empty for the next run."""
+        self.text, self.tokens, self.first, self.latest = "", 0, None, 0.0
+        self.running, self.passes = True, []
+
+    def add(self, one: Pass) -> None:
+        """One more pass."""
+        if self.first is None:
+            self.first, self.first_tokens = one.seconds, one.tokens
+        self.latest = one.seconds
+        self.text += one.text
+        self.tokens += one.tokens
+        self.passes.append(one)
+
+
+@dataclass(slots=True)
+class Race:
+    """A race on its way, for anybody to look at; ``changed`` is called when something was added."""
+
+    options: RaceOptions
+    lanes: dict[str, LiveLane]
+    changed: Callable[[], None]
+    round: int = 0  # 0 is the warm-up
+    goal: int = 0  # tokens of the longest answer, once one is known
+    results: tuple[LaneResult, ...] = ()  # when it is over
+    started: float = field(default_factory=time.time)
+
+    @classmethod
+    def of(cls, options: RaceOptions, changed: Callable[[], None]) -> "Race":
+        """A race that has not begun."""
+        return cls(options, {name: LiveLane(name) for name in options.lanes}, changed)
+
+
+def check_race(options: RaceOptions, facts: ModelFacts) -> None:
+    """Refuse what cannot be raced; raises InvalidRequest."""
+    if not options.prompt.strip():
+        raise InvalidRequest("the prompt is empty; write something to answer")
+    if not 2 <= len(options.lanes) <= MAX_LANES:
+        chosen = len(options.lanes) - 1
+        raise InvalidRequest(f"{chosen} modes are chosen beside plain; choose 1 to {MAX_LANES - 1}")
+    if not 1 <= options.repeats <= MAX_REPEATS:
+        raise InvalidRequest(f"repeats is {options.repeats}; choose 1 to {MAX_REPEATS}")
+    if not 1 <= options.max_tokens <= MAX_TOKENS:
+        raise InvalidRequest(f"the length is {options.max_tokens}; choose 1 to {MAX_TOKENS} tokens")
+    check_drafters(options.lanes, facts)
+
+
+def check_drafters(drafters: tuple[str, ...], facts: ModelFacts) -> None:
+    """Refuse modes that this model does not have; raises InvalidRequest."""
+    refused = dict(facts.refused)
+    for name in drafters:
+        if name not in (AUTO, *facts.drafters):
+            why = refused.get(name, "this engine does not have it")
+            raise InvalidRequest(f"{name} cannot run with {facts.name}: {why}")
+
+
+async def run_race(track: Track, race: Race) -> None:
+    """Run all rounds; raises WorkerCrashed, RequestFailed, InvalidRequest, ContextOverflow."""
+    options = race.options
+    request = track.request((Message("user", options.prompt),), options.max_tokens)
+    rounds: list[dict[str, Run]] = []
+    for number in range(options.repeats + 1):
+        race.round = number
+        start = max(0, number - 1) % len(options.lanes)
+        runs: dict[str, Run] = {}
+        for name in (*options.lanes[start:], *options.lanes[:start]):
+            lane = race.lanes[name]
+            runs[name] = await track.run(request, name, f"{name} {number}", _follower(race, lane))
+            lane.running, lane.last = False, runs[name]
+            race.goal = max(race.goal, len(runs[name].ids))
+            race.changed()
+        if number:
+            rounds.append(runs)
+    margins = await _margins(track, request, rounds)
+    race.results = Judge(margins, track.model.text.decode).results(options.lanes, rounds)
+    race.changed()
+
+
+def _follower(race: Race, lane: LiveLane) -> Follow:
+    def follow(one: Pass | None) -> None:
+        if one is None:
+            lane.begin()
+        else:
+            lane.add(one)
+        race.changed()
+
+    return follow
+
+
+async def _margins(
+    track: Track, request: GenerationRequest, rounds: Sequence[Mapping[str, Run]]
+) -> tuple[float, ...]:
+    """Plain's gaps, decoded once more where some lane differs: telling them costs a run time."""
+    if all(run.ids == runs[PLAIN].ids for runs in rounds for run in runs.values()):
+        return ()
+    return (await track.run(replace(request, margins=True), PLAIN, "margins")).margins

@@ -1,0 +1,155 @@
+"""One measured answer: caches cold, drafters of its own, and nobody else in the engine.
+
+What an earlier run left behind would make a later one faster: prompts stay warm in the slots of both
+models, and drafters learn, some of them whole answers. So before every run other texts take all slots
+over, and every key has drafters that no other key has. An answer that somebody asks for meanwhile goes
+first: the run is broken off, waits for its end, and begins again.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from app.assistant import Assistant
+from app.bench.run import DRAFT_MODEL_DRAFTER, SESSION
+from app.errors import RequestFailed
+from app.loaded_model import LoadedModel
+from app.turn import Message, Turn, Written
+from app.verify import PLAIN
+from engine.request import FinishReason, GenerationRequest, Stats, Tokens
+
+_NUMBERS = 52  # bits: a whole number of so many is exact as a float
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass of the model added to an answer."""
+
+    seconds: float  # from the request to its arrival
+    tokens: int
+    text: str
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One answer from its request to its end."""
+
+    drafter: str
+    ids: tuple[int, ...]
+    passes: tuple[Pass, ...]
+    stats: Stats
+    margins: tuple[float, ...] = ()  # only when asked for
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of decoding, by the engine's clock; 0 when nothing was timed."""
+        seconds = self.stats.decode_seconds
+        return len(self.ids) / seconds if seconds > 0 else 0.0
+
+
+Follow = Callable[[Pass | None], None]
+
+
+def ignore(_: Pass | None) -> None:
+    """Nobody watches this run."""
+
+
+@dataclass(slots=True)
+class Track:
+    """Where the runs of one comparison take place, one after another."""
+
+    assistant: Assistant
+    model: LoadedModel
+    changed: Callable[[], None]  # told when a run waits for somebody's answer, and when it goes on
+    _sessions: dict[str, float] = field(default_factory=dict)  # by key
+
+    def request(self, messages: tuple[Message, ...], max_tokens: int) -> GenerationRequest:
+        """The prompt as the model takes it, greedy; raises InvalidRequest, ContextOverflow."""
+        prepared = self.model.prepare(Turn(messages, max_tokens=max_tokens), Written())
+        return prepared.request
+
+    async def run(
+        self, request: GenerationRequest, drafter: str, key: str, follow: Follow = ignore
+    ) -> Run:
+        """Answer once, undisturbed; runs of one ``key`` share drafters, which remember.
+
+        ``follow`` hears None when the run begins, perhaps again, and then of every pass.
+        Raises WorkerCrashed, RequestFailed.
+        """
+        while True:
+            await self._wait_for_answers()
+            session = self._sessions.setdefault(key, float(secrets.randbits(_NUMBERS)))
+            asked = replace(request, drafter=drafter, options=((SESSION, session),))
+            begun = self.assistant.begun
+            await self._cool(asked)
+            follow(None)
+            run = await self._attempt(asked, begun, follow)
+            if run is not None:
+                return run
+            del self._sessions[key]  # its drafters know a part of this answer
+
+    async def _wait_for_answers(self) -> None:
+        if self.assistant.busy:
+            self.changed()
+            await self.assistant.idle()
+            self.changed()
+
+    async def _attempt(self, asked: GenerationRequest, begun: int, follow: Follow) -> Run | None:
+        """The answer; None when somebody else's began meanwhile."""
+        detokenizer = self.model.text.detokenizer()
+        ids: list[int] = []
+        passes: list[Pass] = []
+        margins: list[float] = []
+        generation = self.model.worker.generate(asked)
+        started = time.perf_counter()
+        try:
+            async for event in generation:
+                if self.assistant.begun != begun:
+                    generation.cancel()  # and read on to its end: the engine is free then
+                if isinstance(event, Tokens):
+                    seconds, text = time.perf_counter() - started, detokenizer.feed(event.ids)
+                    ids += event.ids
+                    margins += event.margins
+                    size = len(event.ids)
+                    passes.append(Pass(seconds, size, text, event.drafted, event.accepted))
+                    follow(passes[-1])
+                elif event.reason is FinishReason.ERROR:
+                    raise RequestFailed(f"with the drafter {asked.drafter}: {event.error}")
+                elif self.assistant.begun != begun:
+                    return None
+                else:
+                    ran = (tuple(ids), tuple(passes), event.stats, tuple(margins))
+                    return Run(asked.drafter, *ran)
+        finally:
+            await generation.aclose()
+        raise AssertionError("a generation ends with Done")
+
+    async def _cool(self, asked: GenerationRequest) -> None:
+        """Give every slot to another text, in the draft model's cache too.
+
+        A prompt of one token has no warm prefix anywhere, so each of them takes the oldest slot.
+        """
+        other = next(token for token in count() if token != asked.prompt[0])
+        able = DRAFT_MODEL_DRAFTER in self.model.facts.drafters
+        request = GenerationRequest(
+            (other,),
+            2,
+            drafter=DRAFT_MODEL_DRAFTER if able else PLAIN,
+            length="fixed",
+            draft_depth=1,
+        )
+        for _ in range(self.model.spec.slots):
+            async for _ in self.model.worker.generate(request):
+                pass
+        if able:  # builds its drafters before the clock starts
+            await self._touch(asked)
+
+    async def _touch(self, asked: GenerationRequest) -> None:
+        generation = self.model.worker.generate(asked)
+        generation.cancel()
+        async for _ in generation:
+            pass
