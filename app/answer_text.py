@@ -3,13 +3,23 @@
 import codecs
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
 from engine.errors import ModelUnusable
 
 BYTE_NAMES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+
+
+class ByteTable(Protocol):
+    """The bytes that each token stands for."""
+
+    drops_first_space: bool
+
+    def of(self, token: int) -> bytes:
+        """The bytes of one token, which may be a part of a character."""
+        ...
 
 
 class TokenBytes:
@@ -56,10 +66,11 @@ def byte_alphabet() -> dict[str, int]:
 class Detokenizer:
     """Pieces of valid text; joined, they are what decoding all tokens at once gives."""
 
-    def __init__(self, table: TokenBytes) -> None:
+    def __init__(self, table: ByteTable, *, begins: bool = True) -> None:
+        """``begins`` is False for the rest of a text, whose first space is text."""
         self._table = table
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._at_start = table.drops_first_space
+        self._at_start = begins and table.drops_first_space
 
     def feed(self, ids: Iterable[int]) -> str:
         """The text that these tokens complete; an open character waits for its last byte."""

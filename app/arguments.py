@@ -1,13 +1,32 @@
 """Command-line arguments as frozen options, checked as far as no model is needed."""
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.bench.lanes import parse_lane, with_baseline
-from app.bench.options import CLAIMS, BenchOptions, Conditions, SeedsOptions, check_output
+from app.bench.options import (
+    CLAIMS,
+    GGUF_KINDS,
+    BenchOptions,
+    Conditions,
+    GgufOptions,
+    OffloadOptions,
+    SeedsOptions,
+    check_output,
+)
 from app.errors import LaneError
+from app.hardware_options import HardwareOptions, doctor_options, plan_options
+from app.models_options import (
+    ImportModel,
+    KeepToken,
+    ListModels,
+    ModelsOptions,
+    PullModel,
+    RemoveModel,
+    SearchModels,
+)
 from app.parser import ALL_DRAFTERS, parser
 from app.prompts import Turns, read_prompts
 from app.settings import Settings
@@ -61,6 +80,16 @@ class TrainHeadOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportGgufOptions:
+    """Which folder of safetensors becomes which GGUF file."""
+
+    settings: Settings
+    model: str
+    type: str  # of the weights: one of GGUF_TYPES
+    out: Path
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryOptions:
     """Show what was measured of the drafters, or forget it."""
 
@@ -75,27 +104,31 @@ Options = (
     | VerifyOptions
     | BenchOptions
     | SeedsOptions
+    | OffloadOptions
+    | GgufOptions
     | TrainHeadOptions
+    | ExportGgufOptions
     | HistoryOptions
+    | ModelsOptions
+    | HardwareOptions
 )
 
 
 def parse(argv: Sequence[str] | None, settings: Settings) -> Options:
     """The options; leaves with exit code 2 on bad usage, raises AppError or InvalidRequest."""
     given = parser(settings).parse_args(argv)
-    match given.command:
-        case "ask":
-            return _ask(given, settings)
-        case "verify":
-            return _verify(given, settings)
-        case "bench":
-            return _bench(given, settings)
-        case "train-head":
-            return _train_head(given, settings)
-        case "history":
-            return HistoryOptions(settings, given.reset, given.only)
-        case _:
-            return _serve(given, settings)
+    commands: dict[str, Callable[[argparse.Namespace, Settings], Options]] = {
+        "ask": _ask,
+        "verify": _verify,
+        "bench": _bench,
+        "train-head": _train_head,
+        "export-gguf": _export_gguf,
+        "history": _history,
+        "models": _models,
+        "doctor": doctor_options,
+        "plan": plan_options,
+    }
+    return commands.get(given.command, _serve)(given, settings)
 
 
 def parse_drafters(asked: str) -> tuple[str, ...]:
@@ -109,7 +142,7 @@ def parse_drafters(asked: str) -> tuple[str, ...]:
 
 def _serve(given: argparse.Namespace, settings: Settings) -> ServeOptions:
     return ServeOptions(
-        settings, given.host, given.port, given.model, given.draft_model, not given.no_browser
+        replace(settings, dtype=given.dtype), given.host, given.port, given.model, given.draft_model, not given.no_browser
     )
 
 
@@ -127,17 +160,24 @@ def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
         drafter=given.draft,
     )
     check_turn(turn)
-    return AskOptions(settings, given.model, turn, given.json)
+    return AskOptions(replace(settings, dtype=given.dtype), given.model, turn, given.json)
 
 
 def _verify(given: argparse.Namespace, settings: Settings) -> VerifyOptions:
     drafters = parse_drafters(given.draft)
-    return VerifyOptions(settings, given.model, drafters, _prompts(given), given.max_tokens)
+    chosen = replace(settings, dtype=given.dtype)
+    return VerifyOptions(chosen, given.model, drafters, _prompts(given), given.max_tokens)
 
 
-def _bench(given: argparse.Namespace, settings: Settings) -> BenchOptions | SeedsOptions:
+def _bench(
+    given: argparse.Namespace, settings: Settings
+) -> BenchOptions | SeedsOptions | OffloadOptions | GgufOptions:
     if given.what == "seeds":
         return _seeds(given, settings)
+    if given.what == "offload":
+        return _offload(given, settings)
+    if given.what == "gguf":
+        return _gguf(given, settings)
     if not given.lane or given.prompts is None:
         raise LaneError("bench needs at least one --lane and the --prompts to measure on")
     lanes = with_baseline([parse_lane(text) for text in given.lane])
@@ -168,10 +208,52 @@ def _seeds(given: argparse.Namespace, settings: Settings) -> SeedsOptions:
     return SeedsOptions(settings, given.model, given.prompts, given.json, only)
 
 
+def _offload(given: argparse.Namespace, settings: Settings) -> OffloadOptions:
+    prompts = () if given.prompts is None else _prompts(given)
+    if given.json is not None:
+        check_output(given.json)
+    return OffloadOptions(settings, given.model, prompts, given.json, given.folder)
+
+
+def _gguf(given: argparse.Namespace, settings: Settings) -> GgufOptions:
+    only = tuple(name.strip() for name in given.only.split(",")) if given.only else ()
+    if unknown := [name for name in only if name not in GGUF_KINDS]:
+        raise LaneError(f"there is no type {unknown[0]!r}; known are {', '.join(GGUF_KINDS)}")
+    if given.prompts is not None:
+        _prompts(given)  # read now: a bad file is told before anything is measured
+    if given.json is not None:
+        check_output(given.json)
+    return GgufOptions(settings, given.model, given.prompts, given.json, given.folder, only)
+
+
 def _train_head(given: argparse.Namespace, settings: Settings) -> TrainHeadOptions:
     return TrainHeadOptions(
         settings, given.target, given.draft, _prompts(given), given.out, given.minutes
     )
+
+
+def _history(given: argparse.Namespace, settings: Settings) -> HistoryOptions:
+    return HistoryOptions(settings, given.reset, given.only)
+
+
+def _models(given: argparse.Namespace, settings: Settings) -> ModelsOptions:
+    match given.action:
+        case "search":
+            return SearchModels(settings, " ".join(given.words), given.limit)
+        case "pull":
+            return PullModel(settings, given.name, tuple(given.file or ()), not given.no_draft)
+        case "rm":
+            return RemoveModel(settings, given.name)
+        case "import":
+            return ImportModel(settings, given.path, given.name, given.copy, given.reference)
+        case "token":
+            return KeepToken(settings)
+        case _:
+            return ListModels(settings, given.available)
+
+
+def _export_gguf(given: argparse.Namespace, settings: Settings) -> ExportGgufOptions:
+    return ExportGgufOptions(settings, given.model, given.type, given.out)
 
 
 def _prompts(given: argparse.Namespace) -> tuple[Turns, ...]:

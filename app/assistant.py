@@ -1,72 +1,52 @@
-"""The use cases: answer a turn, continue a stored conversation, answer again, stop."""
+"""The use cases: answer a turn; in stored conversations ask, ask again, continue, stop."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from weakref import WeakValueDictionary
 
-from app.answer_text import StopFilter
-from app.catalog import CatalogEntry, find_entry, load_catalog, resolve
-from app.errors import HistoryError, UnknownConversation
-from app.history.machine import machine_name
+from app.catalog import CatalogEntry, load_catalog, resolve
+from app.errors import AppError, HistoryError, UnknownConversation
 from app.history.records import Conditions, StoredMessage
 from app.history.store import History
-from app.reply import RunningReply
+from app.loaded_model import LoadedModel, Prepared
+from app.reply import Keeper, RunningReply
 from app.settings import Settings
-from app.task_class import task_class, temperature_class
-from app.text import ChatText
-from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn, check_turn
-from app.worker import EngineWorker
-from engine.errors import ContextOverflow, InvalidRequest
-from engine.request import GenerationRequest, ModelFacts, ModelSpec, Prior, Stats
+from app.stored_answer import FiguresOnly, StoredAnswer
+from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn, Written
+from engine.errors import EngineError
+from engine.hardware.plan import Plan
+from engine.request import ModelFacts, Prior
 
-__all__ = ["Assistant", "Delta", "Message", "Piece", "ReplyOptions", "Report", "Turn"]
+__all__ = ["Assistant", "Delta", "Message", "Piece", "ReplyOptions", "Report", "Turn", "Written"]
 
 log = logging.getLogger(__name__)
-
-Record = Callable[[Report], None]
 
 PATIENCE_SECONDS = 2.0  # at the end, for running answers to be stored as cancelled
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What an assistant is put together from; ``open`` makes the real ones."""
+class Answering:
+    """An answer of a conversation that is being written, and the message that it answers."""
 
-    settings: Settings
-    entry: CatalogEntry
-    spec: ModelSpec
-    facts: ModelFacts
-    worker: EngineWorker
-    text: ChatText
-    history: History
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A turn that the engine can take, and what its measurements will be filed under."""
-
-    turn: Turn
-    request: GenerationRequest
-    conditions: Conditions
+    reply: RunningReply
+    asked: str
 
 
 class Assistant:
-    """One loaded model, its process, and the history it writes to."""
+    """One loaded model and the history that its answers are written to."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.facts, self.entry = parts.facts, parts.entry
-        self.history = parts.history
-        self._settings, self._spec = parts.settings, parts.spec
-        self._machine = machine_name(parts.spec.device, parts.spec.dtype)
-        self._worker, self._text = parts.worker, parts.text
+    def __init__(self, settings: Settings, model: LoadedModel, history: History) -> None:
+        self.history = history
+        self._settings, self._model = settings, model
         self._running: set[RunningReply] = set()
-        self._by_conversation: dict[str, RunningReply] = {}
+        self.begun = 0  # answers so far: who measures sees that another one came in between
+        self._by_conversation: dict[str, Answering] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._switching = asyncio.Lock()
 
     @classmethod
     async def open(cls, settings: Settings, model: str, draft: str | None = None) -> "Assistant":
@@ -74,18 +54,69 @@ class Assistant:
 
         Raises UnknownModel, ModelUnusable, WorkerCrashed, HistoryError.
         """
-        spec = resolve(settings, model, draft)
-        entry = find_entry(load_catalog(settings), model)
-        text = await asyncio.to_thread(ChatText.load, Path(spec.folder))
-        history = await asyncio.to_thread(History.open, settings.database)
-        worker = EngineWorker(spec)
+        loaded = await LoadedModel.open(settings, model, draft, settings.dtype)
         try:
-            facts = await worker.start()
+            history = await asyncio.to_thread(History.open, settings.database)
         except BaseException:
-            await worker.close()
-            history.close()
+            await loaded.worker.close()
             raise
-        return cls(Parts(settings, entry, spec, facts, worker, text, history))
+        return cls(settings, loaded, history)
+
+    @property
+    def settings(self) -> Settings:
+        """Where state and models lie."""
+        return self._settings
+
+    @property
+    def plan(self) -> Plan | None:
+        """Where the loaded model lies, and why; None for models that fit anywhere."""
+        return self._model.plan
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What the loaded model says of itself."""
+        return self._model.facts
+
+    @property
+    def entry(self) -> CatalogEntry:
+        """The loaded model in the catalogue."""
+        return self._model.entry
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The model that answers now, for measurements on it."""
+        return self._model
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is being written."""
+        return bool(self._running)
+
+    async def idle(self) -> None:
+        """Wait until no answer is being written."""
+        while self._running:
+            await asyncio.gather(*(reply.ended() for reply in list(self._running)))
+            await asyncio.sleep(0)  # for those that were told of the end
+
+    def models(self) -> list[CatalogEntry]:
+        """Every model that can be named, in catalogue order."""
+        return list(load_catalog(self._settings))
+
+    async def switch(self, model: str) -> None:
+        """Load ``model`` in place of this one; answers that run end as if they were stopped.
+
+        One at a time is in memory. When it cannot be loaded, the one before answers again.
+        """
+        resolve(self._settings, model)  # a wrong name changes nothing
+        async with self._switching:
+            await self._stop_all()
+            before = self._model
+            await before.worker.close()
+            try:
+                self._model = await LoadedModel.open(self._settings, model)
+            except (AppError, EngineError):
+                self._model = await LoadedModel.load(before.entry, before.spec, before.plan)
+                raise
 
     async def reply(self, turn: Turn) -> AsyncGenerator[Delta]:
         """Answer ``turn``: pieces, then exactly one Report, last.
@@ -95,96 +126,128 @@ class Assistant:
         and ``error``; the next reply runs on a restarted engine.
         """
         prepared = await self._prepare(turn)
-        record = partial(self._record, prepared.conditions, turn.session)
-        async with aclosing(self._start(prepared, record).deltas()) as deltas:
+        keeper = FiguresOnly(self.history, self._conditions(prepared), turn.session)
+        async with aclosing(self._start(prepared, keeper).deltas()) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def send(
-        self, conversation: str, text: str, options: ReplyOptions
-    ) -> AsyncGenerator[Delta]:
-        """Store ``text`` as the user's next message, answer it, and store the answer, partial too.
+        self, conversation: str, text: str, options: ReplyOptions, edits: str | None = None
+    ) -> RunningReply:
+        """Store ``text`` as the user's next message and begin its answer, which is stored too.
 
+        With ``edits``, a message of the user, ``text`` becomes another version of that message.
         Nothing is stored when the message cannot be answered: empty, or past the context.
         """
-        async with self._turns.setdefault(conversation, asyncio.Lock()):
-            await self._settled(conversation)
-            path = await asyncio.to_thread(self.history.messages, conversation)
-            turn = _turn(conversation, [*map(_message, path), Message("user", text)], options)
-            prepared = await self._prepare(turn)
+        async with self._turn(conversation):
+            path = await self._path(conversation, edits)
+            if edits is not None:
+                path = path[:-1]
+            said = [*map(_message, path), Message("user", text)]
+            prepared = await self._prepare(await self._as_turn(conversation, said, options))
             parent = path[-1].id if path else None
             add = self.history.add_message
             asked = await asyncio.to_thread(add, conversation, parent, "user", text)
-            reply = self._answer(prepared, asked)
-        async with aclosing(reply.deltas()) as deltas:
-            async for delta in deltas:
-                yield delta
+            return self._answer(prepared, asked)
 
-    async def regenerate(self, conversation: str, options: ReplyOptions) -> AsyncGenerator[Delta]:
-        """Answer the last user message again: a new sibling of the last answer."""
-        async with self._turns.setdefault(conversation, asyncio.Lock()):
-            await self._settled(conversation)
-            path = await asyncio.to_thread(self.history.messages, conversation)
+    async def regenerate(
+        self, conversation: str, options: ReplyOptions, answer: str | None = None
+    ) -> RunningReply:
+        """Answer a question again, the last one or that of ``answer``: a version of its answer."""
+        async with self._turn(conversation):
+            path = await self._path(conversation, answer)
             while path and path[-1].role != "user":
                 path.pop()
             if not path:
                 raise UnknownConversation(f"conversation {conversation!r} holds no question yet")
-            turn = _turn(conversation, [_message(stored) for stored in path], options)
-            reply = self._answer(await self._prepare(turn), path[-1])
-        async with aclosing(reply.deltas()) as deltas:
-            async for delta in deltas:
-                yield delta
+            turn = await self._as_turn(conversation, [*map(_message, path)], options)
+            return self._answer(await self._prepare(turn), path[-1])
+
+    async def extend(self, conversation: str, options: ReplyOptions) -> RunningReply:
+        """Go on with the last answer where it ends; it stays one message."""
+        async with self._turn(conversation):
+            path = await self._path(conversation, None)
+            if len(path) < 2 or path[-1].role != "assistant":
+                raise UnknownConversation(f"conversation {conversation!r} ends with no answer")
+            told = await asyncio.to_thread(self.history.facts, conversation)
+            spans = told[path[-1].id].spans if path[-1].id in told else ()
+            begun = Written(path[-1].content, 0, spans)
+            turn = await self._as_turn(conversation, [*map(_message, path[:-1])], options)
+            return self._answer(await self._prepare(turn, begun), path[-2], path[-1])
+
+    def running(self, conversation: str) -> Answering | None:
+        """The answer of ``conversation`` that is being written, for anybody to watch."""
+        return self._by_conversation.get(conversation)
 
     def stop(self, conversation: str) -> None:
-        """End the running answer of ``conversation``: its stream ends with a CANCELLED Report."""
+        """End the running answer of ``conversation``, which is kept as far as it got."""
         if conversation in self._by_conversation:
-            self._by_conversation[conversation].cancel()
+            self._by_conversation[conversation].reply.cancel()
 
-    def models(self) -> list[CatalogEntry]:
-        """Every model that can be named, in catalogue order."""
-        return list(load_catalog(self._settings))
+    async def count(self, text: str) -> int:
+        """Tokens of a text."""
+        return await asyncio.to_thread(self._model.text.count, text)
+
+    async def context_used(self, conversation: str) -> int:
+        """Tokens that the open branch of ``conversation`` takes of the model's context."""
+        path = await self._path(conversation, None)
+        said = await self._said(conversation, [*map(_message, path)])
+        return len(await asyncio.to_thread(self._model.text.encode_chat, said)) if path else 0
 
     async def close(self) -> None:
         """Stop running answers, end the engine's process, close the history."""
+        await self._stop_all()
+        await self._model.worker.close()
+        await asyncio.gather(*(reply.ended() for reply in list(self._running)))
+        await asyncio.to_thread(self.history.close)
+
+    async def _stop_all(self) -> None:
         replies = list(self._running)
         for reply in replies:
             reply.cancel()
         ending = [asyncio.create_task(reply.ended()) for reply in replies]
         if ending:  # an engine that does not answer is ended with its requests
             await asyncio.wait(ending, timeout=PATIENCE_SECONDS)
-        await self._worker.close()
-        await asyncio.gather(*ending)
-        await asyncio.to_thread(self.history.close)
 
-    async def _prepare(self, turn: Turn) -> _Prepared:
-        """The turn as the engine takes it; everything that can be refused here is."""
-        check_turn(turn)
-        self._check_runs(turn.drafter)
-        prompt = await asyncio.to_thread(self._text.encode_chat, turn.messages)
-        left = self.facts.context - len(prompt)
-        if left < 1:
-            raise ContextOverflow(len(prompt) + 1, self.facts.context)
-        conditions = self._conditions(turn)
-        request = GenerationRequest(
-            prompt=prompt,
-            max_tokens=left if turn.max_tokens is None else turn.max_tokens,
-            sampling=turn.sampling,
-            stop_tokens=self._text.stop_tokens,
-            session=turn.session,
-            drafter=turn.drafter,
-            priors=await asyncio.to_thread(self._priors, conditions),
-        )
-        return _Prepared(turn, request, conditions)
+    def _turn(self, conversation: str) -> asyncio.Lock:
+        """One question of a conversation is put at a time."""
+        return self._turns.setdefault(conversation, asyncio.Lock())
 
-    def _conditions(self, turn: Turn) -> Conditions:
-        draft = self._spec.draft_folder
-        return Conditions(
-            model=self.entry.name,
-            draft=Path(draft).name if draft else "",
-            machine=self._machine,
-            temperature=temperature_class(turn.sampling),
-            task=task_class(turn.messages),
+    async def _path(self, conversation: str, leaf: str | None) -> list[StoredMessage]:
+        """The messages up to ``leaf``; a running answer is stored before."""
+        running = self._by_conversation.get(conversation)
+        if running is not None:
+            await running.reply.ended()
+        path = await asyncio.to_thread(self.history.messages, conversation, leaf)
+        if leaf is not None and (not path or path[-1].id != leaf):
+            raise UnknownConversation(f"conversation {conversation!r} has no message {leaf!r}")
+        return path
+
+    async def _as_turn(
+        self, conversation: str, messages: list[Message], options: ReplyOptions
+    ) -> Turn:
+        return Turn(
+            messages=tuple(await self._said(conversation, messages)),
+            sampling=options.sampling,
+            max_tokens=options.max_tokens,
+            drafter=options.drafter,
+            session=conversation,
         )
+
+    async def _said(self, conversation: str, messages: list[Message]) -> list[Message]:
+        """The messages, behind what the conversation tells the model first."""
+        about = await asyncio.to_thread(self.history.conversation, conversation)
+        told = [Message("system", about.system)] if about.system.strip() else []
+        return [*told, *messages]
+
+    async def _prepare(self, turn: Turn, begun: Written | None = None) -> Prepared:
+        prepare = self._model.prepare
+        prepared = await asyncio.to_thread(prepare, turn, begun or Written())
+        priors = await asyncio.to_thread(self._priors, self._conditions(prepared))
+        return replace(prepared, request=replace(prepared.request, priors=priors))
+
+    def _conditions(self, prepared: Prepared) -> Conditions:
+        return self._model.conditions(prepared.turn)
 
     def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
         """What earlier replies measured; an answer needs none of it."""
@@ -194,82 +257,27 @@ class Assistant:
             log.exception("an answer starts without what earlier ones measured")
             return ()
 
-    def _check_runs(self, drafter: str) -> None:
-        for name, why in self.facts.refused:
-            if name == drafter:
-                raise InvalidRequest(f"{drafter} cannot run with {self.facts.name}: {why}")
-
-    def _start(self, prepared: _Prepared, record: Record) -> RunningReply:
-        reply = RunningReply(
-            self._worker.generate(prepared.request),
-            self._text.detokenizer(),
-            StopFilter(prepared.turn.stop),
-            _unfinished(prepared.request),
-            record,
-        )
+    def _start(self, prepared: Prepared, keeper: Keeper) -> RunningReply:
+        reply = self._model.start(prepared, keeper)
         self._running.add(reply)
+        self.begun += 1
         reply.when_ended(partial(self._running.discard, reply))
         return reply
 
-    def _answer(self, prepared: _Prepared, asked: StoredMessage) -> RunningReply:
-        reply = self._start(prepared, partial(self._store, prepared.conditions, asked))
-        self._by_conversation[asked.conversation] = reply
-        reply.when_ended(partial(self._forget, asked.conversation, reply))
+    def _answer(
+        self, prepared: Prepared, asked: StoredMessage, continued: StoredMessage | None = None
+    ) -> RunningReply:
+        conditions, conversation = self._conditions(prepared), asked.conversation
+        keeper = StoredAnswer(self.history, conditions, conversation, asked.id, continued)
+        reply = self._start(prepared, keeper)
+        answering = self._by_conversation[conversation] = Answering(reply, asked.id)
+        reply.when_ended(partial(self._forget, conversation, answering))
         return reply
 
-    def _forget(self, conversation: str, reply: RunningReply) -> None:
-        if self._by_conversation.get(conversation) is reply:
+    def _forget(self, conversation: str, answering: Answering) -> None:
+        if self._by_conversation.get(conversation) is answering:
             del self._by_conversation[conversation]
-
-    async def _settled(self, conversation: str) -> None:
-        """One answer of a conversation at a time; a stopped one is stored before the next."""
-        running = self._by_conversation.get(conversation)
-        if running is not None:
-            await running.ended()
-
-    def _store(self, conditions: Conditions, asked: StoredMessage, report: Report) -> None:
-        """The answer and what it measured; runs in a thread."""
-        answer = self.history.add_message(
-            asked.conversation, asked.id, "assistant", report.text, report.finish_reason
-        )
-        self._record(conditions, asked.conversation, report, answer.id)
-
-    def _record(
-        self,
-        conditions: Conditions,
-        session: str | None,
-        report: Report,
-        message: str | None = None,
-    ) -> None:
-        self.history.measurements.record(conditions, report.stats, session, message)
-
-
-def _turn(conversation: str, messages: list[Message], options: ReplyOptions) -> Turn:
-    return Turn(
-        messages=tuple(messages),
-        sampling=options.sampling,
-        max_tokens=options.max_tokens,
-        drafter=options.drafter,
-        session=conversation,
-    )
 
 
 def _message(stored: StoredMessage) -> Message:
     return Message(stored.role, stored.content)
-
-
-def _unfinished(request: GenerationRequest) -> Stats:
-    """What is known of an answer that the engine could not describe; counts come later."""
-    return Stats(
-        drafter=request.drafter,
-        why="the engine stopped before it could say",
-        prompt_tokens=len(request.prompt),
-        cached_tokens=0,
-        emitted=0,
-        passes=0,
-        drafted=0,
-        accepted=0,
-        depths=(),
-        prompt_seconds=0.0,
-        decode_seconds=0.0,
-    )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from app.arguments import (
     AskOptions,
+    ExportGgufOptions,
     HistoryOptions,
     Options,
     ServeOptions,
@@ -14,16 +15,20 @@ from app.arguments import (
     VerifyOptions,
     parse,
 )
-from app.bench.options import BenchOptions, SeedsOptions
+from app.bench.options import BenchOptions, GgufOptions, OffloadOptions, SeedsOptions
 from app.errors import (
     AppError,
     LaneError,
+    ModelInUse,
     OutputFileError,
     PromptFileError,
     SettingsError,
     UnknownDrafter,
     UnknownModel,
+    UnknownRepository,
 )
+from app.hardware_options import DoctorOptions, HardwareOptions, PlanOptions
+from app.models_options import ModelsOptions
 from app.settings import load_settings, prepare_home, silence_libraries
 from engine.errors import EngineError, InvalidRequest, ModelUnusable
 
@@ -32,12 +37,14 @@ __all__ = ["ServeOptions", "main"]
 BAD_INPUT = (
     InvalidRequest,
     LaneError,
+    ModelInUse,
     ModelUnusable,
     OutputFileError,
     PromptFileError,
     SettingsError,
     UnknownDrafter,
     UnknownModel,
+    UnknownRepository,
 )
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -81,19 +88,57 @@ def _command(options: Options, serve: Callable[[ServeOptions], int]) -> int:
             from app.proof import prove
 
             return prove(options)
-        case BenchOptions() | SeedsOptions():
+        case BenchOptions() | SeedsOptions() | OffloadOptions() | GgufOptions():
             return _bench(options)
-        case TrainHeadOptions():
-            from app.train_head import train_head
-
-            return train_head(options)
-        case HistoryOptions():
-            from app.history_report import report
-
-            return report(options)
+        case TrainHeadOptions() | ExportGgufOptions():
+            return _make(options)
+        case _:
+            return _keep(options)
 
 
-def _bench(options: BenchOptions | SeedsOptions) -> int:
+def _make(options: TrainHeadOptions | ExportGgufOptions) -> int:
+    """What is made of models: heads and files."""
+    if isinstance(options, ExportGgufOptions):
+        from app.export_gguf import export_gguf
+
+        return export_gguf(options)
+    from app.train_head import train_head
+
+    return train_head(options)
+
+
+def _keep(options: HistoryOptions | ModelsOptions | HardwareOptions) -> int:
+    """What is kept on this machine, measurements and models; what the machine can do."""
+    if isinstance(options, PlanOptions | DoctorOptions):
+        return _hardware(options)
+    if isinstance(options, HistoryOptions):
+        from app.history_report import report
+
+        return report(options)
+    from app.models_command import models
+
+    return models(options)
+
+
+def _hardware(options: HardwareOptions) -> int:
+    if isinstance(options, DoctorOptions):
+        from app.doctor import doctor
+
+        return doctor(options)
+    from app.plan_report import report
+
+    return report(options)
+
+
+def _bench(options: BenchOptions | SeedsOptions | OffloadOptions | GgufOptions) -> int:
+    if isinstance(options, GgufOptions):
+        from app.bench.gguf.command import bench_gguf
+
+        return bench_gguf(options)
+    if isinstance(options, OffloadOptions):
+        from app.bench.offload.command import bench_offload
+
+        return bench_offload(options)
     if isinstance(options, SeedsOptions):
         from app.bench.claims.command import show_claims
 

@@ -1,6 +1,7 @@
 """The engine's own process: requests come down a pipe, events go up."""
 
 import signal
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -25,6 +26,8 @@ from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 
 class Engine(Protocol):
     """What the loop needs of an engine; ``engine.build.build`` makes the real one."""
+
+    listen: Callable[[], None]  # called inside long passes
 
     @property
     def facts(self) -> ModelFacts:
@@ -95,6 +98,9 @@ class _Loop:
         self._connection, self._engine = connection, engine
         self._keys: dict[int, int] = {}  # engine's request id -> key of the pipe
         self._requests: dict[int, int] = {}  # and back
+        self._early: deque[Submit | Stop] = deque()  # came during a pass, and can wait for its end
+        self._gone = False  # the app, during a pass
+        engine.listen = self._hear
 
     def run(self) -> None:
         """Until Stop; EOFError when the app is gone."""
@@ -104,12 +110,26 @@ class _Loop:
 
     def _receive(self) -> bool:
         """Handle waiting messages, the first one awaited when idle; False on Stop."""
-        while self._connection.poll(0 if self._engine.busy else None):
-            message: Down = self._connection.recv()
+        while self._early or self._connection.poll(0 if self._engine.busy else None):
+            message: Down = self._early.popleft() if self._early else self._connection.recv()
             if isinstance(message, Stop):
                 return False
             self._handle(message)
+        if self._gone:
+            raise EOFError
         return True
+
+    def _hear(self) -> None:
+        """A cancel ends a prompt in the middle of its pass; everything else waits."""
+        try:
+            while not self._gone and self._connection.poll(0):
+                message: Down = self._connection.recv()
+                if isinstance(message, Cancel):
+                    self._handle(message)
+                else:
+                    self._early.append(message)
+        except (EOFError, ConnectionError):  # told by ``_receive``: here C code would be the caller
+            self._gone = True
 
     def _handle(self, message: Submit | Cancel) -> None:
         match message:

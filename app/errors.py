@@ -38,6 +38,14 @@ class UnknownConversation(AppError):
     """History holds no conversation, or no message, of that id."""
 
 
+class AttachmentRefused(AppError):
+    """A file that was to be put in front of a message is too large, or no text."""
+
+
+class ConversationFileError(AppError):
+    """A file that was to become a conversation is not one."""
+
+
 class PromptFileError(AppError):
     """A file of prompts is missing, unreadable, or not JSON lines with turns."""
 
@@ -56,3 +64,31 @@ class SettingsError(AppError):
 
 class HistoryError(AppError):
     """The history database cannot be opened or written."""
+
+
+class HubError(AppError):
+    """The hub cannot be reached, or answers what cannot be used."""
+
+
+class UnknownRepository(HubError):
+    """The hub has no such repository, or not the files that were asked for."""
+
+
+class AccessDenied(HubError):
+    """The hub wants a person's agreement, or a token, before it gives these files."""
+
+
+class DownloadFailed(AppError):
+    """A download ended without its file; what arrived is kept unless it is known to be wrong."""
+
+
+class ChecksumMismatch(DownloadFailed):
+    """What arrived is not what the hub says it holds."""
+
+
+class DiskFull(DownloadFailed):
+    """The disk has too little room for what is still to come."""
+
+
+class ModelInUse(AppError):
+    """A model cannot be removed while something uses it."""

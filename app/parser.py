@@ -8,13 +8,15 @@ from typing import NoReturn
 
 from typing_extensions import override
 
+from app.hardware_options import add_doctor, add_plan
 from app.settings import Settings
 from app.turn import AUTO
 
 ALL_DRAFTERS = "all"
 ANSWER_TOKENS = 256  # of ``verify`` and ``bench``: enough to tell, short enough to wait for
 HEAD_MINUTES = 20.0
-DTYPES = ("float32", "bfloat16")
+GGUF_TYPES = ("f32", "bf16", "f16", "q8_0", "q4_k_m")
+DTYPES = ("float32", "bfloat16", "float16", "int8")
 LARGEST = 2**31 - 1
 BAD_USAGE = 2
 
@@ -43,6 +45,7 @@ def parser(settings: Settings) -> argparse.ArgumentParser:
     parser.add_argument(
         "--draft-model", metavar="MODEL", help="draft model, if not the model's usual one"
     )
+    _add_dtype(parser, default=None)
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_ask(commands.add_parser("ask", help="answer one question in the terminal"))
@@ -51,7 +54,13 @@ def parser(settings: Settings) -> argparse.ArgumentParser:
     _add_train_head(
         commands.add_parser("train-head", help="train what ends a draft when it will be refused")
     )
+    _add_export_gguf(commands.add_parser("export-gguf", help="a model's folder as one GGUF file"))
+    add_doctor(commands.add_parser("doctor", help="what this machine has, and what is missing"))
+    plan = commands.add_parser("plan", help="how a model would run, here or on another machine")
+    _add_model(plan)
+    add_plan(plan)
     _add_history(commands.add_parser("history", help="what was measured of the drafters"))
+    _add_models(commands.add_parser("models", help="search, download, import, list, remove models"))
     return parser
 
 
@@ -62,9 +71,20 @@ def _add_model(parser: argparse.ArgumentParser, default: str = argparse.SUPPRESS
     )
 
 
+def _add_dtype(parser: argparse.ArgumentParser, default: str | None = argparse.SUPPRESS) -> None:
+    """As with --model, one of a command's own has no default."""
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default=default,
+        help="number format of the weights (default: what suits this machine; GGUF has its own)",
+    )
+
+
 def _add_ask(ask: argparse.ArgumentParser) -> None:
     ask.add_argument("prompt", metavar="TEXT", help="what to ask")
     _add_model(ask)
+    _add_dtype(ask)
     ask.add_argument("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default auto)")
     number = ask.add_argument
     number("--temperature", type=_number(0, 100), default=0.0, help="0 is greedy (default)")
@@ -78,6 +98,7 @@ def _add_ask(ask: argparse.ArgumentParser) -> None:
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
     _add_model(verify)
+    _add_dtype(verify)
     verify.add_argument(
         "--draft", metavar="DRAFTERS", default=ALL_DRAFTERS, help="all, or names with commas"
     )
@@ -90,10 +111,19 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     option(
         "what",
         nargs="?",
-        choices=("seeds",),
-        help="seeds: show what each built-in method claims, with lanes and prompts of its own",
+        choices=("seeds", "offload", "gguf"),
+        help="seeds: show what each built-in method claims, with lanes and prompts of its own; "
+        "offload: a model of more than 4 GB in 1 GB of memory; "
+        "gguf: GGUF files of several types beside llama-cpp-python",
     )
-    option("--only", metavar="CLAIMS", help="of seeds: only these claims, names with commas")
+    option(
+        "--folder", type=Path, help="of offload and gguf: keep large models here, or find them here"
+    )
+    option(
+        "--only",
+        metavar="CLAIMS",
+        help="of seeds: only these claims, of gguf: types; names with commas",
+    )
     _add_model(bench)
     _add_prompts(bench, required=False)
     _add_answer_tokens(bench)
@@ -133,9 +163,38 @@ def _add_train_head(train: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_export_gguf(export: argparse.ArgumentParser) -> None:
+    option = export.add_argument
+    option("--model", required=True, help="a name of models.yaml, or a folder of safetensors")
+    option("--type", choices=GGUF_TYPES, required=True, help="of the weights")
+    option("--out", metavar="FILE", type=Path, required=True, help="the file to write, *.gguf")
+
+
 def _add_history(history: argparse.ArgumentParser) -> None:
     history.add_argument("--reset", action="store_true", help="forget what was measured")
     history.add_argument("--model", dest="only", metavar="MODEL", help="of this model only")
+
+
+def _add_models(models: argparse.ArgumentParser) -> None:
+    actions = models.add_subparsers(dest="action", metavar="ACTION", required=True)
+    search = actions.add_parser("search", help="find models in the catalogue and on the hub")
+    search.add_argument("words", metavar="WORDS", nargs="+", help="what the name should hold")
+    search.add_argument("--limit", type=_whole(1, 100), default=20, help="default %(default)s")
+    pull = actions.add_parser("pull", help="download a model with its draft, or go on with it")
+    pull.add_argument("name", metavar="MODEL", help="a name of models.yaml, or OWNER/REPOSITORY")
+    pull.add_argument("--file", action="append", metavar="PATTERN", help="these files only")
+    pull.add_argument("--no-draft", action="store_true", help="without the model that drafts")
+    listing = actions.add_parser("list", help="models on this machine, unfinished ones too")
+    listing.add_argument("--available", action="store_true", help="what could be downloaded")
+    remove = actions.add_parser("rm", help="remove a model, or an unfinished download")
+    remove.add_argument("name", metavar="MODEL")
+    bring = actions.add_parser("import", help="use a model that is on a disk already")
+    bring.add_argument("path", metavar="PATH", type=Path, help="a folder or a GGUF file")
+    bring.add_argument("--name", help="what it is called here; default: the file's own name")
+    way = bring.add_mutually_exclusive_group()
+    way.add_argument("--copy", action="store_true", help="copy it; the usual way is a link")
+    way.add_argument("--reference", action="store_true", help="leave it where it is")
+    actions.add_parser("token", help="keep a token for gated models, read from standard input")
 
 
 def _add_prompts(command: argparse.ArgumentParser, *, required: bool = True) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.arguments import VerifyOptions
 from app.catalog import resolve
+from app.placement import place
 from app.progress import show_progress
 from app.text import ChatText
 from app.verify import (
@@ -20,6 +21,7 @@ from app.verify import (
     verify,
 )
 from app.worker import EngineWorker
+from engine.hardware.plan import Wishes
 from engine.request import ModelSpec
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
@@ -27,10 +29,16 @@ EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 
 def prove(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
-    spec = replace(resolve(options.settings, options.model), dtype=EXACT)
+    resolved = replace(resolve(options.settings, options.model), dtype=EXACT)
+    spec = place(options.settings, resolved, _exactly(resolved)).spec
     bench, verification = asyncio.run(_verified(options, spec))
     sys.stdout.writelines(f"{line}\n" for line in table(bench, verification))
     return 0 if verification.agrees else 1
+
+
+def _exactly(spec: ModelSpec) -> Wishes:
+    """A GGUF file has its own number format."""
+    return Wishes(dtype=None if spec.backend == "llama_cpp" else EXACT)
 
 
 async def _verified(options: VerifyOptions, spec: ModelSpec) -> tuple[Bench, Verification]:

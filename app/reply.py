@@ -1,29 +1,48 @@
-"""One running answer: events of the engine in, pieces of text and one report out."""
+"""One running answer: events of the engine in; pieces, what there is so far, and one report out."""
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from app.answer_text import Detokenizer, StopFilter
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
-from app.turn import Delta, Piece, Report
+from app.turn import Delta, Piece, Report, Written
 from app.worker import Generation
 from engine.request import Done, FinishReason, Stats, Tokens
 
 log = logging.getLogger(__name__)
+
+SAVE_SECONDS = 0.5  # a process that is killed loses at most what was written since
+
+
+class Keeper(Protocol):
+    """Where an answer is kept; called in threads, ``save`` perhaps later than ``finish``."""
+
+    def save(self, written: Written) -> None:
+        """What there is so far, now and then."""
+        ...
+
+    def finish(self, report: Report) -> None:
+        """The whole answer, once."""
+        ...
 
 
 @dataclass(slots=True)
 class _Progress:
     """What has been received so far; enough for a report when the engine cannot give one."""
 
+    begun: Written
     text: str = ""
-    ids: tuple[int, ...] = ()
+    ids: list[int] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)
     passes: int = 0
     drafted: int = 0
     accepted: int = 0
+    first_token_seconds: float | None = None
 
     def add(self, piece: Piece) -> None:
         self.text += piece.text
@@ -32,9 +51,23 @@ class _Progress:
         self.drafted += piece.drafted
         self.accepted += piece.accepted
 
+    def mark(self, start: int, end: int) -> None:
+        """Characters that were drafted, counted before stop texts are cut off."""
+        if start == end:
+            return
+        if self.spans and self.spans[-1][1] == start:
+            start = self.spans.pop()[0]
+        self.spans.append((start, end))
+
+    @property
+    def written(self) -> Written:
+        text = self.begun.text + self.text
+        spans = [(start, min(end, len(text))) for start, end in self.spans if start < len(text)]
+        return Written(text, len(self.ids), (*self.begun.spans, *spans))
+
 
 class RunningReply:
-    """Runs in a task of its own, so that an answer that nobody reads any more still ends well."""
+    """Runs in a task of its own: it goes on when nobody watches, and anybody may watch again."""
 
     def __init__(
         self,
@@ -42,14 +75,24 @@ class RunningReply:
         detokenizer: Detokenizer,
         stops: StopFilter,
         unfinished: Stats,
-        record: Callable[[Report], None],
+        keeper: Keeper,
+        begun: Written | None = None,
     ) -> None:
-        """``unfinished`` describes an answer that broke off; ``record`` runs once, in a thread."""
+        """``unfinished`` describes an answer that broke off; ``begun`` is what it continues."""
         self._generation, self._detokenizer, self._stops = generation, detokenizer, stops
-        self._unfinished, self._record = unfinished, record
-        self._progress = _Progress()
-        self._out: asyncio.Queue[Delta | Exception] = asyncio.Queue()
+        self._unfinished, self._keeper = unfinished, keeper
+        self._progress = _Progress(begun or Written())
+        self._length = len(self._progress.begun.text)  # with what the stop filter holds back
+        self._asked_at = time.monotonic()
+        self._out: asyncio.Queue[Piece | None] = asyncio.Queue()
+        self._changed, self._unsaved = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="reply")
+        self._task.add_done_callback(self._end)
+
+    @property
+    def written(self) -> Written:
+        """What there is so far."""
+        return self._progress.written
 
     def cancel(self) -> None:
         """End the answer soon; its report still comes."""
@@ -57,31 +100,46 @@ class RunningReply:
 
     async def ended(self) -> None:
         """Wait until the answer has been recorded."""
-        with suppress(Exception):  # told to whoever reads the deltas
+        with suppress(Exception):  # told to whoever watches
             await asyncio.shield(self._task)
 
     def when_ended(self, tell: Callable[[], object]) -> None:
         """Call ``tell`` once the answer has been recorded."""
         self._task.add_done_callback(lambda _: tell())
 
+    async def watch(self) -> AsyncGenerator[Written | Report]:
+        """What there is whenever that changed, the report last; leaving does not end the answer.
+
+        Raises what kept the engine from beginning.
+        """
+        while not self._task.done():
+            changed = self._changed
+            yield self.written
+            await changed.wait()
+        yield self._task.result()
+
     async def deltas(self) -> AsyncGenerator[Delta]:
         """Pieces, then the report; closing it cancels the answer."""
         try:
-            while True:
-                delta = await self._out.get()
-                if isinstance(delta, Exception):
-                    raise delta
-                yield delta
-                if isinstance(delta, Report):
-                    return
+            while piece := await self._out.get():
+                yield piece
+            yield await asyncio.shield(self._task)
         finally:
             self.cancel()
 
-    async def _run(self) -> None:
+    async def _run(self) -> Report:
+        saving = asyncio.create_task(self._save_now_and_then(), name="save a reply")
         try:
-            self._out.put_nowait(await self._recorded(await self._follow()))
-        except Exception as error:  # noqa: BLE001 - raised where the deltas are read
-            self._out.put_nowait(error)
+            report = await self._follow()
+        finally:
+            saving.cancel()
+        return await self._recorded(report)
+
+    def _end(self, task: asyncio.Task[Report]) -> None:
+        if not task.cancelled():
+            task.exception()  # looked at, or asyncio complains when nobody watches
+        self._out.put_nowait(None)
+        self._changed.set()
 
     async def _follow(self) -> Report:
         """Every event turned into pieces; the report that describes them."""
@@ -99,7 +157,13 @@ class RunningReply:
     def _take(self, event: Tokens) -> None:
         if self._stops.hit:  # the engine has been told, these were under way
             return
-        text = self._stops.feed(self._detokenizer.feed(event.ids))
+        if self._progress.first_token_seconds is None:
+            self._progress.first_token_seconds = time.monotonic() - self._asked_at
+        drafted = self._detokenizer.feed(event.ids[: event.accepted])
+        own = self._detokenizer.feed(event.ids[event.accepted :])
+        self._progress.mark(self._length, self._length + len(drafted))
+        self._length += len(drafted) + len(own)
+        text = self._stops.feed(drafted + own)
         self._emit(Piece(text, event.ids, event.drafted, event.accepted))
         if self._stops.hit:
             self._generation.cancel()
@@ -107,6 +171,9 @@ class RunningReply:
     def _emit(self, piece: Piece) -> None:
         self._progress.add(piece)
         self._out.put_nowait(piece)
+        self._unsaved.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     def _report(self, reason: FinishReason, stats: Stats, error: str | None) -> Report:
         rest = self._stops.feed(self._detokenizer.end()) + self._stops.end()
@@ -114,7 +181,9 @@ class RunningReply:
             self._emit(Piece(rest, (), 0, 0))
         if self._stops.hit:
             reason, error = FinishReason.STOP, None
-        return Report(self._progress.text, self._progress.ids, reason, stats, error)
+        progress, written = self._progress, self.written
+        ids, first = tuple(progress.ids), progress.first_token_seconds
+        return Report(written.text, ids, reason, stats, error, first, written.spans)
 
     def _counted(self) -> Stats:
         return replace(
@@ -125,9 +194,18 @@ class RunningReply:
             accepted=self._progress.accepted,
         )
 
+    async def _save_now_and_then(self) -> None:
+        try:
+            while await self._unsaved.wait():
+                self._unsaved.clear()
+                await asyncio.to_thread(self._keeper.save, self.written)
+                await asyncio.sleep(SAVE_SECONDS)
+        except HistoryError:  # the end will tell
+            log.exception("a running answer could not be saved")
+
     async def _recorded(self, report: Report) -> Report:
         try:
-            await asyncio.to_thread(self._record, report)
+            await asyncio.to_thread(self._keeper.finish, report)
         except HistoryError as error:
             log.exception("an answer was not stored")
             return replace(report, error=report.error or f"this answer was not stored: {error}")

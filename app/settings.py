@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import platformdirs
@@ -10,6 +10,7 @@ import platformdirs
 from app.errors import SettingsError
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
+HUB = "https://huggingface.co"
 
 # Each of these libraries would otherwise look up a host of its own when it starts.
 QUIET = {
@@ -21,6 +22,15 @@ QUIET = {
 
 
 @dataclass(frozen=True, slots=True)
+class OtherFolders:
+    """Where other programs keep models that need not be downloaded again; None is nowhere."""
+
+    hub: Path | None = None  # huggingface_hub's cache
+    lm_studio: Path | None = None
+    ollama: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One folder per user holds all state; the page and the endpoint share one address."""
 
@@ -28,6 +38,10 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 7860
     model: str = "pocket"
+    dtype: str | None = None  # of the first model's weights; None: the catalogue's, or the plan's
+    hub: str = HUB  # asked only when a person searches or downloads
+    hub_token: str | None = field(default=None, repr=False)  # of the environment
+    others: OtherFolders = OtherFolders()
 
     @property
     def database(self) -> Path:
@@ -40,6 +54,11 @@ class Settings:
         return self.home / "models"
 
     @property
+    def token_file(self) -> Path:
+        """The person's own token for gated models, readable by nobody else."""
+        return self.home / "hub-token"
+
+    @property
     def logs(self) -> Path:
         """Where log files go."""
         return self.home / "logs"
@@ -48,9 +67,27 @@ class Settings:
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Defaults, overridden by the environment; creates nothing on disk."""
     chosen = environ.get(HOME_VARIABLE, "").strip()
-    if not chosen:
-        return Settings(home=platformdirs.user_data_path("slipstream", appauthor=False))
-    return Settings(home=Path(chosen).expanduser().absolute())
+    home = Path(chosen) if chosen else platformdirs.user_data_path("slipstream", appauthor=False)
+    return Settings(
+        home=home.expanduser().absolute(),
+        hub=environ.get("HF_ENDPOINT", "").strip().rstrip("/") or HUB,
+        hub_token=environ.get("HF_TOKEN", "").strip() or None,
+        others=_other_folders(environ),
+    )
+
+
+def _other_folders(environ: Mapping[str, str]) -> OtherFolders:
+    """Each program's own variable, or else its usual place."""
+
+    def place(variable: str, usual: str) -> Path:
+        return Path(environ.get(variable, "").strip() or usual).expanduser().absolute()
+
+    hub_home = place("HF_HOME", "~/.cache/huggingface")
+    return OtherFolders(
+        hub=place("HF_HUB_CACHE", str(hub_home / "hub")),
+        lm_studio=place("LMSTUDIO_MODELS", "~/.lmstudio/models"),
+        ollama=place("OLLAMA_MODELS", "~/.ollama/models"),
+    )
 
 
 def prepare_home(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Conversations to token ids and back, with the tokenizer and template of the model's folder."""
+"""Conversations to token ids and back, with the tokenizer and template of the model's files."""
 
 import re
 import secrets
@@ -6,52 +6,59 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
-from app.answer_text import Detokenizer, TokenBytes
-from app.template import ChatTemplate, read_json, token_text
+from app.answer_text import Detokenizer
+from app.template import ChatTemplate
 from app.turn import Message
+from app.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
 from engine.errors import ModelUnusable
+from engine.models.gguf_header import read_header
+
+GGUF_SPECIALS = ("bos", "eos", "unknown", "padding", "seperator")  # the format spells it so
 
 
 class ChatText:
     """Text of one model; what people write never becomes a control token."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, stops: Iterable[int]) -> None:
-        self._tokenizer, self._template = tokenizer, template
-        self._bytes = TokenBytes(tokenizer)
-        self._control = _control_pattern(tokenizer)
+    def __init__(
+        self, vocabulary: Vocabulary, template: ChatTemplate, stops: Iterable[int]
+    ) -> None:
+        self._vocabulary, self._template = vocabulary, template
+        self._control = _control_pattern(vocabulary.control_texts())
         self.stop_tokens = frozenset(stops)
 
     @classmethod
-    def load(cls, folder: Path) -> "ChatText":
-        """From the model's folder; raises ModelUnusable."""
-        path = folder / "tokenizer.json"
-        if not path.is_file():
-            raise ModelUnusable(f"{folder} has no tokenizer.json")
-        try:
-            tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing more precise
-            raise ModelUnusable(f"{path} is not a tokenizer: {error}") from error
-        return cls(tokenizer, ChatTemplate.load(folder), _stop_tokens(folder, tokenizer))
+    def load(cls, place: Path) -> "ChatText":
+        """From the model's folder or GGUF file; raises ModelUnusable."""
+        if place.is_file():
+            return _from_file(place)
+        vocabulary = FolderVocabulary.load(place)
+        return cls(vocabulary, ChatTemplate.load(place), vocabulary.stop_tokens(place))
 
-    def encode_chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The prompt for the assistant's next message; raises InvalidRequest."""
+    def encode_chat(self, messages: Sequence[Message], begun: str = "") -> tuple[int, ...]:
+        """The prompt for the assistant's next message, or for the rest of one that has ``begun``.
+
+        Raises InvalidRequest.
+        """
         mask = _Mask(self._control)
         rendered = self._template.render([mask.masked(message) for message in messages])
-        return tuple(token for part in mask.parts(rendered) for token in self._encode(part))
+        ids: list[int] = []
+        for place, part in enumerate(mask.parts(rendered + mask.hidden(begun))):
+            typed = place % 2 == 1
+            ids += self._vocabulary.encode_typed(part) if typed else self._vocabulary.encode(part)
+        return tuple(ids)
 
-    def detokenizer(self) -> Detokenizer:
-        """For one answer, piece by piece."""
-        return Detokenizer(self._bytes)
+    def count(self, text: str) -> int:
+        """Tokens of a text that is put into a message."""
+        return len(self._vocabulary.encode(text))
+
+    def detokenizer(self, begun: str = "") -> Detokenizer:
+        """For one answer, or the rest of one that has ``begun``, piece by piece."""
+        return Detokenizer(self._vocabulary.bytes, begins=not begun)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a whole answer."""
         stream = self.detokenizer()
         return stream.feed(ids) + stream.end()
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 class _Mask:
@@ -67,36 +74,44 @@ class _Mask:
         self._hidden: list[str] = []
 
     def masked(self, message: Message) -> Message:
-        if self._control is None:
-            return message
-        return replace(message, content=self._control.sub(self._hide, message.content))
+        return replace(message, content=self.hidden(message.content))
+
+    def hidden(self, text: str) -> str:
+        return text if self._control is None else self._control.sub(self._hide, text)
 
     def parts(self, rendered: str) -> list[str]:
-        """The rendered text in parts; a hidden control text comes one character at a time."""
+        """The rendered text in parts; every second one is a control text that was typed."""
         pieces = re.split(f"{self._secret}:([0-9]+);", rendered)
-        parts: list[str] = []
-        for place, piece in enumerate(pieces):
-            parts += self._hidden[int(piece)] if place % 2 else [piece]
-        return parts
+        return [
+            self._hidden[int(piece)] if place % 2 else piece for place, piece in enumerate(pieces)
+        ]
 
     def _hide(self, match: re.Match[str]) -> str:
         self._hidden.append(match.group())
         return f"{self._secret}:{len(self._hidden) - 1};"
 
 
-def _control_pattern(tokenizer: Tokenizer) -> re.Pattern[str] | None:
-    """Matches every special token's text; the longest first, as one may begin another."""
-    added = tokenizer.get_added_tokens_decoder().values()
-    texts = sorted((token.content for token in added if token.special), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, texts))) if texts else None
+def _control_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
+    """Matches every control token's text; the longest first, as one may begin another."""
+    ordered = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
 
-def _stop_tokens(folder: Path, tokenizer: Tokenizer) -> set[int]:
-    """Ends of a message, gathered from the three files that may name them."""
-    found: set[int] = set()
-    for name in ("generation_config.json", "config.json"):
-        ids = read_json(folder / name).get("eos_token_id")
-        found |= {token for token in (ids if isinstance(ids, list) else [ids]) if token is not None}
-    text = token_text(read_json(folder / "tokenizer_config.json").get("eos_token"))
-    token = tokenizer.token_to_id(text) if text is not None else None
-    return found | ({token} if token is not None else set())
+def _from_file(file: Path) -> ChatText:
+    """All of it stands in the GGUF file's metadata."""
+    metadata = read_header(file).metadata
+    source = metadata.get("tokenizer.chat_template")
+    if not isinstance(source, str):
+        raise ModelUnusable(
+            f"{file} has no chat template (tokenizer.chat_template); choose an "
+            "instruction-tuned model"
+        )
+    vocabulary = FileVocabulary(file)
+    ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in GGUF_SPECIALS}
+    names = {"unknown": "unk", "padding": "pad", "seperator": "sep"}
+    specials = {
+        f"{names.get(name, name)}_token": vocabulary.text(token)
+        for name, token in ids.items()
+        if isinstance(token, int)
+    }
+    return ChatText(vocabulary, ChatTemplate(source, specials, foreign=True), vocabulary.ends)

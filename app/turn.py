@@ -74,6 +74,8 @@ class Report:
     finish_reason: FinishReason
     stats: Stats
     error: str | None = None
+    first_token_seconds: float | None = None  # from the question on, waiting included
+    spans: tuple[tuple[int, int], ...] = ()  # characters [start, end) that were drafted
 
     @property
     def seconds(self) -> float:
@@ -87,9 +89,25 @@ class Report:
         return self.stats.emitted / seconds if seconds > 0 else 0.0
 
     @property
+    def speedup(self) -> float | None:
+        """Over plain decoding for the same tokens, by measured cost; None when nothing was timed."""
+        seconds = sum(run.seconds for run in self.stats.runs)
+        plain = sum(run.plain_seconds for run in self.stats.runs)
+        return plain / seconds if seconds > 0 and plain > 0 else None
+
+    @property
     def tokens_per_pass(self) -> float:
         """Emitted tokens per pass of the target; 0 when no pass ran."""
         return self.stats.emitted / self.stats.passes if self.stats.passes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What there is of an answer so far."""
+
+    text: str = ""
+    tokens: int = 0
+    spans: tuple[tuple[int, int], ...] = ()  # as in Report
 
 
 Delta = Piece | Report

@@ -24,6 +24,11 @@ class EngineWorker:
         """The process id of the engine, None before the first start."""
         return self._child.pid if self._child else None
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, and answers nobody any more."""
+        return self._closed
+
     async def start(self) -> ModelFacts:
         """Load the model; raises ModelUnusable or WorkerCrashed."""
         ready = asyncio.wrap_future(self._living_child().ready)

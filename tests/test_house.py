@@ -128,7 +128,7 @@ def imported(folder: str) -> set[str]:
 def test_everything_imported_is_required_and_not_only_there_by_chance(folder):
     foreign = imported(folder) - sys.stdlib_module_names - {"engine", "app", "ui"}
     origins = packages_distributions()
-    extras = PROJECT["project"]["optional-dependencies"]["gguf"]
+    extras = PROJECT["project"]["optional-dependencies"]["gguf"] + ["triton"]  # torch brings it
     lines = [*PROJECT["project"]["dependencies"], *extras]
     required = {re.match(r"[\w-]+", line).group() for line in lines}
     required.add("pydantic-core")  # pydantic brings exactly the one it needs

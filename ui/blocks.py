@@ -1,52 +1,37 @@
-"""The page: what stands around the chat, and Gradio's own settings."""
-
-from html import escape
+"""The page: its name, its tabs, and Gradio's own settings."""
 
 import gradio as gr
 from fastapi import FastAPI
 from gradio.routes import mount_gradio_app
 
 from app.assistant import Assistant
-from engine.request import ModelFacts
-from ui import chat
-from ui.theme import ICON, SCRIPT, STYLE_SHEET, theme
+from ui.icons import icon
+from ui.shortcuts import help_sheet
+from ui.tabs import TABS
+from ui.theme import ICON, script, style_sheets, theme
 
-_AT_ONCE = 4  # answers that stream to pages at the same time, as many as the engine has slots
 _WAITING = 64  # events that may wait; beyond, a page is told that the server is busy
 
-_MASTHEAD = """
-<div class="mark" aria-hidden="true"><i></i><i></i><i></i></div>
-<div><h1>Slipstream</h1><p>{name}<span class="size"> · {size}</span> · on this computer</p></div>
+_MASTHEAD = f"""
+<div class="mark" aria-hidden="true"><i></i><i></i><i></i></div><h1>Slipstream</h1>
+<span class="push"></span>
+<button type="button" class="act" data-do="theme" aria-label="Dark or light">{icon("moon")}</button>
+<button type="button" class="act" data-do="help" aria-label="Keyboard shortcuts">{icon("keys")}</button>
 """
 
 
 def build(assistant: Assistant) -> gr.Blocks:
-    """The whole page for one loaded model."""
+    """The whole page."""
     page = gr.Blocks(title="Slipstream", analytics_enabled=False, fill_height=True)
     with page, gr.Column(elem_id="page"):
-        with gr.Row(elem_id="masthead"):
-            gr.HTML(masthead(assistant.facts))
-            fresh = gr.Button("New chat", elem_id="fresh", size="sm")
-        chat.add(assistant, fresh)
-    page.queue(max_size=_WAITING, api_open=False, default_concurrency_limit=_AT_ONCE)
+        gr.HTML(_MASTHEAD, elem_id="masthead")
+        with gr.Tabs(elem_id="tabs", elem_classes="" if len(TABS) > 1 else "single"):
+            for tab in TABS:
+                with gr.Tab(tab.name, id=tab.name.lower()):
+                    tab.build(assistant)
+        gr.HTML(help_sheet(), elem_id="sheets")
+    page.queue(max_size=_WAITING, api_open=False, default_concurrency_limit=None)
     return page
-
-
-def masthead(facts: ModelFacts) -> str:
-    """The name, and the model in a few words: its name, its size, where it runs. HTML."""
-    return _MASTHEAD.format(name=escape(facts.name), size=_size(facts.parameters))
-
-
-def _size(parameters: int) -> str:
-    for unit, name in ((10**9, "billion"), (10**6, "million")):
-        if parameters >= unit:
-            count = parameters / unit
-            return (
-                f"{count:.0f} {name} parameters"
-                if count >= 10
-                else f"{count:.1f} {name} parameters"
-            )
-    return f"{parameters:,} parameters"
 
 
 def mount(app: FastAPI, page: gr.Blocks) -> None:
@@ -56,8 +41,8 @@ def mount(app: FastAPI, page: gr.Blocks) -> None:
         page,
         path="/",
         theme=theme(),
-        css_paths=[STYLE_SHEET],
-        head=f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
+        css_paths=style_sheets(),
+        head=f"<script>{script()}</script>",
         favicon_path=str(ICON),
         footer_links=[],
         run_history=False,

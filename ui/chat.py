@@ -1,54 +1,106 @@
-"""The chat: a list of messages, one input, a few settings."""
+"""The chat: conversations, messages, an input, settings."""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from app.assistant import Assistant
-from ui.suggestions import SUGGESTIONS
-from ui.talk import Panel, Talk
-from ui.transcript import MODE_NAMES
+from ui import composer, panel
+from ui.actions import ACTIONS
+from ui.command import Command
+from ui.icons import icon
+from ui.session import Pages
 
-_WELCOME = """
-<h2>What can I do for you?</h2>
-<p>Everything you write stays on this computer.</p>
+# Commands go up through an event of this element; a page says hello once it is connected.
+_WIRE = """
+window.slipstream.connect((command) => trigger('click', { command }));
 """
+_SIDE_HEAD = f"""
+<div class="row"><button type="button" id="new" class="wide" data-do="new">{icon("plus")}New chat</button>
+<button type="button" class="act narrow-only" data-do="side" aria-label="Close the list">{icon("cross")}</button></div>
+<input id="search" type="search" placeholder="Search" aria-label="Search conversations">
+"""
+_SIDE_FOOT = """
+<button type="button" class="quiet" data-do="import">Import a conversation</button>
+<input id="import-file" type="file" accept=".json,.md" hidden aria-label="A conversation to import">
+"""
+_TOP = f"""
+<button type="button" class="act narrow-only" data-do="side" aria-label="Conversations">{icon("menu")}</button>
+<p id="title"></p>
+<button type="button" class="act" data-do="panel" aria-label="Settings" title="Settings">{icon("sliders")}</button>
+"""
+_LATEX: list[dict[str, str | bool]] = [
+    {"left": "$$", "right": "$$", "display": True},
+    {"left": "\\[", "right": "\\]", "display": True},
+    {"left": "\\(", "right": "\\)", "display": False},
+]
 
 
-def add(assistant: Assistant, fresh: gr.Button) -> None:
-    """Lay the chat out in the current Blocks; ``fresh`` is the button for a new one."""
-    panel = lay_out(assistant, fresh)
-    _connect(panel, Talk(assistant, panel))
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The components: where commands come from, and by name the regions that change."""
+
+    wire: gr.HTML
+    regions: dict[str, Any]
 
 
-def lay_out(assistant: Assistant, fresh: gr.Button) -> Panel:
-    """The components, top to bottom."""
-    rows = _rows()
-    notice = gr.HTML(elem_id="notice")
-    box = gr.Textbox(
-        elem_id="box",
-        show_label=False,
-        label="Your message",
-        placeholder="Ask, or paste a text",
-        lines=1,
-        max_lines=10,
-        submit_btn="Send",
-        autofocus=True,
-    )
-    with gr.Column(elem_id="foot"):
-        again = gr.Button("Regenerate", elem_id="again", size="sm", interactive=False)
-        with gr.Accordion("Settings", open=False, elem_id="settings"):
-            mode, temperature = _settings(assistant.facts.drafters)
-    return Panel(
-        rows=rows,
-        notice=notice,
-        box=box,
-        again=again,
-        fresh=fresh,
-        mode=mode,
-        temperature=temperature,
-        conversation=gr.State(None),
-    )
+def build(assistant: Assistant) -> None:
+    """Lay the chat out in the current Blocks, and connect it."""
+    layout = _lay_out()
+    pages = Pages(assistant, ACTIONS)
+    quiet: dict[str, Any] = {
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "preprocess": False,
+    }
+
+    async def views(request: gr.Request) -> AsyncGenerator[dict[Any, Any]]:
+        key = str(request.session_hash)
+        try:
+            async with aclosing(pages.session(key).views()) as changes:
+                async for changed in changes:
+                    yield {layout.regions[name]: value for name, value in changed.items()}
+        finally:
+            pages.close(key)
+
+    async def obey(event: gr.EventData, request: gr.Request) -> None:
+        pages.session(str(request.session_hash)).post(Command.read(event.command))
+
+    outputs = list(layout.regions.values())
+    page = gr.context.Context.root_block
+    assert page is not None  # only called inside one
+    page.load(views, None, outputs, concurrency_limit=None, **quiet)
+    layout.wire.click(obey, None, None, queue=False, **quiet)
+
+
+def _lay_out() -> Layout:
+    regions: dict[str, Any] = {}
+    with gr.Row(elem_id="chat"):
+        with gr.Column(elem_id="side"):
+            gr.HTML(_SIDE_HEAD, elem_id="side-head")
+            regions["side"] = gr.HTML(elem_id="side-list")
+            gr.HTML(_SIDE_FOOT, elem_id="side-foot")
+        with gr.Column(elem_id="talk"):
+            gr.HTML(_TOP, elem_id="top")
+            regions["welcome"] = gr.HTML(elem_id="welcome")
+            regions["rows"] = _rows()
+            regions["notice"] = gr.HTML(elem_id="notice")
+            with gr.Column(elem_id="composer"):
+                regions["chips"] = gr.HTML(elem_id="chips")
+                gr.HTML(composer.INPUT, elem_id="input")
+            with gr.Row(elem_id="foot"):
+                regions["pickers"] = gr.HTML(elem_id="pickers")
+                regions["meter"] = gr.HTML(elem_id="meter")
+        with gr.Column(elem_id="panel"):
+            gr.HTML(panel.HEAD, elem_id="panel-head")
+            regions["presets"] = gr.HTML(elem_id="presets")
+            gr.HTML(panel.panel(), elem_id="panel-fields")
+    regions["state"] = gr.HTML(elem_id="state")
+    wire = gr.HTML("", elem_id="wire", js_on_load=_WIRE)
+    return Layout(wire, regions)
 
 
 def _rows() -> gr.Chatbot:
@@ -64,45 +116,7 @@ def _rows() -> gr.Chatbot:
         allow_tags=False,
         group_consecutive_messages=False,
         feedback_options=None,
-        latex_delimiters=[],
-        placeholder=_WELCOME,
-        examples=[{"text": each.prompt, "display_text": each.label} for each in SUGGESTIONS],
+        latex_delimiters=_LATEX,
+        placeholder=" ",
+        autoscroll=False,  # the page's script follows the end, and lets go when a person scrolls
     )
-
-
-def _settings(drafters: tuple[str, ...]) -> tuple[gr.Radio, gr.Slider]:
-    offered = [(MODE_NAMES.get(name, name), name) for name in ("auto", *drafters)]
-    mode = gr.Radio(
-        offered,
-        value="auto",
-        label="Drafting",
-        info="How answers are sped up. The words stay the model's own whichever you choose.",
-        elem_id="mode",
-    )
-    temperature = gr.Slider(
-        0,
-        2,
-        value=0,
-        step=0.1,
-        label="Temperature",
-        info="0 gives the likeliest answer, the same every time.",
-        elem_id="temperature",
-    )
-    return mode, temperature
-
-
-def _connect(panel: Panel, talk: Talk) -> None:
-    """Values travel as the browser holds them: Gradio would build every caption a component."""
-    quiet: dict[str, Any] = {
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "preprocess": False,
-    }
-    shown = [panel.rows, panel.notice, panel.box, panel.again, panel.conversation]
-    choices = [panel.mode, panel.temperature]
-    asked = [panel.rows, panel.conversation, *choices]
-    panel.box.submit(talk.send, [panel.box, *asked], shown, **quiet)
-    panel.rows.example_select(talk.suggest, [panel.rows, *choices], shown, **quiet)
-    panel.again.click(talk.regenerate, asked, shown, **quiet)
-    panel.box.stop(talk.stop, [panel.conversation], None, queue=False, **quiet)
-    panel.fresh.click(talk.fresh, [panel.conversation], shown, queue=False, **quiet)

@@ -1,8 +1,56 @@
-// The copy buttons under answers carry the text that they copy.
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("button[data-copy]");
-  if (!button) return;
-  await navigator.clipboard.writeText(button.dataset.copy);
-  button.classList.add("copied");
-  setTimeout(() => button.classList.remove("copied"), 1500);
-});
+// What every tab needs: commands up, theme, help sheet, the keyboard.
+window.slipstream = (() => {
+  const stored = (key, fallback) => JSON.parse(localStorage.getItem(`slipstream-${key}`) ?? JSON.stringify(fallback));
+  const store = (key, value) => localStorage.setItem(`slipstream-${key}`, JSON.stringify(value));
+  const byId = (id) => document.getElementById(id);
+  const acts = {}; // what is done here and not on the server, by name
+  let post = null;
+
+  // A command is JSON with ``do``; settings travel with each.
+  const send = (command) => post?.(JSON.stringify({ ...command, settings: slipstream.settings?.() ?? {} }));
+  const connect = (how) => {
+    post = how;
+    showTheme();
+    acts.hello?.();
+  };
+
+  const dark = () => document.body.classList.contains("dark");
+  const showTheme = () => {
+    const chosen = stored("theme", null);
+    if (chosen) document.body.classList.toggle("dark", chosen === "dark");
+  };
+  acts.theme = () => {
+    store("theme", dark() ? "light" : "dark");
+    showTheme();
+  };
+  acts.help = () => (byId("help").open ? byId("help").close() : byId("help").showModal());
+
+  document.addEventListener("click", (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open]"))
+      if (!menu.contains(event.target)) menu.open = false;
+    const button = event.target.closest("button[data-do]");
+    if (!button) return;
+    const { do: name, id = "", text = "" } = button.dataset;
+    if (acts[name]) acts[name](button);
+    else send({ do: name, id, text });
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.isComposing) return;
+    const typing = event.target.matches("input, textarea, select");
+    const keys = [
+      (event.ctrlKey || event.metaKey) && "ctrl",
+      event.altKey && "alt",
+      event.key.toLowerCase(),
+    ].filter(Boolean).join("+");
+    if (typing && keys.length === 1) return; // a letter
+    if (keys === "arrowup" && !(event.target.id === "box" && !event.target.value)) return;
+    const row = [...document.querySelectorAll("#help [data-keys]")].find((each) => each.dataset.keys === keys);
+    const name = row?.dataset.act;
+    if (!name || !acts[name] || (byId("help").open && name !== "help")) return;
+    event.preventDefault();
+    acts[name]();
+  });
+
+  return { acts, byId, connect, send, store, stored };
+})();

@@ -1,6 +1,7 @@
-"""What an empty page offers: three things that the bundled model is good at."""
+"""What an empty page offers: three things that the bundled model is good at, and drafting too."""
 
 from dataclasses import dataclass
+from html import escape
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,11 +11,6 @@ class Suggestion:
     title: str
     hint: str
     prompt: str
-
-    @property
-    def label(self) -> str:
-        """Title and hint, a line each."""
-        return f"{self.title}\n{self.hint}"
 
 
 _CODE = '''Rename the variable items to words:
@@ -26,13 +22,32 @@ def longest(items):
             best = item
     return best'''
 
+_QUOTE = (
+    "Repeat this text exactly:\n"
+    "The boat left the harbour at six in the morning. The sea was calm and the sky was clear. "
+    "By noon the boat had reached the island, and the crew went ashore to look for water."
+)
+
 _PROBLEM = (
     "A farmer has 12 hens and each hen lays 5 eggs a week. He sells 40 eggs. "
     "How many eggs are left?"
 )
 
 SUGGESTIONS = (
-    Suggestion("Rename a variable", "In a short function; most of the answer is a copy.", _CODE),
-    Suggestion("Count eggs", "A word problem of twelve hens and one farmer.", _PROBLEM),
-    Suggestion("Say hello", "And ask what this model is good at.", "Hello, what can you do?"),
+    Suggestion("Rename a variable", "Most of the answer is a copy: drafts are nearly free.", _CODE),
+    Suggestion("Quote a text", "Found in the prompt, checked many words at a time.", _QUOTE),
+    Suggestion("Count eggs", "A word problem, worked out step by step.", _PROBLEM),
 )
+
+
+def welcome() -> str:
+    """The empty page. HTML."""
+    cards = "".join(
+        f'<button type="button" class="card" data-do="suggest" data-text="{escape(one.prompt)}">'
+        f"<b>{escape(one.title)}</b><span>{escape(one.hint)}</span></button>"
+        for one in SUGGESTIONS
+    )
+    return (
+        "<h2>What can I do for you?</h2><p>Everything you write stays on this computer. "
+        f"Under each answer stands what made it fast.</p><div class='cards'>{cards}</div>"
+    )

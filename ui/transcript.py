@@ -1,121 +1,144 @@
-"""What the message list shows, as Gradio's own message values: pure functions of text and reports."""
+"""What the message list shows, as Gradio's own message values: pure functions."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from app.turn import Report
-from engine.request import FinishReason, Stats
+from app.attachments import Attachment, split
+from app.history.records import AnswerFacts, StoredMessage
+from app.turn import Written
+from ui.caption import caption
+from ui.icons import icon
 
 Row = dict[str, Any]
+Siblings = Mapping[str | None, Sequence[str]]  # by parent, where there are several
 
-MODE_NAMES = {
-    "auto": "Auto",
-    "none": "Plain",
-    "lookup": "Lookup",
-    "suffix": "Suffix lookup",
-    "recycling": "Token recycling",
-    "early_exit": "Early exit",
-    "chain": "Draft chain",
-    "sequoia": "Optimal draft tree",
-    "specexec": "Draft tree",
-}
 _TITLE_LENGTH = 60
 
-_COPY = (
-    '<button class="copy" type="button" aria-label="Copy this answer" data-copy="{text}">'
-    '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M5.5 5.5V3.2c0-.7.5-1.2 1.2-1.2h6.1c.7 0 '
-    "1.2.5 1.2 1.2v6.1c0 .7-.5 1.2-1.2 1.2h-2.3M3.2 5.5h6.1c.7 0 1.2.5 1.2 1.2v6.1c0 .7-.5 1.2-1.2 "
-    '1.2H3.2c-.7 0-1.2-.5-1.2-1.2V6.7c0-.7.5-1.2 1.2-1.2z"/></svg></button>'
-)
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How answers are shown: as plain text or Markdown, and whether drafted words are coloured."""
+
+    plain: bool
+    overlay: bool
 
 
-def said(text: str) -> Row:
-    """What the person wrote, exactly as written: never read as Markdown."""
-    return {"role": "user", "content": [_html(f'<div class="said">{escape(text)}</div>')]}
+def rows(
+    messages: Sequence[StoredMessage],
+    facts: Mapping[str, AnswerFacts],
+    siblings: Siblings,
+    look: Look,
+) -> list[Row]:
+    """Every message with what can be done with it."""
+    made: list[Row] = []
+    for place, message in enumerate(messages):
+        choice = _choice(message, siblings)
+        last = place == len(messages) - 1
+        if message.role == "user":
+            made.append(_said(message, choice, unanswered=last))
+        elif message.role == "assistant":
+            made += _answered(message, facts.get(message.id), choice, look, last=last)
+    return made
 
 
-def answer(text: str, *, plain: bool) -> Row:
-    """What the model wrote: letter by letter if it is plain text, else as Markdown."""
-    shown = f'<div class="plain">{escape(text)}</div>'
-    part = _html(shown) if plain else {"type": "text", "text": text}
-    return {"role": "assistant", "content": [part]}
-
-
-def answering(text: str, *, plain: bool) -> list[Row]:
+def answering(written: Written, look: Look) -> list[Row]:
     """An answer that is still being written; its caption keeps the place of the figures."""
-    state = "Writing" if text else "Reading"
-    note = _note(f'<p class="running">{state}</p><p class="why">&nbsp;</p>')
-    return [answer(text, plain=plain), note] if text else [note]
+    state = f"Writing · {written.tokens:,} tokens" if written.text else "Reading"
+    source = _overlay(written.text, written.spans) if look.overlay else ""
+    note = _note(f'<p class="running">{state}</p><p class="why">&nbsp;</p>', source)
+    return [_answer(written.text, look), note] if written.text else [note]
 
 
-def answered(report: Report, *, plain: bool) -> list[Row]:
-    """A whole answer, and under it what ran."""
-    if not report.text.strip():
-        return [_note(caption(report))]
-    copy = _COPY.format(text=escape(report.text))
-    return [answer(report.text, plain=plain), _note(copy + caption(report))]
-
-
-def caption(report: Report) -> str:
-    """What ran, how fast, and why; or what broke off. HTML."""
-    if report.error:
-        return f'<p class="problem">{escape(sentence(report.error))}</p>'
-    return f'{_figures(report)}<p class="why">{escape(_why(report))}</p>'
-
-
-def sentence(message: str) -> str:
-    """A message of an error as a sentence of its own."""
-    text = message[:1].upper() + message[1:]
-    return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def notice(message: str) -> str:
-    """One sentence above the input. HTML."""
-    return f'<p role="alert">{escape(sentence(message))}</p>'
+def earlier(hidden: int) -> Row:
+    """The way to messages that are not shown yet."""
+    text = f'<button type="button" class="quiet" data-do="earlier">Show {hidden:,} earlier</button>'
+    return {"role": "assistant", "content": [_html(f'<div class="earlier">{text}</div>')]}
 
 
 def title(text: str) -> str:
     """A conversation's name: the start of its first message."""
-    line = " ".join(text.split())
+    files, words = split(text)
+    line = " ".join(words.split()) or ", ".join(file.name for file in files)
     return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
 
 
-def before_answer(rows: list[Row]) -> list[Row]:
-    """The rows up to the last thing that the person said."""
-    said_at = [place for place, row in enumerate(rows) if row["role"] == "user"]
-    return rows[: said_at[-1] + 1] if said_at else []
+def act(do: str, label: str, key: str, *, shape: str, text: str = "") -> str:
+    """A small button; the page's script sends ``do`` with the id and perhaps a text. HTML."""
+    carried = f' data-text="{escape(text)}"' if text else ""
+    return (
+        f'<button type="button" class="act" data-do="{do}" data-id="{escape(key)}"{carried} '
+        f'aria-label="{escape(label)}" title="{escape(label)}">{icon(shape)}</button>'
+    )
 
 
-def _figures(report: Report) -> str:
-    stats = report.stats
-    parts = [f"<b>{escape(_mode(stats))}</b>"]
-    if report.tokens_per_second:
-        parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
-    if stats.drafted:
-        parts.append(f"{stats.accepted:,} of {stats.drafted:,} drafted accepted")
-    if stats.passes:
-        parts.append(f"{report.tokens_per_pass:.1f} tokens per pass")
-    spans = "".join(f"<span>{part}</span>" for part in parts)
-    return f'<p class="figures">{spans}</p>'
+def _said(message: StoredMessage, choice: str, *, unanswered: bool) -> Row:
+    """What the person wrote, exactly as written: never read as Markdown."""
+    files, text = split(message.content)
+    shown = "".join(map(_file, files)) + f'<div class="said">{escape(text)}</div>'
+    acts = act("edit", "Edit this message", message.id, shape="edit", text=text)
+    if unanswered:
+        acts += act("again", "Answer this message", message.id, shape="again")
+    return {"role": "user", "content": [_html(f'{shown}<div class="acts">{choice}{acts}</div>')]}
 
 
-def _mode(stats: Stats) -> str:
-    """What ran; under auto also which drafter brought most tokens."""
-    name = MODE_NAMES.get(stats.drafter, stats.drafter)
-    most = stats.runs[0].drafter if stats.runs else stats.drafter
-    return name if most == stats.drafter else f"{name}: {MODE_NAMES.get(most, most).lower()}"
+def _file(file: Attachment) -> str:
+    return (
+        f'<details class="file"><summary>{icon("file")}{escape(file.name)}'
+        f"<small>{len(file.text):,} characters</small></summary>"
+        f'<pre tabindex="0">{escape(file.text)}</pre></details>'
+    )
 
 
-def _why(report: Report) -> str:
-    ends = {
-        FinishReason.CANCELLED: "Stopped by you. ",
-        FinishReason.LENGTH: f"Cut off after {report.stats.emitted:,} tokens. ",
-    }
-    return ends.get(report.finish_reason, "") + sentence(report.stats.why)
+def _answer(text: str, look: Look) -> Row:
+    """What the model wrote: letter by letter if it is plain text, else as Markdown."""
+    shown = f'<div class="plain">{escape(text)}</div>'
+    part = _html(shown) if look.plain else {"type": "text", "text": text}
+    return {"role": "assistant", "content": [part]}
 
 
-def _note(html: str) -> Row:
-    return {"role": "assistant", "content": [_html(f'<div class="caption">{html}</div>')]}
+def _answered(
+    message: StoredMessage, facts: AnswerFacts | None, choice: str, look: Look, *, last: bool
+) -> list[Row]:
+    """A whole answer, and under it what ran."""
+    acts = act("copy", "Copy this answer", message.id, shape="copy", text=message.content)
+    acts += act("again", "Regenerate this answer", message.id, shape="again")
+    if last:
+        acts += act("continue", "Continue this answer", message.id, shape="forward")
+    source = _overlay(message.content, facts.spans if facts else ())
+    below = f'<div class="acts">{acts}{choice}</div>{caption(facts, message.finish_reason)}'
+    note = _note(below, source)
+    return [_answer(message.content, look), note] if message.content.strip() else [note]
+
+
+def _choice(message: StoredMessage, siblings: Siblings) -> str:
+    """Earlier and later versions of a message. HTML; empty if there is only this one."""
+    versions = siblings.get(message.parent, ())
+    if message.id not in versions:
+        return ""
+    place = versions.index(message.id)
+    before = versions[place - 1] if place else ""
+    after = versions[place + 1] if place + 1 < len(versions) else ""
+    steps = [_step("Earlier version", before, "left"), _step("Later version", after, "right")]
+    return f'<span class="choice">{steps[0]}{place + 1} / {len(versions)}{steps[1]}</span>'
+
+
+def _step(label: str, key: str, shape: str) -> str:
+    if key:
+        return act("show", label, key, shape=shape)
+    return f'<button type="button" class="act" disabled aria-label="{label}">{icon(shape)}</button>'
+
+
+def _overlay(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The source text and its drafted characters, for the script that colours them."""
+    joined = " ".join(f"{start}-{end}" for start, end in spans)
+    return f' data-source="{escape(text)}" data-spans="{joined}"'
+
+
+def _note(html: str, attributes: str = "") -> Row:
+    value = f'<div class="caption"{attributes}>{html}</div>'
+    return {"role": "assistant", "content": [_html(value)]}
 
 
 def _html(value: str) -> Row:

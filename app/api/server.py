@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from app.api import chat, errors, models
+from app.api import backups, chat, errors, models
 from app.api.guard import Guard
 from app.assistant import Assistant
 
@@ -20,6 +20,7 @@ def create_app(assistant: Assistant, host: str = "127.0.0.1") -> FastAPI:
     v1.include_router(_routes(assistant))
     app.mount("/v1", v1)
     app.include_router(_routes(assistant))
+    app.include_router(backups.router(assistant.history))
     app.add_middleware(CORSMiddleware)  # allows no origin; without it Gradio would reflect any
     app.add_middleware(Guard, host=host)
     return app

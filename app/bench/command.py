@@ -14,8 +14,10 @@ from app.bench.table import table
 from app.catalog import resolve
 from app.engine_process import build_engine
 from app.errors import RequestFailed
+from app.placement import place
 from app.progress import show_progress
 from app.text import ChatText
+from engine.hardware.plan import Wishes
 from engine.request import ModelSpec
 
 
@@ -31,12 +33,16 @@ def bench(options: BenchOptions) -> int:
 
 def bench_spec(options: BenchOptions) -> ModelSpec:
     """What to load: as many slots as requests at once, so that no slot stays warm."""
-    return replace(
+    concurrent = options.conditions.concurrent
+    spec = replace(
         resolve(options.settings, options.model),
         dtype=options.dtype,
         inflate=options.inflate,
-        slots=options.conditions.concurrent,
+        slots=concurrent,
     )
+    gguf = spec.backend == "llama_cpp"  # whose number format is the file's
+    wishes = Wishes(dtype=None if gguf else options.dtype, batch=concurrent)
+    return place(options.settings, spec, wishes).spec
 
 
 def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:

@@ -63,6 +63,34 @@ class SeedsOptions:
     only: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OffloadOptions:
+    """How large a model is streamed, within how much memory."""
+
+    settings: Settings
+    model: str
+    prompts: tuple[Turns, ...]  # none: the package's word problems
+    json: Path | None
+    folder: Path | None = None  # where the large model is kept; None: written and removed
+    inflate: int = 160  # 4.3 GB of the bundled model
+    limit: int = 1_000_000_000  # bytes
+
+
+GGUF_KINDS = ("bf16", "q8_0", "q4_k_m")  # that ``bench gguf`` measures, the first makes the others
+
+
+@dataclass(frozen=True, slots=True)
+class GgufOptions:
+    """Which model is measured as GGUF beside llama-cpp-python; ``only`` names some types."""
+
+    settings: Settings
+    model: str
+    prompts: Path | None
+    json: Path | None
+    folder: Path | None = None  # where the files are kept; None: written and removed
+    only: tuple[str, ...] = ()
+
+
 def check_output(file: Path) -> None:
     """Raise OutputFileError before hours of measuring rather than after."""
     if file.is_dir():

@@ -89,6 +89,56 @@ RUNS = (
     """,
 )
 
+CHATS = (
+    "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE conversations ADD COLUMN system TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE conversations ADD COLUMN shown TEXT",  # the leaf that is open; empty: the newest
+    "CREATE INDEX conversations_in_order ON conversations(pinned DESC, touched DESC)",
+    # JSON, since it is only ever shown whole, under the answer that it belongs to
+    """
+    CREATE TABLE answers (
+        message TEXT PRIMARY KEY REFERENCES messages(id) ON DELETE CASCADE,
+        facts TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE presets (
+        name TEXT PRIMARY KEY,
+        system TEXT NOT NULL,
+        options TEXT NOT NULL  -- JSON: sampling by name
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+# The words live in messages alone; the index only points there, so triggers keep it in step.
+SEARCH = (
+    """
+    CREATE VIRTUAL TABLE messages_text USING fts5(
+        content, content='messages', content_rowid='seq',
+        tokenize="unicode61 remove_diacritics 2", prefix='2 3'
+    )
+    """,
+    """
+    CREATE TRIGGER messages_text_insert AFTER INSERT ON messages BEGIN
+        INSERT INTO messages_text(rowid, content) VALUES (new.seq, new.content);
+    END
+    """,
+    """
+    CREATE TRIGGER messages_text_delete AFTER DELETE ON messages BEGIN
+        INSERT INTO messages_text(messages_text, rowid, content)
+        VALUES ('delete', old.seq, old.content);
+    END
+    """,
+    """
+    CREATE TRIGGER messages_text_update AFTER UPDATE OF content ON messages BEGIN
+        INSERT INTO messages_text(messages_text, rowid, content)
+        VALUES ('delete', old.seq, old.content);
+        INSERT INTO messages_text(rowid, content) VALUES (new.seq, new.content);
+    END
+    """,
+    "INSERT INTO messages_text(messages_text) VALUES ('rebuild')",
+)
+
 
 def m001_messages(db: Database) -> None:
     """Conversations, and their messages as a tree."""
@@ -108,7 +158,20 @@ def m003_runs(db: Database) -> None:
         db.execute(statement)
 
 
-STEPS = (m001_messages, m002_replies, m003_runs)  # a step that was released is never edited
+def m004_chats(db: Database) -> None:
+    """Pinned conversations, the branch that is open, what stands under answers, presets."""
+    for statement in CHATS:
+        db.execute(statement)
+
+
+def m005_search(db: Database) -> None:
+    """An index over the words of all messages."""
+    for statement in SEARCH:
+        db.execute(statement)
+
+
+# A step that was released is never edited.
+STEPS = (m001_messages, m002_replies, m003_runs, m004_chats, m005_search)
 
 
 def migrations() -> Migrations:

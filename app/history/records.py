@@ -1,6 +1,6 @@
 """What history takes and gives back: plain frozen values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,6 +15,8 @@ class Conversation:
     id: str
     title: str
     created: str  # UTC, ISO 8601; for people, never for order
+    pinned: bool = False
+    system: str = ""  # what the model is told before the first message
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,35 @@ class StoredMessage:
     role: str  # system, user or assistant
     content: str
     finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFacts:
+    """What is told under an answer; seconds are wall time."""
+
+    model: str
+    drafter: str
+    leading: str  # the drafter that brought most tokens; another one only under auto
+    why: str
+    prompt_tokens: int
+    emitted: int
+    passes: int
+    drafted: int
+    accepted: int
+    decode_seconds: float
+    first_token_seconds: float | None = None
+    speedup: float | None = None  # over plain decoding, by measured cost
+    spans: tuple[tuple[int, int], ...] = ()  # characters [start, end) that were drafted
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A system prompt and sampling under a name; ``options`` by the names of ReplyOptions."""
+
+    name: str
+    system: str
+    options: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

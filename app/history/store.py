@@ -2,33 +2,67 @@
 
 import sqlite3
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from app.errors import UnknownConversation
+from app.history import search
+from app.history.answers import facts_of, put_facts
+from app.history.figures import Figures
 from app.history.file import HistoryFile, references_checked
 from app.history.measurements import Measurements
-from app.history.records import Conversation, StoredMessage, utc_now
+from app.history.presets import Presets
+from app.history.records import AnswerFacts, Conversation, StoredMessage, utc_now
+from app.history.upkeep import Upkeep
 from engine.request import FinishReason
 
+COLUMNS = "id, conversation, parent, role, content, finish_reason"
+LISTED = "id, title, created, pinned, system"
+
 # A child is always written after its parent, so the newest message is a leaf.
-NEWEST_PATH = """
+PATH = f"""
 WITH RECURSIVE path AS (
-    SELECT * FROM messages WHERE seq = (SELECT max(seq) FROM messages WHERE conversation = ?)
+    SELECT * FROM messages WHERE seq = coalesce(
+        (SELECT seq FROM messages WHERE conversation = ?1 AND id = coalesce(
+            ?2, (SELECT shown FROM conversations WHERE id = ?1))),
+        (SELECT max(seq) FROM messages WHERE conversation = ?1))
     UNION ALL
     SELECT messages.* FROM messages JOIN path ON messages.id = path.parent
 )
-SELECT id, conversation, parent, role, content, finish_reason FROM path ORDER BY seq
-"""
+SELECT {COLUMNS} FROM path ORDER BY seq
+"""  # noqa: S608 - the only thing put in is ours
 
-VERSIONS = """
-SELECT id, conversation, parent, role, content, finish_reason FROM messages
+VERSIONS = f"""
+SELECT {COLUMNS} FROM messages
 WHERE (conversation, parent) IS (SELECT conversation, parent FROM messages WHERE id = ?)
 ORDER BY seq
+"""  # noqa: S608
+
+SIBLINGS = """
+SELECT coalesce(parent, ''), group_concat(id, ' ') FROM
+(SELECT parent, id FROM messages WHERE conversation = ? ORDER BY seq)
+GROUP BY parent HAVING count(*) > 1
+"""
+
+NEWEST_LEAF_BELOW = """
+WITH RECURSIVE below AS (
+    SELECT seq, id FROM messages WHERE conversation = ?1 AND id = ?2
+    UNION ALL
+    SELECT messages.seq, messages.id FROM messages JOIN below ON messages.parent = below.id
+    WHERE messages.conversation = ?1
+)
+SELECT id FROM below ORDER BY seq DESC LIMIT 1
 """
 
 TOUCH = """
-UPDATE conversations SET touched = (SELECT max(touched) + 1 FROM conversations) WHERE id = ?
+UPDATE conversations SET touched = (SELECT max(touched) + 1 FROM conversations), shown = ?
+WHERE id = ?
+"""
+
+INSERT_CONVERSATION = """
+INSERT INTO conversations(id, title, created, touched, system)
+SELECT ?, ?, ?, coalesce(max(touched), 0) + 1, ? FROM conversations
 """
 
 INSERT_MESSAGE = """
@@ -43,6 +77,9 @@ class History:
     def __init__(self, file: HistoryFile) -> None:
         self._file = file
         self.measurements = Measurements(file)
+        self.figures = Figures(file)
+        self.upkeep = Upkeep(file)
+        self.presets = Presets(file)
 
     @classmethod
     def open(cls, path: Path) -> "History":
@@ -58,29 +95,45 @@ class History:
         """Let go of the database."""
         self._file.close()
 
-    def create_conversation(self, title: str) -> Conversation:
+    def create_conversation(self, title: str, system: str = "") -> Conversation:
         """Start an empty conversation."""
-        made = Conversation(_new_id(), _storable(title), utc_now())
+        made = Conversation(_new_id(), storable(title), utc_now(), system=storable(system))
         with self._file.writing() as database:
-            database.execute(
-                "INSERT INTO conversations(id, title, created, touched)"
-                " SELECT ?, ?, ?, coalesce(max(touched), 0) + 1 FROM conversations",
-                (made.id, made.title, made.created),
-            )
+            database.execute(INSERT_CONVERSATION, _begun(made))
         return made
 
-    def conversations(self, limit: int = 100) -> list[Conversation]:
-        """The newest conversations; a new message makes its conversation the newest."""
-        sql = "SELECT id, title, created FROM conversations ORDER BY touched DESC LIMIT ?"
-        return [Conversation(*row) for row in self._file.read(sql, limit)]
+    def conversation(self, conversation: str) -> Conversation:
+        """One conversation; raises UnknownConversation."""
+        sql = f"SELECT {LISTED} FROM conversations WHERE id = ?"  # noqa: S608
+        rows = self._file.read(sql, conversation)
+        if not rows:
+            raise UnknownConversation(f"history holds no conversation {conversation!r}")
+        return _conversation(*rows[0])
+
+    def conversations(self, limit: int = 100, words: str = "") -> list[Conversation]:
+        """Pinned ones first, then the newest; a new message makes its conversation the newest.
+
+        With ``words``, only those whose title or messages have all of them, or words that begin so.
+        """
+        query = search.query(words)
+        where, found = (search.FOUND, (search.like(words), query)) if query else ("true", ())
+        sql = (
+            f"SELECT {LISTED} FROM conversations WHERE {where}"  # noqa: S608
+            " ORDER BY pinned DESC, touched DESC LIMIT ?"
+        )
+        return [_conversation(*row) for row in self._file.read(sql, *found, limit)]
 
     def rename(self, conversation: str, title: str) -> None:
         """Give a conversation another title."""
-        with self._file.writing() as database:
-            changed = database.execute(
-                "UPDATE conversations SET title = ? WHERE id = ?", (_storable(title), conversation)
-            )
-            _expect_one(changed, conversation)
+        self._update(conversation, "title", storable(title))
+
+    def pin(self, conversation: str, *, pinned: bool) -> None:
+        """Keep a conversation at the top of the list, or let it go."""
+        self._update(conversation, "pinned", int(pinned))
+
+    def instruct(self, conversation: str, system: str) -> None:
+        """Change what the model is told before the first message, from the next answer on."""
+        self._update(conversation, "system", storable(system))
 
     def delete(self, conversation: str) -> None:
         """Delete a conversation and all its messages; the figures of its replies stay."""
@@ -98,21 +151,93 @@ class History:
     ) -> StoredMessage:
         """Store a message below ``parent`` (None for a first one); it is on disk on return."""
         made = StoredMessage(
-            _new_id(), conversation, parent, role, _storable(content), finish_reason
+            _new_id(), conversation, parent, role, storable(content), finish_reason
         )
         what = f"conversation {conversation!r} or no message {parent!r} in it"
         with references_checked(what), self._file.writing() as database:
             database.execute(INSERT_MESSAGE, asdict(made))
-            database.execute(TOUCH, (conversation,))
+            database.execute(TOUCH, (made.id, conversation))
         return made
 
-    def messages(self, conversation: str) -> list[StoredMessage]:
-        """The path from the first message to the newest one."""
-        return [_message(*row) for row in self._file.read(NEWEST_PATH, conversation)]
+    def take_in(self, title: str, system: str, made: Sequence[StoredMessage]) -> Conversation:
+        """Store a conversation with all its messages, parents first: all of it or nothing."""
+        about = Conversation(_new_id(), storable(title), utc_now(), system=storable(system))
+        with self._file.writing() as database:
+            database.execute(INSERT_CONVERSATION, _begun(about))
+            rows = (asdict(message) | {"conversation": about.id} for message in made)
+            database.executemany(INSERT_MESSAGE, rows)
+        return about
+
+    def rewrite(
+        self,
+        message: str,
+        content: str,
+        finish_reason: FinishReason | None = None,
+        facts: AnswerFacts | None = None,
+    ) -> None:
+        """Put another text in place of a message's: an answer grows; on disk on return.
+
+        An answer without a finish reason is one that still runs, or that was cut off by a crash.
+        """
+        with self._file.writing() as database:
+            changed = database.execute(
+                "UPDATE messages SET content = ?, finish_reason = ? WHERE id = ?",
+                (storable(content), finish_reason, message),
+            )
+            if changed.rowcount != 1:
+                raise UnknownConversation(f"history holds no message {message!r}")
+            if facts is not None:
+                put_facts(database, message, facts)
+
+    def messages(self, conversation: str, leaf: str | None = None) -> list[StoredMessage]:
+        """The path from the first message to ``leaf``; without one to the leaf that is open."""
+        return [_message(*row) for row in self._file.read(PATH, conversation, leaf)]
+
+    def tree(self, conversation: str) -> list[StoredMessage]:
+        """All messages, parents before children."""
+        sql = f"SELECT {COLUMNS} FROM messages WHERE conversation = ? ORDER BY seq"  # noqa: S608
+        return [_message(*row) for row in self._file.read(sql, conversation)]
 
     def versions(self, message: str) -> list[StoredMessage]:
         """Every message with the same parent, that one among them, oldest first."""
         return [_message(*row) for row in self._file.read(VERSIONS, message)]
+
+    def siblings(self, conversation: str) -> dict[str | None, list[str]]:
+        """By parent, the ids of its children, oldest first; only where there are several."""
+        rows = self._file.read(SIBLINGS, conversation)
+        return {parent or None: children.split() for parent, children in rows}
+
+    def show(self, conversation: str, message: str) -> None:
+        """Open the branch of ``message``, down to the newest leaf below it."""
+        rows = self._file.read(NEWEST_LEAF_BELOW, conversation, message)
+        if not rows:
+            raise UnknownConversation(f"history holds no message {message!r} to show")
+        self._update(conversation, "shown", rows[0][0])
+
+    def facts(self, conversation: str) -> dict[str, AnswerFacts]:
+        """What is told under the answers of a conversation, by message."""
+        return facts_of(self._file, conversation)
+
+    def _update(self, conversation: str, column: str, value: str | int) -> None:
+        with self._file.writing() as database:
+            changed = database.execute(
+                f"UPDATE conversations SET {column} = ? WHERE id = ?",  # noqa: S608
+                (value, conversation),
+            )
+            _expect_one(changed, conversation)
+
+
+def storable(text: str) -> str:
+    """The same text; half characters, which UTF-8 cannot hold, become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _conversation(key: str, title: str, created: str, pinned: int, system: str) -> Conversation:
+    return Conversation(key, title, created, bool(pinned), system)
+
+
+def _begun(made: Conversation) -> tuple[str, str, str, str]:
+    return made.id, made.title, made.created, made.system
 
 
 def _message(
@@ -125,11 +250,6 @@ def _message(
 def _expect_one(cursor: sqlite3.Cursor, conversation: str) -> None:
     if cursor.rowcount != 1:
         raise UnknownConversation(f"history holds no conversation {conversation!r}")
-
-
-def _storable(text: str) -> str:
-    """The same text; half characters, which UTF-8 cannot hold, become question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _new_id() -> str:

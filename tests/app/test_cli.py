@@ -169,7 +169,7 @@ class TestAsk:
     def test_a_crash_of_the_engine_keeps_the_text_and_fails(
         self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        use(monkeypatch, "app.assistant.EngineWorker", fake_engine.fragile)
+        use(monkeypatch, "app.loaded_model.EngineWorker", fake_engine.fragile)
         assert cli.main(["ask", "abc", "--json"], no_page) == 1
         out, err = capsys.readouterr()
         assert json.loads(out.splitlines()[-1])["finish_reason"] == "error"

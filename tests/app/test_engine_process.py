@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -11,7 +12,7 @@ import pytest
 from app.engine_process import serve
 from app.wire import Broken, Cancel, Failed, Progress, Ready, Refused, Stop, Submit, Unusable
 from engine.errors import ModelUnusable
-from engine.request import Done, FinishReason, GenerationRequest, ModelSpec
+from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec
 from tests.app.fake_engine import CONTEXT, FATAL, POISON, SURPRISE, FakeEngine
 
 SPEC = ModelSpec("fake", "/nowhere")
@@ -78,6 +79,51 @@ def test_cancel() -> None:
     done: list[Progress] = []
     served(client)
     assert done[0].event.reason is FinishReason.CANCELLED
+
+
+class Reading(FakeEngine):
+    """Steps like a long prompt: only a cancel that is heard in the middle ends them."""
+
+    def step(self) -> list[tuple[int, Event]]:
+        deadline = time.monotonic() + 10
+        while not any(one.cancelled for one in self._running.values()):
+            assert time.monotonic() < deadline
+            self.listen()
+        return super().step()
+
+
+def test_a_cancel_is_heard_in_the_middle_of_a_step() -> None:
+    def client(pipe: Connection) -> None:
+        pipe.recv()
+        pipe.send(Submit(1, GenerationRequest((1,), 50)))
+        pipe.send(Submit(2, GenerationRequest((1,), 50)))  # waits for the step's end
+        pipe.send(Cancel(1))
+        ended.append(pipe.recv())
+        pipe.send(Cancel(2))
+        while not isinstance((one := pipe.recv()).event, Done):
+            pass
+        ended.append(one)
+        pipe.send(Stop())
+
+    ended: list[Progress] = []
+    served(client, Reading)
+    assert [(one.key, one.event.reason) for one in ended] == [
+        (1, FinishReason.CANCELLED),
+        (2, FinishReason.CANCELLED),
+    ]
+
+
+def test_an_app_that_is_gone_in_the_middle_of_a_step_ends_the_loop() -> None:
+    class Orphan(FakeEngine):
+        def step(self) -> list[tuple[int, Event]]:
+            self.listen()
+            return []
+
+    ours, theirs = Pipe()
+    ours.send(Submit(1, GenerationRequest((1,), 50)))
+    ours.close()
+    serve(theirs, SPEC, Orphan)  # returns
+    theirs.close()
 
 
 def test_failures_of_a_request_leave_the_loop_running() -> None:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 from app.template import ChatTemplate
 from app.text import ChatText
 from app.turn import Message
+from app.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest, ModelUnusable
 
 POCKET = Path(__file__).parents[2] / "engine" / "bundled" / "pocket"
@@ -99,7 +100,7 @@ class TestLoading:
         tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
         tokenizer.decoder = decoders.WordPiece()
         with pytest.raises(ModelUnusable, match="decoder .WordPiece. is not known"):
-            ChatText(tokenizer, ChatTemplate("", {}), ())
+            ChatText(FolderVocabulary(tokenizer), ChatTemplate("", {}), ())
 
 
 def sentencepiece() -> ChatText:
@@ -115,7 +116,7 @@ def sentencepiece() -> ChatText:
     unmark, first = decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)
     tokenizer.decoder = decoders.Sequence([unmark, decoders.ByteFallback(), decoders.Fuse(), first])
     tokenizer.add_special_tokens(["<s>", "</s>"])
-    return ChatText(tokenizer, ChatTemplate("{{ messages[0].content }}", {}), {1})
+    return ChatText(FolderVocabulary(tokenizer), ChatTemplate("{{ messages[0].content }}", {}), {1})
 
 
 class TestSentencePiece:
@@ -132,7 +133,7 @@ def test_marked_spaces_and_added_words_are_decoded() -> None:
     tokenizer = Tokenizer(models.BPE({"▁": 0, "a": 1, "▁a": 2}, [("▁", "a")]))
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.add_tokens(["<think> "])
-    chat = ChatText(tokenizer, ChatTemplate("", {}), ())
+    chat = ChatText(FolderVocabulary(tokenizer), ChatTemplate("", {}), ())
     assert chat.decode([2, 2, 3, 1]) == "a a<think> a"
 
 

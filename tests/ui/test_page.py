@@ -1,119 +1,249 @@
-"""Stories in a real browser: open, ask, see the stream, stop, ask again, start anew."""
+"""Stories of the chat in a real browser, with the real model."""
 
-import shutil
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.ui.application import Application
+from tests.ui.browser import LONG, answered, browsing, button, decode_plainly, write
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-QUIET = (  # the browser itself asks nobody
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)
-LONG = "Repeat this text exactly:\n" + "Anna has a red hat and Ben has a blue boat. " * 60
+pytestmark = pytest.mark.browser
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (apt-get install chromium)"),
-]
+MARKDOWN = """Repeat this text exactly:
+# Notes
+Some **bold** words and \\(x^2\\).
+```python
+def add(a, b):
+    return a + b
+```"""
 
 
 @pytest.fixture
-def page(app: Application) -> Iterator[Page]:
-    """The open page; at the end, nothing may have left this machine or gone wrong in it."""
-    complaints: list[str] = []
-    expect.set_options(timeout=20_000)  # a busy machine may read a long prompt for seconds
-    local = (app.address, "data:", "blob:")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        page = browser.new_page(permissions=["clipboard-read", "clipboard-write"])
-        page.on("request", lambda r: r.url.startswith(local) or complaints.append(r.url))
-        page.on("console", lambda m: m.type != "error" or complaints.append(m.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(app.address)
-        yield page
-        browser.close()
-    assert complaints + links_to_elsewhere(app) == []
+def page(app: Application, browser_path: str) -> Iterator[Page]:
+    with browsing(app, browser_path) as opened:
+        yield opened
 
 
-def links_to_elsewhere(app: Application) -> list[str]:
-    links = [link for process in app.family for link in process.net_connections()]
-    return [str(link) for link in links if link.raddr and link.raddr.ip != "127.0.0.1"]
-
-
-def button(page: Page, name: str) -> None:
-    page.get_by_role("button", name=name, exact=True).click()
-
-
-def decode_plainly(page: Page) -> None:
-    """Drafted, the long answer is over in two seconds, before a busy browser has looked."""
-    button(page, "Settings ▼")
-    page.get_by_label("Plain").check()
-
-
-def write(page: Page, text: str) -> None:
-    page.get_by_label("Your message").fill(text)
-    page.keyboard.press("Enter")
-
-
-def test_story_of_a_chat(page: Page) -> None:
-    said, caption = page.locator(".said"), page.locator(".caption")
-    answer, box = page.locator("#rows .bot-row").first, page.get_by_label("Your message")
+def test_first_start_offers_three_suggestions_that_show_the_speed(page: Page) -> None:
     expect(page).to_have_title("Slipstream")
-    expect(page.locator("#masthead")).to_contain_text("on this computer")
-    expect(page.locator("#rows .example")).to_have_count(3)
+    expect(page.locator(".card")).to_have_count(3)
+    page.get_by_role("button", name="Quote a text").click()
+    answered(page, 1)
+    caption = page.locator(".caption")
+    for part in ("plain", "tokens/s", "first token", "drafted accepted", "tokens per pass"):
+        expect(caption).to_contain_text(part)
+    expect(caption.locator(".why")).to_contain_text("Auto")
+    expect(page.locator("#meter")).not_to_contain_text("0 of", use_inner_text=True)
 
+
+def test_stop_regenerate_versions_and_continue(page: Page) -> None:
     decode_plainly(page)
     write(page, LONG)
-    expect(said).to_have_text(LONG)
-    expect(box).to_have_value("")
-    expect(caption).to_contain_text("Writing")
-    begun = answer.inner_text()
-    box.fill("the next thought")
-    expect(answer).not_to_have_text(begun)
-
+    expect(page.locator(".said")).to_have_text(LONG)
+    expect(page.locator(".running")).to_contain_text("Writing")
+    page.wait_for_function("/^● [0-9]+ tokens/.test(document.title)")
+    page.get_by_label("Your message").fill("the next thought")
     button(page, "Stop")
-    expect(caption).to_contain_text("Stopped by you")
-    expect(caption).to_contain_text("Plain")
-    expect(page.get_by_role("button", name="Send")).to_be_visible()
-    expect(box).to_have_value("the next thought")
-    assert answer.inner_text()
-
-    button(page, "Regenerate")
-    expect(caption).to_contain_text("Writing")
-    expect(said).to_have_count(1)
+    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.get_by_label("Your message")).to_have_value("the next thought")
+    first = page.locator(".plain").inner_text()
+    button(page, "Continue this answer")
+    expect(page.locator(".running")).to_be_visible()
+    page.wait_for_function(
+        "n => document.querySelector('.plain').innerText.length > n", arg=len(first)
+    )
+    page.keyboard.press("Escape")
+    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    assert page.locator(".plain").inner_text().startswith(first.rstrip())
+    button(page, "Regenerate this answer")
+    expect(page.locator(".running")).to_contain_text("Writing")
     button(page, "Stop")
-    expect(caption).to_contain_text("Stopped by you")
+    expect(page.locator(".choice")).to_have_text("2 / 2")
+    button(page, "Earlier version")
+    expect(page.locator(".choice")).to_have_text("1 / 2")
 
 
-def test_new_chat_starts_empty_even_while_an_answer_runs(page: Page) -> None:
+def test_edit_and_branch(page: Page) -> None:
+    write(page, "What is 12 + 30?")
+    answered(page, 1)
+    page.locator(".user-row").hover()
+    button(page, "Edit this message")
+    expect(page.locator("#editing")).to_be_visible()
+    expect(page.get_by_label("Your message")).to_have_value("What is 12 + 30?")
+    write(page, "What is 2 + 3?")
+    expect(page.locator(".said")).to_have_text("What is 2 + 3?")
+    answered(page, 1)
+    page.locator(".user-row").hover()
+    button(page, "Earlier version")
+    expect(page.locator(".said")).to_have_text("What is 12 + 30?")
+
+
+def test_reload_attaches_to_the_running_answer(page: Page) -> None:
     decode_plainly(page)
     write(page, LONG)
-    expect(page.locator(".caption")).to_contain_text("Writing")
+    expect(page.locator(".running")).to_contain_text("Writing")
+    before = page.locator(".plain").inner_text()
+    page.reload()
+    expect(page.locator(".running")).to_contain_text("Writing")
+    page.wait_for_function(
+        "n => document.querySelector('.plain').innerText.length > n", arg=len(before)
+    )
+    expect(page.locator(".said")).to_have_count(1)
+    expect(page.get_by_label("Speed")).to_have_value("none")
+    button(page, "Stop")
+    expect(page.locator(".why")).to_contain_text("Stopped by you")
+
+
+def test_list_search_rename_pin_delete(page: Page) -> None:
+    for text in ("Tell me about zebras", "Tell me about walruses"):
+        button(page, "New chat")
+        expect(page.locator(".card")).to_have_count(3)
+        write(page, text)
+        answered(page, 1)
+    items = page.locator("#side li")
+    page.get_by_label("Search conversations").fill("zebra")
+    expect(items).to_have_count(1)
+    items.first.hover()
+    items.first.locator("summary").click()
+    button(page, "Rename")
+    page.get_by_label("New title").fill("Stripes")
+    page.keyboard.press("Enter")
+    expect(items.first.locator(".open")).to_have_text("Stripes")
+    page.get_by_label("Search conversations").fill("")
+    stripes = items.filter(has_text="Stripes")
+    stripes.locator("summary").click(force=True)
+    stripes.get_by_role("button", name="Pin").click()
+    expect(page.locator("#side h2").first).to_have_text("Pinned")
+    stripes.locator(".open").click()
+    expect(page.locator(".said")).to_have_text("Tell me about zebras")
+    stripes.locator("summary").click(force=True)
+    stripes.get_by_role("button", name="Delete").click()
+    stripes.get_by_role("button", name="Really delete?").click()
+    expect(stripes).to_have_count(0)
+    expect(page.locator(".card")).to_have_count(3)
+
+
+def test_export_and_import(page: Page, tmp_path: Path) -> None:
+    write(page, "Say hello to the export")
+    answered(page, 1)
+    item = page.locator("#side li").first
+    for kind, ending in (("JSON", "json"), ("Markdown", "md")):
+        item.locator("summary").click(force=True)
+        with page.expect_download() as download:
+            item.get_by_role("button", name=f"Export as {kind}").click()
+        assert download.value.suggested_filename == f"Say-hello-to-the-export.{ending}"
+        kept = tmp_path / f"kept.{ending}"
+        download.value.save_as(kept)
+        assert "Say hello to the export" in kept.read_text(encoding="utf-8")
+        page.locator("#import-file").set_input_files(kept)
+        expect(page.locator(".said")).to_have_text("Say hello to the export")
+    assert json.loads((tmp_path / "kept.json").read_text())["title"] == "Say hello to the export"
+
+
+def test_attached_file_is_counted_and_shown(page: Page, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Anna has a red hat.")
+    page.locator("#attach-file").set_input_files(notes)
+    expect(page.locator(".chip")).to_contain_text("notes.txt")
+    expect(page.locator(".chip")).to_contain_text("tokens")
+    write(page, "Who has a hat?")
+    answered(page, 1)
+    expect(page.locator(".file summary")).to_contain_text("notes.txt")
+    expect(page.locator(".said")).to_have_text("Who has a hat?")
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"\x89PNG\r\n\xff")
+    page.locator("#attach-file").set_input_files(picture)
+    expect(page.get_by_role("alert")).to_contain_text("no text")
+
+
+def test_markdown_code_formulas_and_the_overlay(page: Page) -> None:
+    button(page, "Settings")
+    page.get_by_label("Show answers as").select_option("markdown")
+    page.get_by_label("Colour drafted words").check()
+    write(page, MARKDOWN)
+    answered(page, 1)
+    answer = page.locator("#rows .bot-row").first
+    expect(answer.locator("pre code")).to_contain_text("return a + b")
+    expect(answer.locator("h1")).to_have_text("Notes")
+    expect(answer.locator("strong")).to_have_text("bold")
+    expect(answer.locator(".katex").first).to_be_attached()
+    before = answer.inner_html()
+    assert page.evaluate("CSS.highlights.get('drafted').size") > 0
+    page.keyboard.press("Alt+c")
+    page.wait_for_function("CSS.highlights.get('drafted').size === 0")
+    assert answer.inner_html() == before
+
+
+def test_settings_presets_and_system_prompt(page: Page) -> None:
+    button(page, "Settings")
+    page.get_by_label("System prompt").fill("You are brief.")
+    page.get_by_label("Temperature").fill("0.7")
+    page.get_by_label("Name of a preset").fill("Brief")
+    button(page, "Save")
+    expect(page.locator("#preset").locator("option")).to_have_text(["None", "Brief"])
+    button(page, "Back to the defaults")
+    page.get_by_label("System prompt").fill("")
+    page.locator("#preset").select_option("Brief")
+    expect(page.get_by_label("System prompt")).to_have_value("You are brief.")
+    expect(page.get_by_label("Temperature")).to_have_value("0.7")
+
+
+def test_keyboard_only(page: Page) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type("What is 1 + 2?")
+    page.keyboard.press("Enter")
+    answered(page, 1)
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_label("Your message")).to_have_value("What is 1 + 2?")
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Your message")).to_have_value("")
+    page.keyboard.press("Alt+r")
+    expect(page.locator(".choice")).to_have_text("2 / 2")
+    page.keyboard.press("Alt+,")
+    expect(page.locator(".choice")).to_have_text("1 / 2")
+    page.keyboard.press("Alt+n")
+    expect(page.locator(".card")).to_have_count(3)
+    page.keyboard.press("Control+k")
+    expect(page.get_by_label("Search conversations")).to_be_focused()
+    page.locator("body").click(position={"x": 700, "y": 300})
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).not_to_be_visible()
+
+
+def test_dark_and_light(page: Page) -> None:
+    paper = "getComputedStyle(document.getElementById('page')).backgroundColor"
+    assert page.evaluate(paper) == "rgb(252, 252, 251)"
+    button(page, "Dark or light")
+    assert page.evaluate(paper) == "rgb(17, 21, 19)"
+    page.reload()
+    page.wait_for_selector("#page.ready")
+    assert page.evaluate(paper) == "rgb(17, 21, 19)"
+
+
+def test_new_chat_while_an_answer_runs_and_back_to_it(page: Page) -> None:
+    decode_plainly(page)
+    write(page, LONG)
+    expect(page.locator(".running")).to_contain_text("Writing")
     button(page, "New chat")
-    expect(page.locator("#rows .example")).to_have_count(3)
-    write(page, "Hello!")
-    expect(page.locator(".said")).to_have_text("Hello!")
-    expect(page.locator(".caption")).to_contain_text("tokens per pass")
-    expect(page.locator(".caption")).to_contain_text("tokens/s")
+    expect(page.locator(".card")).to_have_count(3)
+    page.locator("#side .open").first.click()
+    expect(page.locator(".running")).to_contain_text("Writing")
+    button(page, "Stop")
+    expect(page.locator(".why")).to_contain_text("Stopped by you")
 
 
 def test_what_is_said_is_shown_letter_by_letter(page: Page) -> None:
     text = "${7*7} {{7*7}} <b>x</b> &amp; *y*\n    indented <img src=x onerror=alert(1)>"
     write(page, text)
     expect(page.locator(".said")).to_have_text(text, use_inner_text=True)
-    expect(page.locator(".caption")).to_contain_text("tokens per pass")
+    answered(page, 1)
     button(page, "Copy this answer")
-    expect(page.locator(".copied")).to_be_visible()
+    expect(page.locator(".act.done")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == page.locator(".plain").text_content() != ""
 
@@ -129,13 +259,10 @@ def test_what_cannot_be_answered_is_said_in_place_and_kept(page: Page) -> None:
 
 
 def test_engine_that_dies_costs_one_answer(page: Page, app: Application) -> None:
-    caption = page.locator(".caption")
     decode_plainly(page)
     write(page, LONG)
-    expect(caption).to_contain_text("Writing")
+    expect(page.locator(".running")).to_contain_text("Writing")
     app.engine.kill()
-    expect(caption.locator(".problem")).to_be_visible()
-    assert page.locator("#rows .bot-row").first.inner_text()
+    expect(page.locator(".problem")).to_be_visible()
     write(page, "Hello!")
-    expect(caption).to_have_count(2)
-    expect(caption.last).to_contain_text("tokens per pass", timeout=30_000)
+    answered(page, 1)

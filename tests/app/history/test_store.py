@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import UnknownConversation
+from app.history.records import AnswerFacts, Preset
 from app.history.store import History
 from engine.request import FinishReason
 from tests.app.history.replies import CHAT, stats
@@ -117,6 +118,52 @@ def test_a_conversation_of_thousands_of_messages_opens_and_is_deleted_in_one_go(
     assert len(history.messages(chat)) == 3000
     history.delete(chat)
     assert history.messages(chat) == []
+
+
+def test_pinned_ones_stay_at_the_top(history):
+    old = history.create_conversation("old")
+    history.create_conversation("new")
+    history.pin(old.id, pinned=True)
+    assert [(one.title, one.pinned) for one in history.conversations()] == [
+        ("old", True),
+        ("new", False),
+    ]
+    history.pin(old.id, pinned=False)
+    assert [one.title for one in history.conversations()] == ["new", "old"]
+
+
+def test_the_branch_that_is_shown_stays_open(history):
+    chat = history.create_conversation("branches").id
+    asked = history.add_message(chat, None, "user", "2 + 2?")
+    first = history.add_message(chat, asked.id, "assistant", "5")
+    more = history.add_message(chat, first.id, "user", "really?")
+    second = history.add_message(chat, asked.id, "assistant", "4")
+    assert history.siblings(chat) == {asked.id: [first.id, second.id]}
+    history.show(chat, first.id)
+    assert history.messages(chat) == [asked, first, more]
+    assert history.messages(chat, second.id) == [asked, second]
+    history.add_message(chat, second.id, "user", "thanks")
+    assert [one.content for one in history.messages(chat)] == ["2 + 2?", "4", "thanks"]
+
+
+def test_an_answer_grows_and_keeps_what_is_told_under_it(history):
+    chat = history.create_conversation("growing").id
+    answer = history.add_message(chat, None, "assistant", "one")
+    facts = AnswerFacts("pocket", "auto", "lookup", "why", 1, 2, 3, 4, 5, 0.5, spans=((0, 3),))
+    history.rewrite(answer.id, "one two", FinishReason.STOP, facts)
+    assert history.messages(chat)[0].content == "one two"
+    assert history.facts(chat) == {answer.id: facts}
+    assert history.conversations(words="two")
+    history.delete(chat)
+    assert history.facts(chat) == {}
+
+
+def test_presets_are_kept_by_name(history):
+    history.presets.put(Preset("brief", "Be brief.", {"temperature": 0.5}))
+    history.presets.put(Preset("brief", "Be very brief.", {"temperature": 0.0}))
+    assert history.presets.all() == [Preset("brief", "Be very brief.", {"temperature": 0.0})]
+    history.presets.delete("brief")
+    assert history.presets.all() == []
 
 
 def test_unknown_ids_are_named(history):

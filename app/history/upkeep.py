@@ -1,0 +1,127 @@
+"""The database as a file: its size, a copy of it, and whether it is sound."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from app.errors import HistoryError
+from app.history.file import SIDE_FILES, HistoryFile
+
+FOLDER = "backups"
+_FAULTS = 20  # that are told; one is enough to act on
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What the database holds, and the bytes that it takes."""
+
+    bytes: int
+    conversations: int
+    messages: int
+    replies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A copy that was written and looked through."""
+
+    path: Path
+    bytes: int
+
+
+class Upkeep:
+    """Care for one database; answers go on being stored meanwhile. Call it from any thread."""
+
+    def __init__(self, file: HistoryFile) -> None:
+        self._file = file
+
+    @property
+    def path(self) -> Path:
+        """Of the database."""
+        return self._file.path
+
+    @property
+    def folder(self) -> Path:
+        """Where copies go."""
+        return self.path.parent / FOLDER
+
+    def size(self) -> Size:
+        """Counted now."""
+        path = self.path
+        files = (path.with_name(path.name + side) for side in SIDE_FILES)
+        sizes = (file.stat().st_size for file in files if file.exists())
+        tables = ("conversations", "messages", "replies")
+        counts = (self._file.read(f"SELECT count(*) FROM {name}")[0][0] for name in tables)  # noqa: S608
+        return Size(sum(sizes), *counts)
+
+    def back_up(self) -> Backup:
+        """Copy the database as it is at this moment; raises HistoryError, and leaves no half copy.
+
+        The copy is one file that needs no other: put in the place of the database, it is used.
+        """
+        now = datetime.now(UTC)
+        target = self.folder / f"{self.path.stem}-{now:%Y-%m-%d-%H%M%S-%f}{self.path.suffix}"
+        draft = target.with_name(f"{target.name}.part")
+        try:
+            with _told(self.path, "copied"):
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                draft.touch(mode=0o600)  # conversations are private
+                with closing(_reader(self.path)) as source, closing(_writer(draft)) as copy:
+                    source.backup(copy)
+                    copy.execute("PRAGMA journal_mode = DELETE")
+                    faults = _faults(copy)
+                if faults:
+                    raise HistoryError(
+                        f"the copy {target} is damaged ({faults[0]}); check the history"
+                    )
+                draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+        return Backup(target, target.stat().st_size)
+
+    def backup(self, name: str) -> Path | None:
+        """The copy of that name, if it is one."""
+        made = {
+            path.name: path for path in self.folder.glob(f"{self.path.stem}-*{self.path.suffix}")
+        }
+        return made.get(name)
+
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong with the database, read whole; nothing when it is sound."""
+        with _told(self.path, "checked"), closing(_reader(self.path)) as connection:
+            return _faults(connection)
+
+
+@contextmanager
+def _told(path: Path, deed: str) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise HistoryError(
+            f"the history {path} could not be {deed} ({error}); check free space and permissions"
+        ) from error
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """A second connection that only reads: nobody waits for it, and it cannot harm the file."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=20)
+
+
+def _writer(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+def _faults(connection: sqlite3.Connection) -> tuple[str, ...]:
+    try:
+        pages = connection.execute(f"PRAGMA integrity_check({_FAULTS})").fetchall()
+        orphans = connection.execute("PRAGMA foreign_key_check").fetchall()
+    except sqlite3.DatabaseError as error:
+        return (str(error),)
+    found = [str(page[0]) for page in pages if page[0] != "ok"]
+    found += [
+        f"{row[0]} refers to a row of {row[2]} that is not there" for row in orphans[:_FAULTS]
+    ]
+    return tuple(found)

@@ -1,0 +1,135 @@
+"""One loaded model: its files, its tokenizer, its process, and turns as it takes them."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.answer_text import StopFilter
+from app.catalog import CatalogEntry, find_entry, load_catalog, resolve
+from app.history.machine import machine_name
+from app.history.records import Conditions
+from app.number_format import INT8, placed
+from app.reply import Keeper, RunningReply
+from app.settings import Settings
+from app.task_class import task_class, temperature_class
+from app.text import ChatText
+from app.turn import Turn, Written, check_turn
+from app.worker import EngineWorker
+from engine.errors import ContextOverflow, InvalidRequest
+from engine.hardware.plan import Plan
+from engine.request import GenerationRequest, ModelFacts, ModelSpec, Stats
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A turn that the engine can take; ``begun`` is the answer that it continues."""
+
+    turn: Turn
+    request: GenerationRequest
+    begun: Written
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that answers; ``open`` makes a real one."""
+
+    entry: CatalogEntry
+    spec: ModelSpec
+    facts: ModelFacts
+    worker: EngineWorker
+    text: ChatText
+    plan: Plan | None = None  # where it lies, and why; None for models that fit anywhere
+
+    @classmethod
+    async def open(
+        cls, settings: Settings, model: str, draft: str | None = None, dtype: str | None = None
+    ) -> "LoadedModel":
+        """Load ``model`` (a catalogue name or a folder), drafting with the model ``draft`` if given.
+
+        ``dtype`` names the number format of its weights; None: the catalogue's, or the plan's.
+        Raises UnknownModel, ModelUnusable, WorkerCrashed.
+        """
+        entry = find_entry(load_catalog(settings), model)
+        spec = await asyncio.to_thread(resolve, settings, model, draft)
+        found = await asyncio.to_thread(placed, settings, spec, dtype or entry.dtype)
+        return await cls.load(entry, found.spec, found.plan)
+
+    @classmethod
+    async def load(
+        cls, entry: CatalogEntry, spec: ModelSpec, plan: Plan | None = None
+    ) -> "LoadedModel":
+        """Load what is resolved already; raises ModelUnusable, WorkerCrashed."""
+        text = await asyncio.to_thread(ChatText.load, Path(spec.folder))
+        worker = EngineWorker(spec)
+        try:
+            facts = await worker.start()
+        except BaseException:
+            await worker.close()
+            raise
+        return cls(entry, spec, facts, worker, text, plan)
+
+    def conditions(self, turn: Turn) -> Conditions:
+        """What the measurements of ``turn`` are filed under."""
+        draft = self.spec.draft_folder
+        numbers = INT8 if self.spec.weights == INT8 else self.spec.dtype
+        return Conditions(
+            model=self.entry.name,
+            draft=Path(draft).name if draft else "",
+            machine=machine_name(self.spec.device, numbers),
+            temperature=temperature_class(turn.sampling),
+            task=task_class(turn.messages),
+        )
+
+    def prepare(self, turn: Turn, begun: Written) -> Prepared:
+        """The turn as the engine takes it; everything that can be refused here is.
+
+        Raises InvalidRequest, UnknownDrafter, ContextOverflow.
+        """
+        check_turn(turn)
+        self._check_runs(turn.drafter)
+        prompt = self.text.encode_chat(turn.messages, begun.text)
+        left = self.facts.context - len(prompt)
+        if left < 1:
+            raise ContextOverflow(len(prompt) + 1, self.facts.context)
+        request = GenerationRequest(
+            prompt=prompt,
+            max_tokens=left if turn.max_tokens is None else turn.max_tokens,
+            sampling=turn.sampling,
+            stop_tokens=self.text.stop_tokens,
+            session=turn.session,
+            drafter=turn.drafter,
+        )
+        return Prepared(turn, request, begun)
+
+    def start(self, prepared: Prepared, keeper: Keeper) -> RunningReply:
+        """Let the engine answer."""
+        return RunningReply(
+            self.worker.generate(prepared.request),
+            self.text.detokenizer(prepared.begun.text),
+            StopFilter(prepared.turn.stop),
+            _unfinished(prepared.request),
+            keeper,
+            prepared.begun,
+        )
+
+    def _check_runs(self, drafter: str) -> None:
+        for name, why in self.facts.refused:
+            if name == drafter:
+                raise InvalidRequest(f"{drafter} cannot run with {self.facts.name}: {why}")
+
+
+def _unfinished(request: GenerationRequest) -> Stats:
+    """What is known of an answer that the engine could not describe; counts come later."""
+    return Stats(
+        drafter=request.drafter,
+        why="the engine stopped before it could say",
+        prompt_tokens=len(request.prompt),
+        cached_tokens=0,
+        emitted=0,
+        passes=0,
+        drafted=0,
+        accepted=0,
+        depths=(),
+        prompt_seconds=0.0,
+        decode_seconds=0.0,
+    )

@@ -1,0 +1,71 @@
+"""An assistant whose engine is a fake, all else real; and what tests ask of it."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from app.assistant import Assistant
+from app.catalog import CatalogEntry
+from app.child import Entry
+from app.history.store import History
+from app.loaded_model import LoadedModel
+from app.reply import RunningReply
+from app.settings import Settings
+from app.text import ChatText
+from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn
+from app.worker import EngineWorker
+from engine.request import ModelSpec
+from tests.app import fake_engine
+
+POCKET = Path(__file__).parents[2] / "engine" / "bundled" / "pocket"
+TEXT = ChatText.load(POCKET)
+PLAIN = ReplyOptions()
+
+
+@asynccontextmanager
+async def assisted(folder: Path, entry: Entry = fake_engine.parrot) -> AsyncIterator[Assistant]:
+    """An assistant whose engine is a fake; all else is real."""
+    spec = ModelSpec("fake", str(POCKET))
+    worker = EngineWorker(spec, entry)
+    entry_of_fake = CatalogEntry("fake", "a fake", POCKET)
+    model = LoadedModel(entry_of_fake, spec, await worker.start(), worker, TEXT)
+    assistant = Assistant(Settings(home=folder), model, History.open(folder / "history.db"))
+    try:
+        yield assistant
+    finally:
+        await assistant.close()
+
+
+def said(text: str, **more: object) -> Turn:
+    return Turn((Message("user", text),), **more)
+
+
+async def all_of(deltas: AsyncIterator[Delta]) -> tuple[list[Piece], Report]:
+    """Pieces and the report; checks that the report is last and alone."""
+    got = [delta async for delta in deltas]
+    assert [isinstance(delta, Report) for delta in got] == [False] * (len(got) - 1) + [True]
+    return got[:-1], got[-1]
+
+
+async def report_of(deltas: AsyncIterator[Delta]) -> Report:
+    return (await all_of(deltas))[1]
+
+
+def kill(assistant: Assistant) -> None:
+    os.kill(assistant._model.worker.pid, signal.SIGKILL)
+
+
+async def ended(reply: RunningReply) -> Report:
+    """The report of an answer of a conversation."""
+    *_, report = [written async for written in reply.watch()]
+    assert isinstance(report, Report)
+    return report
+
+
+async def begun(reply: RunningReply) -> None:
+    """Wait for the first words."""
+    async for written in reply.watch():
+        if isinstance(written, Report) or written.text:
+            return

@@ -1,0 +1,76 @@
+"""Conversations as files: laws of the round trip, then what is refused."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.errors import ConversationFileError
+from app.history import transfer
+from app.history.store import History
+
+texts = st.one_of(
+    st.text(st.characters(codec="utf-8")),
+    st.lists(
+        st.sampled_from(["", "<!-- user -->", "\\<!-- user -->", "## You", "a", "\\\\", "\r"])
+    ).map("\n".join),
+)
+paths = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), texts), min_size=1, max_size=5)
+
+
+@settings(max_examples=40)
+@given(paths, texts)
+def test_law_both_kinds_bring_every_message_back(path, system):
+    with tempfile.TemporaryDirectory() as folder:
+        history = History.open(Path(folder) / "history.db")
+        chat = history.create_conversation("A title", system).id
+        parent = None
+        for role, text in path:
+            parent = history.add_message(chat, parent, role, text).id
+        for write in (transfer.to_json, transfer.to_markdown):
+            made = transfer.take_in(history, "file", write(history, chat).encode())
+            kept = [(one.role, one.content) for one in history.messages(made.id)]
+            assert (made.title, kept) == ("A title", path)
+            assert history.conversation(made.id).system == system
+        history.close()
+
+
+def test_json_keeps_every_version(history):
+    chat = history.create_conversation("sums").id
+    asked = history.add_message(chat, None, "user", "2 + 2?")
+    for text in ("5", "4"):
+        history.add_message(chat, asked.id, "assistant", text)
+    made = transfer.take_in(history, "sums.json", transfer.to_json(history, chat).encode())
+    assert [one.content for one in history.tree(made.id)] == ["2 + 2?", "5", "4"]
+    assert {one.id for one in history.tree(made.id)}.isdisjoint(
+        one.id for one in history.tree(chat)
+    )
+
+
+def kept(*messages: dict) -> bytes:
+    return json.dumps({"format": transfer.FORMAT, "title": "t", "messages": messages}).encode()
+
+
+USER = {"id": "a", "role": "user", "content": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"just a text", "no line like <!-- user -->"),
+        (b"\xff\xfe\x00", "not text in UTF-8"),
+        (b"{}", "format"),
+        (b"{", "no conversation"),
+        (kept(USER | {"role": "root"}), "messages.0.role"),
+        (kept(USER | {"parent": "z"}), "follows 'z'"),
+        (kept(USER, USER), "stands there twice"),
+        (b"x" * (transfer.MAX_BYTES + 1), "at most 5 MiB"),
+    ],
+)
+def test_what_is_no_conversation_is_refused_and_nothing_is_kept(history, data, told):
+    with pytest.raises(ConversationFileError, match=told):
+        transfer.take_in(history, "file", data)
+    assert history.conversations() == []

@@ -1,0 +1,68 @@
+"""A real Chromium at the running application, and what every story does with it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.ui.application import Application
+
+QUIET = (  # the browser itself asks nobody
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+LONG = "Repeat this text exactly:\n" + "Anna has a red hat and Ben has a blue boat. " * 60
+
+
+@contextmanager
+def browsing(app: Application, path: str, **options: Any) -> Iterator[Page]:
+    """The open page; at the end, nothing may have left this machine or gone wrong in it."""
+    complaints: list[str] = []
+    expect.set_options(timeout=30_000)  # a busy machine may read a long prompt for seconds
+    local = (app.address, "data:", f"blob:{app.address}")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=QUIET)
+        context = browser.new_context(
+            permissions=["clipboard-read", "clipboard-write"], accept_downloads=True, **options
+        )
+        context.on("request", lambda r: r.url.startswith(local) or complaints.append(r.url))
+        context.on("console", lambda m: m.type != "error" or complaints.append(m.text))
+        context.on("weberror", lambda error: complaints.append(str(error.error)))
+        page = context.new_page()
+        page.goto(app.address)
+        page.wait_for_selector("#page.ready")
+        yield page
+        browser.close()
+    problems = complaints + _links_to_elsewhere(app)
+    assert not problems, problems
+
+
+def _links_to_elsewhere(app: Application) -> list[str]:
+    links = [link for process in app.family for link in process.net_connections()]
+    return [str(link) for link in links if link.raddr and link.raddr.ip != "127.0.0.1"]
+
+
+def button(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).last.click()
+
+
+def write(page: Page, text: str) -> None:
+    page.get_by_label("Your message").fill(text)
+    page.keyboard.press("Enter")
+
+
+def answered(page: Page, count: int) -> None:
+    expect(page.locator(".caption .figures")).to_have_count(count)
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+
+def decode_plainly(page: Page) -> None:
+    """Drafted, the long answer is over in two seconds, before a busy browser has looked."""
+    page.get_by_label("Speed").select_option("none")

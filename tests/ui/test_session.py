@@ -1,0 +1,240 @@
+"""What a page does with its commands: sessions over an assistant whose engine is a fake."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.assistant import Assistant
+from app.child import Entry
+from engine.errors import InvalidRequest
+from tests.app import fake_engine
+from tests.app.assisted import assisted
+from tests.app.asynchronous import asynchronous
+from ui.actions import ACTIONS
+from ui.command import Command
+from ui.session import Pages, Session
+
+
+class Page:
+    """What a browser would show: regions are applied as they come."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.regions: dict[str, Any] = {}
+        self._task = asyncio.create_task(self._show())
+        self.do("hello")
+
+    async def _show(self) -> None:
+        async for changed in self.session.views():
+            self.regions |= changed
+
+    def do(self, what: str, /, **more: Any) -> None:
+        self.session.post(Command(do=what, **more))
+
+    async def until(self, true: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not (self.regions and true()):
+                await asyncio.sleep(0.005)
+
+    async def answered(self, count: int) -> None:
+        await self.until(lambda: len(self.captions) == count and not self.state["busy"])
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    @property
+    def text(self) -> str:
+        parts = (part for row in self.regions["rows"] for part in row["content"])
+        return "".join(part.get("text") or part["value"] for part in parts)
+
+    @property
+    def captions(self) -> list[str]:
+        return self.text.split('class="figures"')[1:]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return json.loads(unescape(self.regions["state"].split('data-state="')[1].split('"')[0]))
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, entry: Entry = fake_engine.parrot
+) -> AsyncIterator[tuple[Page, Callable[[], Page], Assistant]]:
+    async with assisted(folder, entry) as assistant:
+        pages, made = Pages(assistant, ACTIONS), []
+
+        def another() -> Page:
+            made.append(Page(pages.session(str(len(made)))))
+            return made[-1]
+
+        yield another(), another, assistant
+        for page in made:
+            await page.close()
+
+
+@asynchronous
+async def test_first_message_begins_a_conversation_under_its_first_words(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        await page.until(lambda: "What can I do" in page.regions["welcome"])
+        page.do("send", text="a  b\nc")
+        await page.answered(1)
+        assert page.regions["welcome"] == ""
+        assert page.state["title"] == "a b c"
+        assert "a b c" in page.regions["side"]
+        assert [one.title for one in assistant.history.conversations()] == ["a b c"]
+
+
+@pytest.mark.parametrize(("text", "told"), [(" ", "Write something"), ("w " * 400, "256")])
+@asynchronous
+async def test_what_cannot_be_answered_goes_back_into_the_input(
+    text: str, told: str, tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        page.do("send", text=text)
+        await page.until(lambda: told in page.regions["notice"])
+        assert page.state["once"] == {"box": text}
+        assert page.state["conversation"] == ""
+        assert assistant.history.conversations() == []
+
+
+@asynchronous
+async def test_a_page_that_is_opened_again_shows_the_running_answer(tmp_path: Path) -> None:
+    async with opened(tmp_path, fake_engine.endless) as (page, another, assistant):
+        page.do("send", text="count")
+        await page.until(lambda: page.state["tokens"] > 3)
+        chat = page.state["conversation"]
+        await page.close()
+        again = another()
+        again.do("hello", id=chat)
+        await again.until(lambda: again.state["tokens"] > 6 and again.state["busy"])
+        assert assistant.running(chat) is not None
+        again.do("stop")
+        await again.answered(1)
+        assert again.text.count('class="plain"') == 1
+        assert "Stopped by you." in again.text
+
+
+@asynchronous
+async def test_another_conversation_can_be_opened_while_an_answer_runs(tmp_path: Path) -> None:
+    async with opened(tmp_path, fake_engine.endless) as (page, _, assistant):
+        page.do("send", text="count")
+        await page.until(lambda: page.state["tokens"] > 3)
+        chat = page.state["conversation"]
+        page.do("new")
+        await page.until(lambda: "What can I do" in page.regions["welcome"])
+        await asyncio.sleep(0.2)
+        assert page.regions["rows"] == []
+        assert assistant.running(chat) is not None
+        page.do("open", id=chat)
+        await page.until(lambda: page.state["busy"])
+
+
+@asynchronous
+async def test_versions_edit_and_continue(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        page.do("send", text="one two")
+        await page.answered(1)
+        page.do("again")
+        await page.until(lambda: "2 / 2" in page.text)
+        path = assistant.history.messages(page.state["conversation"])
+        page.do("edit", id=path[0].id, text="three")
+        await page.until(lambda: "three" in page.text and not page.state["busy"])
+        assert "one two" not in page.text
+        page.do("show", id=path[0].id)
+        await page.until(lambda: "one two" in page.text)
+        page.do("continue")
+        await page.until(lambda: not page.state["busy"] and "figures" in page.text)
+
+
+@asynchronous
+async def test_what_one_page_changes_is_seen_on_the_other(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, another, _):
+        other = another()
+        await other.until(lambda: other.state["ready"])
+        page.do("send", text="hello")
+        await page.answered(1)
+        await other.until(lambda: "hello" in other.regions["side"])
+        chat = page.state["conversation"]
+        other.do("rename", id=chat, text="Greetings")
+        await page.until(lambda: page.state["title"] == "Greetings")
+        other.do("pin", id=chat)
+        await page.until(lambda: "Pinned" in page.regions["side"])
+        other.do("delete", id=chat)
+        await page.until(lambda: page.state["conversation"] == "")
+
+
+@asynchronous
+async def test_export_and_import(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        page.do("send", text="hello")
+        await page.answered(1)
+        for kind in ("json", "markdown"):
+            page.do(f"export-{kind}", id=page.state["conversation"])
+            await page.until(lambda: page.state["once"].get("file"))
+            data = base64.b64encode(page.state["once"]["file"].encode()).decode()
+            before = len(assistant.history.conversations())
+            page.do("import", name="file", data=data)
+            await page.until(lambda n=before: len(assistant.history.conversations()) == n + 1)
+            await page.until(lambda: not page.state["busy"] and "hello" in page.text)
+        page.do("import", name="bad.json", data=base64.b64encode(b"{}").decode())
+        await page.until(lambda: "bad.json is no conversation" in page.regions["notice"])
+
+
+@asynchronous
+async def test_attached_files_are_counted_and_go_with_the_message(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        data = base64.b64encode(b"some words of a file").decode()
+        for name in ("a.txt", "b.txt"):
+            page.do("attach", name=name, data=data)
+        await page.until(lambda: page.regions["chips"].count("tokens") == 2)
+        page.do("detach", id="1")
+        page.do("send", text="what is it?")
+        await page.answered(1)
+        assert page.regions["chips"] == ""
+        [asked, _] = assistant.history.messages(page.state["conversation"])
+        assert "some words of a file" in asked.content
+        assert "b.txt" not in asked.content
+
+
+@asynchronous
+async def test_presets_bring_their_prompt_and_sampling(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, _assistant):
+        page.do("preset-save", name="Hot", text="Be wild.", settings={"temperature": 1.5})
+        await page.until(lambda: "Hot" in page.regions["presets"])
+        page.do("preset-use", name="Hot", settings={})
+        await page.until(lambda: page.state["system"] == "Be wild.")
+        assert json.loads(page.state["once"]["settings"])["temperature"] == 1.5
+
+
+@asynchronous
+async def test_unknown_commands_and_bugs_are_told_in_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        page.do("explode")
+        await page.until(lambda: "cannot do" in page.regions["notice"])
+        page.do("open", id="nowhere")
+        await page.until(lambda: "nowhere" in page.regions["notice"])
+        assistant.history.conversations = lambda *_: 1 / 0
+        page.do("search", text="x")
+        await page.until(lambda: "unexpected" in page.regions["notice"])
+        assert "ZeroDivisionError" in caplog.text
+        del assistant.history.conversations
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "[]", '{"do": 1}', '{"do": "a", "settings": {"temperature": "hot"}}', '{"x": 1}'],
+)
+def test_commands_that_are_none_are_refused(written: str) -> None:
+    with pytest.raises(InvalidRequest, match="reload the page"):
+        Command.read(written)

@@ -1,0 +1,245 @@
+// The chat tab: what the person types and chooses, and what the server tells the script.
+(() => {
+  const { acts, byId, send, store, stored } = slipstream;
+  const DEFAULTS = {
+    mode: "auto", temperature: 0, top_p: 1, min_p: 0, top_k: 0,
+    max_tokens: null, seed: null, look: "auto", overlay: false,
+  };
+  const MAX_FILE = 5 * 2 ** 20; // the server takes no larger request
+  let settings = { ...DEFAULTS, ...stored("settings", {}) };
+  let state = { serial: 0 };
+  let editing = "";
+  slipstream.settings = () => settings;
+
+  // --- Settings: kept in this browser, sent with every command
+  const controls = () => document.querySelectorAll("[data-setting]");
+  const showSettings = () => {
+    for (const control of controls()) {
+      const value = settings[control.dataset.setting];
+      if (control.type === "checkbox") control.checked = value;
+      else if (control.value !== String(value ?? "")) control.value = value ?? "";
+      const output = control.closest("label")?.querySelector(".out");
+      if (output) output.textContent = Number(value).toFixed(2);
+    }
+    byId("page").classList.toggle("overlaid", settings.overlay);
+  };
+  const changeSettings = (changes) => {
+    settings = { ...settings, ...changes };
+    store("settings", settings);
+    showSettings();
+    send({ do: "look" });
+  };
+  const valueOf = (control) => {
+    if (control.type === "checkbox") return control.checked;
+    if (control.tagName === "SELECT") return control.value;
+    return control.value === "" ? DEFAULTS[control.dataset.setting] : Number(control.value);
+  };
+  document.addEventListener("input", ({ target }) => {
+    if (target.type === "range" && target.dataset.setting)
+      target.closest("label").querySelector(".out").textContent = Number(target.value).toFixed(2);
+    if (target.id === "box") grow();
+    if (target.id === "search") searchSoon(target.value);
+  });
+  document.addEventListener("change", ({ target }) => {
+    if (target.dataset.setting) changeSettings({ [target.dataset.setting]: valueOf(target) });
+    else if (target.id === "system") send({ do: "instruct", text: target.value });
+    else if (target.id === "model") send({ do: "model", name: target.value });
+    else if (target.id === "preset") send({ do: "preset-use", name: target.value });
+    else if (target.id === "attach-file") sendFiles(target, "attach");
+    else if (target.id === "import-file") sendFiles(target, "import");
+  });
+  acts.overlay = () => changeSettings({ overlay: !settings.overlay });
+  acts.defaults = () => changeSettings(DEFAULTS);
+  acts["preset-save"] = () => {
+    send({ do: "preset-save", name: byId("preset-name").value, text: byId("system").value });
+    byId("preset-name").value = "";
+  };
+  acts["preset-delete"] = () => send({ do: "preset-delete", name: byId("preset").value });
+
+  // --- The input
+  const grow = () => {
+    const box = byId("box");
+    box.style.height = "auto";
+    box.style.height = `${Math.min(box.scrollHeight, 240)}px`;
+  };
+  const setBox = (text) => {
+    byId("box").value = text;
+    grow();
+  };
+  const setEditing = (id) => {
+    editing = id;
+    byId("editing").hidden = !id;
+  };
+  acts.send = () => {
+    const text = byId("box").value;
+    if (state.busy || state.loading) return;
+    send(editing ? { do: "edit", id: editing, text } : { do: "send", text });
+    setEditing("");
+    setBox("");
+  };
+  acts.suggest = (button) => {
+    if (!state.busy) send({ do: "suggest", text: button.dataset.text });
+  };
+  acts.edit = (button) => {
+    setEditing(button.dataset.id);
+    setBox(button.dataset.text ?? "");
+    byId("box").focus();
+  };
+  acts["edit-cancel"] = () => {
+    setEditing("");
+    setBox("");
+  };
+  acts.copy = async (button) => {
+    await navigator.clipboard.writeText(button.dataset.text);
+    button.classList.add("done");
+    setTimeout(() => button.classList.remove("done"), 1500);
+  };
+  acts.attach = () => byId("attach-file").click();
+  acts.import = () => byId("import-file").click();
+  const sendFiles = async (input, name) => {
+    for (const file of input.files) {
+      if (file.size > MAX_FILE) {
+        send({ do: name, name: `${file.name} (${Math.round(file.size / 2 ** 20)} MiB, too large)` });
+        continue;
+      }
+      const url = await new Promise((resolve) => {
+        const reader = new FileReader();
+        reader.onload = () => resolve(reader.result);
+        reader.readAsDataURL(file);
+      });
+      send({ do: name, name: file.name, data: url.slice(url.indexOf(",") + 1) });
+    }
+    input.value = "";
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.target.id !== "box" || event.key !== "Enter" || event.isComposing) return;
+    if (event.shiftKey || event.altKey || event.ctrlKey) return;
+    event.preventDefault();
+    acts.send();
+  });
+
+  // --- The list
+  let searching = 0;
+  const searchSoon = (text) => {
+    clearTimeout(searching);
+    searching = setTimeout(() => send({ do: "search", text }), 150);
+  };
+  acts.search = () => {
+    byId("page").classList.add("side-open");
+    byId("search").focus();
+  };
+  acts.side = () => byId("page").classList.toggle("side-open");
+  acts.panel = () => {
+    const open = byId("page").classList.toggle("panel-open");
+    if (open) byId("preset").focus();
+  };
+  acts.new = () => {
+    byId("page").classList.remove("side-open");
+    setEditing("");
+    send({ do: "new" });
+    byId("box").focus();
+  };
+  acts.open = (button) => {
+    byId("page").classList.remove("side-open");
+    setEditing("");
+    send({ do: "open", id: button.dataset.id });
+  };
+  acts.rename = (button) => {
+    const row = button.closest("li");
+    const input = document.createElement("input");
+    input.value = button.dataset.text;
+    input.setAttribute("aria-label", "New title");
+    row.querySelector(".menu").open = false;
+    row.querySelector(".open").replaceWith(input);
+    input.select();
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") input.value = button.dataset.text;
+      if (event.key === "Enter" || event.key === "Escape") input.blur();
+      event.stopPropagation();
+    });
+    input.addEventListener("blur", () => send({ do: "rename", id: button.dataset.id, text: input.value }));
+  };
+  acts.delete = (button) => {
+    if (button.dataset.sure) return send({ do: "delete", id: button.dataset.id });
+    button.dataset.sure = "yes";
+    button.textContent = "Really delete?";
+  };
+
+  // --- The keyboard
+  const last = (selector) => [...document.querySelectorAll(`#rows ${selector}`)].at(-1)?.click();
+  acts.focus = () => byId("box").focus();
+  acts["edit-last"] = () => last(".user-row [data-do=edit]");
+  acts["again-last"] = () => last("[data-do=again]");
+  acts["continue-last"] = () => last("[data-do=continue]");
+  acts["earlier-last"] = () => last(".caption [aria-label='Earlier version']");
+  acts["later-last"] = () => last(".caption [aria-label='Later version']");
+  acts.escape = () => {
+    const { classList } = byId("page");
+    if (editing) acts["edit-cancel"]();
+    else if (classList.contains("side-open") || classList.contains("panel-open"))
+      classList.remove("side-open", "panel-open");
+    else if (state.busy) send({ do: "stop" });
+  };
+
+  // --- What the server tells
+  acts.hello = () => send({ do: "hello", id: location.hash.slice(1) });
+  const once = ({ box, file, name, settings: chosen }) => {
+    if (box !== undefined) setBox(box);
+    if (chosen) {
+      settings = { ...settings, ...JSON.parse(chosen) };
+      store("settings", settings);
+    }
+    if (file !== undefined) {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([file]));
+      link.download = name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    }
+  };
+  const showState = (element) => {
+    const before = state;
+    state = JSON.parse(element.dataset.state);
+    const { conversation, title, busy, tokens, serial, system } = state;
+    byId("page").classList.add("ready");
+    byId("send").hidden = busy;
+    byId("stop").hidden = !busy;
+    byId("title").textContent = title;
+    document.title = busy ? `● ${tokens} tokens · ${title || "Slipstream"}` : title ? `${title} · Slipstream` : "Slipstream";
+    if (conversation !== before.conversation || (busy && !before.busy)) {
+      follow = true;
+      height = 0;
+      requestAnimationFrame(scroll);
+    }
+    if (conversation !== before.conversation)
+      history.replaceState(null, "", conversation ? `#${conversation}` : location.pathname);
+    if (system !== before.system && byId("system") !== document.activeElement) byId("system").value = system;
+    if (serial !== before.serial && serial) once(state.once);
+    showSettings();
+  };
+  // The end stays in sight unless the person scrolled away from it.
+  let follow = true, height = 0;
+  const scroller = () => document.querySelector("#rows .panel-wrap");
+  document.addEventListener("scroll", ({ target }) => {
+    if (target === scroller()) follow = target.scrollHeight - target.scrollTop - target.clientHeight < 48;
+  }, true);
+  const scroll = () => {
+    const wrap = scroller();
+    if (wrap && follow && wrap.scrollHeight !== height) wrap.scrollTop = wrap.scrollHeight;
+    height = wrap?.scrollHeight;
+  };
+
+  let seen = null;
+  new MutationObserver(() => {
+    scroll();
+    const element = document.querySelector("#state [data-state]");
+    if (element && element.dataset.state !== seen) {
+      seen = element.dataset.state;
+      showState(element);
+    }
+    if (document.querySelector("[data-setting]:not([data-ready])")) {
+      for (const control of controls()) control.dataset.ready = "yes";
+      showSettings();
+    }
+  }).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-state"] });
+})();

@@ -1,0 +1,164 @@
+"""Compare: one prompt plain and in speed modes, and a benchmark of this machine."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from app.assistant import Assistant
+from app.compare.benchmark import BenchmarkOptions
+from app.compare.laboratory import Laboratory
+from app.errors import AppError
+from engine.errors import EngineError, InvalidRequest
+from ui import compare_bench, compare_stage
+from ui.compare_form import Wish, form
+from ui.screen import button, notice
+
+log = logging.getLogger(__name__)
+
+FRAME_SECONDS = 0.1  # the screen is redrawn at most so often, however fast the tokens come
+REGIONS = ("form", "act", "status", "lanes", "verdict", "bench", "progress", "saved")
+
+_WIRE = "window.slipstream.compare.connect((asked) => trigger('click', { asked }));"
+_UNEXPECTED = "something unexpected failed; the log says more, please try again"
+_LIVE = {"status": {"role": "status"}}
+_QUIET: dict[str, Any] = {
+    "show_progress": "hidden",
+    "api_visibility": "private",
+    "preprocess": False,
+}
+
+Values = dict[str, str]  # by region
+
+
+def build(assistant: Assistant) -> None:
+    """Lay the tab out in the one that is open, and connect it."""
+    tab = gr.context.Context.block
+    assert isinstance(tab, gr.Tab)  # only called inside one
+    laboratory = Laboratory(assistant)
+    screens: dict[str, Screen] = {}
+    with gr.Column(elem_id="compare", elem_classes="screen"):
+        regions = {name: gr.HTML("", elem_id=f"compare-{name}") for name in REGIONS}
+    wire = gr.HTML("", elem_id="compare-wire", js_on_load=_WIRE)
+
+    def screen(request: gr.Request) -> Screen:
+        return screens.setdefault(str(request.session_hash), Screen(laboratory))
+
+    async def watch(request: gr.Request) -> AsyncGenerator[dict[Any, str]]:
+        await laboratory.read_saved()
+        try:
+            async with aclosing(screen(request).views()) as views:
+                async for changed in views:
+                    yield {regions[name]: value for name, value in changed.items()}
+        finally:
+            screens.pop(str(request.session_hash), None)
+
+    async def look_again() -> None:
+        await laboratory.read_saved()  # which also tells that another model may be loaded
+
+    async def obey(event: gr.EventData, request: gr.Request) -> None:
+        await screen(request).obey(event.asked)
+
+    shown: dict[str, Any] = {"trigger_mode": "once", "concurrency_limit": None}
+    tab.select(watch, None, list(regions.values()), **shown, **_QUIET)
+    tab.select(look_again, None, None, queue=False, **_QUIET)
+    wire.click(obey, None, None, queue=False, **_QUIET)
+
+
+@dataclass(slots=True)
+class Screen:
+    """What one page shows of the laboratory."""
+
+    laboratory: Laboratory
+    opened: str = ""  # the saved benchmark that is looked at
+    says: str = ""  # what the latest click could not do
+    clicks: int = 0
+    _form: tuple[str, str] = ("", "")  # the model, and its form: what is typed there stays
+
+    async def views(self) -> AsyncGenerator[Values]:
+        """The regions that changed, for as long as the page is open."""
+        sent: Values = {}
+        laboratory = self.laboratory
+        kept = laboratory.kept
+        while True:
+            version = laboratory.version
+            if laboratory.kept is not kept:
+                kept = laboratory.kept
+                self.opened = kept.name if kept else self.opened
+            now = self.values()
+            changed = {name: value for name, value in now.items() if sent.get(name) != value}
+            sent = now
+            if changed:
+                yield changed
+            await asyncio.sleep(FRAME_SECONDS)
+            await laboratory.changed(version)
+
+    def values(self) -> Values:
+        """Every region."""
+        laboratory = self.laboratory
+        race, benchmark, busy = laboratory.race, laboratory.benchmark, laboratory.busy
+        racing, measuring = laboratory.racing, laboratory.measuring
+        waiting = laboratory.waiting
+        size = benchmark.options.size if benchmark else "quick"
+        return {
+            "form": self._asked(),
+            "act": self._act(),
+            "status": compare_stage.status(race, busy=racing, waiting=waiting),
+            "lanes": compare_stage.lanes(race, busy=racing),
+            "verdict": compare_stage.verdict(race),
+            "bench": compare_bench.start(size, measuring=measuring, busy=busy),
+            "progress": compare_bench.progress(benchmark, waiting=waiting) if measuring else "",
+            "saved": compare_bench.saved(laboratory.saved, self.opened),
+        }
+
+    async def obey(self, written: object) -> None:
+        """Do one thing; what is wrong with it is told in place."""
+        self.clicks += 1
+        self.says = ""
+        try:
+            await self._do(Wish.read(written))
+        except (AppError, EngineError) as error:
+            self.says = str(error)
+        except Exception:
+            log.exception("the compare tab could not do something")
+            self.says = _UNEXPECTED
+        self.laboratory.change()
+
+    async def _do(self, wish: Wish) -> None:
+        match wish.ask:
+            case "race":
+                self.laboratory.start_race(wish.race)
+            case "benchmark":
+                self.laboratory.start_benchmark(BenchmarkOptions(wish.size))
+            case "stop":
+                self.laboratory.cancel()
+            case "open":
+                self.opened = wish.name
+            case "remove":
+                await self.laboratory.remove(wish.name)
+            case _:
+                raise InvalidRequest(f"this page cannot do {wish.ask!r}; reload it")
+
+    def _asked(self) -> str:
+        model = self.laboratory.assistant.entry.name
+        if self._form[0] != model:
+            race = self.laboratory.race
+            known = race.options if race is not None and race.model == model else None
+            self._form = (model, form(self.laboratory.assistant.facts, known))
+        return self._form[1]
+
+    def _act(self) -> str:
+        """Start or stop, and what went wrong; ``clicks`` makes it new, so its button wakes up."""
+        laboratory = self.laboratory
+        if laboratory.racing:
+            act = button("Stop", "stop", kind="soft")
+        else:
+            rest = " disabled" if laboratory.busy else ""
+            act = f'<button type="button" class="primary" data-ask="race"{rest}>Race</button>'
+        problem = self.says or laboratory.problem
+        told = notice(problem, alarm=bool(self.says)) if problem else ""
+        return f'<div class="row" data-click="{self.clicks}">{act}</div>{told}'

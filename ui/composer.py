@@ -1,0 +1,73 @@
+"""The input with what belongs to it: attached files, model and mode, how full the context is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from app.catalog import CatalogEntry
+from app.turn import AUTO
+from ui.caption import mode_name
+from ui.icons import icon
+
+INPUT = f"""
+<div id="editing" hidden>Editing a message: the old one is kept as a version.
+<button type="button" class="quiet" data-do="edit-cancel">Cancel</button></div>
+<textarea id="box" rows="1" aria-label="Your message" placeholder="Ask, or paste a text"
+ autofocus></textarea>
+<input id="attach-file" type="file" multiple hidden aria-label="Text files to attach">
+<button type="button" id="attach" class="act" data-do="attach" aria-label="Attach a text file"
+ title="Attach a text file">{icon("clip")}</button>
+<button type="button" id="send" class="primary" data-do="send">Send</button>
+<button type="button" id="stop" data-do="stop" hidden>Stop</button>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file that goes with the next message."""
+
+    name: str
+    tokens: int
+
+
+def chips(attached: Sequence[Attached]) -> str:
+    """Attached files with their tokens. HTML."""
+    made = "".join(
+        f'<span class="chip">{icon("file")}{escape(file.name)}'
+        f"<small>{file.tokens:,} tokens</small>"
+        f'<button type="button" class="act" data-do="detach" data-id="{place}" '
+        f'aria-label="Remove {escape(file.name)}">{icon("cross")}</button></span>'
+        for place, file in enumerate(attached)
+    )
+    return f'<div class="chips">{made}</div>' if made else ""
+
+
+def pickers(models: Sequence[CatalogEntry], current: str, drafters: Sequence[str]) -> str:
+    """Model and speed mode; only what can run is offered. HTML."""
+    names = [entry.name for entry in models]
+    listed = names if current in names else [current, *names]
+    model = "".join(
+        f'<option value="{escape(name)}"{" selected" if name == current else ""}>{escape(name)}'
+        for name in listed
+    )
+    mode = "".join(
+        f'<option value="{escape(name)}">{escape(mode_name(name))}'
+        for name in dict.fromkeys((AUTO, *drafters))
+    )
+    return (
+        f'<label><span>Model</span><select id="model" data-do="model">{model}</select></label>'
+        '<label title="How answers are sped up; the words stay the model\'s own">'
+        f'<span>Speed</span><select id="mode" data-setting="mode">{mode}</select></label>'
+    )
+
+
+def meter(used: int, context: int) -> str:
+    """How much of the context the conversation takes. HTML."""
+    share = min(1.0, used / context) if context else 0.0
+    told = f"{used:,} of {context:,} tokens of context"
+    state = " full" if share > 0.9 else ""
+    return (
+        f'<span class="meter{state}" role="meter" aria-label="Context" aria-valuemin="0" '
+        f'aria-valuemax="{context}" aria-valuenow="{used}" aria-valuetext="{told}" title="{told}">'
+        f'<i style="width:{share:.1%}"></i></span><span class="used">{told}</span>'
+    )

@@ -1,0 +1,83 @@
+// Colours drafted words in answers. Ranges of the CSS Highlight API leave the document as it is, so
+// Markdown, code and formulas stay what they are, and a redrawn answer cannot get out of step.
+(() => {
+  const WORDS = /[\p{L}\p{N}]+|[^\p{L}\p{N}\s]/gu;
+  const FAR = 400; // characters of Markdown that may stand between two words
+
+  const drafted = (source, spans) => {
+    const marks = new Uint8Array(source.length);
+    // Spans count characters as Python does, strings here count halves of them.
+    const places = [0];
+    for (const character of source) places.push(places.at(-1) + character.length);
+    for (const span of spans.split(" ").filter(Boolean)) {
+      const [start, end] = span.split("-").map((place) => places[place]);
+      marks.fill(1, start, end);
+    }
+    return marks;
+  };
+
+  // Every word that is shown is looked for in the source, in order: what Markdown takes away is passed over.
+  const ranges = (root, source, marks) => {
+    const found = [[], []];
+    let at = 0;
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT, (node) =>
+      node.parentElement.closest("button, .katex, .copy_code_button") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode;
+      for (const match of node.data.matchAll(WORDS)) {
+        const place = source.indexOf(match[0], at);
+        if (place < 0 || place - at > FAR) continue;
+        at = place + match[0].length;
+        let start = 0;
+        for (let end = 1; end <= match[0].length; end += 1) {
+          if (end < match[0].length && marks[place + end] === marks[place + start]) continue;
+          const range = new StaticRange({
+            startContainer: node, startOffset: match.index + start,
+            endContainer: node, endOffset: match.index + end,
+          });
+          found[marks[place + start]].push(range);
+          start = end;
+        }
+      }
+    }
+    return found;
+  };
+
+  const draw = () => {
+    const own = [], taken = [];
+    if (document.getElementById("page").classList.contains("overlaid")) {
+      for (const caption of document.querySelectorAll("#rows .caption[data-spans]")) {
+        const row = caption.closest(".message-row");
+        const root = row?.previousElementSibling;
+        if (!root?.classList.contains("bot-row")) continue;
+        const { source, spans } = caption.dataset;
+        const [plain, fast] = ranges(root, source, drafted(source, spans));
+        own.push(...plain);
+        taken.push(...fast);
+      }
+    }
+    CSS.highlights.set("own", new Highlight(...own));
+    CSS.highlights.set("drafted", new Highlight(...taken));
+  };
+
+  let waiting = false;
+  const soon = () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      draw();
+    });
+  };
+  const watch = () => {
+    const rows = document.getElementById("rows");
+    if (!rows) return;
+    observer.disconnect();
+    new MutationObserver(soon).observe(rows, { childList: true, subtree: true, characterData: true });
+    new MutationObserver(soon).observe(document.getElementById("page"), { attributes: true, attributeFilter: ["class"] });
+    soon();
+  };
+  const observer = new MutationObserver(watch);
+  if (!CSS.highlights) return; // an older browser: no colours
+  observer.observe(document.documentElement, { childList: true, subtree: true });
+})();

@@ -1,0 +1,65 @@
+"""The settings of a chat: what the model is told first, presets, sampling, how answers look."""
+
+from collections.abc import Sequence
+from html import escape
+
+from app.history.records import Preset
+from ui.icons import icon
+
+_RANGES = (
+    ("temperature", "Temperature", "0 gives the likeliest answer, the same every time", 0, 2, 0.05),
+    ("top_p", "Top p", "Only the likeliest tokens that sum up to this; 1 is off", 0.05, 1, 0.05),
+    ("min_p", "Min p", "Drops tokens below this share of the likeliest; 0 is off", 0, 0.5, 0.01),
+)
+_NUMBERS = (
+    ("top_k", "Top k", "Only so many of the likeliest tokens; 0 is off", "0"),
+    ("max_tokens", "Longest answer", "Tokens; empty is half of the context", ""),
+    ("seed", "Seed", "The same number gives the same answer again; empty is random", ""),
+)
+
+
+HEAD = f"""
+<header><h2>Settings</h2>
+<button type="button" class="act" data-do="panel" aria-label="Close settings">{icon("cross")}</button></header>
+"""
+
+
+def panel() -> str:
+    """The parts that stay the same; the script keeps their values in the browser. HTML."""
+    ranges = "".join(_range(*each) for each in _RANGES)
+    numbers = "".join(_number(*each) for each in _NUMBERS)
+    return f"""
+<label class="field" for="system"><b>System prompt</b>
+<textarea id="system" rows="4" placeholder="Who the model shall be, and how it shall answer"></textarea></label>
+{ranges}<div class="numbers">{numbers}</div>
+<label class="field"><b>Show answers as</b><select data-setting="look">
+<option value="auto">What suits the model<option value="markdown">Markdown<option value="text">Plain text
+</select></label>
+<label class="check"><input type="checkbox" data-setting="overlay"> Colour drafted words</label>
+<p class="legend"><mark class="drafted">drafted and accepted</mark> <mark class="own">the model's own</mark></p>
+<button type="button" class="quiet" data-do="defaults">Back to the defaults</button>"""
+
+
+def presets(kept: Sequence[Preset]) -> str:
+    """Choosing, saving and deleting presets. HTML."""
+    options = "".join(f'<option value="{escape(one.name)}">{escape(one.name)}' for one in kept)
+    delete = '<button type="button" class="quiet" data-do="preset-delete">Delete</button>'
+    return f"""
+<label class="field"><b>Preset</b><select id="preset" data-do="preset-use">
+<option value="">None{options}</select></label>
+<div class="row"><input id="preset-name" aria-label="Name of a preset" placeholder="Name">
+<button type="button" class="quiet" data-do="preset-save">Save</button>{delete if kept else ""}</div>"""
+
+
+def _range(name: str, label: str, hint: str, low: float, high: float, step: float) -> str:
+    return (
+        f'<label class="field"><b>{label}<span class="out"></span></b><input type="range" min="{low}" '
+        f'max="{high}" step="{step}" data-setting="{name}"><small>{hint}</small></label>'
+    )
+
+
+def _number(name: str, label: str, hint: str, value: str) -> str:
+    return (
+        f'<label class="field"><b>{label}</b><input type="number" min="0" step="1" value="{value}" '
+        f'placeholder="auto" data-setting="{name}"><small>{hint}</small></label>'
+    )

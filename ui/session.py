@@ -1,0 +1,184 @@
+"""One open page: commands come in, whatever changed on it goes out, in one order."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from app.assistant import Assistant
+from app.errors import AppError
+from app.reply import RunningReply
+from app.turn import Report
+from engine.errors import EngineError, InvalidRequest
+from ui.command import Command
+from ui.view import Shown, Values, values
+
+logger = logging.getLogger(__name__)
+
+FRAME_SECONDS = 0.05  # a page is redrawn at most so often, however fast the tokens come
+LISTED = 200  # conversations in the list; the search finds the others
+_UNEXPECTED = "something unexpected failed; nothing that you wrote is lost, please try again"
+
+
+class Session:
+    """What one page shows, and the only one who writes to it.
+
+    Answers run in the assistant: a session watches, and a page that is reloaded watches again.
+    """
+
+    def __init__(self, assistant: Assistant, pages: "Pages", actions: "Actions") -> None:
+        self.assistant, self.pages, self._actions = assistant, pages, actions
+        self.shown = Shown(assistant.facts)
+        self._mail: deque[Command] = deque()
+        self._wake = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._stale = False
+
+    def post(self, command: Command) -> None:
+        """Let the page do something; it is done in the order that it came."""
+        self._mail.append(command)
+        self._wake.set()
+
+    def refresh(self) -> None:
+        """Something that this page may show was changed by another one."""
+        self._stale = True
+        self._wake.set()
+
+    async def views(self) -> AsyncGenerator[Values]:
+        """The regions that changed, for as long as the page is open; begins with the first command."""
+        sent: Values = {}
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._obey_all()
+                now = values(self.shown)
+                changed = {name: value for name, value in now.items() if sent.get(name) != value}
+                sent = now
+                if changed:
+                    yield changed
+                await asyncio.sleep(FRAME_SECONDS if self.shown.written else 0)
+        finally:
+            self.unwatch()
+
+    async def list_conversations(self) -> None:
+        """Read the list again."""
+        read = self.assistant.history.conversations
+        self.shown.conversations = await asyncio.to_thread(read, LISTED, self.shown.words)
+        self.shown.presets = await asyncio.to_thread(self.assistant.history.presets.all)
+
+    async def open(self, conversation: str) -> None:
+        """Show a conversation, and its answer as it is being written."""
+        self.unwatch()
+        history, shown = self.assistant.history, self.shown
+        shown.conversation = await asyncio.to_thread(history.conversation, conversation)
+        running = self.assistant.running(conversation)
+        leaf = running.asked if running else None
+        shown.messages = await asyncio.to_thread(history.messages, conversation, leaf)
+        shown.told = await asyncio.to_thread(history.facts, conversation)
+        shown.siblings = await asyncio.to_thread(history.siblings, conversation)
+        if running is not None:
+            self.watch(running.reply)
+        else:
+            shown.used = await self.assistant.context_used(conversation)
+
+    def leave(self) -> None:
+        """Show no conversation."""
+        self.unwatch()
+        shown = self.shown
+        shown.conversation, shown.messages, shown.used = None, (), 0
+        shown.attachments, shown.system = [], ""
+
+    def watch(self, reply: RunningReply) -> None:
+        """Show an answer while it is written."""
+        self.shown.written = reply.written
+        self._watching = asyncio.create_task(self._watch(reply), name="watch a reply")
+
+    def unwatch(self) -> None:
+        """Look away; the answer goes on."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching, self.shown.written = None, None
+
+    def load(self, model: str) -> None:
+        """Load another model; the page goes on meanwhile."""
+        self.shown.loading = model
+        self._loading = asyncio.create_task(self._load(model), name="load a model")
+
+    async def _load(self, model: str) -> None:
+        try:
+            await self.assistant.switch(model)
+        except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
+            self._tell(error)
+        self.shown.loading = ""
+        self.pages.changed(self)
+        self.refresh()
+
+    async def _watch(self, reply: RunningReply) -> None:
+        conversation = self.shown.conversation
+        try:
+            async for written in reply.watch():
+                if not isinstance(written, Report):
+                    self.shown.written = written
+                    self._wake.set()
+        except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
+            self._tell(error)
+        if conversation is not None:
+            self.post(Command(do="ended", id=conversation.id))
+
+    async def _obey_all(self) -> None:
+        while self._mail:
+            await self._obey(self._mail.popleft())
+        if self._stale:
+            self._stale = False
+            await self._obey(Command(do="refresh"))
+
+    async def _obey(self, command: Command) -> None:
+        if "settings" in command.model_fields_set:
+            self.shown.settings = command.settings
+        if command.do not in ("ended", "refresh"):
+            self.shown.notice = ""
+        try:
+            await self._action(command.do)(self, command)
+        except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
+            self._tell(error)
+
+    def _action(self, name: str) -> "Action":
+        if name not in self._actions:
+            raise InvalidRequest(f"this page cannot do {name!r}; reload it")
+        return self._actions[name]
+
+    def _tell(self, error: Exception) -> None:
+        expected = isinstance(error, (AppError, EngineError))
+        if not expected:
+            logger.error("the page could not do something", exc_info=error)
+        self.shown.notice = str(error) if expected else _UNEXPECTED
+
+
+Action = Callable[[Session, Command], Awaitable[None]]
+Actions = Mapping[str, Action]
+
+
+class Pages:
+    """All open pages, so that what one changes is seen on the others."""
+
+    def __init__(self, assistant: Assistant, actions: Actions) -> None:
+        self._assistant, self._actions = assistant, actions
+        self._sessions: dict[str, Session] = {}
+
+    def session(self, key: str) -> Session:
+        """The page of that key, made when it is new."""
+        return self._sessions.setdefault(key, Session(self._assistant, self, self._actions))
+
+    def close(self, key: str) -> None:
+        """A page was closed."""
+        with suppress(KeyError):
+            del self._sessions[key]
+
+    def changed(self, by: Session) -> None:
+        """Conversations were changed by one page."""
+        for session in self._sessions.values():
+            if session is not by:
+                session.refresh()

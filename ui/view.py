@@ -1,0 +1,115 @@
+"""What a page shows, as data, and that data as the values of its regions: no input, no output."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from app.attachments import Attachment
+from app.catalog import CatalogEntry
+from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
+from app.turn import Written
+from engine.request import ModelFacts
+from ui import composer, transcript
+from ui.caption import sentence
+from ui.command import Settings
+from ui.panel import presets
+from ui.sidebar import sidebar
+from ui.suggestions import welcome
+from ui.transcript import Look, Siblings
+
+WINDOW = 100  # messages that are shown at first; a long conversation opens as fast as a short one
+PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
+
+Values = dict[str, Any]  # by region
+
+
+@dataclass(slots=True)
+class Shown:
+    """Everything that one page shows; a session changes it."""
+
+    facts: ModelFacts
+    models: Sequence[CatalogEntry] = ()
+    model: str = ""
+    conversations: Sequence[Conversation] = ()
+    presets: Sequence[Preset] = ()
+    words: str = ""  # of the search
+    conversation: Conversation | None = None
+    system: str = ""  # of a conversation that has not begun
+    messages: Sequence[StoredMessage] = ()
+    told: Mapping[str, AnswerFacts] = field(default_factory=dict)
+    siblings: Siblings = field(default_factory=dict)
+    window: int = WINDOW
+    written: Written | None = None  # of the answer that runs
+    loading: str = ""  # the model that is being loaded
+    used: int = 0  # tokens of the context
+    attachments: list[tuple[Attachment, int]] = field(default_factory=list)  # with their tokens
+    settings: Settings = field(default_factory=Settings)
+    notice: str = ""
+    once: dict[str, str] = field(default_factory=dict)  # told to the script one time
+    serial: int = 0  # grows with everything in ``once``
+
+    @property
+    def look(self) -> Look:
+        """How answers are shown now."""
+        small = self.facts.parameters < PLAIN_BELOW
+        plain = {"auto": small, "markdown": False, "text": True}[self.settings.look]
+        return Look(plain, self.settings.overlay)
+
+    def tell(self, **once: str) -> None:
+        """Let the page's script do something one time."""
+        self.once, self.serial = once, self.serial + 1
+
+
+def values(shown: Shown) -> Values:
+    """Every region of the page."""
+    attached = [composer.Attached(file.name, tokens) for file, tokens in shown.attachments]
+    current = shown.conversation.id if shown.conversation else None
+    return {
+        "rows": _rows(shown),
+        "side": sidebar(shown.conversations, current, shown.words),
+        "welcome": "" if shown.conversation or shown.written else welcome(),
+        "notice": _notice(shown),
+        "chips": composer.chips(attached),
+        "pickers": composer.pickers(shown.models, shown.model, shown.facts.drafters),
+        "meter": composer.meter(_used(shown), shown.facts.context),
+        "presets": presets(shown.presets),
+        "state": _state(shown),
+    }
+
+
+def _rows(shown: Shown) -> list[transcript.Row]:
+    hidden = max(0, len(shown.messages) - shown.window)
+    rows = [transcript.earlier(hidden)] if hidden else []
+    rows += transcript.rows(shown.messages[hidden:], shown.told, shown.siblings, shown.look)
+    if shown.written is not None:
+        rows += transcript.answering(shown.written, shown.look)
+    return rows
+
+
+def _notice(shown: Shown) -> str:
+    if shown.loading:
+        return f'<p role="status">Loading {escape(shown.loading)} …</p>'
+    return f'<p role="alert">{escape(sentence(shown.notice))}</p>' if shown.notice else ""
+
+
+def _used(shown: Shown) -> int:
+    return shown.used + (shown.written.tokens if shown.written else 0)
+
+
+def _state(shown: Shown) -> str:
+    """What the script needs to know, as JSON in an attribute. HTML."""
+    conversation = shown.conversation
+    state = {
+        "ready": True,
+        "conversation": conversation.id if conversation else "",
+        "title": conversation.title if conversation else "",
+        "system": conversation.system if conversation else shown.system,
+        "busy": shown.written is not None,
+        "loading": bool(shown.loading),
+        "tokens": shown.written.tokens if shown.written else 0,
+        "serial": shown.serial,
+        "once": shown.once,
+    }
+    return f'<div data-state="{escape(json.dumps(state))}"></div>'
