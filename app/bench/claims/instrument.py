@@ -1,7 +1,7 @@
 """Instrument: one model at several costs, its engines made on demand, lanes measured on them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -95,6 +95,9 @@ def rates(measurement: Measurement) -> dict[str, float]:
     return {lane.name: _rate(measurement.of(lane)) for lane in measurement.lanes}
 
 
+Figure = Callable[[Measurement], dict[str, float]]  # one figure of every lane
+
+
 @dataclass(frozen=True, slots=True)
 class Rival:
     """The best of several lanes, and how one more lane compares with it."""
@@ -103,25 +106,33 @@ class Rival:
     ratio: float  # of the other lane's rate over the best one's
 
 
-def over_best(measurement: Measurement, adaptive: Lane) -> Rival:
+def ranked(found: Mapping[str, float], lanes: Sequence[Lane]) -> list[Lane]:
+    """Lanes by what a sweep found of them, the best first.
+
+    A sweep is short. Its best lanes run again, beside the one that they are to be compared with and
+    for longer, and only that counts: of many lanes the best one is partly the luckiest one.
+    """
+    return sorted(lanes, key=lambda lane: found[lane.name], reverse=True)
+
+
+def over_best(measurement: Measurement, adaptive: Lane, figure: Figure = rates) -> Rival:
     """A lane against the best of all others, none of which profits from luck of its own.
 
-    Of many lanes the best one measured is partly the luckiest one. So in each repeat the lane to
-    beat is the one that was best in the other repeats, and the ratio is the geometric mean over
-    the repeats. With one repeat there is nothing else to choose by.
+    So in each repeat the lane to beat is the one that was best in the other repeats, and the ratio
+    is the geometric mean over the repeats. With one repeat there is nothing else to choose by.
     """
     repeats = sorted({sample.repeat for sample in measurement.samples})
     ratios = []
     for repeat in repeats:
-        here = _rates_of(measurement, {repeat})
-        chosen = _best(_rates_of(measurement, set(repeats) - {repeat} or {repeat}), adaptive)
+        here = figure(_of(measurement, {repeat}))
+        chosen = _best(figure(_of(measurement, set(repeats) - {repeat} or {repeat})), adaptive)
         ratios.append(here[adaptive.name] / here[chosen])
-    return Rival(_best(rates(measurement), adaptive), geometric_mean(ratios))
+    return Rival(_best(figure(measurement), adaptive), geometric_mean(ratios))
 
 
-def _rates_of(measurement: Measurement, repeats: set[int]) -> dict[str, float]:
+def _of(measurement: Measurement, repeats: set[int]) -> Measurement:
     kept = tuple(sample for sample in measurement.samples if sample.repeat in repeats)
-    return rates(replace(measurement, samples=kept))
+    return replace(measurement, samples=kept)
 
 
 def _best(found: dict[str, float], adaptive: Lane) -> str:

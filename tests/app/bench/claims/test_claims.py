@@ -18,7 +18,7 @@ from app.settings import load_settings
 from tests.app.bench.samples import sample
 
 MINIATURE = {  # what makes a claim small enough for a test; its verdict then means nothing
-    "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": {4: 1}},
+    "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "SWEPT": 1, "TOKENS": 8, "REPEATS": {4: 1}},
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"INFLATE": 1, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
     "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": {2: 3}, "TOKENS": 8, "REPEATS": {2: 1}},
