@@ -33,76 +33,17 @@ import torch
 from torch import Tensor
 
 from engine.cost import Line, PassCost
-from engine.decode.sampling import probabilities
 from engine.errors import InvalidRequest
+from engine.lengths.shadow_tokens import BINS, Counts, bin_of, shadow_counts
 from engine.protocols import Budget, Context, LayeredTarget, Outcome, Parts, Streamed
 
-OMEGA = 0.95  # weight of the past per round
 LONGEST = 18  # most tokens of one draft, as in the paper
 PROMPT_ROWS, PROMPT_WEIGHT = 32, 1 / 16  # a prompt row counts for this much of an answer's
-CARRIED = 8.0  # most tokens that earlier requests count for
-CERTAIN = 0.995  # acceptance is never taken for granted
-BINS = 6  # of confidence, each with its own acceptance
 BIN_WEIGHT = 2.0  # tokens that the confidence itself counts for, as a guess of a bin's acceptance
 TRACE_GAP, PROBE_GAP = 16, 512  # most rounds from one trace to the next: speculating, and plain
 GUESSES = 3  # calls that the paper's cost of a draft step counts for, before any was measured
 CHUNK = 2**24  # most logits held at once
 TOO_DEEP = 1e9  # passes; of an exit above the layers that stay in memory
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Decayed counts of each exit's tokens: matches and misses by confidence, sums of confidence.
-
-    ``table`` [E, 2 BINS + 2] holds, for the exits after layers 1..E, matches by bin, misses by
-    bin, confidence of matches, confidence of misses.
-    """
-
-    table: np.ndarray
-
-    @classmethod
-    def empty(cls, exits: int) -> "Counts":
-        """Nothing is known."""
-        return cls(np.zeros((exits, 2 * BINS + 2)))
-
-    @property
-    def matches(self) -> np.ndarray:
-        """By bin of confidence, [E, BINS]."""
-        return np.asarray(self.table[:, :BINS])
-
-    @property
-    def misses(self) -> np.ndarray:
-        """By bin of confidence, [E, BINS]."""
-        return np.asarray(self.table[:, BINS : 2 * BINS])
-
-    @property
-    def seen(self) -> np.ndarray:
-        """Tokens that each exit's numbers rest on, [E]."""
-        return np.asarray(self.table[:, : 2 * BINS].sum(1))
-
-    @property
-    def alpha(self) -> np.ndarray:
-        """Acceptance of each exit, [E]; 0 where nothing is known."""
-        return np.asarray(np.minimum(_share(self.matches.sum(1), self.seen, 0.0), CERTAIN))
-
-    @property
-    def tau(self) -> np.ndarray:
-        """The paper's thresholds, [E]: half way between the mean confidence of matches and misses.
-
-        Without misses half the confidence of matches; without matches half way from misses to 1.
-        """
-        sure = _share(self.table[:, -2], self.matches.sum(1), 1.0)
-        unsure = _share(self.table[:, -1], self.misses.sum(1), 0.0)
-        return np.asarray((sure + unsure) / 2)
-
-    def after(self, fresh: np.ndarray) -> "Counts":
-        """One round later; rows of ``fresh`` [E, 2 BINS + 2] without tokens do not fade."""
-        heard = fresh[:, : 2 * BINS].sum(1, keepdims=True) > 0
-        return Counts(np.where(heard, OMEGA, 1.0) * self.table + fresh)
-
-    def carried(self) -> "Counts":
-        """What a new request starts from."""
-        return Counts(self.table * min(1.0, CARRIED / max(self.seen.max(initial=0.0), CARRIED)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +101,7 @@ class Price:
 
     def __call__(self, probability: float) -> bool:
         """Weigh the next token; a draft also ends behind the last price."""
-        place = _bin(probability)
+        place = bin_of(probability)
         matches, misses = self.matches[place], self.misses[place]
         self.reach *= (matches + BIN_WEIGHT * probability) / (matches + misses + BIN_WEIGHT)
         self.drafted += 1
@@ -260,7 +201,7 @@ class _Request:
         judged = self.stop.heard[: accepted + 1]
         for place, confidence in enumerate(judged):
             missed = int(place >= accepted)
-            cells = [missed * BINS + _bin(confidence), 2 * BINS + missed]
+            cells = [missed * BINS + bin_of(confidence), 2 * BINS + missed]
             fresh[self.choice.exit - 1, cells] += 1.0, confidence
         self.counts, self.stop = self.counts.after(fresh), None
 
@@ -382,45 +323,6 @@ class DynamicExit:
         """States [L, n, C] in parts whose logits fit into memory; nearly always in one."""
         width = max(1, CHUNK // (len(states) * self._target.vocab))
         return iter(torch.split(states, width, 1))
-
-
-@torch.inference_mode()
-def shadow_counts(logits: Tensor, judged: Tensor, context: Context) -> np.ndarray:
-    """Rows of ``Counts`` for exits' logits [E, n, V] under the target's logits [n, V].
-
-    A chosen candidate matches with the target's probability of it: 0 or 1 when greedy. Of a drawn
-    one the expectation over draws counts, so each column weighs one token in either case.
-    """
-    law = probabilities(judged, context.sampling)
-    if context.draws:
-        confidence = probabilities(logits, context.sampling)
-        matched = torch.minimum(confidence, law)
-        missed = confidence - matched
-    else:
-        logits = logits.float()
-        best = logits.max(-1, keepdim=True)
-        confidence = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
-        matched = law.expand_as(logits).gather(-1, best.indices).to(confidence)
-        missed = 1 - matched
-    confidence, matched, missed = (t.flatten(1).double() for t in (confidence, matched, missed))
-    place = (confidence * BINS).long().clamp_(max=BINS - 1)
-    empty = torch.zeros(len(logits), BINS, dtype=torch.float64, device=logits.device)
-    parts = (
-        empty.scatter_add(1, place, matched),
-        empty.scatter_add(1, place, missed),
-        (confidence * matched).sum(1, keepdim=True),
-        (confidence * missed).sum(1, keepdim=True),
-    )
-    return np.asarray(torch.cat(parts, 1).cpu().numpy())
-
-
-def _share(part: np.ndarray, whole: np.ndarray, unknown: float) -> np.ndarray:
-    """part / whole, [E]; ``unknown`` where there is nothing to divide by."""
-    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), unknown)
-
-
-def _bin(confidence: float) -> int:
-    return min(int(confidence * BINS), BINS - 1)
 
 
 def _held(batch: Sequence[Context]) -> int:

@@ -102,8 +102,9 @@ class Goodput:
         admit = self._admit_alone if len(batch) == 1 else self._admit
         admitted, floor = admit(offers, sum(len(c.ids) for c in batch))
         probe = PROBE_LENGTH if len(batch) == 1 else max(1, min(PROBE_LENGTH, *admitted))
+        least = self._cost.hidden // len(batch) - 1
         triples = zip(traces, longest, admitted, strict=True)
-        return [_budget(t, budget, (chosen, probe), floor) for t, budget, chosen in triples]
+        return [_budget(t, budget, (chosen, probe, least), floor) for t, budget, chosen in triples]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call, acceptance from the nodes that the walks looked at."""
@@ -223,9 +224,12 @@ def _offers(trace: _Trace, longest: Budget, pool: Sequence[float]) -> list[_Offe
     return offers
 
 
-def _budget(trace: _Trace, longest: Budget, lengths: tuple[int, int], floor: float) -> Budget:
-    """The budget for the offers that were (admitted, of a probe); while off, probes now and then."""
-    chosen, probe = lengths
+def _budget(trace: _Trace, longest: Budget, lengths: tuple[int, int, int], floor: float) -> Budget:
+    """The budget for the offers that were (admitted, of a probe); while off, probes now and then.
+
+    A tree has at least the third of ``lengths`` nodes: those that reading weights hides.
+    """
+    chosen, probe, least = lengths
     if chosen:
         trace.wait = PROBE_FIRST
     elif trace.plain >= trace.wait and longest.depth > 0:
@@ -234,5 +238,5 @@ def _budget(trace: _Trace, longest: Budget, lengths: tuple[int, int], floor: flo
     trace.asked = chosen
     if not _is_tree(longest):
         return Budget(chosen, chosen, floor=min(floor, 0.5))
-    nodes = min(2 ** (chosen - 1), longest.nodes) if chosen else 0
+    nodes = min(max(2 ** (chosen - 1), least), longest.nodes) if chosen else 0
     return Budget(min(longest.depth, nodes), nodes, floor=min(floor, 0.5))

@@ -4,6 +4,7 @@ A plain ``F.linear`` re-reads a row-major weight with a kernel that suits wide b
 narrow ones. Measured on two AVX-512 cores, microseconds for a 27648 x 320 float32 map: 1 row 2528
 plain and 584 packed, 8 rows 3394 and 673, 64 rows 16686 and 2914. A call takes some 20 microseconds
 before it multiplies, so small maps stay plain: 1 row through 128 x 352 takes 5 plain and 19 packed.
+Two rows are its worst width, a third slower than four through the same large map: they go as four.
 The operator is the one that torch's own compiler emits for linear layers on CPUs; where it is
 missing, all maps stay plain.
 """
@@ -11,12 +12,15 @@ missing, all maps stay plain.
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.decoder import Dense, Layer, Linear
 from engine.models.weights import DecoderWeights
 
 SMALL = 2**17  # weights of a map that is faster plain
+LARGE = 2**22  # weights of a map whose kernel for two rows is slower than that for four
+TWO, FOUR = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,15 @@ class Packed:
     weight: Tensor  # opaque
     bias: Tensor | None = None
 
+    large: bool = False
+
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
+        if self.large and x.shape[:-1] == (TWO,):
+            return self._apply(F.pad(x, (0, 0, 0, FOUR - TWO)))[:TWO]
+        return self._apply(x)
+
+    def _apply(self, x: Tensor) -> Tensor:
         found: Tensor = torch.ops.mkldnn._linear_pointwise(  # noqa: SLF001 - see the first lines
             x, self.weight, self.bias, "none", [], ""
         )
@@ -45,7 +56,7 @@ def packed(weights: DecoderWeights) -> DecoderWeights:
     layers = list(weights.layers)
     weights = replace(weights, layers=(), head=_packed_map(weights.head))
     for index in range(len(layers)):
-        layers[index] = _packed_layer(layers[index])
+        layers[index] = packed_layer(layers[index])
     return replace(weights, layers=tuple(layers))
 
 
@@ -61,7 +72,8 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     return bool((found == 64).all())
 
 
-def _packed_layer(layer: Layer) -> Layer:
+def packed_layer(layer: Layer) -> Layer:
+    """A layer with its linear maps packed; those that are packed already stay."""
     return replace(
         layer,
         qkv=_packed_map(layer.qkv),
@@ -74,7 +86,8 @@ def _packed_layer(layer: Layer) -> Layer:
 def _packed_map(linear: Linear) -> Linear:
     if not isinstance(linear, Dense) or linear.weight.numel() < SMALL:
         return linear
-    return Packed(_reordered(linear.weight), linear.bias)
+    large = linear.weight.numel() >= LARGE
+    return Packed(_reordered(linear.weight), linear.bias, large)
 
 
 def _reordered(weight: Tensor) -> Tensor:

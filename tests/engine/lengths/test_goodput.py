@@ -223,6 +223,21 @@ def test_a_tree_that_brings_nothing_is_switched_off():
     assert grown(STEEP, {16: 0, 64: 0}).nodes == 0
 
 
+def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
+    few, none = {4: 2, 16: 2}, {16: 0, 64: 0}  # larger trees brought no more, as luck would have it
+    for hidden, nodes in ((0, 4), (33, 32), (65, 64), (900, 64)):
+        cost = curve((1, 10.0), (64, 10.5))
+        cost.hidden = hidden
+        policy = Goodput(Parts(None, cost=cost), "specexec")
+        for _ in range(30):
+            for size, accepted in few.items():
+                policy.observe([tree_outcome(size, accepted)])
+        assert policy.budgets([HERE], [TREE])[0].nodes >= nodes
+    cost = curve((1, 10.0), (8, 10.5), (64, 80.0))
+    cost.hidden = 8
+    assert grown(cost, none).nodes == 0
+
+
 def test_a_row_has_a_price_where_passes_are_steep():
     gains = {16: 3}
     assert grown(STEEP, gains).floor > grown(FLAT, gains).floor >= 0

@@ -41,6 +41,16 @@ def test_a_packed_map_gives_the_plain_maps_values(shape):
 
 
 @needs_packing
+def test_two_rows_of_a_large_map_are_the_same_two_rows(monkeypatch):
+    monkeypatch.setattr("engine.models.packed.LARGE", 0)
+    plain, layer = tiny_weights().layers[0].qkv, packed(tiny_weights()).layers[0].qkv
+    x = torch.randn(2, 32)
+    with torch.inference_mode():
+        assert layer(x).shape == plain(x).shape
+        assert (layer(x) - plain(x)).abs().max() < 1e-5
+
+
+@needs_packing
 def test_a_packed_model_scores_like_a_plain_one():
     tree = DraftTree((4, 5, 6, 7, 8), (-1, 0, 0, 1, 2))
     plain, fast = TorchTarget(tiny_weights()), TorchTarget(packed(tiny_weights()))

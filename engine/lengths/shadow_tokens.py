@@ -1,0 +1,114 @@
+"""Shadow tokens (DEL, arXiv 2504.05598, section 3.1): what every layer would have drafted, counted.
+
+After a pass the states of all layers are known. One head product over them gives each early exit's
+own tokens wherever the context was right; compared with the model's, they become decayed counts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.decode.sampling import probabilities
+from engine.protocols import Context
+
+OMEGA = 0.95  # weight of the past per round
+CARRIED = 16.0  # most tokens that earlier requests count for
+CERTAIN = 0.995  # acceptance is never taken for granted
+BINS = 6  # of confidence, each with its own acceptance
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Decayed counts of each exit's tokens: matches and misses by confidence, sums of confidence.
+
+    ``table`` [E, 2 BINS + 2] holds, for the exits after layers 1..E, matches by bin, misses by
+    bin, confidence of matches, confidence of misses.
+    """
+
+    table: np.ndarray
+
+    @classmethod
+    def empty(cls, exits: int) -> "Counts":
+        """Nothing is known."""
+        return cls(np.zeros((exits, 2 * BINS + 2)))
+
+    @property
+    def matches(self) -> np.ndarray:
+        """By bin of confidence, [E, BINS]."""
+        return np.asarray(self.table[:, :BINS])
+
+    @property
+    def misses(self) -> np.ndarray:
+        """By bin of confidence, [E, BINS]."""
+        return np.asarray(self.table[:, BINS : 2 * BINS])
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Tokens that each exit's numbers rest on, [E]."""
+        return np.asarray(self.table[:, : 2 * BINS].sum(1))
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """Acceptance of each exit, [E]; 0 where nothing is known."""
+        return np.asarray(np.minimum(_share(self.matches.sum(1), self.seen, 0.0), CERTAIN))
+
+    @property
+    def tau(self) -> np.ndarray:
+        """The paper's thresholds, [E]: half way between the mean confidence of matches and misses.
+
+        Without misses half the confidence of matches; without matches half way from misses to 1.
+        """
+        sure = _share(self.table[:, -2], self.matches.sum(1), 1.0)
+        unsure = _share(self.table[:, -1], self.misses.sum(1), 0.0)
+        return np.asarray((sure + unsure) / 2)
+
+    def after(self, fresh: np.ndarray) -> "Counts":
+        """One round later; rows of ``fresh`` [E, 2 BINS + 2] without tokens do not fade."""
+        heard = fresh[:, : 2 * BINS].sum(1, keepdims=True) > 0
+        return Counts(np.where(heard, OMEGA, 1.0) * self.table + fresh)
+
+    def carried(self) -> "Counts":
+        """What a new request starts from."""
+        return Counts(self.table * min(1.0, CARRIED / max(self.seen.max(initial=0.0), CARRIED)))
+
+
+@torch.inference_mode()
+def shadow_counts(logits: Tensor, judged: Tensor, context: Context) -> np.ndarray:
+    """Rows of ``Counts`` for exits' logits [E, n, V] under the target's logits [n, V].
+
+    A chosen candidate matches with the target's probability of it: 0 or 1 when greedy. Of a drawn
+    one the expectation over draws counts, so each column weighs one token in either case.
+    """
+    law = probabilities(judged, context.sampling)
+    if context.draws:
+        confidence = probabilities(logits, context.sampling)
+        matched = torch.minimum(confidence, law)
+        missed = confidence - matched
+    else:
+        logits = logits.float()
+        best = logits.max(-1, keepdim=True)
+        confidence = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
+        matched = law.expand_as(logits).gather(-1, best.indices).to(confidence)
+        missed = 1 - matched
+    confidence, matched, missed = (t.flatten(1).double() for t in (confidence, matched, missed))
+    place = (confidence * BINS).long().clamp_(max=BINS - 1)
+    empty = torch.zeros(len(logits), BINS, dtype=torch.float64, device=logits.device)
+    parts = (
+        empty.scatter_add(1, place, matched),
+        empty.scatter_add(1, place, missed),
+        (confidence * matched).sum(1, keepdim=True),
+        (confidence * missed).sum(1, keepdim=True),
+    )
+    return np.asarray(torch.cat(parts, 1).cpu().numpy())
+
+
+def bin_of(confidence: float) -> int:
+    """The bin of a token that was drafted with this probability."""
+    return min(int(confidence * BINS), BINS - 1)
+
+
+def _share(part: np.ndarray, whole: np.ndarray, unknown: float) -> np.ndarray:
+    """part / whole, [E]; ``unknown`` where there is nothing to divide by."""
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), unknown)

@@ -1,0 +1,78 @@
+"""Shadow tokens: what every layer would have drafted, counted and faded."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine.decode.sampling import probabilities
+from engine.lengths.shadow_tokens import BINS, CERTAIN, OMEGA, Counts, shadow_counts
+from engine.protocols import Context
+from engine.request import SamplingParams
+
+GREEDY = SamplingParams()
+
+
+def context(request=1, ids=(1,), sampling=GREEDY, chance=None):
+    return Context(request, 0, list(ids), sampling, chance)
+
+
+def counts(*exits):
+    """Counts of exits from lists of (confidence, matched)."""
+    found = Counts.empty(len(exits)).table
+    for exit_layer, tokens in enumerate(exits):
+        for confidence, matched in tokens:
+            missed = int(not matched)
+            place = min(int(confidence * BINS), BINS - 1)
+            found[exit_layer, missed * BINS + place] += 1
+            found[exit_layer, 2 * BINS + missed] += confidence
+    return Counts(found)
+
+
+def test_counts_decay_by_round_and_only_where_something_was_seen():
+    before = counts([(0.9, True), (0.9, True), (0.3, False)], [(0.5, False)])
+    fresh = counts([(0.7, False)], []).table
+    now = before.after(fresh)
+    assert now.alpha[0] == pytest.approx(2 * OMEGA / (3 * OMEGA + 1))
+    unsure = (0.3 * OMEGA + 0.7) / (OMEGA + 1)
+    assert now.tau[0] == pytest.approx((0.9 + unsure) / 2)
+    assert np.array_equal(now.table[1], before.table[1])
+
+
+def test_guards_where_a_count_is_zero():
+    known = counts([], [(0.8, True)], [(0.4, False)], [(1.0, True)] * 9)
+    assert known.alpha.tolist() == [0.0, CERTAIN, 0.0, CERTAIN]
+    assert known.tau.tolist() == pytest.approx([0.5, 0.4, 0.7, 0.5])
+    assert np.isfinite(known.tau).all()
+
+
+def test_chosen_shadow_tokens_count_as_matches_and_misses():
+    judged = torch.tensor([[0.0, 5.0, 0.0], [5.0, 0.0, 0.0]])
+    exits = torch.tensor([[[0.0, 2.0, 0.0], [0.0, 0.0, 3.0]], [[1.0, 0.0, 0.0], [9.0, 0.0, 0.0]]])
+    found = Counts(shadow_counts(exits, judged, context()))
+    sure = torch.softmax(exits, -1).max(-1).values.double().tolist()
+    wanted = counts([(sure[0][0], True), (sure[0][1], False)],
+                    [(sure[1][0], False), (sure[1][1], True)])  # fmt: skip
+    assert found.table == pytest.approx(wanted.table)
+
+
+def test_a_seeded_request_counts_the_targets_probability_of_the_likeliest_token():
+    sampling = SamplingParams(0.7, seed=3)
+    judged, exits = torch.randn(4, 9), torch.randn(2, 4, 9)
+    found = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
+    law = probabilities(judged, sampling)
+    wanted = [
+        sum(float(law[row, int(exits[at, row].argmax())]) for row in range(4)) for at in (0, 1)
+    ]
+    assert found.matches.sum(1) == pytest.approx(wanted)
+    assert found.seen == pytest.approx([4.0, 4.0])
+
+
+def test_drawn_shadow_tokens_count_the_exact_acceptance_of_a_draw():
+    sampling = SamplingParams(0.8, top_k=5)
+    judged, exits = torch.randn(3, 9), torch.randn(2, 3, 9)
+    found = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
+    p, q = probabilities(judged, sampling), probabilities(exits, sampling)
+    assert found.matches.sum(1) == pytest.approx(torch.minimum(p, q).sum((1, 2)).tolist())
+    assert found.seen == pytest.approx([3.0, 3.0])
+    sureness = (q * torch.minimum(p, q)).sum((1, 2)).tolist()
+    assert found.table[:, -2] == pytest.approx(sureness)
