@@ -10,7 +10,8 @@ from app.catalog import resolve
 from app.prompts import Turns
 from app.text import ChatText
 from app.turn import Message
-from engine.training.acceptance_head import Figures, Progress, Recipe, learn, load_pair
+from engine.training.acceptance_head import Figures, Progress, learn
+from engine.training.judged_drafts import Recipe, load_pair
 
 EVERY_SECONDS = 10.0  # a line of progress
 

@@ -1,41 +1,39 @@
 """build(spec) -> Engine: the only place that reads the registries."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from torch import Tensor
 
-from engine.cost import PassCost
 from engine.decode.chance import Chance, SeededChance
-from engine.decode.tree import DraftTree, chain
+from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict, verify
 from engine.drafters import ARMS, AUTO, DRAFTERS
 from engine.engine import Engine
-from engine.errors import InvalidRequest, ModelUnusable
+from engine.errors import InvalidRequest, ModelUnusable, NumericalError
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.verify import verify_all
 from engine.lengths import LENGTHS
 from engine.machinery import Machinery, Options, Verify
 from engine.models import STREAMED, TARGETS
+from engine.models.damage import damage, naming_files
 from engine.models.pairing import vocabulary_mismatch
 from engine.models.precision import notes
 from engine.offload import SOURCES
+from engine.profile import profile, profile_draft
 from engine.protocols import (
     Arm,
     Capability,
     Drafter,
-    DraftModel,
+    Layered,
     LengthPolicy,
     Limited,
     Parts,
-    Rows,
     Streamed,
     Target,
 )
@@ -48,14 +46,8 @@ DEFAULT_LENGTH = {  # goodput for all others
     "early_exit": "dynamic_exit",
     "chain": "confidence",
 }
-PROFILE_ROWS = (1, 8, 64, 16, 2, 32, 4)  # a large model gets the first few: the ends matter most
-PROFILE_REPEATS = 3
-PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
-PROFILE_CONTEXT = 512
 WARM_SECONDS = 1.0
-WIDE_ROWS = (1, 1, 33, 65, 129, 257, 513, 1025, 2049)  # root and tree, streamed; the first warms up
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
-STEEP = 2.0  # passes of a row: wider ones than this are not measured, nor drafted for
 
 
 def build(spec: ModelSpec) -> Engine:
@@ -72,10 +64,16 @@ def load(spec: ModelSpec) -> tuple[Parts, str]:
     options = {} if spec.exit_layer is None else {"exit_layer": float(spec.exit_layer)}
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
     parts = Parts(target, draft_model, options=options, acceptance_head=head)
-    profile(target, parts.cost)
-    if draft_model is not None:
-        parts = replace(parts, draft_step=profile_draft(draft_model))
-    return parts, no_draft
+    try:
+        profile(target, parts.cost)
+    except NumericalError as error:
+        raise ModelUnusable(damage(spec)) from error
+    if draft_model is None:
+        return parts, no_draft
+    try:
+        return replace(parts, draft_step=profile_draft(draft_model)), no_draft
+    except NumericalError:
+        return replace(parts, draft_model=None), f"as to the draft, {damage(_draft_spec(spec))}"
 
 
 def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
@@ -90,7 +88,7 @@ def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
         parameters=parts.target.parameters,
         drafters=tuple(name for name in able if name != AUTO),
         refused=tuple(refused.items()),
-        notes=notes(spec),
+        notes=(*notes(spec), *_undrafted(spec, parts, able, refused)),
     )
     machinery = Machinery(
         target=parts.target,
@@ -100,7 +98,7 @@ def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
         cost=parts.cost,
         facts=facts,
         slots=spec.slots,
-        verify=_verification(spec.device),
+        verify=naming_files(_verification(spec.device), spec),
         chance=_randomness(spec.device),
     )
     return Engine(machinery)
@@ -128,58 +126,6 @@ def _one_by_one(
     return [verify(*case) for case in cases]
 
 
-def profile(target: Target, cost: PassCost) -> None:
-    """Measure the pass over several widths; doing so also builds kernels, which no answer should pay for.
-
-    SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
-    """
-    if isinstance(target, Streamed):
-        profile_streamed(target, target.source.widest, cost)
-        return
-    started = time.perf_counter()
-    for at, rows in enumerate(PROFILE_ROWS):
-        if at > 1 and time.perf_counter() - started > PROFILE_SECONDS:
-            break
-        width = min(rows, target.context)
-        calls = [_timed(target, [chain([0] * width)]) for _ in range(PROFILE_REPEATS)]
-        cost.profile(width, min(calls[1:]))  # the first call of a width builds its kernels
-    if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:
-        target.feed(0, [0] * PROFILE_CONTEXT)
-        seconds = min(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
-        cost.profile_context(PROFILE_CONTEXT, seconds)
-        target.crop(0, 0)
-
-
-def profile_streamed(target: Target, widest: int, cost: PassCost) -> None:
-    """Measure where the pass of a streamed target leaves its flat part: reading hides many rows."""
-    for warm, rows in enumerate(WIDE_ROWS):
-        if rows > min(widest, target.context):
-            break
-        seconds = _timed(target, [chain([0] * rows)])
-        if warm:
-            cost.profile(rows, seconds)
-        if warm and seconds > STEEP * cost.knots[1]:
-            break
-
-
-def profile_draft(draft: DraftModel) -> float:
-    """Seconds of one draft step: a single row."""
-    times = []
-    for _ in range(2 * PROFILE_REPEATS):
-        started = time.perf_counter()
-        draft.grow([Rows(0, [0], [-1])])
-        times.append(time.perf_counter() - started)
-        draft.crop(0, 0)
-    return median(times)
-
-
-def _timed(target: Target, trees: list[DraftTree]) -> float:
-    started = time.perf_counter()
-    target.score([0], trees)
-    target.commit(0, [])
-    return time.perf_counter() - started
-
-
 def _target(spec: ModelSpec) -> Any:
     if spec.backend not in TARGETS:
         raise ModelUnusable(f"unknown backend {spec.backend!r}; known are {', '.join(TARGETS)}")
@@ -205,16 +151,38 @@ def _source(spec: ModelSpec, limit: int) -> str:
 def _draft_model(spec: ModelSpec, target: Target) -> tuple[Any, str]:
     """The draft model, or None and the reason."""
     if spec.draft_folder is None:
-        return None, f"no draft model is paired with {spec.name}"
+        own = (
+            target.early(spec.exit_layer)
+            if isinstance(target, Layered) and spec.exit_layer
+            else None
+        )
+        return own, "" if own else f"no draft model is paired with {spec.name}"
     if differs := vocabulary_mismatch(Path(spec.folder), Path(spec.draft_folder)):
         return None, f"the draft model's vocabulary differs from the model's: {differs}"
-    alone = replace(spec, folder=spec.draft_folder, backend=spec.draft_backend, inflate=1)
-    draft = _target(replace(alone, resident=None, weights="full"))
+    draft = _target(_draft_spec(spec))
     if draft.vocab != target.vocab:
         return None, f"the draft model has {draft.vocab} tokens, the model {target.vocab}"
     if isinstance(draft, Limited) and (why := draft.refuses(frozenset({Capability.TREE}))):
         return None, f"the draft model cannot draft: {why}"
     return draft, ""
+
+
+def _draft_spec(spec: ModelSpec) -> ModelSpec:
+    """The draft model of a spec as a target of its own."""
+    place = spec.draft_folder or ""
+    alone = replace(spec, folder=place, backend=spec.draft_backend, inflate=1)
+    return replace(alone, resident=None, weights="full")
+
+
+def _undrafted(
+    spec: ModelSpec, parts: Parts, able: tuple[str, ...], refused: dict[str, str]
+) -> tuple[str, ...]:
+    """Why a model is not drafted for, or not in trees; empty where nothing stands in the way."""
+    if not set(able) - {PLAIN, AUTO}:
+        return (f"nothing drafts for {spec.name}: {next(iter(refused.values()), '')}",)
+    limits = parts.target if isinstance(parts.target, Limited) else None
+    why = limits.refuses(frozenset({Capability.TREE})) if limits else ""
+    return (f"drafts for {spec.name} are chains, never trees: {why}",) if why else ()
 
 
 def _obstacle(name: str, spec: ModelSpec, parts: Parts, no_draft: str) -> str:

@@ -7,16 +7,9 @@ cross-entropy in which rejections weigh w = 6 times,
 
     sum r [w (1 - a) (-log P_rej) + a (-log P_acc)] / sum r [w (1 - a) + a]
 
-with a the label and r the chance that verification gets as far as this token. The weight moves the
+with a the label and r the chance that verification gets as far as this token; what is judged comes
+from ``judged_drafts``. The weight moves the
 optimum by log w in log odds; the finished head takes that back, so that it states probabilities.
-
-The paper lets the draft model read answers in which each token was replaced by a drafted one with
-chance 1 - 0.15, so that its states resemble those behind drafted tokens. Here drafts start from the
-target's own text with chance 0.15 at each token and run on as they do when decoding: the states are
-those that will be judged, and no label belongs to another context than its state.
-
-Each prompt is answered twice, greedily and at temperature 1, and drafted for in the three ways in
-which requests run: greedy; sampled with drawn candidates; seeded, with chosen candidates.
 """
 
 import math
@@ -31,74 +24,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
-from engine.build import assemble, load
-from engine.decode.tree import DraftTree
-from engine.errors import InvalidRequest, ModelUnusable, NumericalError
-from engine.lengths.acceptance_head import EVIDENCE, Head, Kind, Likeness, save_head
-from engine.protocols import DraftModel, Parts, Rows, Target
-from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
+from engine.errors import InvalidRequest
+from engine.lengths.acceptance_head import EVIDENCE, Head, Likeness, save_head
+from engine.training.judged_drafts import Judged, Pair, Recipe, judged_drafts
 
-KINDS = (Kind(drawn=False, greedy=True), Kind(drawn=True, greedy=False), Kind(drawn=False, greedy=False))  # fmt: skip
 HELD_OUT = 10  # one prompt in so many is never trained on
 SAVE_SECONDS = 15.0
 COLLECTING = 0.85  # of the minutes
 WORK = "unfinished"
 BINS = 10  # of the predicted chance, for the calibration error
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Everything that decides what comes out, apart from models and prompts."""
-
-    minutes: float = 20.0
-    answer_tokens: int = 96
-    start_share: float = 0.15  # of an answer's tokens from which a draft starts: the paper's r
-    draft_tokens: int = 6
-    reject_weight: float = 6.0  # the paper's w
-    depth: int = 3  # the paper's D
-    epochs: int = 3
-    batch: int = 512
-    learning_rate: float = 2e-3
-    warmup_share: float = 0.03
-    together: int = 16  # prompts that are answered in one batch, and written in one file
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The models, and the tokens that end an answer."""
-
-    target: Target
-    draft: DraftModel
-    stop_tokens: frozenset[int]
-
-
-def load_pair(spec: ModelSpec, stop_tokens: frozenset[int]) -> Pair:
-    """Load both models; raises ModelUnusable when they cannot work together."""
-    parts, why_not = load(spec)
-    if parts.draft_model is None:
-        raise ModelUnusable(f"no head can be trained for {spec.name}: {why_not}")
-    return Pair(parts.target, parts.draft_model, stop_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Drafted tokens with what the head may read and what it should say, [n] each."""
-
-    states: Tensor  # [n, C] float16: proposed the token
-    evidence: Tensor  # [n, 3]
-    accepted: Tensor  # the label, 0 to 1
-    reached: Tensor  # chance that verification gets there
-    prompt: Tensor  # int64, the prompt's number
-
-    def at(self, chosen: Tensor) -> "Judged":
-        """Some of the rows."""
-        return Judged(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
-
-    @classmethod
-    def joined(cls, parts: Sequence["Judged"]) -> "Judged":
-        """All rows of several."""
-        return cls(**{f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +93,7 @@ def learn(
     yield figures
 
 
-# --- answers and drafts ---------------------------------------------------------------------------
+# --- collecting ---------------------------------------------------------------------------
 
 
 def _claim(work: Path, pair: Pair, prompts: Sequence[tuple[int, ...]], recipe: Recipe) -> None:
@@ -192,139 +126,13 @@ def _collect(
             break
         batch = prompts[first : first + recipe.together]
         if not file.exists():
-            found = list(_judged(pair, batch, first, recipe))
+            found = list(judged_drafts(pair, batch, first, recipe))
             joined = Judged.joined(found) if found else None
             _write(file, {f.name: getattr(joined, f.name) for f in fields(Judged) if joined})
             fresh += len(batch)
         passed, done = time.monotonic() - started, first + len(batch)
         left = passed / max(fresh, 1) * (len(prompts) - done)
         yield Progress("answers", done, len(prompts), min(left, max(limit - passed, 0.0)))
-
-
-def _judged(
-    pair: Pair, prompts: Sequence[tuple[int, ...]], first: int, recipe: Recipe
-) -> Iterator[Judged]:
-    """Drafts from answers to one batch of prompts; those that do not fit the contexts are left out."""
-    room = min(pair.target.context, pair.draft.context) - recipe.answer_tokens
-    numbered = [(n, p) for n, p in enumerate(prompts, first) if 0 < len(p) < room]
-    for greedy in (True, False):
-        answers = _answers(pair, numbered, recipe, greedy=greedy)
-        for (number, prompt), answer in zip(numbered, answers, strict=True):
-            for place, kind in enumerate(KINDS):
-                if kind.greedy == greedy:
-                    seed = (recipe.seed * 1_000_003 + number) * len(KINDS) + place
-                    draft = _Draft(pair, kind, Generator().manual_seed(seed))
-                    yield draft.judged((*prompt, *answer), len(prompt), recipe, number)
-
-
-def _answers(
-    pair: Pair, prompts: Sequence[tuple[int, tuple[int, ...]]], recipe: Recipe, *, greedy: bool
-) -> list[list[int]]:
-    """The target's own answers, decoded plainly, all together."""
-    spec = ModelSpec("target", "", slots=max(1, len(prompts)))
-    engine = assemble(spec, Parts(pair.target), "answers are decoded plainly")
-    answers: dict[int, list[int]] = {}
-    for number, prompt in prompts:
-        law = SamplingParams() if greedy else SamplingParams(1.0, seed=recipe.seed + number)
-        request = GenerationRequest(
-            prompt, recipe.answer_tokens, law, pair.stop_tokens, drafter="none"
-        )
-        answers[engine.submit(request)] = []
-    while engine.busy:
-        for request_id, event in engine.step():
-            if isinstance(event, Tokens):
-                answers[request_id] += event.ids
-            elif event.reason is FinishReason.ERROR:
-                raise NumericalError(event.error or "the target failed while it answered")
-    return list(answers.values())
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """The i-th tokens of several drafts."""
-
-    parents: list[int]  # nodes that they hang on
-    tokens: Tensor  # [A]
-    logs: Tensor  # [A], log q of each
-    states: Tensor  # [A, C]
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """Drafts from many places of one text at once: branches of one tree whose trunk is the text."""
-
-    pair: Pair
-    kind: Kind
-    generator: Generator
-
-    @torch.inference_mode()
-    def judged(self, text: Sequence[int], prompt: int, recipe: Recipe, number: int) -> Judged:
-        """Every drafted token behind the text's first ``prompt`` tokens, labelled."""
-        for model in (self.pair.target, self.pair.draft):
-            model.crop(0, 0)
-            if prompt > 1:
-                model.feed(0, text[: prompt - 1])
-        tokens = list(text[prompt - 1 :])  # the root is the prompt's last token
-        parents = list(range(-1, len(tokens) - 1))
-        levels = self._grow(tokens, parents, recipe)
-        scores = self.pair.target.score([0], [DraftTree(tuple(tokens), tuple(parents))])[0].logits
-        labels = torch.stack([self._label(level, scores) for level in levels])
-        alive = torch.stack([self._goes_on(level) for level in levels]) * labels
-        reached = torch.cat((torch.ones(1, labels.shape[1]), alive.cumprod(0)[:-1]))
-        return Judged(
-            states=torch.cat([level.states for level in levels]).half().cpu(),
-            evidence=self.kind.evidence(torch.cat([level.logs for level in levels])),
-            accepted=labels.flatten(),
-            reached=reached.flatten(),
-            prompt=torch.full((labels.numel(),), number),
-        )
-
-    def _grow(self, tokens: list[int], parents: list[int], recipe: Recipe) -> list[_Level]:
-        """Append drafts to the tree level by level."""
-        draws = torch.rand(len(tokens), generator=self.generator)
-        first = int(draws.argmin())  # one start at least
-        at = [n for n, draw in enumerate(draws.tolist()) if draw < recipe.start_share or n == first]
-        grown = self.pair.draft.grow([Rows(0, tokens, parents)])[0]
-        logits, states = grown.logits[at], grown.hidden[at]
-        levels: list[_Level] = []
-        while True:
-            levels.append(self._level(at, logits, states))
-            drafted = levels[-1].tokens.tolist()
-            parents += at
-            at = list(range(len(tokens), len(tokens) + len(at)))
-            tokens += drafted
-            if len(levels) == recipe.draft_tokens:
-                return levels
-            rows = Rows(0, drafted, parents[-len(drafted) :])
-            grown = self.pair.draft.grow([rows])[0]
-            logits, states = grown.logits, grown.hidden
-
-    def _level(self, at: Sequence[int], logits: Tensor, states: Tensor) -> _Level:
-        """The next token of each draft: drawn at temperature 1, or the likeliest."""
-        logs = logits.float().log_softmax(-1).cpu()
-        if self.kind.drawn:
-            tokens = logs.exp().multinomial(1, generator=self.generator)[:, 0]
-        else:
-            tokens = logs.argmax(-1)
-        return _Level(list(at), tokens, _of(logs, tokens), states)
-
-    def _label(self, level: _Level, scores: Tensor) -> Tensor:
-        """Chance that verification accepts each token, [A]; ``scores`` [N, V] of all nodes."""
-        logits = scores[level.parents].float().cpu()
-        if self.kind.greedy:
-            return (logits.argmax(-1) == level.tokens).float()
-        wanted = _of(logits.log_softmax(-1), level.tokens)
-        return (wanted - level.logs).exp().clamp(max=1) if self.kind.drawn else wanted.exp()
-
-    def _goes_on(self, level: _Level) -> Tensor:
-        """0 behind a token that ends the answer, else 1."""
-        stops = torch.tensor(sorted(self.pair.stop_tokens))
-        return (~torch.isin(level.tokens, stops)).float()
-
-
-def _of(rows: Tensor, tokens: Tensor) -> Tensor:
-    """The entry of each row [A, V] at its token."""
-    return rows.gather(1, tokens[:, None])[:, 0]
 
 
 def _write(file: Path, tensors: dict[str, Tensor], notes: dict[str, str] | None = None) -> None:

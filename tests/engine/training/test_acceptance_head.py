@@ -11,14 +11,9 @@ from engine.decode.tree import chain
 from engine.errors import InvalidRequest
 from engine.lengths.acceptance_head import CARD, WEIGHTS, Head, Kind, load_head
 from engine.training.acceptance_head import (
-    KINDS,
     WORK,
     Figures,
-    Judged,
-    Pair,
     Progress,
-    Recipe,
-    _Draft,
     fit,
     learn,
     loss_of,
@@ -26,6 +21,7 @@ from engine.training.acceptance_head import (
     new_head,
     unweighted,
 )
+from engine.training.judged_drafts import KINDS, Judged, Pair, Recipe, _Draft
 from tests.engine.tiny import tiny_target
 
 RECIPE = Recipe(minutes=5, answer_tokens=8, draft_tokens=3, batch=64, epochs=2, together=4, depth=2)

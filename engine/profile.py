@@ -1,0 +1,123 @@
+"""What a pass and a draft step cost on this machine, measured when a model is loaded."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from engine.cost import PassCost
+from engine.decode.sampling import check_finite
+from engine.decode.tree import DraftTree, chain
+from engine.protocols import DraftModel, LayerSource, Rows, Streamed, Target
+
+PROFILE_ROWS = (1, 8, 64, 16, 2, 32, 4)  # a large model gets the first few: the ends matter most
+PROFILE_REPEATS = 3
+PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
+PROFILE_CONTEXT = 512
+WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
+STREAMED_SECONDS = 30.0  # a model that is read in minutes is measured at few widths
+WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it now and then
+STEEP = 2.0  # passes of a row: wider ones than this are not measured, nor drafted for
+
+
+def profile(target: Target, cost: PassCost) -> None:
+    """Measure the pass over several widths; doing so also builds kernels, which no answer should pay for.
+
+    SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
+    Raises NumericalError for logits that are not finite: no answer could come from such weights.
+    """
+    if isinstance(target, Streamed):
+        _profile_streamed(target, target.source, cost)
+        return
+    started = time.perf_counter()
+    for at, rows in enumerate(PROFILE_ROWS):
+        if at > 1 and time.perf_counter() - started > PROFILE_SECONDS:
+            break
+        width = min(rows, target.context)
+        calls = [_timed(target, [chain([0] * width)]) for _ in range(PROFILE_REPEATS)]
+        cost.profile(width, min(calls[1:]))  # the first call of a width builds its kernels
+    if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:
+        target.feed(0, [0] * PROFILE_CONTEXT)
+        seconds = min(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
+        cost.profile_context(PROFILE_CONTEXT, seconds)
+        target.crop(0, 0)
+
+
+def profile_draft(draft: DraftModel) -> float:
+    """Seconds of one draft step: a single row. Raises NumericalError as ``profile`` does."""
+    times = []
+    for _ in range(2 * PROFILE_REPEATS):
+        started = time.perf_counter()
+        (grown,) = draft.grow([Rows(0, [0], [-1])])
+        times.append(time.perf_counter() - started)
+        check_finite(grown.logits.amax(-1))
+        draft.crop(0, 0)
+    return median(times)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedPass:
+    """What was measured of one pass whose weights were read meanwhile."""
+
+    rows: int
+    seconds: float
+    waited: float  # of them, for weights
+
+    @property
+    def busy(self) -> float:
+        """Seconds of computing."""
+        return self.seconds - self.waited
+
+
+def fit_streamed(passes: Sequence[StreamedPass], cost: PassCost) -> None:
+    """Knots and hidden rows from what passes computed, and from what reading takes.
+
+    Reading and computing overlap, so a pass takes the longer of the two. The disk's pace changes
+    from one pass to the next: of a pass that still waited for weights the whole tells how fast the
+    disk was, and only its computing tells what the rows cost.
+    """
+    bound = [p.seconds for p in passes if p.waited > WAITING * p.seconds]
+    reading = median(bound) if bound else 0.0
+    busy: dict[int, float] = {}
+    for one in passes:
+        busy[one.rows] = min(one.busy, busy.get(one.rows, math.inf))
+    for rows, seconds in busy.items():
+        cost.profile(rows, max(seconds, reading))
+    cost.hidden = _crossing(sorted(busy.items()), reading)
+
+
+def _crossing(busy: Sequence[tuple[int, float]], reading: float) -> int:
+    """The most measured rows, or rows between two measurements, that reading hides; 0: not one."""
+    hidden = 0
+    for (low, early), (high, late) in pairwise([(0, 0.0), *busy]):
+        if late > reading:
+            return int(low + (high - low) * max(0.0, reading - early) / (late - early))
+        hidden = high
+    return hidden
+
+
+def _profile_streamed(target: Target, source: LayerSource, cost: PassCost) -> None:
+    """Measure where the pass of a streamed target leaves its flat part: reading hides many rows."""
+    passes: list[StreamedPass] = []
+    started = time.perf_counter()
+    for at, rows in enumerate(WIDE_ROWS):
+        late = at > 2 and time.perf_counter() - started > STREAMED_SECONDS
+        if late or rows > min(source.widest, target.context):
+            break
+        before = source.waited
+        seconds = _timed(target, [chain([0] * rows)])
+        passes.append(StreamedPass(rows, seconds, source.waited - before))
+        if seconds > STEEP * passes[0].seconds:
+            break
+    fit_streamed(passes, cost)
+
+
+def _timed(target: Target, trees: list[DraftTree]) -> float:
+    started = time.perf_counter()
+    (scores,) = target.score([0], trees)
+    target.commit(0, [])
+    seconds = time.perf_counter() - started
+    check_finite(scores.logits[-1].amax())
+    return seconds

@@ -1,0 +1,53 @@
+"""The cost curve of a streamed model: reading and computing overlap, and disks are moody."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cost import PassCost
+from engine.profile import StreamedPass, fit_streamed
+
+
+def fitted(passes: list[StreamedPass]) -> PassCost:
+    cost = PassCost()
+    fit_streamed(passes, cost)
+    return cost
+
+
+def bound(rows: int, seconds: float, busy: float) -> StreamedPass:
+    """A pass that waited for the disk while it was not computing."""
+    return StreamedPass(rows, seconds, seconds - busy)
+
+
+@given(st.lists(st.floats(2.0, 5.0), min_size=4, max_size=4))
+def test_a_curve_is_flat_where_every_pass_waited_however_moody_the_disk(paces: list[float]) -> None:
+    busy = {1: 0.2, 33: 0.5, 65: 1.0, 129: 1.8}
+    passes = [bound(n, s, b) for (n, b), s in zip(busy.items(), paces, strict=True)]
+    cost = fitted(passes)
+    assert cost.seconds(129) == cost.seconds(1)
+    assert cost.hidden == 129
+
+
+def test_rows_are_hidden_up_to_where_computing_outlasts_reading() -> None:
+    passes = [
+        bound(1, 2.0, 0.1), bound(65, 2.0, 1.0), StreamedPass(129, 3.0, 0.0),
+        StreamedPass(257, 5.0, 0.01),
+    ]  # fmt: skip
+    cost = fitted(passes)
+    assert 65 < cost.hidden < 129
+    assert cost.hidden == 97  # half-way from 1.0 to 3.0 seconds of computing
+    assert cost.seconds(65) == pytest.approx(2.0)
+    assert cost.seconds(129) == pytest.approx(3.0)
+    assert cost.seconds(257) == pytest.approx(4.99)
+
+
+def test_where_nothing_is_waited_for_the_curve_is_what_passes_took() -> None:
+    passes = [StreamedPass(1, 1.0, 0.0), StreamedPass(33, 1.5, 0.0), StreamedPass(1, 0.8, 0.0)]
+    cost = fitted(passes)
+    assert cost.knots == {1: 0.8, 33: 1.5}
+    assert cost.hidden == 0
+
+
+def test_a_disk_slower_than_one_row_of_computing_hides_nothing() -> None:
+    cost = fitted([bound(1, 1.0, 0.9), StreamedPass(33, 9.0, 0.0)])
+    assert cost.hidden <= 2
