@@ -46,8 +46,9 @@ def as_json(report: Report) -> str:
 
 async def _answer(options: AskOptions) -> Report:
     assistant = await Assistant.open(options.settings, options.model)
-    if assistant.history.notice:
-        sys.stderr.write(f"{assistant.history.notice}\n")
+    for notice in (assistant.history.notice, *assistant.facts.notes):
+        if notice:
+            sys.stderr.write(f"{notice}\n")
     try:
         async with aclosing(assistant.reply(options.turn)) as deltas:
             async for delta in deltas:

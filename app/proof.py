@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.arguments import VerifyOptions
 from app.catalog import resolve
-from app.placement import place
+from app.number_format import INT8, format_of, placed
 from app.progress import show_progress
 from app.text import ChatText
 from app.verify import (
@@ -21,7 +21,7 @@ from app.verify import (
     verify,
 )
 from app.worker import EngineWorker
-from engine.hardware.plan import Wishes
+from engine.hardware.footprint import LLAMA_CPP
 from engine.request import ModelSpec
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
@@ -29,16 +29,23 @@ EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 
 def prove(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
-    resolved = replace(resolve(options.settings, options.model), dtype=EXACT)
-    spec = place(options.settings, resolved, _exactly(resolved)).spec
+    spec = exact_spec(options)
     bench, verification = asyncio.run(_verified(options, spec))
-    sys.stdout.writelines(f"{line}\n" for line in table(bench, verification))
+    sys.stdout.writelines(f"{line}\n" for line in table(bench, verification, format_of(spec)))
     return 0 if verification.agrees else 1
 
 
-def _exactly(spec: ModelSpec) -> Wishes:
-    """A GGUF file has its own number format."""
-    return Wishes(dtype=None if spec.backend == "llama_cpp" else EXACT)
+def exact_spec(options: VerifyOptions) -> ModelSpec:
+    """Where a pass of many rows sums as a pass of one does, as far as the format allows.
+
+    A GGUF file keeps its own number format; what llama.cpp rounds beside the weights it need not.
+    """
+    settings, resolved = options.settings, resolve(options.settings, options.model)
+    gguf = resolved.backend == LLAMA_CPP
+    spec = placed(settings, resolved, settings.dtype or (None if gguf else EXACT)).spec
+    if gguf:
+        return replace(spec, kv_type="f32", flash_attention=False)
+    return replace(spec, dtype=EXACT) if settings.dtype == INT8 else spec
 
 
 async def _verified(options: VerifyOptions, spec: ModelSpec) -> tuple[Bench, Verification]:
@@ -54,15 +61,16 @@ async def _verified(options: VerifyOptions, spec: ModelSpec) -> tuple[Bench, Ver
         await worker.close()
 
 
-def table(bench: Bench, verification: Verification) -> Iterator[str]:
-    """The lines to print."""
+def table(bench: Bench, verification: Verification, numbers: str = EXACT) -> Iterator[str]:
+    """The lines to print; ``numbers`` names the format of the weights."""
     yield (
-        f"{bench.facts.name}, {EXACT}, greedy, at most {bench.max_tokens} tokens an answer; "
+        f"{bench.facts.name}, {numbers}, greedy, at most {bench.max_tokens} tokens an answer; "
         f"{verification.skipped} prompts skipped (past the context of {bench.facts.context})"
     )
     yield f"{'drafter':<12}{'prompts':>9}{'tokens':>9}{'agree':>9}{'tokens per pass':>18}"
     for result in verification.results:
         yield _row(result)
+    yield from bench.facts.notes
     for name, why in bench.facts.refused:
         yield f"{name} cannot run with this model: {why}"
     for result in verification.results:

@@ -61,6 +61,7 @@ class PassCost:
     per_context: float = 0.0  # seconds per cached token
     weather: float = 1.0  # how much slower the machine is right now than its curve
     overhead: float = 0.0  # seconds of a round outside draft and pass: verify, commit, emit
+    hidden: int = 0  # rows that are computed while streamed weights are read, so for nothing
     _sorted: tuple[list[int], list[float]] | None = field(default=None, repr=False)
 
     def profile(self, rows: int, seconds: float) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from engine.decode.tree import DraftTree, single
-from engine.errors import ContextOverflow, EngineError, InvalidRequest, OutOfMemory
+from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError, OutOfMemory
 from engine.machinery import THROWN_AWAY, Machinery, Options
 from engine.protocols import (
     Abortable,
@@ -201,7 +201,7 @@ class Engine:
         kept, scores, ended = [], [], []
         for r, passed in zip(rounds, found, strict=True):
             if passed.scores is None:
-                ended.append(self._finish(r.session, FinishReason.ERROR, str(passed.refused)))
+                ended.append(self._finish(r.session, FinishReason.ERROR, passed.refused))
                 continue
             kept.append(replace(r, tree=passed.tree))
             scores.append(passed.scores)
@@ -270,8 +270,9 @@ class Engine:
         heard = True
         try:
             trees = drafter.draft(batch, policy.budgets(batch, longest))
-        except OutOfMemory:
-            self._retreat.drafted_too_much(max(budget.nodes for budget in longest))
+        except (OutOfMemory, NumericalError) as error:  # the answer needs no draft
+            if isinstance(error, OutOfMemory):
+                self._retreat.drafted_too_much(max(budget.nodes for budget in longest))
             trees, heard = [single(context.ids[-1]) for context in batch], False
         seconds = time.perf_counter() - started
         pairs = zip(sessions, trees, strict=True)
@@ -341,7 +342,7 @@ class Engine:
         return fresh[:room], FinishReason.LENGTH if len(fresh) >= room else None
 
     def _finish(
-        self, session: Session, reason: FinishReason, error: str | None = None
+        self, session: Session, reason: FinishReason, error: EngineError | None = None
     ) -> tuple[int, Event]:
         if session in self._scheduler.running:
             kept = 0 if reason is FinishReason.ERROR else len(session.ids)  # it may be damaged
@@ -354,7 +355,8 @@ class Engine:
         self._drafter(session).forget(session.id, session.slot)
         self._length(session).forget(session.id)
         del self._sessions[session.id]
-        return session.id, Done(reason, stats, error)
+        said = (None, None) if error is None else (str(error), error.code)
+        return session.id, Done(reason, stats, *said)
 
     def _stats(self, session: Session) -> Stats:
         drafter = self._drafter(session)
@@ -379,7 +381,7 @@ class Engine:
             return work(sessions)
         except EngineError as error:
             live = [s for s in sessions if s.id in self._sessions]
-            return [self._finish(s, FinishReason.ERROR, str(error)) for s in live]
+            return [self._finish(s, FinishReason.ERROR, error) for s in live]
 
 
 def _widest(target: Target) -> int:

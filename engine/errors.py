@@ -1,8 +1,12 @@
 """Expected failures. The message states what happened, with numbers, and what to do."""
 
+from typing import ClassVar
+
 
 class EngineError(Exception):
-    """Root of all expected failures inside the engine."""
+    """Root of all expected failures inside the engine; ``code`` names the kind for programs."""
+
+    code: ClassVar[str] = "generation_failed"
 
 
 class InvalidRequest(EngineError):
@@ -27,6 +31,8 @@ class ModelUnusable(EngineError):
 class LayerUnreadable(EngineError):
     """The weights of a layer could not be read while they were needed."""
 
+    code = "layer_unreadable"
+
     def __init__(self, layer: int, tensor: str, file: str, why: str) -> None:
         super().__init__(
             f"layer {layer} could not be read ({tensor} of {file}): {why}; check the disk, or load "
@@ -37,6 +43,8 @@ class LayerUnreadable(EngineError):
 
 class OutOfMemory(EngineError):
     """The device has too little memory for a pass; sizes in bytes."""
+
+    code = "out_of_memory"
 
     def __init__(self, needed: int, free: int, total: int, tried: str = "") -> None:
         mib = 2**20
@@ -50,3 +58,5 @@ class OutOfMemory(EngineError):
 
 class NumericalError(EngineError):
     """The model produced logits that are not finite."""
+
+    code = "numerical_error"

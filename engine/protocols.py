@@ -226,6 +226,11 @@ class LayerSource(Protocol):
     streamed: int  # bytes that every pass moves
     resident: int  # bytes of layers that stay
 
+    @property
+    def waited(self) -> float:
+        """Seconds that passes have waited for weights; 0 where the host never waits."""
+        ...
+
     def blocks(self, layer: int, name: str) -> Iterator[Block]:
         """The rows of one map; a block is valid until the next one is asked for.
 
@@ -244,6 +249,15 @@ class Streamed(Protocol):
     """A target whose layers come from a source."""
 
     source: LayerSource
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A target whose first layers are a draft model of their own."""
+
+    def early(self, layers: int) -> DraftModel | None:
+        """At most that many first layers and the head, without memory of their own; None: too few stay."""
+        ...
 
 
 @runtime_checkable

@@ -149,11 +149,12 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Always the last event of a request, exactly once; ``error`` is set for ERROR only."""
+    """Always the last event of a request, exactly once; ``error`` and its ``code`` for ERROR only."""
 
     reason: FinishReason
     stats: Stats
     error: str | None = None
+    code: str | None = None  # of the error: what kind it was, for programs
 
 
 Event = Tokens | Done

@@ -17,8 +17,7 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     best = logits.amax(-1, keepdim=True)
-    if not bool(torch.isfinite(best).all()):
-        raise NumericalError("the model's logits are not finite; its weights may be damaged")
+    check_finite(best)
     if params.greedy:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
     law = torch.softmax((logits - best).div_(params.temperature), -1)
@@ -29,6 +28,15 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     if params.min_p > 0:
         law = _keep(law, law >= params.min_p * law.amax(-1, keepdim=True))
     return law
+
+
+def check_finite(best: Tensor) -> None:
+    """Raise NumericalError unless the largest logits of rows are finite numbers.
+
+    NaN counts as the largest, so one is never missed; minus infinity is a token that never comes.
+    """
+    if not bool(torch.isfinite(best).all()):
+        raise NumericalError("the model's logits are not finite; its weights may be damaged")
 
 
 def _keep(law: Tensor, mask: Tensor) -> Tensor:

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from engine.decode.chance import Chance
-from engine.decode.sampling import probabilities
+from engine.decode.sampling import check_finite, probabilities
 from engine.decode.tree import DraftTree
-from engine.errors import NumericalError
 from engine.request import SamplingParams
 
 
@@ -59,8 +58,7 @@ def _follow(tree: DraftTree, logits: Tensor) -> Verdict:
         path.append(accepted)
         node = accepted
     best = logits[path, [tokens[node] for node in path]]  # the largest finds NaN and infinity
-    if not bool(torch.isfinite(best).all()):
-        raise NumericalError("the model's logits are not finite; its weights may be damaged")
+    check_finite(best)
     return Verdict(tuple(path), tokens[node])
 
 

@@ -26,7 +26,6 @@ HARVEST = (
 FLAT = (
     2.0  # passes of a row: as long as a wider pass costs no more, a larger tree is worth a thought
 )
-HIDDEN = 1.15  # passes of a row: up to here the reading of weights hides the rows
 WIDE, DEEP, MOST_NODES = 64, 32, 2048  # rows that mark a streamed model; its trees
 
 
@@ -175,7 +174,6 @@ class SpecExec:
         self._follower = Follower(parts.draft_model)
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
         self.reach = _reach(self.length, parts.cost.flat(FLAT))
-        self._hidden = parts.cost.flat(HIDDEN) if self.reach != self.length else 0
         self._step = parts.draft_step  # what a wave costs, until one was measured
         self._wave = int(_option(parts, "wave", 0, (1, MOST_WAVE)))
         self._branch = int(_option(parts, "branch", 0, (1, MOST_BRANCH)))
@@ -199,7 +197,8 @@ class SpecExec:
         """The slot's cache stays: its next request may share the prefix."""
 
     def _search(self, context: Context, budget: Budget) -> _Search:
-        hidden = budget.nodes < self._hidden  # rows that cost nothing need no worth
+        # a price for rows would also prune those that reading hides, which cost nothing
+        hidden = self._target_cost.hidden > 1
         floored = budget.floor > 0 and not budget.exact and not hidden
         limits = _Limits(
             wave=self._wave or min(max(budget.nodes // 8, 8), MOST_WAVE),

@@ -17,6 +17,8 @@ _TORCH_PROMPT = 256  # rows of a prompt chunk
 _LLAMA_PROMPT = 512
 _FIRST_ROWS = 512  # of a torch cache
 _LLAMA_CELLS = 256  # llama.cpp rounds its cache up to a multiple
+# of a layer besides its last form: as the file has it, its maps joined, freed but not given back
+_READ_FORMS = 3
 _PROBABILITIES = 8  # bytes per token of the vocabulary: law and draws of one node, float32
 
 
@@ -50,7 +52,7 @@ class Footprint:
     position: int  # rotary table, for each token of the context
     context: int  # tokens, the longest
     passing: Passing
-    loading: int = 0  # held besides the weights until loading is done
+    loading: int = 0  # held besides the weights while they are read
     dense: bool = True
 
     @property
@@ -118,7 +120,7 @@ def torch_footprint(
         position=2 * 4 * shape.head_dim,  # cosines and sines, float32
         context=shape.context,
         passing=passing,
-        loading=sum(layers) + outside if device == CPU else 0,
+        loading=_READ_FORMS * max(layers) + size * weights.head.elements if device == CPU else 0,
         dense=shape.dense,
     )
 
@@ -127,7 +129,7 @@ def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -
     """For llama.cpp, whose weights stay as the file has them; keys and values are float16."""
     passing = Passing(
         prompt=_LLAMA_PROMPT,
-        row=4 * (3 * shape.feed_forward + 4 * shape.hidden),
+        row=4 * (2 * shape.feed_forward + 4 * shape.hidden),
         cell=2,
         head=4 * (shape.vocab + 2 * shape.hidden),
         scored=shape.vocab * (4 + _PROBABILITIES),

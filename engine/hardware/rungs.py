@@ -16,8 +16,8 @@ LEAST = 2048
 BATCHES = (4, 2, 1)
 _RING = 320 * 2**20  # bytes of reading buffers and libraries for layers that come from disk
 
-_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # processors that multiply it
-_LARGE = 2 * GIB  # of float32 weights: below, exact sums cost nothing that anyone would notice
+BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # processors that multiply it
+LARGE = 2 * GIB  # of float32 weights: below, exact sums cost nothing that anyone would notice
 
 STREAMED = frozenset({Stage.SHARED, Stage.DEVICE_DISK, Stage.RAM_DISK})
 _ON_GPU = frozenset({Stage.DEVICE, Stage.SHARED, Stage.DEVICE_DISK})
@@ -80,13 +80,13 @@ def _preferred(
     stage: Stage, profile: HardwareProfile, forms: Sequence[Footprint]
 ) -> list[Footprint]:
     """On a processor float32 first; bfloat16 where halving what a pass reads is worth rounding."""
-    halves = stage in STREAMED or bool(_BFLOAT16 & set(profile.instructions))
+    halves = stage in STREAMED or bool(BFLOAT16 & set(profile.instructions))
 
     def rank(form: Footprint) -> bool:
         if form.backend != TORCH:
             return False
         half = form.dtype == "bfloat16"
-        large = form.weights * (2 if half else 1) >= _LARGE
+        large = form.weights * (2 if half else 1) >= LARGE
         return half != (large and halves)
 
     return sorted((form for form in forms if _possible(stage, form)), key=rank)
@@ -131,8 +131,11 @@ def _draft_of(stage: Stage, form: Footprint, drafts: Sequence[Footprint]) -> Foo
     """The draft model in the target's own form; experts on two memories take no trees."""
     if stage in STREAMED and not form.dense:
         return None
-    alike = (d for d in drafts if (d.backend, d.devices) == (form.backend, form.devices))
-    return next(alike, None)
+
+    def kind(one: Footprint) -> tuple[str, str, tuple[str, ...]]:
+        return one.backend, one.dtype, one.devices
+
+    return next((draft for draft in drafts if kind(draft) == kind(form)), None)
 
 
 def _ladders(
@@ -167,7 +170,7 @@ def _fixed(rung: Rung) -> list[Need]:
         needs.append(Need(home, "layers on their way", 2 * max(form.layers)))
     if rung.stage in _FROM_DISK:
         needs.append(Need(Tier.RAM, "reading buffers", _RING))
-    if rung.stage == Stage.RAM:  # the files' own layout stays until the last layer is packed
+    if rung.stage == Stage.RAM:  # before there are caches and passes
         needs.append(Need(home, "loading", max(0, form.loading - cache - working)))
     return needs
 

@@ -49,10 +49,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 def backend_for(place: Path) -> str:
     """Which target runs a folder: ``torch`` for families of the own decoder, else ``hf``.
 
-    A GGUF file is ``llama_cpp``'s. Reads config.json only. A folder whose config cannot be read
-    gets ``torch``, whose loader says what is wrong with it.
+    A file is ``llama_cpp``'s, whatever it is called: other programs keep GGUF under a digest. Reads
+    config.json only. A folder whose config cannot be read gets ``torch``, whose loader says what is
+    wrong with it.
     """
-    if place.suffix == ".gguf" and not place.is_dir():
+    if place.is_file() or (place.suffix == ".gguf" and not place.is_dir()):
         return "llama_cpp"
     try:
         config = _parsed(place / "config.json")

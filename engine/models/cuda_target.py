@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,10 +21,10 @@ from typing_extensions import override
 from engine.decode.tree import DraftTree
 from engine.errors import ModelUnusable, OutOfMemory
 from engine.models.decoder import Attend, block
-from engine.models.precision import prepared
+from engine.models.precision import read
 from engine.models.static_cache import Placed, StaticCache
 from engine.models.torch_target import TorchTarget
-from engine.models.weights import DecoderWeights, dtype_named, load_weights
+from engine.models.weights import DecoderWeights
 from engine.protocols import Grown, Rows, Scores
 from engine.request import ModelSpec
 
@@ -248,8 +247,7 @@ def load(spec: ModelSpec) -> CudaTarget:
     if not torch.cuda.is_available():
         raise ModelUnusable(f"device {spec.device!r} was asked for, but torch finds no CUDA device")
     device = torch.device("cuda" if spec.device == "cpu" else spec.device)
-    weights = load_weights(Path(spec.folder), dtype_named(spec.dtype), device, spec.context)
-    return on_device(prepared(weights, spec))
+    return on_device(read(spec, device))
 
 
 def on_device(weights: DecoderWeights) -> CudaTarget:

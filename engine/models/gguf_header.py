@@ -7,7 +7,7 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -172,10 +172,19 @@ class _Reader:
         if self._elements > MOST_ELEMENTS:
             raise self._bad(f"the list {key!r} claims {count} entries")
         if kind == _STRING:
-            return tuple(self._scalar(key, kind) for _ in range(count))
+            return tuple(self._texts(f"a text of {key!r}", count))
         entry = struct.Struct("<" + _FORMATS[kind])
         values = (value for (value,) in entry.iter_unpack(self._take(count * entry.size)))
         return tuple(map(bool, values)) if kind == _BOOL else tuple(values)
+
+    def _texts(self, what: str, count: int) -> Iterator[str]:
+        """A vocabulary has hundreds of thousands: as little as possible for each."""
+        take, unpacked = self._take, struct.Struct("<Q").unpack
+        for _ in range(count):
+            (size,) = unpacked(take(8))
+            if size > self._limit - self._at:
+                self._text(size, what)
+            yield take(size).decode("utf-8", errors="backslashreplace")
 
     def _alignment(self, metadata: Mapping[str, Value]) -> int:
         alignment = metadata.get("general.alignment", 32)

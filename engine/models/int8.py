@@ -58,7 +58,7 @@ def quantised(weights: DecoderWeights) -> DecoderWeights:
 
     A head that is tied to the embedding becomes a rounded copy of its own.
     """
-    layers = tuple(_quantised_layer(layer) for layer in weights.layers)
+    layers = tuple(quantised_layer(layer) for layer in weights.layers)
     return replace(weights, layers=layers, head=quantised_map(weights.head))
 
 
@@ -74,7 +74,8 @@ def quantised_map(linear: Linear) -> Linear:
     return Int8(steps.to(torch.int8), scale, linear.bias)
 
 
-def _quantised_layer(layer: Layer) -> Layer:
+def quantised_layer(layer: Layer) -> Layer:
+    """A layer with its linear maps rounded; those that are rounded already stay."""
     return replace(
         layer,
         qkv=quantised_map(layer.qkv),

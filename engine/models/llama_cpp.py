@@ -26,6 +26,7 @@ from engine.protocols import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
 T = TypeVar("T")
+MOST_SLOTS = MOST_OUTPUTS - 3  # two branches and a row's company are sequences, too
 BRANCHES = 64  # tips of trees held at once, of all slots together
 
 
@@ -109,10 +110,10 @@ class LlamaCppTarget:
 
     def __init__(self, spec: ModelSpec, branches: int = BRANCHES) -> None:
         """Load the file; raises ModelUnusable."""
-        if spec.slots > MOST_OUTPUTS - 2:
+        if spec.slots > MOST_SLOTS:
             raise ModelUnusable(
                 f"{spec.slots} conversations at once are too many for a GGUF file; "
-                f"ask for at most {MOST_OUTPUTS - 2}"
+                f"ask for at most {MOST_SLOTS}"
             )
         self._llama = LlamaContext(spec, spec.slots + max(branches, 2))
         self.context, self.vocab = self._llama.context, self._llama.vocab
@@ -120,6 +121,10 @@ class LlamaCppTarget:
         self._slots = {slot: _Slot() for slot in range(spec.slots)}
         self._free = list(range(self._llama.sequences - 1, spec.slots - 1, -1))
         self._abort: Callable[[], bool] = bool
+
+    def choose_company(self) -> None:
+        """Run single rows as they run fastest here; nothing may be cached."""
+        self._llama.choose_company()
 
     def abort_when(self, asked: Callable[[], bool]) -> None:
         """Prompt chunks end early, with nothing committed, once this says so."""
@@ -350,4 +355,6 @@ def load(spec: ModelSpec) -> LlamaCppTarget:
     llama.cpp's do, and two pools on the same cores make each other wait at every barrier.
     """
     torch.set_num_threads(1)
-    return LlamaCppTarget(spec)
+    target = LlamaCppTarget(spec)
+    target.choose_company()
+    return target

@@ -8,7 +8,6 @@ from typing import Any
 from engine.errors import ModelUnusable
 from engine.models.gguf_header import read_header
 
-GGUF = ".gguf"
 _UNUSED = 5  # GGUF's type of tokens that only fill the vocabulary up
 
 
@@ -26,8 +25,11 @@ def vocabulary_mismatch(model: Path, draft: Path) -> str:
 
 
 def token_texts(path: Path) -> list[str | None]:
-    """Text of every token by number, as its vocabulary spells it; None where there is none."""
-    return _of_gguf(path) if path.suffix == GGUF else _of_tokenizer(path / "tokenizer.json")
+    """Text of every token by number, as its vocabulary spells it; None where there is none.
+
+    A file is GGUF, whatever it is called.
+    """
+    return _of_gguf(path) if path.is_file() else _of_tokenizer(path / "tokenizer.json")
 
 
 def _of_gguf(path: Path) -> list[str | None]:

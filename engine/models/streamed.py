@@ -39,7 +39,7 @@ PROJECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {  # map -> (stored fused,
     "gate_up": ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj")),
     "down": ("mlp.down_proj", ("mlp.down_proj",)),
 }
-FORWARD_COPIES = 3  # numbers for every hidden unit and row: its value, and what the library copies
+FORWARD_COPIES = 2  # numbers for every hidden unit and row: its value, and what libraries copy
 
 
 class StreamedTarget(TorchTarget):
@@ -48,6 +48,24 @@ class StreamedTarget(TorchTarget):
     def __init__(self, weights: DecoderWeights, source: LayerSource) -> None:
         super().__init__(weights)
         self.source = source
+
+    def early(self, layers: int) -> TorchTarget | None:
+        """The first of these layers that stay in memory, with the head: a draft model of their own.
+
+        It shares the weights and has its own cache. None where not one whole layer stays.
+        """
+        stay = min(layers, self.source.whole)
+        if stay == 0:
+            return None
+        whole = self._weights
+        return TorchTarget(
+            replace(
+                whole,
+                arch=replace(whole.arch, layers=stay),
+                layers=whole.layers[:stay],
+                parameters=whole.parameters * stay // self.layers,
+            )
+        )
 
     @override
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:

@@ -12,8 +12,8 @@ from engine.decode.tree import DraftTree
 from engine.errors import ModelUnusable
 from engine.models.decoder import Attend, block, rms_norm
 from engine.models.kvcache import CacheShape, KVCache, Layout
-from engine.models.precision import prepared
-from engine.models.weights import DecoderWeights, dtype_named, load_weights
+from engine.models.precision import read
+from engine.models.weights import DecoderWeights
 from engine.protocols import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
@@ -264,11 +264,9 @@ def _traces(order: Sequence[_Entry], above: Sequence[Tensor], first: int) -> lis
 
 def load(spec: ModelSpec) -> TorchTarget:
     """A target over a local Hugging Face folder; raises ModelUnusable."""
-    dtype = dtype_named(spec.dtype)
     if spec.device != "cpu" and not torch.cuda.is_available():
         raise ModelUnusable(f"device {spec.device!r} was asked for, but torch finds no CUDA device")
-    weights = load_weights(Path(spec.folder), dtype, torch.device(spec.device), spec.context)
-    return TorchTarget(prepared(weights, spec))
+    return TorchTarget(read(spec, torch.device(spec.device)))
 
 
 def load_target(folder: Path, dtype: str, device: str, inflate: int = 1) -> TorchTarget:

@@ -1,7 +1,7 @@
 """A local Hugging Face folder to decoder weights: every tensor accounted for."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,11 +38,16 @@ def dtype_named(name: str) -> torch.dtype:
 
 
 def load_weights(
-    folder: Path, dtype: torch.dtype, device: torch.device, context: int | None = None
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    context: int | None = None,
+    each: Callable[[Layer], Layer] | None = None,
 ) -> DecoderWeights:
     """Read a folder; raises ModelUnusable when anything is missing, left over or misshapen.
 
     ``context`` is the longest conversation wanted, in tokens; None: what the model was made for.
+    ``each`` changes a layer as soon as it is read, so that never more than one is held twice.
     """
     config = decoder_config(folder)
     arch = architecture(config, context)
@@ -52,14 +57,17 @@ def load_weights(
     check_places(folder, names, arch)
     outer = _Store(checkpoint.read([EMBEDDING, NORM, *([] if tied else [HEAD])], dtype, device))
     embedding = outer.take(EMBEDDING, (arch.vocab, arch.hidden))
-    layers = tuple(
-        layer_from(checkpoint.read(layer_tensor_names(names, i), dtype, device), i, arch)
-        for i in range(arch.layers)
-    )
+
+    def layer(index: int) -> Layer:
+        own = layer_tensor_names(names, index)
+        # no name here keeps what is read: it is freed once it is joined
+        found = layer_from(checkpoint.read(own, dtype, device), index, arch)
+        return found if each is None else each(found)
+
     return DecoderWeights(
         arch=arch,
         embedding=embedding,
-        layers=layers,
+        layers=tuple(map(layer, range(arch.layers))),
         norm=outer.take(NORM, (arch.hidden,)),
         head=Dense(embedding if tied else outer.take(HEAD, (arch.vocab, arch.hidden))),
         rotary=rotary_table(config, arch).to(device, torch.float32),

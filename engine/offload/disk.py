@@ -48,6 +48,16 @@ class Disk:
         self._ring = Ring(moving, filled, BUFFERS, patience) if moving else None
         self._finalizer = weakref.finalize(self, _close, self._ring, tuple(self._files.values()))
 
+    @property
+    def waited(self) -> float:
+        """Seconds that passes have waited for the disk."""
+        return self._ring.waited if self._ring else 0.0
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that are read ahead at most: what a pass may find read when it begins."""
+        return self._ring.size if self._ring else 0
+
     def blocks(self, layer: int, name: str) -> Iterator[Block]:
         """The map's rows piece by piece; a block lives until the next one is asked for."""
         for piece in self._maps[layer, name]:

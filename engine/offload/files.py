@@ -43,8 +43,11 @@ class Weights:
 
 
 def pages(size: int) -> mmap.mmap:
-    """Memory on page boundaries, in large pages where there are any: direct reads pin every page."""
-    memory = mmap.mmap(-1, size)
+    """Memory on page boundaries, in large pages where there are any: direct reads pin every page.
+
+    Large pages are for private memory alone where the system does not share them.
+    """
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             memory.madvise(mmap.MADV_HUGEPAGE)

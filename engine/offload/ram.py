@@ -123,6 +123,8 @@ def pack(streaming: Streaming, *, pinned: bool) -> list[PackedLayer]:
 class Ram:
     """The first layers stay on the device, as many as fit beside the buffers."""
 
+    waited = 0.0  # streams wait, the host does not
+
     def __init__(
         self, layers: Sequence[PackedLayer], lane: Lane, device: torch.device, room: int
     ) -> None:

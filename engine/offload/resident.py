@@ -20,6 +20,7 @@ class Resident:
 
     widest = MOST_ROWS
     streamed = 0
+    waited = 0.0
 
     def __init__(self, maps: Mapping[tuple[int, str], Tensor]) -> None:
         """Take maps [out, in] by layer and name."""

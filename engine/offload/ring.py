@@ -14,7 +14,7 @@ from engine.errors import LayerUnreadable
 from engine.offload.files import pages
 from engine.offload.pieces import Piece
 
-READERS = 4  # reads at once: one leaves the disk idle between requests
+READERS = 2  # reads at once: one leaves the disk idle between requests
 PATIENCE = 60.0  # seconds without an answer from the disk
 GLANCE = 0.5  # seconds between two looks whether the readers are alive
 
@@ -39,6 +39,8 @@ class Ring:
         self._pieces, self._fill, self._patience = tuple(pieces), fill, patience
         self._place = {piece: at for at, piece in enumerate(self._pieces)}
         self._free = [pages(size) for _ in range(buffers)]
+        self.size = buffers * size  # bytes
+        self.waited = 0.0  # seconds
         self._ready: dict[int, _Filled] = {}  # by number; numbers go on behind the last piece
         self._epoch = 0  # of a reading order; what older ones still read is thrown away
         self._use = self._read = 0  # numbers of the next piece to use, and to read
@@ -53,16 +55,20 @@ class Ring:
             if not self._reading or self._pieces[self._use % len(self._pieces)] != piece:
                 self._turn_to(piece)
             self._hire()
-            deadline = time.monotonic() + self._patience
-            while self._use not in self._ready:
-                self._check(piece, deadline)
-                self._changed.wait(GLANCE)
+            self._wait(piece)
             found = self._ready.pop(self._use)
             self._use += 1
             if found.error:
                 self._free.append(found.buffer)
                 self._fail(piece, found.error)
             return found.buffer
+
+    def _wait(self, piece: Piece) -> None:
+        started = time.monotonic()
+        while self._use not in self._ready:
+            self._check(piece, started + self._patience)
+            self._changed.wait(GLANCE)
+        self.waited += time.monotonic() - started
 
     def give_back(self, buffer: mmap.mmap) -> None:
         """The buffer may be filled again."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from engine.errors import ModelUnusable
 
-BUFFERS = 6  # one is multiplied, one is ready, the others are being filled
+BUFFERS = 4  # one is multiplied, one is ready, two are being filled; few, so that each is large
 LARGEST_BUFFER, SMALLEST_BUFFER = 32 << 20, 1 << 20
 ROWS_SHARE = 4  # a pass may take this part of the limit for its own rows
 MOST_ROWS, FEWEST_ROWS = 2049, 16

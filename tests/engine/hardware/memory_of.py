@@ -10,6 +10,9 @@ import gc
 import json
 import re
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROWS = 256
@@ -19,6 +22,29 @@ def resident(field: str) -> int:
     """Bytes of one field of the process's status, freed memory given back first."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return taken(field)
+
+
+@contextmanager
+def peak_of(field: str) -> Iterator[list[int]]:
+    """Bytes of one field, looked at all the while by a thread."""
+    seen, over = [taken(field)], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.001):
+            seen.append(taken(field))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+def taken(field: str) -> int:
+    """Bytes of one field of the process's status."""
     status = Path("/proc/self/status").read_text()
     found = re.search(rf"{field}:\s+(\d+)", status)
     assert found
@@ -35,7 +61,8 @@ def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
     warm.score([0], [chain([1] * ROWS)])
     del warm
     before = resident("RssAnon")
-    target = load_target(Path(folder), dtype, "cpu")
+    with peak_of("RssAnon") as peak:
+        target = load_target(Path(folder), dtype, "cpu")
     loaded = resident("RssAnon")
     table = target._weights.embedding
     if table.untyped_storage().nbytes() > table.nbytes:  # a view into the file's pages
@@ -43,7 +70,7 @@ def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
     for _ in range(tokens // ROWS):
         target.feed(0, [1] * ROWS)
     cache = sum(t.nbytes for row in target.cache._slots.values() for t in (*row.keys, *row.values))
-    return {"weights": loaded - before, "cache": cache}
+    return {"weights": loaded - before, "cache": cache, "peak": max(peak) - before}
 
 
 def llama_model(file: str, tokens: int) -> dict[str, int]:

@@ -22,7 +22,6 @@ from engine.hardware.stored import safetensors, stored
 ROOT = Path(__file__).resolve().parents[3]
 POCKET = ROOT / "engine/bundled/pocket"
 TOKENS = 1024
-LIBRARY = 40 * 2**20  # bytes that llama.cpp itself takes
 
 
 def footprint(folder: Path, dtype: str) -> Footprint:
@@ -47,13 +46,15 @@ def inflated(folder: Path, times: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("dtype", "times"), [("float32", 8), ("bfloat16", 24)])
+@pytest.mark.parametrize(("dtype", "times"), [("float32", 1), ("float32", 8), ("bfloat16", 24)])
 def test_weights_and_cache_of_the_torch_target(tmp_path: Path, dtype: str, times: int) -> None:
     folder = inflated(tmp_path, times)
     foretold = footprint(folder, dtype)
     found = memory_of("torch", folder, dtype)
     expected = foretold.weights + foretold.position * foretold.context
     assert found["weights"] == pytest.approx(expected, rel=0.05)
+    # a model packed once it is whole holds two; what is above one is up to the allocator, layers large
+    assert found["peak"] < 1.75 * expected
     assert found["cache"] == foretold.cache(TOKENS, 0, 1)
 
 
@@ -69,8 +70,7 @@ def test_all_that_a_gguf_target_takes(tmp_path: Path) -> None:
     (foretold,) = forms("wide", file, "llama_cpp")
     expected = foretold.weights + foretold.cache(TOKENS, 0, 1) + foretold.working(TOKENS, 64)
     found = memory_of("llama_cpp", file)
-    assert found["all"] == pytest.approx(expected, rel=0.15)
-    assert found["all"] < expected + LIBRARY
+    assert found["all"] == pytest.approx(expected, rel=0.05)
 
 
 def memory_of(kind: str, place: Path, *arguments: str) -> dict[str, int]:

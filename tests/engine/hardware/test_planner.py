@@ -87,6 +87,21 @@ def test_every_choice_has_a_sentence(model: str, gpu: int, ram: int, wishes: Wis
             assert "{" not in reason.sentence
 
 
+@given(MODEL, MEMORY, MEMORY, WISHES)
+def test_a_draft_model_is_counted_in_the_form_in_which_it_is_loaded(
+    model: str, gpu: int, ram: int, wishes: Wishes
+) -> None:
+    found = plan(imagined(gpu, ram), candidates(model), wishes)
+    if isinstance(found, Plan) and found.draft_model:
+        (held,) = (need.bytes for need in found.needs if need.what == "draft model")
+        (twin,) = (
+            form
+            for form in candidates(model).draft
+            if form.dtype == found.dtype and found.device in form.devices
+        )
+        assert held == twin.weights + twin.position * found.context
+
+
 @given(MEMORY, MEMORY, WISHES)
 def test_experts_are_never_streamed_and_take_no_trees_on_two_memories(
     gpu: int, ram: int, wishes: Wishes

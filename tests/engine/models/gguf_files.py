@@ -29,7 +29,7 @@ def random_gguf(out, vocab=64, hidden=32, layers=1, context=256, tokens=None):
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens or [f"t{i}" for i in range(vocab)])
     writer.add_token_types([1] * vocab)
-    writer.add_token_merges([])
+    writer.add_token_merges(["t 0"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     square, shapes = (hidden, hidden), {"token_embd": (vocab, hidden), "output_norm": (hidden,)}

@@ -277,6 +277,20 @@ class TestRefused:
         index.write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
         self.refuse(folder, "points outside the model's folder")
 
+    def test_code_of_a_models_own(self, folder):
+        file = folder / "config.json"
+        told = json.loads(file.read_text())
+        wanted = {"auto_map": {"AutoModelForCausalLM": "modeling_odd.OddForCausalLM"}}
+        file.write_text(json.dumps(told | wanted))
+        (folder / "modeling_odd.py").write_text("raise SystemExit('ran')")
+        self.refuse(folder, r"needs code of its own \(modeling_odd\.OddForCausalLM, in auto_map\)")
+
+    def test_weights_that_can_run_code(self, folder):
+        """The library itself would unpickle them."""
+        (folder / "model.safetensors").unlink()
+        torch.save({}, folder / "pytorch_model.bin")
+        self.refuse(folder, "the weights are in pytorch_model.bin, a format that can run code")
+
 
 def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
     """Negative control: without masks of our own a node would see its siblings."""
@@ -293,7 +307,7 @@ def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
 
 def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path, monkeypatch):
     """Through ``build``: both folders, both backends."""
-    monkeypatch.setattr("engine.build.PROFILE_SECONDS", 0.0)
+    monkeypatch.setattr("engine.profile.PROFILE_SECONDS", 0.0)
     folders = {}
     for family in ("granite", "mamba"):
         folders[family] = tmp_path / family
@@ -329,7 +343,7 @@ def test_an_unusual_tree_of_one_long_branch_and_stubs(loaded):
 
 
 def test_costs_are_measured_for_a_model_that_cannot_go_back(loaded):
-    from engine.build import profile
+    from engine.profile import profile
 
     target, _ = loaded("falcon_h1")
     cost = PassCost()

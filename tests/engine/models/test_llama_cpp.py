@@ -18,6 +18,7 @@ from engine.build import build
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable, NumericalError
+from engine.models.gguf_layers import first_layers
 from engine.models.llama_context import CacheFull
 from engine.models.llama_cpp import LlamaCppTarget
 from engine.models.torch_target import load_target
@@ -174,6 +175,47 @@ def test_trees_and_prompts_longer_than_a_pass(file, oracle):
     assert (wanted - found).abs().max() < TOLERANCE
 
 
+def test_a_single_row_is_the_same_with_company(target, oracle):
+    oracle.crop(0, 0)
+    for one in (target, oracle):
+        one.feed(0, IDS[:20])
+    alone = target.score([0], [single(IDS[20])])[0].logits
+    target._llama.accompanied = True
+    for _ in range(3):  # the other row leaves nothing behind
+        beside = target.score([0], [single(IDS[20])])[0].logits
+        target.commit(0, [])
+        assert (beside - alone).abs().max() < TOLERANCE
+    for token in IDS[20:30]:
+        wanted, found = (one.score([0], [single(token)])[0].logits for one in (oracle, target))
+        assert (wanted - found).abs().max() < TOLERANCE
+        for one in (oracle, target):
+            one.commit(0, [0])
+
+
+def test_company_takes_no_cell_from_a_conversation(file):
+    target = LlamaCppTarget(exact(file, slots=1, context=256))
+    target._llama.accompanied = True
+    cells = target._llama.cells
+    target.feed(0, [7] * (cells - 1))
+    assert target.score([0], [single(8)])[0].logits.shape == (1, 4096)
+    target.commit(0, [0])
+    with pytest.raises(CacheFull):
+        target.score([0], [single(8)])
+
+
+def test_company_is_kept_where_it_was_faster(file, monkeypatch):
+    for slow, kept in ((1, True), (2, False)):
+        target = LlamaCppTarget(exact(file))
+        times = iter(
+            [0.0, 1.0] if rows == slow else [0.0, 0.5] for _ in range(4) for rows in (2, 1)
+        )
+        clock = (moment for pair in times for moment in pair)
+        monkeypatch.setattr("engine.models.llama_context.perf_counter", lambda c=clock: next(c))
+        target.choose_company()
+        assert target._llama.accompanied is kept
+        assert target.length(0) == 0
+
+
 def test_a_full_cache_forgets_an_idle_conversation_first(file):
     target = LlamaCppTarget(exact(file, slots=2, context=256))
     cells = target._llama.cells
@@ -185,9 +227,10 @@ def test_a_full_cache_forgets_an_idle_conversation_first(file):
     assert (target.length(0), target.length(1)) == (0, 150)
 
 
-def test_greedy_answers_are_the_torch_targets_on_fifty_prompts(file):
+@pytest.mark.parametrize("count", [6, pytest.param(50, marks=pytest.mark.slow)])
+def test_greedy_answers_are_the_torch_targets(file, count):
     text = ChatText.load(BUNDLED / "pocket")
-    prompts = [text.encode_chat([Message("user", t[0])]) for t in read_prompts(SHIPPED, 50)]
+    prompts = [text.encode_chat([Message("user", t[0])]) for t in read_prompts(SHIPPED, count)]
     requests = [
         GenerationRequest(p, 16, stop_tokens=text.stop_tokens, drafter="none") for p in prompts
     ]
@@ -262,7 +305,7 @@ def test_logits_that_are_not_finite_end_the_request(tmp_path):
     [
         ({"kv_type": "q3"}, "kv_type 'q3'"),
         ({"gpu_layers": 4}, "no GPU support"),
-        ({"slots": 127}, "at most 126"),
+        ({"slots": 126}, "at most 125"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_the_reason(file, change, says):
@@ -287,3 +330,22 @@ def test_a_draft_of_either_kind_drafts_for_a_gguf_target(file, draft_file, backe
     found = {name: run_all(engine, [request])[0] for name, request in requests.items()}
     assert found["chain"][0] == found["specexec"][0] == found["none"][0]
     assert found["chain"][1].stats.accepted > 0
+
+
+def test_a_draft_with_another_vocabulary_is_refused_with_the_first_mismatch(file, tmp_path):
+    other = random_gguf(tmp_path / "other.gguf", vocab=4096)
+    spec = exact(file, draft_folder=str(other), draft_backend="llama_cpp")
+    refused = dict(build(spec).facts.refused)
+    assert "differs from the model's: token 0 is " in refused["chain"]
+    assert "'t0' in the draft model" in refused["specexec"]
+
+
+def test_the_files_own_first_layers_draft_for_it(file, tmp_path):
+    short = first_layers(file, 4, tmp_path)
+    engine = build(exact(file, draft_folder=str(short), draft_backend="llama_cpp"))
+    requests = [
+        GenerationRequest(tuple(IDS[:12]), 24, drafter=d, length="fixed") for d in ("none", "chain")
+    ]
+    (plain, _), (drafted, done) = run_all(engine, requests)
+    assert drafted == plain
+    assert done.stats.accepted > 0

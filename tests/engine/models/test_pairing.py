@@ -26,6 +26,12 @@ def test_the_first_mismatch_is_told(tmp_path):
     assert found == "token 17 is 't17' in the model and 'x' in the draft model"
 
 
+def test_a_file_is_gguf_under_any_name(tmp_path):
+    named = random_gguf(tmp_path / "a.gguf")
+    digest = named.rename(tmp_path / "sha256-3f2a")
+    assert vocabulary_mismatch(digest, digest) == ""
+
+
 def test_a_folder_without_tokenizer_is_refused(tmp_path):
     with pytest.raises(ModelUnusable, match=r"tokenizer.json is missing"):
         vocabulary_mismatch(BUNDLED / "pocket", tmp_path)

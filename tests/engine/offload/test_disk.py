@@ -195,6 +195,24 @@ def test_a_disk_that_never_answers_does_not_hang_the_request(stored: Stored) -> 
     source.close()
 
 
+def test_waiting_for_the_disk_is_counted(stored: Stored) -> None:
+    faulty = Faulty()
+    source = Disk(stored.streaming, read=faulty)
+    full_pass(source, stored)
+    wait_for(lambda: source_idle(source))
+    before = source.waited
+    key = next(iter(source._ring._place)) if source._ring else None
+    assert key is not None
+    check(source, stored, key.layer, "gate_up")  # it was read ahead
+    assert source.waited - before < 0.1
+    faulty.held.clear()
+    threading.Timer(0.3, faulty.held.set).start()
+    two_passes(source, stored)
+    assert source.waited - before > 0.2
+    assert source.ahead <= LIMIT // 3
+    source.close()
+
+
 def test_a_truncated_file_is_told(stored: Stored) -> None:
     source = open_disk(stored.streaming)
     full_pass(source, stored)
