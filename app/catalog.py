@@ -9,10 +9,12 @@ from typing import Any
 from app.errors import SettingsError, UnknownModel
 from app.gguf_check import check_gguf, gguf_file
 from app.model_record import recorded_models
+from app.parser import DTYPES
 from app.settings import Settings
 from engine.errors import ModelUnusable
 from engine.hardware.shape import ModelShape
 from engine.models.config import backend_for
+from engine.models.gguf_layers import first_layers
 from engine.request import ModelSpec
 
 PACKAGE = Path(__file__).resolve().parent
@@ -24,6 +26,7 @@ FIELDS = {
     "draft": str,
     "exit_layer": int,
     "acceptance_head": str,
+    "dtype": str,
     "visible": bool,
     "repo": str,
     "revision": str,
@@ -39,6 +42,7 @@ FIELDS = {
 }
 REQUIRED = ("name", "description", "licence")
 COMMIT = re.compile(r"[0-9a-f]{40}")
+LAYERS = re.compile(r"layers:(\d+)")  # a draft: so many of a GGUF file's own
 NEEDED_FILES = ("config.json", "tokenizer.json")
 PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
@@ -53,6 +57,7 @@ class CatalogEntry:
     draft: str | None = None  # name of the entry that drafts for this one
     exit_layer: int | None = None
     acceptance_head: Path | None = None  # of this entry with its own draft
+    dtype: str | None = None  # number format of its weights; None: what the plan says
     licence: str = ""
     visible: bool = True
     repo: str | None = None  # of the hub; None for what comes in the box or from a disk
@@ -93,7 +98,9 @@ def read_catalog(file: Path, roots: Sequence[Path]) -> tuple[CatalogEntry, ...]:
 
 
 def resolve(settings: Settings, name_or_path: str, draft: str | None = None) -> ModelSpec:
-    """What to load for a catalogue name or a folder's path; ``draft`` overrides the entry's own.
+    """What to load for a catalogue name or a path; ``draft`` overrides the entry's own.
+
+    It is a name or a path, too, or ``layers:N`` for the first layers of a GGUF file.
 
     Raises UnknownModel for a name nobody knows, ModelUnusable for files that cannot be loaded.
     """
@@ -102,7 +109,7 @@ def resolve(settings: Settings, name_or_path: str, draft: str | None = None) -> 
     drafting = draft or _own_draft(catalog, entry)
     head = entry.acceptance_head if drafting == entry.draft else None
     place = _loadable(settings, entry)
-    draft_place = _loadable(settings, find_entry(catalog, drafting)) if drafting else None
+    draft_place = _draft_place(settings, catalog, place, drafting)
     return ModelSpec(
         name=entry.name,
         folder=str(place),
@@ -112,6 +119,23 @@ def resolve(settings: Settings, name_or_path: str, draft: str | None = None) -> 
         backend=backend_for(place),
         draft_backend="torch" if draft_place is None else backend_for(draft_place),
     )
+
+
+def _draft_place(
+    settings: Settings, catalog: Sequence[CatalogEntry], place: Path, drafting: str | None
+) -> Path | None:
+    """What drafts for the model at ``place``; of ``layers:N``, its own first layers."""
+    if not drafting:
+        return None
+    layers = LAYERS.fullmatch(drafting)
+    if layers is None:
+        return _loadable(settings, find_entry(catalog, drafting))
+    if backend_for(place) != "llama_cpp":
+        raise ModelUnusable(
+            f"{drafting} cannot draft for {place}, which is no GGUF file; choose the drafter "
+            "early_exit, which needs no file of its own"
+        )
+    return first_layers(place, int(layers[1]), settings.home / "layers")
 
 
 def _own_draft(catalog: Sequence[CatalogEntry], entry: CatalogEntry) -> str | None:
@@ -188,13 +212,14 @@ def _check_row(place: str, row: object) -> None:
             raise SettingsError(
                 f"{place}: {field} must be a {FIELDS[field].__name__}, not {value!r}"
             )
+    _check_files_and_shape(place, row)
+
+
+def _check_files_and_shape(place: str, row: dict[str, Any]) -> None:
     if not all(isinstance(name, str) for name in row.get("files", ())):
         raise SettingsError(f"{place}: files must be names, not {row['files']!r}")
-    if "shape" in row:
-        _check_shape(place, row)
-
-
-def _check_shape(place: str, row: dict[str, Any]) -> None:
+    if "shape" not in row:
+        return
     if "context" not in row:
         raise SettingsError(f"{place}: a shape needs a context")
     try:
@@ -224,6 +249,10 @@ def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:
         if names.count(name) > 1:
             raise SettingsError(f"{file.name}: the name {name!r} stands there twice")
     for entry in entries:
+        if entry.dtype not in (None, *DTYPES):
+            raise SettingsError(
+                f"{file.name}: {entry.name} has the dtype {entry.dtype!r}; choose {', '.join(DTYPES)}"
+            )
         if entry.draft is not None and entry.draft not in names:
             raise SettingsError(f"{file.name}: {entry.name} drafts with {entry.draft!r}, no entry")
 
