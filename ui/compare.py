@@ -3,14 +3,14 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from app.assistant import Assistant
-from app.compare.benchmark import BenchmarkOptions
+from app.compare.benchmark import Benchmark, BenchmarkOptions
 from app.compare.laboratory import Laboratory
 from app.errors import AppError
 from engine.errors import EngineError, InvalidRequest
@@ -21,11 +21,11 @@ from ui.screen import button, notice
 log = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.1  # the screen is redrawn at most so often, however fast the tokens come
-REGIONS = ("form", "act", "status", "lanes", "verdict", "bench", "progress", "saved")
+REGIONS = ("form", "act", "status", "lanes", "verdict", "bench", "measure", "progress", "saved")
 
 _WIRE = "window.slipstream.compare.connect((asked) => trigger('click', { asked }));"
 _UNEXPECTED = "something unexpected failed; the log says more, please try again"
-_LIVE = {"status": {"role": "status"}}
+_OF_BENCHMARKS = ("benchmark", "open", "remove")
 _QUIET: dict[str, Any] = {
     "show_progress": "hidden",
     "api_visibility": "private",
@@ -40,6 +40,7 @@ def build(assistant: Assistant) -> None:
     tab = gr.context.Context.block
     assert isinstance(tab, gr.Tab)  # only called inside one
     laboratory = Laboratory(assistant)
+    assistant.when_switching(laboratory.change)
     screens: dict[str, Screen] = {}
     with gr.Column(elem_id="compare", elem_classes="screen"):
         regions = {name: gr.HTML("", elem_id=f"compare-{name}") for name in REGIONS}
@@ -76,6 +77,7 @@ class Screen:
     laboratory: Laboratory
     opened: str = ""  # the saved benchmark that is looked at
     says: str = ""  # what the latest click could not do
+    asked: str = ""  # by that click
     clicks: int = 0
     _form: tuple[str, str] = ("", "")  # the model, and its form: what is typed there stays
 
@@ -100,17 +102,19 @@ class Screen:
     def values(self) -> Values:
         """Every region."""
         laboratory = self.laboratory
-        race, benchmark, busy = laboratory.race, laboratory.benchmark, laboratory.busy
+        race, benchmark = laboratory.race, laboratory.benchmark
         racing, measuring = laboratory.racing, laboratory.measuring
         waiting = laboratory.waiting
-        size = benchmark.options.size if benchmark else "quick"
         return {
             "form": self._asked(),
-            "act": self._act(),
+            "act": self._row("Race", "race", running=racing, bench=False),
             "status": compare_stage.status(race, busy=racing, waiting=waiting),
             "lanes": compare_stage.lanes(race, busy=racing),
             "verdict": compare_stage.verdict(race),
-            "bench": compare_bench.start(size, measuring=measuring, busy=busy),
+            "bench": compare_bench.INTRODUCTION,
+            "measure": self._row(
+                "Benchmark my machine", "benchmark", running=measuring, bench=True
+            ),
             "progress": compare_bench.progress(benchmark, waiting=waiting) if measuring else "",
             "saved": compare_bench.saved(laboratory.saved, self.opened),
         }
@@ -120,7 +124,9 @@ class Screen:
         self.clicks += 1
         self.says = ""
         try:
-            await self._do(Wish.read(written))
+            wish = Wish.read(written)
+            self.asked = wish.ask
+            await self._do(wish)
         except (AppError, EngineError) as error:
             self.says = str(error)
         except Exception:
@@ -148,17 +154,27 @@ class Screen:
         if self._form[0] != model:
             race = self.laboratory.race
             known = race.options if race is not None and race.model == model else None
-            self._form = (model, form(self.laboratory.assistant.facts, known))
+            self._form = (model, form(self.laboratory.assistant.facts, self._rivals(model), known))
         return self._form[1]
 
-    def _act(self) -> str:
-        """Start or stop, and what went wrong; ``clicks`` makes it new, so its button wakes up."""
-        laboratory = self.laboratory
-        if laboratory.racing:
+    def _rivals(self, model: str) -> list[str]:
+        models = self.laboratory.assistant.models()
+        return [one.name for one in models if one.visible and one.folder and one.name != model]
+
+    def _row(self, label: str, ask: str, *, running: bool, bench: bool) -> str:
+        """Start or stop; ``clicks`` makes it new, so its button wakes up."""
+        rest = " disabled" if self.laboratory.busy else ""
+        kind = "soft" if bench else "primary"
+        act = f'<button type="button" class="{kind}" data-ask="{ask}"{rest}>{label}</button>'
+        if running:
             act = button("Stop", "stop", kind="soft")
-        else:
-            rest = " disabled" if laboratory.busy else ""
-            act = f'<button type="button" class="primary" data-ask="race"{rest}>Race</button>'
-        problem = self.says or laboratory.problem
-        told = notice(problem, alarm=bool(self.says)) if problem else ""
-        return f'<div class="row" data-click="{self.clicks}">{act}</div>{told}'
+        return f'<div class="row" data-click="{self.clicks}">{act}</div>{self._told(bench=bench)}'
+
+    def _told(self, *, bench: bool) -> str:
+        """What went wrong, beside what was asked: a race, or what belongs to benchmarks."""
+        about = self.asked in _OF_BENCHMARKS
+        if self.says and about == bench:
+            return notice(self.says, alarm=True)
+        broken = (self.laboratory.latest is Benchmark) == bench
+        problem = self.laboratory.problem if broken else ""
+        return notice(problem) if problem else ""

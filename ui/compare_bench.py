@@ -1,45 +1,31 @@
 """The benchmark of this machine: starting it, how far it is, and the saved ones."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
-from app.compare.benchmark import SIZES, Benchmark
+from app.compare.benchmark import Benchmark
 from app.compare.record import BenchmarkRecord, Figures
 from app.compare.shelf import Kept, as_json
 from app.verify import PLAIN
 from ui.caption import mode_name
-from ui.compare_card import agreement, card, summary
+from ui.compare_card import agreement, card, kind, summary
 from ui.figures import percent, times
 from ui.screen import bar, button, confirmed
 
-_NAMES: Mapping[str, str] = {"quick": "Quick", "full": "Thorough"}
-
-
-def start(size: str, *, measuring: bool, busy: bool) -> str:
-    """The heading, and the button that starts or stops. HTML."""
-    options = "".join(
-        f'<option value="{name}"{" selected" if name == size else ""}>{_NAMES[name]}: '
-        f"{_prompts(one.each)}, up to {one.max_tokens} tokens</option>"
-        for name, one in SIZES.items()
-    )
-    rest = " disabled" if busy else ""
-    act = (
-        button("Stop", "stop", kind="soft")
-        if measuring
-        else f'<button type="button" class="soft" data-ask="benchmark"{rest}>Benchmark my machine</button>'
-    )
-    return (
-        '<div class="head"><h2 id="bench-title">Your machine</h2></div>'
-        '<p class="note">Prompts of the Spec-Bench categories, word problems and text chores, each in '
-        "plain and in every mode that this model has. The first prompt runs once before, uncounted; who "
-        "begins changes from prompt to prompt. The result is kept on this computer, without prompts "
-        f'and answers.</p><form id="bench" class="row"><label><span>Size</span><select name="size">{options}'
-        f"</select></label>{act}</form>"
-    )
-
-
-def _prompts(each: int) -> str:
-    return "1 prompt a category" if each == 1 else f"{each} prompts a category"
+_NAMES = (
+    ("quick", "Quick: auto against plain"),
+    ("modes", "Every mode"),
+    ("full", "Every mode, long answers"),
+)
+_SIZES = "".join(f'<option value="{name}">{said}</option>' for name, said in _NAMES)
+INTRODUCTION = f"""
+<div class="head"><h2 id="bench-title">Your machine</h2></div>
+<p class="note">Prompts of the Spec-Bench categories, word problems and text chores, each answered plainly
+and in other modes. The first prompt runs once before, uncounted; who begins changes from prompt to prompt.
+The result is kept on this computer, without prompts and answers.</p>
+<form id="bench" class="row" aria-labelledby="bench-title"><label><span>Size</span>
+<select name="size">{_SIZES}</select></label></form>
+"""
 
 
 def progress(benchmark: Benchmark | None, *, waiting: bool) -> str:
@@ -117,18 +103,16 @@ def table(record: BenchmarkRecord) -> str:
     """Speed-up by category and mode. HTML."""
     lanes = [lane for lane in record.lanes if lane.drafter != PLAIN]
     head = "".join(f'<th scope="col">{escape(mode_name(lane.drafter))}</th>' for lane in lanes)
-    kinds = list(dict.fromkeys(kind for lane in lanes for kind in lane.categories))
-    rows = [
-        _row(kind.capitalize(), [lane.categories.get(kind) for lane in lanes]) for kind in kinds
-    ]
+    names = list(dict.fromkeys(name for lane in lanes for name in lane.categories))
+    rows = [_row(kind(name), [lane.categories.get(name) for lane in lanes]) for name in names]
     taken = "".join(
-        f"<td>{percent(lane.all.accepted / lane.all.drafted) if lane.all.drafted else '\u2013'}</td>"
+        f"<td>{percent(lane.all.accepted / lane.all.drafted if lane.all.drafted else None)}</td>"
         for lane in lanes
     )
     return (
         "<details><summary>Every figure</summary>"
         '<div class="wide" tabindex="0" role="region" aria-label="Speed-up by kind of prompt">'
-        f'<table><thead><tr><th scope="col">Speed-up</th>{head}</tr></thead><tbody>{"".join(rows)}'
+        f'<table style="min-width:{9 + 6 * len(lanes)}rem"><thead><tr><th scope="col">Speed-up</th>{head}</tr></thead><tbody>{"".join(rows)}'
         f"{_row('All', [lane.all for lane in lanes])}"
         f'<tr><th scope="row">Accepted</th>{taken}</tr></tbody></table></div>'
         f'<p class="note">{escape(agreement(record))}{_refused(record)}</p></details>'
@@ -136,7 +120,7 @@ def table(record: BenchmarkRecord) -> str:
 
 
 def _row(name: str, figures: Sequence[Figures | None]) -> str:
-    cells = "".join(f"<td>{times(one.speedup) if one else '\u2013'}</td>" for one in figures)
+    cells = "".join(f"<td>{times(one.speedup if one else None)}</td>" for one in figures)
     return f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
 
 

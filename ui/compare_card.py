@@ -15,6 +15,8 @@ _TOP = 280  # of the bars
 _LINE = 22
 _FONT = "font-family:ui-sans-serif,system-ui,sans-serif"
 
+_SHORT = ("qa", "rag", "stem")
+
 Row = tuple[str, float | None, str]  # name, speed-up, what is said of it
 
 
@@ -25,7 +27,7 @@ def card(record: BenchmarkRecord) -> str:
     parts = [_head(record), _headline(record)]
     parts.append(_bars(_LEFT, "All prompts", lanes))
     if best is not None:
-        kinds = [(n.capitalize(), f.speedup, times(f.speedup)) for n, f in best.categories.items()]
+        kinds = [(kind(n), f.speedup, times(f.speedup)) for n, f in best.categories.items()]
         parts.append(_bars(_RIGHT, f"{mode_name(best.drafter)} by kind of prompt", kinds))
     parts.append(_text(_LEFT, TALL - 32, 16, _conditions(record), "--ink-2"))
     return (
@@ -58,6 +60,13 @@ def agreement(record: BenchmarkRecord) -> str:
     return f"{same:,} of {all_of:,} drafted answers are plain's, token by token."
 
 
+def kind(category: str) -> str:
+    """A category of prompts for people."""
+    if category in _SHORT:
+        return category.upper()
+    return category.replace("_", " ").capitalize()
+
+
 def _lane(lane: LaneRecord) -> Row:
     rate = f"{lane.all.rate:,.0f} tokens/s"
     plain = lane.drafter == PLAIN
@@ -83,7 +92,7 @@ def _headline(record: BenchmarkRecord) -> str:
     if best is None or speedup is None:
         return large
     faster = f"as fast as plain decoding, with {mode_name(best.drafter).lower()}"
-    x = _LEFT + 52 * len(times(speedup)) + 8
+    x = _LEFT + 58 * len(times(speedup)) + 20
     return (
         f"{large}{_text(x, 138, 24, faster, '--ink', 'font-weight:500')}"
         f"{_text(x, 168, 16, _cut(record.model, 80), '--ink-2')}"

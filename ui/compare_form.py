@@ -29,6 +29,7 @@ class Wish(BaseModel):
     drafters: list[str] = Field(default_factory=list, max_length=40)
     repeats: int = 3
     max_tokens: int = 256
+    rival: str = Field(default="", max_length=1000)
     size: str = "quick"
 
     @classmethod
@@ -42,11 +43,13 @@ class Wish(BaseModel):
     @property
     def race(self) -> RaceOptions:
         """The race that the form describes."""
-        return RaceOptions(self.prompt, tuple(self.drafters), self.repeats, self.max_tokens)
+        return RaceOptions(
+            self.prompt, tuple(self.drafters), self.repeats, self.max_tokens, self.rival
+        )
 
 
-def form(facts: ModelFacts, options: RaceOptions | None) -> str:
-    """The fields of a race, filled in as the latest one was. HTML."""
+def form(facts: ModelFacts, rivals: Sequence[str], options: RaceOptions | None) -> str:
+    """The fields of a race, filled in as the latest one was; ``rivals`` are other models. HTML."""
     names = [AUTO, *(name for name in facts.drafters if name != PLAIN)]
     usual = tuple(name for name in _FAVOURITES if name in names)
     chosen = options or RaceOptions(SUGGESTIONS[0].prompt, usual)
@@ -57,11 +60,24 @@ def form(facts: ModelFacts, options: RaceOptions | None) -> str:
         "another, so that none takes another's time; then you see them side by side.</p>"
         f'<label class="field"><b>Prompt</b><textarea name="prompt" rows="6">{escape(chosen.prompt)}'
         f'</textarea></label><div class="row examples"><small>Examples</small>{_examples()}</div>'
-        f'<fieldset><legend>Plain against</legend><div class="modes">{modes}</div>'
+        f"{_rivals(rivals, chosen.rival)}"
+        f'<fieldset class="modes-of"><legend>Plain against</legend><div class="modes">{modes}</div>'
         f"<small>At most {MAX_LANES - 1}.{_refused(facts)}</small></fieldset>"
         f'<div class="row numbers">{_numbers("Rounds", "repeats", REPEATS, chosen.repeats)}'
         f"{_numbers('Longest answer', 'max_tokens', LENGTHS, chosen.max_tokens, ' tokens')}</div></form>"
     )
+
+
+def _rivals(names: Sequence[str], chosen: str) -> str:
+    """Nothing where there is no other model."""
+    if not names:
+        return ""
+    options = "".join(
+        f'<option value="{escape(name)}"{" selected" if name == chosen else ""}>'
+        f"{escape(f'Another model: {name}' if name else 'Speed modes of this model')}</option>"
+        for name in ("", *names)
+    )
+    return f'<div class="row"><label><span>Race</span><select name="rival">{options}</select></label></div>'
 
 
 def _mode(name: str, *, checked: bool) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from html import escape
 
 from app.compare.result import LaneResult
-from ui.caption import mode_name
 
 WINDOW = 5  # passes that a point of the first chart is the mean of
 DEPTHS = 12  # that are drawn; deeper ones are too rare to tell
@@ -27,11 +26,10 @@ class Chart:
     whole: bool = False  # the horizontal axis counts
 
 
-def plots(results: Sequence[LaneResult]) -> str:
-    """Both charts with one legend; nothing when no lane drafted. HTML."""
+def plots(results: Sequence[LaneResult], names: Sequence[str]) -> str:
+    """Both charts with one legend of ``names``; nothing when no lane has two points. HTML."""
     passes = [progress(one) for one in results]
     shares = [acceptance(one) for one in results]
-    names = [mode_name(one.drafter) for one in results]
     highest = max((height for points in passes for _, height in points), default=1.0)
     first = Chart("Tokens per pass over time", "seconds", max(2.0, highest), _tokens)
     second = Chart("Acceptance by depth", "token of the draft", 1.0, _share, 1.0, whole=True)

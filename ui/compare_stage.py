@@ -1,17 +1,19 @@
 """A race as it is seen: lanes side by side while it runs, and what it says when it is over."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from app.compare.race import LiveLane, Race
 from app.compare.result import LaneResult
-from app.verify import PLAIN, Difference
+from app.turn import AUTO
+from app.verify import Difference
 from ui.caption import mode_name
 from ui.compare_plots import plots
 from ui.figures import percent, times
 from ui.screen import bar, sentence
 
+_HEADS = ("Lane", "Speed-up", "Tokens/s", "First token", "Per pass", "Accepted", "Tokens")
 SHORTEST, LONGEST = 4.0, 20.0  # seconds that a replay of the slowest lane takes
 
 
@@ -21,18 +23,25 @@ def status(race: Race | None, *, busy: bool, waiting: bool) -> str:
         return ""
     if waiting:
         return "Waiting: an answer in the chat goes first."
+    if race.options.rival and not any(one.running or one.last for one in race.lanes.values()):
+        return f"Loading {escape(race.options.rival)}."
     if not race.round:
         return "Warm-up, not counted."
     return f"Round {race.round} of {race.options.repeats}."
+
+
+def title(race: Race, name: str) -> str:
+    """A lane's name for people: a mode's, or a model's."""
+    return name if race.options.rival else mode_name(name)
 
 
 def lanes(race: Race | None, *, busy: bool) -> str:
     """Every lane with its text, speed and bar. HTML."""
     if race is None:
         return ""
-    results = {one.drafter: one for one in race.results}
+    results = {one.name: one for one in race.results}
     shown = "".join(
-        _lane(at, lane, race, results.get(name))
+        _lane(at, lane, race, results.get(name), busy=busy)
         for at, (name, lane) in enumerate(race.lanes.items())
     )
     state = "running" if busy else "over" if results else "stopped"
@@ -47,15 +56,15 @@ def lanes(race: Race | None, *, busy: bool) -> str:
     )
 
 
-def _lane(place: int, lane: LiveLane, race: Race, result: LaneResult | None) -> str:
-    name = escape(mode_name(lane.drafter))
+def _lane(place: int, lane: LiveLane, race: Race, result: LaneResult | None, *, busy: bool) -> str:
+    name = escape(title(race, lane.name))
     goal = race.goal or race.options.max_tokens
     tokens, text = lane.tokens, lane.text
     if result is not None:
         tokens = len(result.shown.ids)
         text = "".join(one.text for one in result.shown.passes)
     share = min(1.0, tokens / goal) if goal else 0.0
-    now = " now" if lane.running else ""
+    now = " now" if lane.running and busy else ""
     return (
         f'<article class="lane hue-{place}{now}"><div class="head"><h3><i class="dot hue-{place}"></i>'
         f"{name}</h3>{_speedup(result)}</div>"
@@ -113,28 +122,35 @@ def verdict(race: Race | None) -> str:
     """Who was faster, whether the tokens are the same, figures and charts. HTML."""
     if race is None or not race.results:
         return ""
-    results = race.results
+    names = [title(race, one.name) for one in race.results]
     return (
-        f'<section aria-labelledby="verdict"><h2 id="verdict">{_headline(results)}</h2>'
-        f"{_agreement(results)}{_table(results)}{plots(results)}{_why(results)}"
+        f'<section aria-labelledby="verdict"><h2 id="verdict">{_headline(race)}</h2>'
+        f"{_agreement(race)}{_table(race)}{plots(race.results, names)}{_why(race.results)}"
         f'<p class="note">{_conditions(race)}</p></section>'
     )
 
 
-def _headline(results: Sequence[LaneResult]) -> str:
-    timed = [(one.speedup, one) for one in results if one.speedup is not None]
+def _headline(race: Race) -> str:
+    timed = [(one.speedup, one) for one in race.results if one.speedup is not None]
     if not timed:
         return "Nothing could be timed: the answer is too short"
     speedup, best = max(timed, key=lambda pair: pair[0])
-    name = escape(mode_name(best.drafter))
+    name, first = (escape(title(race, one.name)) for one in (best, race.results[0]))
+    if race.options.rival:
+        return f"{name} wrote {speedup:.2f} times as many tokens a second as {first}"
     if speedup <= 1:
         return f"No mode was faster than plain: {name} came closest, at {times(speedup)}"
     return f"{name} was {speedup:.2f} times as fast as plain"
 
 
-def _agreement(results: Sequence[LaneResult]) -> str:
-    apart = [(one, one.difference) for one in results if one.difference is not None]
-    tokens = len(results[0].shown.ids)
+def _agreement(race: Race) -> str:
+    if race.options.rival:
+        return (
+            '<p id="agreement">Two models, so their words are not compared. A token of one may be longer '
+            "than a token of the other.</p>"
+        )
+    apart = [(one, one.difference) for one in race.results if one.difference is not None]
+    tokens = len(race.results[0].shown.ids)
     if not apart:
         return (
             f'<p id="agreement" class="same"><b>Identical tokens.</b> Every lane wrote the same {tokens:,} '
@@ -156,53 +172,49 @@ def _difference(result: LaneResult, found: Difference) -> str:
             "rounding decides, as passes of different widths add up in another order."
         )
     return (
-        f"<b>{escape(mode_name(result.drafter))} first differs at token {found.token + 1:,}</b> of round "
+        f"<b>{escape(mode_name(result.name))} first differs at token {found.token + 1:,}</b> of round "
         f"{found.prompt}: plain wrote {ours}, it wrote {theirs}.{gap}"
     )
 
 
-def _table(results: Sequence[LaneResult]) -> str:
-    heads = ("Mode", "Speed-up", "Tokens/s", "First token", "Per pass", "Accepted", "Tokens")
+def _table(race: Race) -> str:
+    heads = _HEADS[:-1] if race.options.rival else _HEADS
     head = "".join(f'<th scope="col">{one}</th>' for one in heads)
-    rows = "".join(map(_row, results))
+    rows = "".join(_row(title(race, one.name), one, len(heads) - 1) for one in race.results)
     return (
         '<div class="wide" tabindex="0" role="region" aria-label="Figures of the race">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _row(one: LaneResult) -> str:
-    drafted = percent(one.accepted / one.drafted) if one.drafted else "\u2013"
-    same = "identical" if one.difference is None else f"differ at {one.difference.token + 1:,}"
-    spread = (
-        f"<small>{min(one.speedups):.2f} to {max(one.speedups):.2f}</small>" if one.speedups else ""
-    )
+def _row(name: str, one: LaneResult, wide: int) -> str:
+    spread = ""
+    if one.speedups:
+        spread = f"<small>{min(one.speedups):.2f} to {max(one.speedups):.2f}</small>"
     cells = (
-        "\u2013" if one.plain else f"{times(one.speedup)}{spread}",
+        "\u2013" if one.speedup is None else f"{times(one.speedup)}{spread}",
         f"{one.rate:,.0f}",
         f"{one.first_seconds * 1000:,.0f} ms",
         f"{one.tokens_per_pass:.2f}",
-        drafted,
-        "\u2013" if one.plain else same,
+        percent(one.accepted / one.drafted if one.drafted else None),
+        "identical" if one.difference is None else f"differ at {one.difference.token + 1:,}",
     )
-    shown = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr><th scope="row">{escape(mode_name(one.drafter))}</th>{shown}</tr>'
+    shown = "".join(f"<td>{cell}</td>" for cell in cells[:wide])
+    return f'<tr><th scope="row">{escape(name)}</th>{shown}</tr>'
 
 
 def _why(results: Sequence[LaneResult]) -> str:
-    told: Mapping[str, str] = {
-        one.drafter: one.shown.stats.why for one in results if one.drafter != PLAIN
-    }
-    auto = told.get("auto")
-    return f'<p class="note">{escape(sentence(auto))}</p>' if auto else ""
+    told = next((one.shown.stats.why for one in results if one.name == AUTO), "")
+    return f'<p class="note">{escape(sentence(told))}</p>' if told else ""
 
 
 def _conditions(race: Race) -> str:
     rounds = (
         "1 timed round" if race.options.repeats == 1 else f"{race.options.repeats} timed rounds"
     )
+    over = escape(race.model) if race.options.rival else "plain"
     return (
         f"{rounds} after a warm-up that is not counted. Every lane ran once a round, and who began changed "
         "from round to round. Before each run all caches were emptied and the drafters knew nothing of "
-        "this answer. Figures are medians; speed-up is over plain in the same round, decoding only."
+        f"this answer. Figures are medians; speed-up is over {over} in the same round, decoding only."
     )

@@ -9,7 +9,7 @@ from app.compare.race import check_drafters
 from app.compare.track import Run, Track
 from app.turn import AUTO, Message
 from app.verify import PLAIN
-from engine.errors import ContextOverflow
+from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import ModelFacts
 
 KEY = "benchmark"
@@ -17,25 +17,33 @@ KEY = "benchmark"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: prompts of every category, and at most so many tokens an answer."""
+    """How much is measured: prompts of every category, at most so many tokens an answer."""
 
     each: int
     max_tokens: int
+    every: bool  # mode that the model has, not auto alone
 
 
-SIZES = {"quick": Size(1, 64), "full": Size(2, 128)}
+SIZES = {
+    "quick": Size(1, 64, every=False),
+    "modes": Size(1, 64, every=True),
+    "full": Size(2, 128, every=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """What is measured beside plain decoding; no drafter named: all that the model has."""
+    """What is measured beside plain decoding; no drafter named: what the size says."""
 
     size: str = "quick"
     drafters: tuple[str, ...] = ()
 
     def lanes(self, facts: ModelFacts) -> tuple[str, ...]:
         """Plain first, then auto; raises InvalidRequest for what cannot run."""
-        named = self.drafters or (AUTO, *facts.drafters)
+        if self.size not in SIZES:
+            raise InvalidRequest(f"there is no size {self.size!r}; choose {', '.join(SIZES)}")
+        usual = (AUTO, *facts.drafters) if SIZES[self.size].every else (AUTO,)
+        named = self.drafters or usual
         check_drafters(named, facts)
         return (PLAIN, *(name for name in dict.fromkeys(named) if name != PLAIN))
 
@@ -61,7 +69,7 @@ class Cell:
 class Benchmark:
     """A benchmark on its way, for anybody to look at."""
 
-    size: Size
+    options: BenchmarkOptions
     lanes: tuple[str, ...]
     questions: tuple[Question, ...]
     changed: Callable[[], None]
@@ -70,6 +78,11 @@ class Benchmark:
     done: int = 0  # runs, the warm-up among them
     now: str = ""  # what runs, as a sentence's part
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def size(self) -> Size:
+        """How much is measured."""
+        return SIZES[self.options.size]
 
     @property
     def total(self) -> int:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app.assistant import Assistant
+from app.catalog import resolve
 from app.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
 from app.compare.race import Race, RaceOptions, check_race, run_race
 from app.compare.record import record
 from app.compare.shelf import Kept, Shelf
 from app.compare.track import Track
 from app.errors import AppError, WorkerCrashed
+from app.loaded_model import LoadedModel
 from engine.errors import EngineError, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ class Laboratory:
     benchmark: Benchmark | None = None  # the latest
     kept: Kept | None = None  # what the latest benchmark became
     saved: tuple[Kept, ...] = ()  # every benchmark, newest first, as of the latest reading
+    latest: type[Race | Benchmark] = Race  # what the latest measurement was
     problem: str = ""  # why the latest measurement broke off
     version: int = 0  # grows with every change
     _task: asyncio.Task[None] | None = None
@@ -39,6 +42,16 @@ class Laboratory:
     def busy(self) -> bool:
         """Whether something is being measured."""
         return self._task is not None
+
+    @property
+    def racing(self) -> bool:
+        """Whether that is a race."""
+        return self.busy and self.latest is Race
+
+    @property
+    def measuring(self) -> bool:
+        """Whether that is a benchmark."""
+        return self.busy and self.latest is Benchmark
 
     @property
     def waiting(self) -> bool:
@@ -63,23 +76,27 @@ class Laboratory:
             await self.read_saved()
 
     def start_race(self, options: RaceOptions) -> None:
-        """Begin; raises InvalidRequest."""
+        """Begin; raises InvalidRequest, UnknownModel, ModelUnusable."""
         self._check_free()
         check_race(options, self.assistant.facts)
-        race = Race.of(options, self.change)
-        track = Track(self.assistant, self.assistant.loaded, self.change)
-        self.race = race
-        self._begin(partial(run_race, track, race))
+        own = self.assistant.entry.name
+        if options.rival == own:
+            raise InvalidRequest(f"{own} is loaded already; choose another model to race with")
+        if options.rival:
+            resolve(self.assistant.settings, options.rival)  # a wrong name shows at once
+        race = Race.of(own, options, self.change)
+        self.race, self.latest = race, Race
+        self._begin(
+            partial(self._race, Track(self.assistant, self.assistant.loaded, self.change), race)
+        )
 
     def start_benchmark(self, options: BenchmarkOptions) -> None:
         """Begin; raises InvalidRequest."""
         self._check_free()
-        if options.size not in SIZES:
-            raise InvalidRequest(f"there is no size {options.size!r}; choose {', '.join(SIZES)}")
-        size, lanes = SIZES[options.size], options.lanes(self.assistant.facts)
-        benchmark = Benchmark(size, lanes, questions(size.each), self.change)
+        lanes = options.lanes(self.assistant.facts)
+        benchmark = Benchmark(options, lanes, questions(SIZES[options.size].each), self.change)
         track = Track(self.assistant, self.assistant.loaded, self.change)
-        self.benchmark, self.kept = benchmark, None
+        self.benchmark, self.kept, self.latest = benchmark, None, Benchmark
         self._begin(partial(self._measure, track, benchmark))
 
     def cancel(self) -> None:
@@ -104,6 +121,18 @@ class Laboratory:
         while self.version == seen:
             await self._changed.wait()
 
+    async def _race(self, track: Track, race: Race) -> None:
+        """A rival is loaded beside the model for as long as the race lasts, if there is room."""
+        if not race.options.rival:
+            await run_race(dict.fromkeys(race.lanes, track), race)
+            return
+        rival = await LoadedModel.open(self.assistant.settings, race.options.rival)
+        try:
+            other = Track(self.assistant, rival, self.change)
+            await run_race({race.model: track, race.options.rival: other}, race)
+        finally:
+            await rival.worker.close()
+
     async def _measure(self, track: Track, benchmark: Benchmark) -> None:
         await run_benchmark(track, benchmark)
         whole = record(benchmark, track.model)
@@ -116,6 +145,8 @@ class Laboratory:
     def _check_free(self) -> None:
         if self.busy:
             raise InvalidRequest("a measurement is running; stop it, or wait for its end")
+        if self.assistant.loading:
+            raise InvalidRequest(f"{self.assistant.loading} is being loaded; wait for that")
 
     def _begin(self, work: Callable[[], Awaitable[None]]) -> None:
         self.problem = ""

@@ -1,4 +1,4 @@
-"""One prompt in two to four lanes: plain decoding and speed modes, in turns, side by side to see.
+"""One prompt in two to four lanes: plain decoding and speed modes, or two models, in turns.
 
 A race is run as a warm-up that nobody counts and then ``repeats`` timed rounds. Every round has
 every lane once, and who begins changes from round to round.
@@ -21,24 +21,29 @@ MAX_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class RaceOptions:
-    """What is raced; plain decoding always runs and need not be named."""
+    """What is raced; plain decoding always runs and need not be named.
+
+    With a ``rival``, another model, the two models race instead, both drafting as auto does.
+    """
 
     prompt: str
     drafters: tuple[str, ...]
     repeats: int = 3
     max_tokens: int = 256
+    rival: str = ""
 
-    @property
-    def lanes(self) -> tuple[str, ...]:
-        """Plain first."""
-        return (PLAIN, *(name for name in dict.fromkeys(self.drafters) if name != PLAIN))
+    def lanes(self, model: str) -> dict[str, str]:
+        """Names of the lanes and their drafters; the first is what others are compared with."""
+        if self.rival:
+            return {model: AUTO, self.rival: AUTO}
+        return {name: name for name in (PLAIN, *self.drafters)}
 
 
 @dataclass(slots=True)
 class LiveLane:
     """What is seen of a lane while the race runs."""
 
-    drafter: str
+    name: str
     text: str = ""
     tokens: int = 0
     running: bool = False
@@ -74,6 +79,7 @@ class LiveLane:
 class Race:
     """A race on its way, for anybody to look at; ``changed`` is called when something was added."""
 
+    model: str
     options: RaceOptions
     lanes: dict[str, LiveLane]
     changed: Callable[[], None]
@@ -83,23 +89,26 @@ class Race:
     started: float = field(default_factory=time.time)
 
     @classmethod
-    def of(cls, options: RaceOptions, changed: Callable[[], None]) -> "Race":
+    def of(cls, model: str, options: RaceOptions, changed: Callable[[], None]) -> "Race":
         """A race that has not begun."""
-        return cls(options, {name: LiveLane(name) for name in options.lanes}, changed)
+        return cls(model, options, {name: LiveLane(name) for name in options.lanes(model)}, changed)
 
 
 def check_race(options: RaceOptions, facts: ModelFacts) -> None:
     """Refuse what cannot be raced; raises InvalidRequest."""
     if not options.prompt.strip():
         raise InvalidRequest("the prompt is empty; write something to answer")
-    if not 2 <= len(options.lanes) <= MAX_LANES:
-        chosen = len(options.lanes) - 1
-        raise InvalidRequest(f"{chosen} modes are chosen beside plain; choose 1 to {MAX_LANES - 1}")
     if not 1 <= options.repeats <= MAX_REPEATS:
         raise InvalidRequest(f"repeats is {options.repeats}; choose 1 to {MAX_REPEATS}")
     if not 1 <= options.max_tokens <= MAX_TOKENS:
         raise InvalidRequest(f"the length is {options.max_tokens}; choose 1 to {MAX_TOKENS} tokens")
-    check_drafters(options.lanes, facts)
+    if options.rival:
+        return
+    lanes = options.lanes(facts.name)
+    if not 2 <= len(lanes) <= MAX_LANES:
+        chosen = len(lanes) - 1
+        raise InvalidRequest(f"{chosen} modes are chosen beside plain; choose 1 to {MAX_LANES - 1}")
+    check_drafters(tuple(lanes), facts)
 
 
 def check_drafters(drafters: tuple[str, ...], facts: ModelFacts) -> None:
@@ -111,25 +120,54 @@ def check_drafters(drafters: tuple[str, ...], facts: ModelFacts) -> None:
             raise InvalidRequest(f"{name} cannot run with {facts.name}: {why}")
 
 
-async def run_race(track: Track, race: Race) -> None:
-    """Run all rounds; raises WorkerCrashed, RequestFailed, InvalidRequest, ContextOverflow."""
+async def run_race(tracks: Mapping[str, Track], race: Race) -> None:
+    """Run all rounds, each lane on the track of its name.
+
+    Raises WorkerCrashed, RequestFailed, InvalidRequest, ContextOverflow.
+    """
     options = race.options
-    request = track.request((Message("user", options.prompt),), options.max_tokens)
+    asked = (Message("user", options.prompt),)
+    requests = {
+        name: replace(tracks[name].request(asked, options.max_tokens), drafter=drafter)
+        for name, drafter in options.lanes(race.model).items()
+    }
     rounds: list[dict[str, Run]] = []
     for number in range(options.repeats + 1):
         race.round = number
-        start = max(0, number - 1) % len(options.lanes)
+        start = max(0, number - 1) % len(requests)
+        names = tuple(requests)
         runs: dict[str, Run] = {}
-        for name in (*options.lanes[start:], *options.lanes[:start]):
-            lane = race.lanes[name]
-            runs[name] = await track.run(request, name, f"{name} {number}", _follower(race, lane))
-            lane.running, lane.last = False, runs[name]
-            race.goal = max(race.goal, len(runs[name].ids))
-            race.changed()
+        for name in (*names[start:], *names[:start]):
+            runs[name] = await _drive(tracks[name], requests[name], race, name)
         if number:
             rounds.append(runs)
-    margins = await _margins(track, request, rounds)
-    race.results = Judge(margins, track.model.text.decode).results(options.lanes, rounds)
+    await _judge(tracks, requests, race, rounds)
+
+
+async def _drive(track: Track, request: GenerationRequest, race: Race, name: str) -> Run:
+    lane, key = race.lanes[name], f"{name} {race.round}"
+    run = await track.run(request, request.drafter, key, _follower(race, lane))
+    lane.running, lane.last = False, run
+    race.goal = max(race.goal, len(run.ids))
+    race.changed()
+    return run
+
+
+async def _judge(
+    tracks: Mapping[str, Track],
+    requests: Mapping[str, GenerationRequest],
+    race: Race,
+    rounds: Sequence[Mapping[str, Run]],
+) -> None:
+    """The results; plain decodes once more where some lane differs, as telling gaps costs time."""
+    names, first = tuple(requests), next(iter(requests))
+    track, same = tracks[first], not race.options.rival
+    margins: tuple[float, ...] = ()
+    if same and any(run.ids != runs[first].ids for runs in rounds for run in runs.values()):
+        told = replace(requests[first], margins=True)
+        margins = (await track.run(told, PLAIN, "margins")).margins
+    judge = Judge(margins, track.model.text.decode, same)
+    race.results = judge.results(names, rounds)
     race.changed()
 
 
@@ -142,12 +180,3 @@ def _follower(race: Race, lane: LiveLane) -> Follow:
         race.changed()
 
     return follow
-
-
-async def _margins(
-    track: Track, request: GenerationRequest, rounds: Sequence[Mapping[str, Run]]
-) -> tuple[float, ...]:
-    """Plain's gaps, decoded once more where some lane differs: telling them costs a run time."""
-    if all(run.ids == runs[PLAIN].ids for runs in rounds for run in runs.values()):
-        return ()
-    return (await track.run(replace(request, margins=True), PLAIN, "margins")).margins

@@ -1,11 +1,11 @@
-"""What a race says of each lane: speed over plain in the same round, and whether the tokens agree."""
+"""What a race says of each lane: speed over the first in the same round, and whether tokens agree."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 
 from app.compare.track import Run
-from app.verify import PLAIN, Difference, find_difference
+from app.verify import Difference, find_difference
 from engine.request import DepthCount, summed
 
 
@@ -13,16 +13,11 @@ from engine.request import DepthCount, summed
 class LaneResult:
     """One lane over all timed rounds."""
 
-    drafter: str
+    name: str
     runs: tuple[Run, ...]  # round by round
-    speedups: tuple[float, ...]  # over plain of the same round; empty for plain itself
+    speedups: tuple[float, ...]  # over the first lane in the same round; empty for itself
     difference: Difference | None  # the first from plain; its round is ``difference.prompt``
     words: tuple[str, str] = ("", "")  # the two tokens there, plain's first; empty where one ends
-
-    @property
-    def plain(self) -> bool:
-        """Whether the others are compared with this lane."""
-        return self.drafter == PLAIN
 
     @property
     def rate(self) -> float:
@@ -31,7 +26,7 @@ class LaneResult:
 
     @property
     def speedup(self) -> float | None:
-        """Median over plain; None for plain, and when nothing was timed."""
+        """Median over the first lane; None for that one, and when nothing was timed."""
         return median(self.speedups) if self.speedups else None
 
     @property
@@ -73,30 +68,32 @@ class Judge:
 
     margins: Sequence[float]  # plain's, as far as they are known
     decode: Callable[[Sequence[int]], str]
+    same: bool = True  # model in all lanes: only then tokens can be compared
 
     def results(
         self, lanes: Sequence[str], rounds: Sequence[Mapping[str, Run]]
     ) -> tuple[LaneResult, ...]:
-        """One for each lane."""
-        return tuple(_judged(name, rounds, self) for name in lanes)
+        """One for each lane; the others are compared with the first."""
+        return tuple(_judged(name, lanes[0], rounds, self) for name in lanes)
 
     def read(self, token: int | None) -> str:
         """One token as text; nothing where the answer ends."""
         return "" if token is None else self.decode([token])
 
 
-def _judged(name: str, rounds: Sequence[Mapping[str, Run]], judge: Judge) -> LaneResult:
-    pairs = [(runs[PLAIN], runs[name]) for runs in rounds]
-    timed = [] if name == PLAIN else [(p, r) for p, r in pairs if p.rate > 0]
+def _judged(name: str, first: str, rounds: Sequence[Mapping[str, Run]], judge: Judge) -> LaneResult:
+    pairs = [(runs[first], runs[name]) for runs in rounds]
+    timed = [] if name == first else [(p, r) for p, r in pairs if p.rate > 0]
     found = (
         find_difference(number, plain.ids, run.ids, judge.margins)
         for number, (plain, run) in enumerate(pairs, 1)
+        if judge.same
     )
-    first = next((one for one in found if one is not None), None)
+    apart = next((one for one in found if one is not None), None)
     return LaneResult(
-        drafter=name,
+        name=name,
         runs=tuple(run for _, run in pairs),
         speedups=tuple(run.rate / plain.rate for plain, run in timed),
-        difference=first,
-        words=("", "") if first is None else (judge.read(first.plain), judge.read(first.drafted)),
+        difference=apart,
+        words=("", "") if apart is None else (judge.read(apart.plain), judge.read(apart.drafted)),
     )
