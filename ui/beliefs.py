@@ -6,7 +6,7 @@ from itertools import groupby
 
 from app.history.evidence import LIFE_DAYS, WINDOW
 from app.history.records import Conditions
-from app.task_class import TemperatureClass
+from app.task_class import TaskClass, TemperatureClass
 from engine.request import Prior
 from ui.caption import mode_name
 from ui.figures import percent, task, times
@@ -54,13 +54,19 @@ def _model(number: int, model: str, draft: str, rows: Sequence[Believed]) -> str
         button("Forget its figures", "forget", model, "primary"),
     )
     about = f"with {draft} as draft model, " if draft else ""
-    known = [(one, priors) for one, priors in rows if priors]
+    known = [(one, priors) for one, priors in sorted(rows, key=_kind_of) if priors]
     body = "".join(_kind(one, priors) for one, priors in known)
     rest = "" if known else "<p>Too little was measured to believe anything yet.</p>"
     return (
         f'<article class="believed"><div class="head"><h3>{escape(model)}</h3>{forget}</div>'
         f'<p class="note">{escape(about + rows[0][0].machine)}</p>{rest}<div>{body}</div></article>'
     )
+
+
+def _kind_of(row: Believed) -> tuple[int, int]:
+    """Tasks in their own order, cold before hot."""
+    conditions = row[0]
+    return list(TaskClass).index(conditions.task), list(_WARMTH).index(conditions.temperature)
 
 
 def _kind(conditions: Conditions, priors: Sequence[Prior]) -> str:

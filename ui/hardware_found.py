@@ -29,9 +29,10 @@ def measuring() -> str:
 
 def _has(profile: HardwareProfile) -> Iterator[Figure]:
     ram, kinds = profile.ram, ", ".join(profile.instructions)
-    yield _memory("memory", ram.available, ram.total, f"limit: {ram.limit}")
+    limit = "" if ram.limit == "the machine" else f"limited by {ram.limit}"
+    yield _memory("memory", ram.available, ram.total, limit)
     for gpu in profile.gpus:
-        yield _memory(gpu.name, gpu.free, gpu.total, "")
+        yield _memory(f"{gpu.name} memory", gpu.free, gpu.total, "")
     if not profile.gpus:
         yield "None", "GPU that CUDA knows", ""
     cores = f"{profile.cores:g} {'core' if profile.cores == 1 else 'cores'}"
@@ -43,7 +44,7 @@ def _memory(what: str, free: int, total: int, more: str) -> Figure:
     taken = (total - free) / max(total, 1)
     drawn = bar([("fill", taken, f"{gib(total - free)} in use")], f"{taken:.0%} of {what} in use")
     below = f"{drawn}<small>{escape(more)}</small>" if more else drawn
-    return gib(free), f"of {gib(total)} free: {what}", below
+    return gib(free), f"{what} free, of {gib(total)}", below
 
 
 def _speed(profile: HardwareProfile) -> str:

@@ -8,7 +8,7 @@ from engine.hardware.plan import Need, Plan, Refusal, Tier
 from ui.caption import mode_name
 from ui.screen import bar, gib, sentence
 
-Rows = Sequence[tuple[Planned, Planned]]  # on the machine that is asked about, and on this one
+Rows = Iterable[tuple[Planned, Planned]]  # on the machine that is asked about, and on this one
 
 _FIELDS = {
     "backend": "Runs with",
@@ -59,7 +59,7 @@ def _verdict(one: Planned) -> tuple[str, str]:
         return ("good" if whole else ""), one.found.stage
     if isinstance(one.found, Refusal):
         return "alarm", "does not run"
-    return "", "not planned"
+    return ("good", "fits anywhere") if one.layers else ("", "no plan")
 
 
 def _bars(found: Plan | Refusal | None) -> str:

@@ -20,7 +20,7 @@ const sliders = () => [...element.querySelectorAll('input[type="range"]')];
 const label = (slider) => JSON.parse(slider.dataset.labels)[slider.value];
 const show = (slider) => {
   slider.setAttribute('aria-valuetext', label(slider));
-  slider.closest('label').querySelector('output').textContent = label(slider);
+  slider.closest('label').querySelector('.value').textContent = label(slider);
 };
 const plan = () => {
   const asked = { open: [...document.querySelectorAll('#hardware details[open]')].map((row) => row.dataset.key) };
@@ -84,7 +84,7 @@ def _slider(name: str, label: str, sizes: Sequence[int], own: int) -> str:
         _label(size * GIB) if size is not None else f"{_label(own)}, as here" for size in sent
     ]
     return (
-        f'<label><b>{label}<output>{labels[here]}</output></b><input type="range" name="{name}" '
+        f'<label><b>{label}<span class="value">{labels[here]}</span></b><input type="range" name="{name}" '
         f'min="0" max="{len(sent) - 1}" value="{here}" data-here="{here}" '
         f"data-sizes='{json.dumps(sent)}' data-labels='{json.dumps(labels)}' "
         f'aria-label="{label}" aria-valuetext="{labels[here]}"></label>'

@@ -12,10 +12,12 @@ from engine.errors import EngineError, InvalidRequest
 # A button with ``data-ask`` tells the server what and about which; it rests until that is done. What
 # is drawn anew loses the focus, which goes back to the same control.
 WIRE = """
-let back = '';
+let back = '', seen = '';
+const drawn = () => element.querySelector('.sheet')?.dataset.drawn;
 const ask = (from, name) => {
   const same = `[data-ask="${CSS.escape(from.dataset.ask)}"]`;
   back = from.dataset.name ? `${same}[data-name="${CSS.escape(from.dataset.name)}"]` : same;
+  seen = drawn();
   trigger('click', { asked: JSON.stringify({ ask: from.dataset.ask, name }) });
 };
 element.addEventListener('click', ({ target }) => {
@@ -29,8 +31,8 @@ element.addEventListener('change', ({ target }) => {
   if (target.dataset.ask) ask(target, target.value);
 });
 new MutationObserver(() => {
-  if (!back || document.activeElement !== document.body) return;
-  element.querySelector(back)?.focus();
+  if (!back || drawn() === seen) return;
+  if (document.activeElement === document.body) element.querySelector(back)?.focus();
   back = '';
 }).observe(element, { childList: true, subtree: true });
 """

@@ -65,22 +65,23 @@ class Upkeep:
         now = datetime.now(UTC)
         target = self.folder / f"{self.path.stem}-{now:%Y-%m-%d-%H%M%S-%f}{self.path.suffix}"
         draft = target.with_name(f"{target.name}.part")
-        try:
-            with _told(self.path, "copied"):
-                self.folder.mkdir(mode=0o700, exist_ok=True)
-                draft.touch(mode=0o600)  # conversations are private
-                with closing(_reader(self.path)) as source, closing(_writer(draft)) as copy:
-                    source.backup(copy)
-                    copy.execute("PRAGMA journal_mode = DELETE")
-                    faults = _faults(copy)
-                if faults:
-                    raise HistoryError(
-                        f"the copy {target} is damaged ({faults[0]}); check the history"
-                    )
+        with _told(self.path, "copied"):
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            try:
+                self._copy(draft)
                 draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+            finally:
+                draft.unlink(missing_ok=True)
         return Backup(target, target.stat().st_size)
+
+    def _copy(self, target: Path) -> None:
+        target.touch(mode=0o600)  # conversations are private
+        with closing(_reader(self.path)) as source, closing(_writer(target)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            faults = _faults(copy)
+        if faults:
+            raise HistoryError(f"the copy would be damaged ({faults[0]}); check the history")
 
     def backup(self, name: str) -> Path | None:
         """The copy of that name, if it is one."""
