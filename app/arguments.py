@@ -142,7 +142,12 @@ def parse_drafters(asked: str) -> tuple[str, ...]:
 
 def _serve(given: argparse.Namespace, settings: Settings) -> ServeOptions:
     return ServeOptions(
-        replace(settings, dtype=given.dtype), given.host, given.port, given.model, given.draft_model, not given.no_browser
+        replace(settings, dtype=given.dtype),
+        given.host,
+        given.port,
+        given.model,
+        given.draft_model,
+        not given.no_browser,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,6 +47,8 @@ class Assistant:
         self._by_conversation: dict[str, Answering] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._switching = asyncio.Lock()
+        self._told: list[Callable[[], object]] = []
+        self.loading = ""  # the model that is being loaded
 
     @classmethod
     async def open(cls, settings: Settings, model: str, draft: str | None = None) -> "Assistant":
@@ -109,14 +111,30 @@ class Assistant:
         """
         resolve(self._settings, model)  # a wrong name changes nothing
         async with self._switching:
-            await self._stop_all()
-            before = self._model
-            await before.worker.close()
+            self._now_loading(model)
             try:
-                self._model = await LoadedModel.open(self._settings, model)
-            except (AppError, EngineError):
-                self._model = await LoadedModel.load(before.entry, before.spec, before.plan)
-                raise
+                await self._replace(model)
+            finally:
+                self._now_loading("")
+
+    def when_switching(self, tell: Callable[[], object]) -> None:
+        """Call ``tell`` whenever a model begins to be loaded, and when that is over."""
+        self._told.append(tell)
+
+    async def _replace(self, model: str) -> None:
+        await self._stop_all()
+        before = self._model
+        await before.worker.close()
+        try:
+            self._model = await LoadedModel.open(self._settings, model)
+        except (AppError, EngineError):
+            self._model = await LoadedModel.load(before.entry, before.spec, before.plan)
+            raise
+
+    def _now_loading(self, model: str) -> None:
+        self.loading = model
+        for tell in self._told:
+            tell()
 
     async def reply(self, turn: Turn) -> AsyncGenerator[Delta]:
         """Answer ``turn``: pieces, then exactly one Report, last.
@@ -241,13 +259,14 @@ class Assistant:
         return [*told, *messages]
 
     async def _prepare(self, turn: Turn, begun: Written | None = None) -> Prepared:
-        prepare = self._model.prepare
+        async with self._switching:  # a model that is being loaded answers once it is there
+            prepare = self._model.prepare
         prepared = await asyncio.to_thread(prepare, turn, begun or Written())
         priors = await asyncio.to_thread(self._priors, self._conditions(prepared))
         return replace(prepared, request=replace(prepared.request, priors=priors))
 
     def _conditions(self, prepared: Prepared) -> Conditions:
-        return self._model.conditions(prepared.turn)
+        return prepared.model.conditions(prepared.turn)
 
     def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
         """What earlier replies measured; an answer needs none of it."""
@@ -258,7 +277,7 @@ class Assistant:
             return ()
 
     def _start(self, prepared: Prepared, keeper: Keeper) -> RunningReply:
-        reply = self._model.start(prepared, keeper)
+        reply = prepared.model.start(prepared, keeper)
         self._running.add(reply)
         self.begun += 1
         reply.when_ended(partial(self._running.discard, reply))

@@ -13,7 +13,8 @@ from typing import Any
 
 Work = Callable[..., None]  # (connection, *arguments); a function of a module
 
-JOIN_SECONDS = 2.0
+JOIN_SECONDS = 2.0  # after it was killed
+EXIT_SECONDS = 30.0  # after it closed its end of the pipe: a busy machine takes seconds to tell
 OUT_OF_MEMORY = 77  # exit code
 
 
@@ -22,11 +23,14 @@ class Late(Exception):
 
 
 class Ended(Exception):
-    """The process ended without an answer; the message says how, ``memory`` that it lacked some."""
+    """The process ended without an answer; the message says how.
 
-    def __init__(self, message: str, *, memory: bool = False) -> None:
+    ``passing`` says that its work may not be to blame: memory was short, or the machine busy.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
         super().__init__(message)
-        self.memory = memory
+        self.passing = passing
 
 
 class Confined:
@@ -70,15 +74,17 @@ class Confined:
         self._end()
 
     def _ended(self) -> Ended:
-        self._process.join(JOIN_SECONDS)
+        self._process.join(EXIT_SECONDS)
         code = self._process.exitcode
         self.close()
+        if code is None:
+            return Ended(f"it neither answered nor ended in {EXIT_SECONDS:g} seconds", passing=True)
         if code == OUT_OF_MEMORY:
             limit = self._memory // 2**20
-            return Ended(f"it needed more than {limit} MiB of memory", memory=True)
+            return Ended(f"it needed more than {limit} MiB of memory", passing=True)
         if code == -signal.SIGKILL:
-            return Ended("it was killed, often because the machine ran out of memory", memory=True)
-        if code is not None and code < 0:
+            return Ended("it was killed, often because the machine ran out of memory", passing=True)
+        if code < 0:
             return Ended(f"its process was ended by signal {-code}")
         return Ended(f"its process ended with code {code}")
 

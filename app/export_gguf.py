@@ -40,7 +40,7 @@ def export_gguf(options: ExportGgufOptions) -> int:
         )
     _check_out(options.out)
     spec = resolve(options.settings, options.model)
-    if spec.backend != "torch":
+    if spec.backend == "llama_cpp":
         raise ModelUnusable(f"{spec.folder} is a GGUF file already; give a folder with safetensors")
     source = open_source(Path(spec.folder))
     _check_space(options.out, source, options.type)

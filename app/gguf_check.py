@@ -77,7 +77,7 @@ def _tried(file: Path, parts: Sequence[GgufHeader]) -> str:
             "close other programs and try again, or choose a smaller model"
         ) from error
     except Ended as error:
-        if error.memory:
+        if error.passing:
             raise ModelUnusable(
                 f"{file} was not loaded: the first try of a new file ended because {error}; "
                 "close other programs and try again, or choose a smaller model"

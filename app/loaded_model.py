@@ -24,6 +24,7 @@ from engine.request import GenerationRequest, ModelFacts, ModelSpec, Stats
 class Prepared:
     """A turn that the engine can take; ``begun`` is the answer that it continues."""
 
+    model: "LoadedModel"
     turn: Turn
     request: GenerationRequest
     begun: Written
@@ -99,7 +100,7 @@ class LoadedModel:
             session=turn.session,
             drafter=turn.drafter,
         )
-        return Prepared(turn, request, begun)
+        return Prepared(self, turn, request, begun)
 
     def start(self, prepared: Prepared, keeper: Keeper) -> RunningReply:
         """Let the engine answer."""

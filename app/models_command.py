@@ -24,8 +24,11 @@ from app.downloads.snapshot import Snapshot, State
 from app.downloads.staging import Staging, unfinished
 from app.downloads.start import open_downloads, open_hub
 from app.errors import DownloadFailed
+from app.gguf_check import check_gguf, gguf_file
+from app.hardware import known_profile
 from app.hub.search import Found, search
 from app.hub.token import keep_token
+from app.library.fit import best, fits
 from app.library.found import found_models
 from app.library.importing import Import, Way, import_model
 from app.library.installed import installed_models, remove_model
@@ -178,10 +181,14 @@ def _list(settings: Settings) -> Iterator[str]:
 
 
 def _available(settings: Settings) -> Iterator[str]:
-    for entry in load_catalog(settings):
-        if entry.repo is not None and entry.folder is None:
-            yield _catalogue_line(entry)
-            yield f"{'':<36} {entry.mode}: {entry.why}"
+    """With the planner's answer: what mode each one would get here, and where it would lie."""
+    offered = fits(load_catalog(settings), known_profile(settings))
+    chosen = best(offered)
+    for fit in offered:
+        yield _catalogue_line(fit.entry)
+        mode = f"{fit.planned.drafter}: " if fit.planned else ""
+        first = "best for this machine; " if fit is chosen else ""
+        yield f"{'':<36} {first}{mode}{fit.where}"
 
 
 def _remove(options: RemoveModel) -> Iterator[str]:
@@ -195,6 +202,9 @@ def _remove(options: RemoveModel) -> Iterator[str]:
 
 
 def _import(options: ImportModel) -> Iterator[str]:
+    place = gguf_file(options.path.expanduser().absolute())
+    if place is not None:
+        check_gguf(options.settings, place)
     way = Way.COPY if options.copied else Way.REFERENCE if options.reference else Way.LINK
     name = import_model(options.settings, Import(options.path, options.name, way))
     yield f"{name} is ready: slipstream --model {name}"

@@ -43,7 +43,9 @@ def parser(settings: Settings) -> argparse.ArgumentParser:
     )
     _add_model(parser, settings.model)
     parser.add_argument(
-        "--draft-model", metavar="MODEL", help="draft model, if not the model's usual one"
+        "--draft-model",
+        metavar="MODEL",
+        help="draft model, if not the model's usual one; layers:N: a GGUF file's own first N layers",
     )
     _add_dtype(parser, default=None)
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
@@ -138,7 +140,7 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     option("--temperature", type=_number(0, 100), default=0.0, help="0 is greedy (default)")
     option("--top-p", type=_number(0, 1), default=1.0, help="keep this share (1 is off)")
     option("--seed", type=_whole(0), help="same seed, same tokens; default: drawn afresh")
-    option("--dtype", choices=DTYPES, default=DTYPES[0], help="default %(default)s")
+    option("--dtype", choices=DTYPES, help=f"default {DTYPES[0]}; a GGUF file has its own")
     option(
         "--inflate",
         metavar="M",

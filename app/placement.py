@@ -24,6 +24,7 @@ from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.shape import ModelShape, shape_of
 from engine.hardware.stored import safetensors, stored
+from engine.hardware.whole import whole
 from engine.request import ModelSpec
 
 SMALL = 256 * 2**20  # bytes of files: below, any machine holds the model in any form
@@ -44,14 +45,24 @@ def place(settings: Settings, spec: ModelSpec, wishes: Wishes | None = None) -> 
     Raises ModelUnusable with both numbers where it has none. Small models stay as they are: no
     first start waits for a look at the machine.
     """
-    planable = spec.backend in {TORCH, LLAMA_CPP} and spec.inflate == 1
-    if not planable or weights_size(Path(spec.folder)) < SMALL:
+    if spec.inflate != 1 or weights_size(Path(spec.folder)) < SMALL:
         return Placed(spec, None)
+    if spec.backend not in {TORCH, LLAMA_CPP}:
+        return Placed(_loaded_whole(settings, spec, wishes), None)
     machine = usable(known_profile(settings), spec.backend)
     found = plan(machine, candidates(spec), wishes)
     if isinstance(found, Refusal):
         raise ModelUnusable(found.sentence)
     return Placed(planned(spec, found), found)
+
+
+def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: Wishes | None) -> ModelSpec:
+    elements = sum(count for _, count, _ in safetensors(Path(spec.folder)))
+    wished = wishes.dtype if wishes else None
+    found = whole(known_profile(settings), spec.name, elements, wished)
+    if isinstance(found, Refusal):
+        raise ModelUnusable(found.sentence)
+    return replace(spec, dtype=found)
 
 
 def planned(spec: ModelSpec, found: Plan) -> ModelSpec:

@@ -94,6 +94,11 @@ class RunningReply:
         """What there is so far."""
         return self._progress.written
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the context that were taken before the answer."""
+        return self._unfinished.prompt_tokens
+
     def cancel(self) -> None:
         """End the answer soon; its report still comes."""
         self._generation.cancel()
@@ -149,7 +154,8 @@ class RunningReply:
                     case Tokens():
                         self._take(event)
                     case Done():
-                        return self._report(event.reason, event.stats, event.error)
+                        report = self._report(event.reason, event.stats, event.error)
+                        return replace(report, code=event.code if report.error else None)
         except (WorkerCrashed, RequestFailed) as error:
             return self._report(FinishReason.ERROR, self._counted(), str(error))
         raise AssertionError("a generation ends with Done")

@@ -67,7 +67,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole answer, always last and exactly once; ``error`` is set when it broke off."""
+    """The whole answer, always last and exactly once; ``error`` is set when it broke off.
+
+    ``code`` then names the kind of error for programs, where the engine knew it.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -76,6 +79,7 @@ class Report:
     error: str | None = None
     first_token_seconds: float | None = None  # from the question on, waiting included
     spans: tuple[tuple[int, int], ...] = ()  # characters [start, end) that were drafted
+    code: str | None = None
 
     @property
     def seconds(self) -> float:

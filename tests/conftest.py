@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def browser_path() -> str:
     """The Chromium to start; only for tests marked ``browser``."""
     found = find_browser()

@@ -18,6 +18,7 @@ from ui.view import WINDOW
 async def hello(session: Session, command: Command) -> None:
     """A page was opened, perhaps again: the conversation that it showed before."""
     await refresh(session, command)
+    session.suggest()
     if command.id and session.shown.conversation is None:
         try:
             await session.open(command.id)
@@ -29,6 +30,7 @@ async def refresh(session: Session, _: Command) -> None:
     """Read everything again that this page did not change itself."""
     shown, assistant = session.shown, session.assistant
     shown.facts, shown.model = assistant.facts, assistant.entry.name
+    shown.loading = assistant.loading
     shown.models = [one for one in assistant.models() if one.visible and one.folder is not None]
     await session.list_conversations()
     if shown.conversation is not None:
@@ -227,11 +229,14 @@ async def use_preset(session: Session, command: Command) -> None:
         return
     await instruct(session, command.model_copy(update={"text": chosen.system}))
     session.shown.settings = session.shown.settings.model_copy(update=dict(chosen.options))
-    session.shown.tell(settings=session.shown.settings.model_dump_json())
+    kept = session.shown.settings.model_dump_json()
+    session.shown.tell(settings=kept, system=chosen.system)
 
 
 async def delete_preset(session: Session, command: Command) -> None:
     """Forget a preset."""
+    if not command.name:
+        raise InvalidRequest("choose the preset to delete first")
     await asyncio.to_thread(session.assistant.history.presets.delete, command.name)
     await _changed(session)
 

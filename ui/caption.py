@@ -18,6 +18,8 @@ MODE_NAMES = {
 }
 _INTERRUPTED = "Cut off: Slipstream ended while this was being written. Continue goes on from here."
 
+_WHYS = {"asked for": "you chose this mode"}  # as the person under whose question it stands
+
 
 def mode_name(drafter: str) -> str:
     """A drafter's name for people."""
@@ -31,12 +33,15 @@ def caption(facts: AnswerFacts | None, reason: FinishReason | None) -> str:
     if facts is None:
         why = _INTERRUPTED if reason is None else "Kept from another place; nothing was measured."
         return f'<p class="why">{why}</p>'
-    return f'{_figures(facts)}<p class="why">{escape(_ending(facts, reason) + sentence(facts.why))}</p>'
+    why = _WHYS.get(facts.why, facts.why)
+    return f'{_figures(facts)}<p class="why">{escape(_ending(facts, reason) + sentence(why))}</p>'
 
 
 def sentence(message: str) -> str:
-    """A message of an error as a sentence of its own."""
-    text = message[:1].upper() + message[1:]
+    """A message of an error as a sentence of its own; a file's name keeps its letters."""
+    first = message.split(maxsplit=1)[0] if message.strip() else ""
+    named = "." in first.rstrip(".,:;")
+    text = message if named else message[:1].upper() + message[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -49,9 +54,9 @@ def _figures(facts: AnswerFacts) -> str:
     if facts.first_token_seconds is not None:
         parts.append(f"first token {_seconds(facts.first_token_seconds)}")
     if facts.drafted:
-        parts.append(f"{facts.accepted:,} of {facts.drafted:,} drafted accepted")
+        parts.append(f"{facts.accepted:,}/{facts.drafted:,} drafted accepted")
     if facts.passes:
-        parts.append(f"{facts.emitted / facts.passes:.1f} tokens per pass")
+        parts.append(f"{facts.emitted / facts.passes:.1f} tokens/pass")
     spans = "".join(f"<span>{part}</span>" for part in parts)
     return f'<p class="figures">{spans}</p>'
 

@@ -38,15 +38,14 @@
     if (target.type === "range" && target.dataset.setting)
       target.closest("label").querySelector(".out").textContent = Number(target.value).toFixed(2);
     if (target.id === "box") grow();
-    if (target.id === "search") searchSoon(target.value);
   });
   document.addEventListener("change", ({ target }) => {
     if (target.dataset.setting) changeSettings({ [target.dataset.setting]: valueOf(target) });
     else if (target.id === "system") send({ do: "instruct", text: target.value });
     else if (target.id === "model") send({ do: "model", name: target.value });
     else if (target.id === "preset") send({ do: "preset-use", name: target.value });
-    else if (target.id === "attach-file") sendFiles(target, "attach");
-    else if (target.id === "import-file") sendFiles(target, "import");
+    else if (target.id === "attach-file") sendFiles(target.files, "attach", target);
+    else if (target.id === "import-file") sendFiles(target.files, "import", target);
   });
   acts.overlay = () => changeSettings({ overlay: !settings.overlay });
   acts.defaults = () => changeSettings(DEFAULTS);
@@ -80,14 +79,23 @@
   acts.suggest = (button) => {
     if (!state.busy) send({ do: "suggest", text: button.dataset.text });
   };
+  acts.models = () => slipstream.tab("Models")?.click();
+  acts.dismiss = (button) => {
+    store("dismissed", button.closest(".offer").dataset.name);
+    showOffer();
+  };
+  const showOffer = () => {
+    const offer = document.querySelector(".offer");
+    if (offer) offer.hidden = offer.dataset.name === stored("dismissed", "");
+  };
   acts.edit = (button) => {
     setEditing(button.dataset.id);
     setBox(button.dataset.text ?? "");
     byId("box").focus();
   };
   acts["edit-cancel"] = () => {
+    if (editing) setBox("");
     setEditing("");
-    setBox("");
   };
   acts.copy = async (button) => {
     await navigator.clipboard.writeText(button.dataset.text);
@@ -96,8 +104,8 @@
   };
   acts.attach = () => byId("attach-file").click();
   acts.import = () => byId("import-file").click();
-  const sendFiles = async (input, name) => {
-    for (const file of input.files) {
+  const sendFiles = async (files, name, input) => {
+    for (const file of [...files]) {
       if (file.size > MAX_FILE) {
         send({ do: name, name: `${file.name} (${Math.round(file.size / 2 ** 20)} MiB, too large)` });
         continue;
@@ -109,8 +117,20 @@
       });
       send({ do: name, name: file.name, data: url.slice(url.indexOf(",") + 1) });
     }
-    input.value = "";
+    if (input) input.value = "";
   };
+  // Files that are dropped on the talk, or pasted into the input, are attached.
+  const filesOf = (transfer) => (transfer?.types.includes("Files") ? transfer.files : null);
+  document.addEventListener("dragover", (event) => {
+    if (event.target.closest("#talk") && filesOf(event.dataTransfer)) event.preventDefault();
+  });
+  for (const kind of ["drop", "paste"])
+    document.addEventListener(kind, (event) => {
+      const files = filesOf(event.dataTransfer ?? event.clipboardData);
+      if (!files?.length || !event.target.closest("#talk")) return;
+      event.preventDefault();
+      sendFiles(files, "attach");
+    });
   document.addEventListener("keydown", (event) => {
     if (event.target.id !== "box" || event.key !== "Enter" || event.isComposing) return;
     if (event.shiftKey || event.altKey || event.ctrlKey) return;
@@ -118,51 +138,16 @@
     acts.send();
   });
 
-  // --- The list
-  let searching = 0;
-  const searchSoon = (text) => {
-    clearTimeout(searching);
-    searching = setTimeout(() => send({ do: "search", text }), 150);
-  };
-  acts.search = () => {
-    byId("page").classList.add("side-open");
-    byId("search").focus();
-  };
-  acts.side = () => byId("page").classList.toggle("side-open");
+  // --- The panel, and an empty page
   acts.panel = () => {
     const open = byId("page").classList.toggle("panel-open");
     if (open) byId("preset").focus();
   };
   acts.new = () => {
     byId("page").classList.remove("side-open");
-    setEditing("");
+    acts["edit-cancel"]();
     send({ do: "new" });
     byId("box").focus();
-  };
-  acts.open = (button) => {
-    byId("page").classList.remove("side-open");
-    setEditing("");
-    send({ do: "open", id: button.dataset.id });
-  };
-  acts.rename = (button) => {
-    const row = button.closest("li");
-    const input = document.createElement("input");
-    input.value = button.dataset.text;
-    input.setAttribute("aria-label", "New title");
-    row.querySelector(".menu").open = false;
-    row.querySelector(".open").replaceWith(input);
-    input.select();
-    input.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") input.value = button.dataset.text;
-      if (event.key === "Enter" || event.key === "Escape") input.blur();
-      event.stopPropagation();
-    });
-    input.addEventListener("blur", () => send({ do: "rename", id: button.dataset.id, text: input.value }));
-  };
-  acts.delete = (button) => {
-    if (button.dataset.sure) return send({ do: "delete", id: button.dataset.id });
-    button.dataset.sure = "yes";
-    button.textContent = "Really delete?";
   };
 
   // --- The keyboard
@@ -175,7 +160,8 @@
   acts["later-last"] = () => last(".caption [aria-label='Later version']");
   acts.escape = () => {
     const { classList } = byId("page");
-    if (editing) acts["edit-cancel"]();
+    if (byId("menu").matches(":popover-open")) byId("menu").hidePopover();
+    else if (editing) acts["edit-cancel"]();
     else if (classList.contains("side-open") || classList.contains("panel-open"))
       classList.remove("side-open", "panel-open");
     else if (state.busy) send({ do: "stop" });
@@ -183,8 +169,9 @@
 
   // --- What the server tells
   acts.hello = () => send({ do: "hello", id: location.hash.slice(1) });
-  const once = ({ box, file, name, settings: chosen }) => {
+  const once = ({ box, file, name, system, settings: chosen }) => {
     if (box !== undefined) setBox(box);
+    if (system !== undefined) byId("system").value = system;
     if (chosen) {
       settings = { ...settings, ...JSON.parse(chosen) };
       store("settings", settings);
@@ -205,6 +192,7 @@
     byId("send").hidden = busy;
     byId("stop").hidden = !busy;
     byId("title").textContent = title;
+    if (byId("model")) byId("model").value = state.model;
     document.title = busy ? `● ${tokens} tokens · ${title || "Slipstream"}` : title ? `${title} · Slipstream` : "Slipstream";
     if (conversation !== before.conversation || (busy && !before.busy)) {
       follow = true;
@@ -223,8 +211,21 @@
   document.addEventListener("scroll", ({ target }) => {
     if (target === scroller()) follow = target.scrollHeight - target.scrollTop - target.clientHeight < 48;
   }, true);
+  addEventListener("resize", () => {
+    height = 0;
+    scroll();
+  });
+  // What stood in sight stays there when earlier messages come in above it.
+  let below = 0;
+  acts.earlier = () => {
+    below = scroller().scrollHeight - scroller().scrollTop;
+    follow = false;
+    setTimeout(() => { below = 0; }, 1000);
+    send({ do: "earlier" });
+  };
   const scroll = () => {
     const wrap = scroller();
+    if (wrap && below && wrap.scrollHeight !== height) wrap.scrollTop = wrap.scrollHeight - below;
     if (wrap && follow && wrap.scrollHeight !== height) wrap.scrollTop = wrap.scrollHeight;
     height = wrap?.scrollHeight;
   };
@@ -232,6 +233,8 @@
   let seen = null;
   new MutationObserver(() => {
     scroll();
+    acts.refocus();
+    showOffer();
     const element = document.querySelector("#state [data-state]");
     if (element && element.dataset.state !== seen) {
       seen = element.dataset.state;

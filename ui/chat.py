@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from app.assistant import Assistant
-from ui import composer, panel
+from ui import composer, panel, sidebar
 from ui.actions import ACTIONS
 from ui.command import Command
 from ui.icons import icon
@@ -23,10 +23,10 @@ _SIDE_HEAD = f"""
 <button type="button" class="act narrow-only" data-do="side" aria-label="Close the list">{icon("cross")}</button></div>
 <input id="search" type="search" placeholder="Search" aria-label="Search conversations">
 """
-_SIDE_FOOT = """
+_SIDE_FOOT = f"""
 <button type="button" class="quiet" data-do="import">Import a conversation</button>
 <input id="import-file" type="file" accept=".json,.md" hidden aria-label="A conversation to import">
-"""
+{sidebar.MENU}"""
 _TOP = f"""
 <button type="button" class="act narrow-only" data-do="side" aria-label="Conversations">{icon("menu")}</button>
 <p id="title"></p>
@@ -73,7 +73,8 @@ def build(assistant: Assistant) -> None:
     page = gr.context.Context.root_block
     assert page is not None  # only called inside one
     page.load(views, None, outputs, concurrency_limit=None, **quiet)
-    layout.wire.click(obey, None, None, queue=False, **quiet)
+    # once would drop what is clicked before the last command has arrived
+    layout.wire.click(obey, None, None, queue=False, trigger_mode="multiple", **quiet)
 
 
 def _lay_out() -> Layout:
@@ -114,6 +115,7 @@ def _rows() -> gr.Chatbot:
         buttons=[],  # a caption has one that copies the answer as it was written
         sanitize_html=True,
         allow_tags=False,
+        reasoning_tags=[("<think>", "</think>")],
         group_consecutive_messages=False,
         feedback_options=None,
         latex_delimiters=_LATEX,

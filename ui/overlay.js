@@ -16,14 +16,32 @@
     return marks;
   };
 
+  const texts = (root) => {
+    const nodes = [];
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT, (node) =>
+      node.parentElement.closest("button, [role=button], .katex") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+    while (walker.nextNode()) nodes.push(walker.currentNode);
+    return nodes;
+  };
+
+  // The rows of one answer, above its caption: a model's reasoning has rows of its own.
+  const above = (caption) => {
+    const roots = [];
+    let row = caption.closest(".message-row")?.previousElementSibling;
+    while (row?.classList.contains("bot-row") && !row.querySelector(".caption, .earlier")) {
+      roots.unshift(row);
+      row = row.previousElementSibling;
+    }
+    return roots;
+  };
+
   // Every word that is shown is looked for in the source, in order: what Markdown takes away is passed over.
-  const ranges = (root, source, marks) => {
+  const ranges = (roots, source, marks) => {
     const found = [[], []];
     let at = 0;
-    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT, (node) =>
-      node.parentElement.closest("button, .katex, .copy_code_button") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
-    while (walker.nextNode()) {
-      const node = walker.currentNode;
+    const reasoned = source.lastIndexOf("</think>"); // folded away, it is not in the document
+    for (const node of roots.flatMap(texts)) {
+      if (roots.at(-1).contains(node)) at = Math.max(at, reasoned);
       for (const match of node.data.matchAll(WORDS)) {
         const place = source.indexOf(match[0], at);
         if (place < 0 || place - at > FAR) continue;
@@ -47,11 +65,8 @@
     const own = [], taken = [];
     if (document.getElementById("page").classList.contains("overlaid")) {
       for (const caption of document.querySelectorAll("#rows .caption[data-spans]")) {
-        const row = caption.closest(".message-row");
-        const root = row?.previousElementSibling;
-        if (!root?.classList.contains("bot-row")) continue;
         const { source, spans } = caption.dataset;
-        const [plain, fast] = ranges(root, source, drafted(source, spans));
+        const [plain, fast] = ranges(above(caption), source, drafted(source, spans));
         own.push(...plain);
         taken.push(...fast);
       }

@@ -4,6 +4,7 @@ window.slipstream = (() => {
   const store = (key, value) => localStorage.setItem(`slipstream-${key}`, JSON.stringify(value));
   const byId = (id) => document.getElementById(id);
   const acts = {}; // what is done here and not on the server, by name
+  const EVERYWHERE = new Set(["theme", "help"]); // the other shortcuts go to the chat first
   let post = null;
 
   // A command is JSON with ``do``; settings travel with each.
@@ -25,9 +26,10 @@ window.slipstream = (() => {
   };
   acts.help = () => (byId("help").open ? byId("help").close() : byId("help").showModal());
 
+  // What another tab changed, a model perhaps, is read again.
+  const tab = (name) => [...document.querySelectorAll("#tabs [role=tab]")].find((each) => each.textContent.trim() === name);
   document.addEventListener("click", (event) => {
-    for (const menu of document.querySelectorAll("details.menu[open]"))
-      if (!menu.contains(event.target)) menu.open = false;
+    if (event.target.closest("#tabs [role=tab]")) send({ do: "refresh" });
     const button = event.target.closest("button[data-do]");
     if (!button) return;
     const { do: name, id = "", text = "" } = button.dataset;
@@ -48,9 +50,20 @@ window.slipstream = (() => {
     const row = [...document.querySelectorAll("#help [data-keys]")].find((each) => each.dataset.keys === keys);
     const name = row?.dataset.act;
     if (!name || !acts[name] || (byId("help").open && name !== "help")) return;
+    const there = () => EVERYWHERE.has(name) || byId("chat").checkVisibility();
+    if (!there() && name === "escape") return;
     event.preventDefault();
-    acts[name]();
+    if (!there()) tab("Chat").click();
+    const act = () => (there() ? acts[name]() : requestAnimationFrame(act));
+    act();
   });
 
-  return { acts, byId, connect, send, store, stored };
+  // When the page is left, Gradio breaks its connection off and logs that as an error, and has a
+  // listener for it before any script of ours runs; the browser closes the connection anyway.
+  const { abort } = AbortController.prototype;
+  AbortController.prototype.abort = function (...why) {
+    if (window.event?.type !== "beforeunload") abort.apply(this, why);
+  };
+
+  return { acts, byId, connect, send, store, stored, tab };
 })();

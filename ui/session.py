@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from app.assistant import Assistant
 from app.errors import AppError
+from app.library.shelf import suggestion
 from app.reply import RunningReply
 from app.turn import Report
 from engine.errors import EngineError, InvalidRequest
@@ -34,6 +35,7 @@ class Session:
         self._wake = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._suggesting: asyncio.Task[None] | None = None
         self._stale = False
 
     def post(self, command: Command) -> None:
@@ -80,6 +82,7 @@ class Session:
         shown.told = await asyncio.to_thread(history.facts, conversation)
         shown.siblings = await asyncio.to_thread(history.siblings, conversation)
         if running is not None:
+            shown.used = running.reply.prompt_tokens
             self.watch(running.reply)
         else:
             shown.used = await self.assistant.context_used(conversation)
@@ -112,9 +115,22 @@ class Session:
             await self.assistant.switch(model)
         except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
             self._tell(error)
-        self.shown.loading = ""
-        self.pages.changed(self)
         self.refresh()
+
+    def suggest(self) -> None:
+        """Look for a model that suits this machine better; the page goes on meanwhile."""
+        self._suggesting = asyncio.create_task(self._suggest(), name="suggest a model")
+
+    async def _suggest(self) -> None:
+        try:
+            found = await asyncio.to_thread(
+                suggestion, self.assistant.settings, self.assistant.plan
+            )
+        except Exception:
+            logger.exception("no model could be suggested")  # nobody asked for one
+            return
+        self.shown.suggested = found
+        self._wake.set()
 
     async def _watch(self, reply: RunningReply) -> None:
         conversation = self.shown.conversation
@@ -167,6 +183,7 @@ class Pages:
     def __init__(self, assistant: Assistant, actions: Actions) -> None:
         self._assistant, self._actions = assistant, actions
         self._sessions: dict[str, Session] = {}
+        assistant.when_switching(self.changed)
 
     def session(self, key: str) -> Session:
         """The page of that key, made when it is new."""
@@ -177,8 +194,8 @@ class Pages:
         with suppress(KeyError):
             del self._sessions[key]
 
-    def changed(self, by: Session) -> None:
-        """Conversations were changed by one page."""
+    def changed(self, by: Session | None = None) -> None:
+        """Something that every page shows was changed, perhaps by one of them."""
         for session in self._sessions.values():
             if session is not by:
                 session.refresh()

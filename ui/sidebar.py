@@ -13,6 +13,12 @@ _ACTIONS = (
     ("export-json", "Export as JSON"),
     ("delete", "Delete"),
 )
+MENU = f"""
+<div id="menu" popover role="dialog" aria-label="This conversation"><div id="menu-acts">{
+    "".join(f'<button type="button" data-list="{do}">{label}</button>' for do, label in _ACTIONS)
+}</div><div id="renaming" class="row" hidden><input id="new-title" aria-label="New title" maxlength="200">
+<button type="button" class="quiet" data-list="save">Save</button></div></div>
+"""
 
 
 def sidebar(conversations: Sequence[Conversation], current: str | None, words: str) -> str:
@@ -36,17 +42,10 @@ def _group(heading: str, conversations: Sequence[Conversation], current: str | N
 def _item(one: Conversation, *, current: bool) -> str:
     name = escape(one.title) or "Untitled"
     mark = ' aria-current="true"' if current else ""
-    actions = "".join(_action(do, label, one) for do, label in _ACTIONS)
+    pinned = " data-pinned" if one.pinned else ""
     return (
-        f'<li data-item="{one.id}"><button type="button" class="open" data-do="open" '
-        f'data-id="{one.id}"{mark}>{name}</button>'
-        f'<details class="menu"><summary aria-label="Actions for {name}">{icon("more")}</summary>'
-        f"<div>{actions}</div></details></li>"
+        f'<li><button type="button" class="open" data-do="open" data-id="{one.id}"{mark}>{name}'
+        f'</button><button type="button" class="act more" data-do="menu" data-id="{one.id}" '
+        f'data-text="{escape(one.title)}"{pinned} aria-label="Actions for {name}">{icon("more")}'
+        "</button></li>"
     )
-
-
-def _action(do: str, label: str, one: Conversation) -> str:
-    if do == "pin" and one.pinned:
-        do, label = "unpin", "Unpin"
-    title = f' data-text="{escape(one.title)}"' if do == "rename" else ""
-    return f'<button type="button" data-do="{do}" data-id="{one.id}"{title}>{label}</button>'

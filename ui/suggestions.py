@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from html import escape
 
+from app.library.fit import Fit
+from ui.icons import icon
+from ui.screen import gib
+
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
@@ -40,14 +44,29 @@ SUGGESTIONS = (
 )
 
 
-def welcome() -> str:
-    """The empty page. HTML."""
+def welcome(better: Fit | None) -> str:
+    """The empty page, with a model that would suit this machine better. HTML."""
     cards = "".join(
         f'<button type="button" class="card" data-do="suggest" data-text="{escape(one.prompt)}">'
         f"<b>{escape(one.title)}</b><span>{escape(one.hint)}</span></button>"
         for one in SUGGESTIONS
     )
     return (
-        "<h2>What can I do for you?</h2><p>Everything you write stays on this computer. "
-        f"Under each answer stands what made it fast.</p><div class='cards'>{cards}</div>"
+        "<div class='greeting'><h2>What can I do for you?</h2><p>Everything you write stays on "
+        "this computer. Under each answer stands what made it fast.</p>"
+        f"<div class='cards'>{cards}</div></div><div class='offers'>{_offer(better)}</div>"
+    )
+
+
+def _offer(better: Fit | None) -> str:
+    if better is None:
+        return ""
+    name = escape(better.entry.name)
+    return (
+        f'<section class="offer" data-name="{name}" aria-label="A better model">'
+        f"<p><b>Best for this computer: {name}</b>"
+        f"<span>{gib(better.size)} to download, with everything it drafts with</span></p>"
+        '<button type="button" class="soft" data-do="models">See models</button>'
+        '<button type="button" class="act" data-do="dismiss" aria-label="Not now" title="Not now">'
+        f"{icon('cross')}</button></section>"
     )

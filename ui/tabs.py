@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.assistant import Assistant
-from ui import chat, hardware, history
+from ui import chat, compare, hardware, history, models
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class Tab:
 
 TABS: tuple[Tab, ...] = (
     Tab("Chat", chat.build),
+    Tab("Models", models.build),
+    Tab("Compare", compare.build),
     Tab("History", history.build),
     Tab("Hardware", hardware.build),
 )

@@ -7,8 +7,8 @@ import gradio as gr
 _HERE = Path(__file__).resolve().parent
 ICON = _HERE / "icon.svg"
 
-_STYLES = ("page.css", "chat.css", "messages.css", "screen.css")
-_SCRIPTS = ("page.js", "chat.js", "overlay.js")
+_STYLES = ("page.css", "chat.css", "messages.css", "screen.css", "models.css", "compare.css")
+_SCRIPTS = ("page.js", "chat.js", "list.js", "overlay.js", "models.js", "compare.js")
 _SANS = ("ui-sans-serif", "system-ui", "sans-serif")
 _MONO = ("ui-monospace", "monospace")
 

@@ -1,5 +1,6 @@
 """What the message list shows, as Gradio's own message values: pure functions."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,6 +16,12 @@ Row = dict[str, Any]
 Siblings = Mapping[str | None, Sequence[str]]  # by parent, where there are several
 
 _TITLE_LENGTH = 60
+# Code is passed over; what looks like two prices is none: no space inside, no digit behind.
+_DOLLARS = re.compile(
+    r"(?P<code>```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?(?:\$\$|\Z))"
+    r"|(?<![\\$\w])\$(?P<formula>[^\s$](?:[^$\n]{0,200}[^\s$\\])?)\$(?![$\w])",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +37,16 @@ def rows(
     facts: Mapping[str, AnswerFacts],
     siblings: Siblings,
     look: Look,
+    *,
+    running: bool = False,
 ) -> list[Row]:
-    """Every message with what can be done with it."""
+    """Every message with what can be done with it; ``running`` is an answer to the last one."""
     made: list[Row] = []
     for place, message in enumerate(messages):
         choice = _choice(message, siblings)
         last = place == len(messages) - 1
         if message.role == "user":
-            made.append(_said(message, choice, unanswered=last))
+            made.append(_said(message, choice, unanswered=last and not running))
         elif message.role == "assistant":
             made += _answered(message, facts.get(message.id), choice, look, last=last)
     return made
@@ -62,6 +71,11 @@ def title(text: str) -> str:
     files, words = split(text)
     line = " ".join(words.split()) or ", ".join(file.name for file in files)
     return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
+
+
+def formulas(text: str) -> str:
+    """Markdown with formulas between single dollars as Gradio knows them."""
+    return _DOLLARS.sub(lambda m: m["code"] or f"\\({m['formula']}\\)", text)
 
 
 def act(do: str, label: str, key: str, *, shape: str, text: str = "") -> str:
@@ -94,7 +108,7 @@ def _file(file: Attachment) -> str:
 def _answer(text: str, look: Look) -> Row:
     """What the model wrote: letter by letter if it is plain text, else as Markdown."""
     shown = f'<div class="plain">{escape(text)}</div>'
-    part = _html(shown) if look.plain else {"type": "text", "text": text}
+    part = _html(shown) if look.plain else {"type": "text", "text": formulas(text)}
     return {"role": "assistant", "content": [part]}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from app.attachments import Attachment
 from app.catalog import CatalogEntry
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
+from app.library.fit import Fit
 from app.turn import Written
 from engine.request import ModelFacts
 from ui import composer, transcript
@@ -43,6 +44,7 @@ class Shown:
     window: int = WINDOW
     written: Written | None = None  # of the answer that runs
     loading: str = ""  # the model that is being loaded
+    suggested: Fit | None = None  # a better model for this machine
     used: int = 0  # tokens of the context
     attachments: list[tuple[Attachment, int]] = field(default_factory=list)  # with their tokens
     settings: Settings = field(default_factory=Settings)
@@ -69,7 +71,7 @@ def values(shown: Shown) -> Values:
     return {
         "rows": _rows(shown),
         "side": sidebar(shown.conversations, current, shown.words),
-        "welcome": "" if shown.conversation or shown.written else welcome(),
+        "welcome": "" if shown.conversation or shown.written else welcome(shown.suggested),
         "notice": _notice(shown),
         "chips": composer.chips(attached),
         "pickers": composer.pickers(shown.models, shown.model, shown.facts.drafters),
@@ -82,7 +84,9 @@ def values(shown: Shown) -> Values:
 def _rows(shown: Shown) -> list[transcript.Row]:
     hidden = max(0, len(shown.messages) - shown.window)
     rows = [transcript.earlier(hidden)] if hidden else []
-    rows += transcript.rows(shown.messages[hidden:], shown.told, shown.siblings, shown.look)
+    running = shown.written is not None
+    kept = shown.messages[hidden:]
+    rows += transcript.rows(kept, shown.told, shown.siblings, shown.look, running=running)
     if shown.written is not None:
         rows += transcript.answering(shown.written, shown.look)
     return rows
@@ -95,7 +99,9 @@ def _notice(shown: Shown) -> str:
 
 
 def _used(shown: Shown) -> int:
-    return shown.used + (shown.written.tokens if shown.written else 0)
+    """The conversation, the answer so far, and the files that go with the next message."""
+    attached = sum(tokens for _, tokens in shown.attachments)
+    return shown.used + attached + (shown.written.tokens if shown.written else 0)
 
 
 def _state(shown: Shown) -> str:
@@ -107,6 +113,7 @@ def _state(shown: Shown) -> str:
         "title": conversation.title if conversation else "",
         "system": conversation.system if conversation else shown.system,
         "busy": shown.written is not None,
+        "model": shown.loading or shown.model,
         "loading": bool(shown.loading),
         "tokens": shown.written.tokens if shown.written else 0,
         "serial": shown.serial,

@@ -16,6 +16,7 @@ from app.turn import Delta, Piece, Report
 from engine.request import FinishReason
 
 _CLIENT_CLOSED_REQUEST = 499  # nginx's number; nobody is there to read it
+FAILED = "generation_failed"  # where the engine knew no better
 
 
 def router(assistant: Assistant) -> APIRouter:
@@ -45,7 +46,7 @@ def _finished(report: Report) -> Report:
     """The report of an answer that ended by itself; any other is a failure to the client."""
     if report.finish_reason is FinishReason.ERROR:
         raise ApiError(
-            Failure(500, report.error or "the answer broke off", code="generation_failed")
+            Failure(500, report.error or "the answer broke off", code=report.code or FAILED)
         )
     if report.finish_reason is FinishReason.CANCELLED:
         raise ApiError(Failure(503, "the answer was stopped before its end", code="cancelled"))

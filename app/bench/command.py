@@ -14,11 +14,14 @@ from app.bench.table import table
 from app.catalog import resolve
 from app.engine_process import build_engine
 from app.errors import RequestFailed
-from app.placement import place
+from app.number_format import placed
 from app.progress import show_progress
 from app.text import ChatText
+from engine.hardware.footprint import LLAMA_CPP
 from engine.hardware.plan import Wishes
 from engine.request import ModelSpec
+
+EXACT = "float32"  # unless another is asked for
 
 
 def bench(options: BenchOptions) -> int:
@@ -35,14 +38,11 @@ def bench_spec(options: BenchOptions) -> ModelSpec:
     """What to load: as many slots as requests at once, so that no slot stays warm."""
     concurrent = options.conditions.concurrent
     spec = replace(
-        resolve(options.settings, options.model),
-        dtype=options.dtype,
-        inflate=options.inflate,
-        slots=concurrent,
+        resolve(options.settings, options.model), inflate=options.inflate, slots=concurrent
     )
-    gguf = spec.backend == "llama_cpp"  # whose number format is the file's
-    wishes = Wishes(dtype=None if gguf else options.dtype, batch=concurrent)
-    return place(options.settings, spec, wishes).spec
+    exact = None if spec.backend == LLAMA_CPP else EXACT
+    wishes = Wishes(batch=concurrent)
+    return placed(options.settings, spec, options.dtype or exact, wishes).spec
 
 
 def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:
@@ -50,6 +50,7 @@ def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:
     try:
         show_progress(f"loading {spec.name}")
         engine = build_engine(spec)
+        sys.stderr.writelines(f"{note}\n" for note in engine.facts.notes)
         measurement = measure(
             engine, text, options.prompts, options.lanes, options.conditions, show_progress
         )

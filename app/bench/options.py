@@ -41,7 +41,7 @@ class BenchOptions:
     prompts: tuple[Turns, ...]
     lanes: tuple[Lane, ...]  # the first is plain decoding
     conditions: Conditions
-    dtype: str
+    dtype: str | None  # number format of the weights; None: float32, of a GGUF file its own
     inflate: int
     json: Path | None
 

@@ -8,6 +8,7 @@ from typing import Any
 from app.bench.report import BenchReport
 from app.bench.run import Sample
 from app.errors import OutputFileError
+from app.number_format import format_of
 
 
 def write_record(file: Path, report: BenchReport) -> None:
@@ -27,7 +28,7 @@ def as_record(report: BenchReport) -> dict[str, Any]:
             "name": measurement.facts.name,
             "parameters": measurement.facts.parameters,
             "layers": measurement.facts.layers,
-            "dtype": report.spec.dtype,
+            "dtype": format_of(report.spec),
             "inflate": report.spec.inflate,
             "device": report.spec.device,
         },

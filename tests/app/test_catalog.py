@@ -12,7 +12,10 @@ from app.model_record import ModelRecord
 from app.settings import Settings
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
+from engine.models.gguf_header import read_header
+from tests.engine.models.gguf_files import random_gguf
 
+SHAPE = "{hidden: 1, layers: 1, heads: 1, kv_heads: 1, head_dim: 1, feed_forward: 1, vocab: 2}"
 GOOD = """
 models:
   - name: small
@@ -115,6 +118,21 @@ def test_a_model_drafts_without_its_draft_while_that_is_not_here(settings, folde
     assert resolve(settings, "qwen3-8b").draft_folder is None
     shutil.copytree(settings.models_folder / "qwen3-8b", settings.models_folder / "qwen3-0.6b")
     assert resolve(settings, "qwen3-8b").draft_folder == str(settings.models_folder / "qwen3-0.6b")
+
+
+def test_the_first_layers_of_a_gguf_file_draft_for_it(settings, tmp_path):
+    file = random_gguf(tmp_path / "three.gguf", layers=3)
+    spec = resolve(settings, str(file), "layers:2")
+    assert spec.draft_backend == "llama_cpp"
+    assert read_header(Path(spec.draft_folder)).of("block_count") == 2
+    assert settings.home in Path(spec.draft_folder).parents
+    with pytest.raises(ModelUnusable, match="3 layers"):
+        resolve(settings, str(file), "layers:3")
+
+
+def test_layers_of_a_folder_are_no_draft(settings, folder):
+    with pytest.raises(ModelUnusable, match="choose the drafter early_exit"):
+        resolve(settings, str(folder), "layers:2")
 
 
 def test_what_a_person_added_is_known_by_name(settings, folder):
@@ -272,6 +290,10 @@ def test_an_entry_is_known_before_its_folder_is_there(tmp_path, settings, monkey
         (GOOD + "    exit_layer: true", "exit_layer must be a int, not True"),
         (GOOD + "    acceptance_head: 1", "acceptance_head must be a str, not 1"),
         (GOOD + "    visible: 1", "visible must be a bool, not 1"),
+        (GOOD + "    shape: {hidden: 1}", "a shape needs a context"),
+        (GOOD + "    context: 9\n    shape: {hidden: 1}", "shape: .*missing 6 required"),
+        (GOOD + "    context: 9\n    shape: {width: 1}", "unexpected keyword argument 'width'"),
+        (GOOD + f"    context: 9\n    shape: {SHAPE.replace('2', 'x')}", "vocab must be a count"),
         (GOOD + "    draft: nobody", "small drafts with 'nobody', no entry"),
         (GOOD + GOOD.replace("models:", "").strip("\n"), "the name 'small' stands there twice"),
         ("models: !!python/object/apply:os.getcwd []", "is not YAML"),
@@ -280,6 +302,11 @@ def test_an_entry_is_known_before_its_folder_is_there(tmp_path, settings, monkey
 def test_a_wrong_catalogue_is_explained(tmp_path, text, said):
     with pytest.raises(SettingsError, match=said.replace("[", r"\[")):
         read(tmp_path, text)
+
+
+def test_a_shape_takes_the_entrys_context(tmp_path):
+    [entry] = read(tmp_path, GOOD + f"    context: 9\n    shape: {SHAPE}")
+    assert (entry.shape.context, entry.shape.vocab, entry.shape.tied) == (9, 2, False)
 
 
 def test_a_missing_catalogue_is_explained(tmp_path):

@@ -1,22 +1,25 @@
 """Stored conversations: ask, ask again, edit, continue, stop, crash; a fake engine, all else real."""
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.assistant import Assistant
-from app.errors import UnknownConversation, UnknownModel
+from app.errors import AppError, UnknownConversation, UnknownModel
 from app.history.store import History
 from app.reply import SAVE_SECONDS
 from app.settings import Settings
 from app.turn import ReplyOptions, Report
-from engine.errors import ContextOverflow, InvalidRequest
+from engine.errors import ContextOverflow, EngineError, InvalidRequest
 from engine.request import FinishReason, SamplingParams
 from tests.app import fake_engine
-from tests.app.assisted import PLAIN, assisted, begun, ended, kill, report_of, said
+from tests.app.assisted import PLAIN, POCKET, assisted, begun, ended, kill, report_of, said
 from tests.app.asynchronous import asynchronous
 
 
@@ -258,3 +261,45 @@ class TestSwitch:
             assert report.error is None
         finally:
             await assistant.close()
+
+    @asynchronous
+    async def test_what_is_asked_meanwhile_is_answered_by_the_new_model(
+        self, tmp_path: Path
+    ) -> None:
+        assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
+        seen: list[str] = []
+        assistant.when_switching(lambda: seen.append(assistant.loading))
+        try:
+            switching = asyncio.create_task(assistant.switch("pocket"))
+            await asyncio.sleep(0)
+            assert assistant.loading == "pocket"
+            report = await report_of(assistant.reply(said("Hello!", max_tokens=4)))
+            await switching
+        finally:
+            await assistant.close()
+        assert report.error is None
+        assert report.stats.emitted > 0
+        assert assistant.entry.name == "pocket"
+        assert seen == ["pocket", ""]
+
+    @asynchronous
+    async def test_after_files_that_cannot_be_loaded_the_one_before_answers_as_it_lay(
+        self, tmp_path: Path
+    ) -> None:
+        broken = tmp_path / "broken"
+        shutil.copytree(POCKET, broken)
+        weights = broken / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:1000])
+        assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
+        plan: Any = object()
+        assistant._model = replace(assistant._model, plan=plan)
+        try:
+            with pytest.raises((AppError, EngineError)):
+                await assistant.switch(str(broken))
+            report = await report_of(assistant.reply(said("Hello!", max_tokens=4)))
+        finally:
+            await assistant.close()
+        assert report.error is None
+        assert assistant.entry.name == "pocket-draft"
+        assert assistant.plan is plan
+        assert assistant.loading == ""

@@ -7,10 +7,12 @@ import pytest
 
 from app import gguf_check
 from app.catalog import resolve
+from app.cli import main
 from app.gguf_check import check_gguf, gguf_file
 from app.settings import Settings
 from engine.errors import ModelUnusable
 from tests.engine.models import tiny_gguf as tiny
+from tests.engine.models.test_gguf_header import HEADERS
 
 pytest.importorskip("llama_cpp")
 
@@ -100,6 +102,65 @@ class TestFaults:
             assert name.startswith("flips") or name == "other vocabulary"
         assert "\n" not in said
         assert said.startswith(str(file)) or not said
+
+
+class TestAsAPersonAddsThem:
+    """``models import FILE`` and ``--model FILE``: one sentence and exit code 2, whatever the file."""
+
+    @staticmethod
+    def told(capsys, *argv: str) -> tuple[int, str]:
+        code = main(argv, lambda options: 0)
+        return code, capsys.readouterr().err
+
+    @pytest.mark.parametrize("name", sorted(tiny.damaged()))
+    def test_damaged_models(self, name, home, capsys, tmp_path) -> None:
+        file = tiny.write(tmp_path / "m.gguf", tiny.damaged()[name])
+        code, said = self.told(capsys, "models", "import", str(file))
+        if code == 0:  # what llama.cpp ignores is no damage
+            assert name.startswith("flips") or name == "other vocabulary"
+            return
+        asked = self.told(capsys, "ask", "a", "--model", str(file))
+        for left, sentence in ((code, said), asked):
+            assert left == 2
+            assert sentence.startswith("slipstream: ")
+            assert sentence.count("\n") == 1
+            assert str(file) in sentence
+        assert not (home / "models" / "m").exists()
+
+    @pytest.mark.parametrize("name", HEADERS)
+    def test_headers_that_are_wrong_by_themselves(self, name, home, capsys, tmp_path) -> None:
+        data, says = HEADERS[name]
+        file = tiny.write(tmp_path / "m.gguf", data)
+        for argv in (["models", "import", str(file)], ["ask", "a", "--model", str(file)]):
+            code, said = self.told(capsys, *argv)
+            assert code == 2
+            assert said.startswith("slipstream: ")
+            assert said.count("\n") == 1
+            assert says in said
+
+    def test_an_import_and_the_load_after_it_need_one_try(
+        self, home, capsys, tmp_path, tries
+    ) -> None:
+        file = tiny.write(tmp_path / "m.gguf")
+        assert self.told(capsys, "models", "import", str(file)) == (0, "")
+        settings = Settings(home=home)
+        assert resolve(settings, "m").backend == "llama_cpp"
+        assert resolve(settings, str(file)).folder == str(file)
+        assert tries == [file]
+
+    def test_a_blob_under_its_digest_is_a_model(self, home, capsys, tmp_path) -> None:
+        blob = tiny.write(tmp_path / "sha256-0123")
+        argv = ("models", "import", str(blob), "--name", "b", "--reference")
+        assert self.told(capsys, *argv) == (0, "")
+        spec = resolve(Settings(home=home), "b")
+        assert (spec.backend, spec.folder) == ("llama_cpp", str(blob))
+
+    def test_answers_come_from_a_good_file(self, home, capsys, tmp_path) -> None:
+        """Its random weights may say anything, within the limit."""
+        file = tiny.write(tmp_path / "m.gguf")
+        assert main(["models", "import", str(file)], lambda options: 0) == 0
+        assert main(["ask", "a", "--model", "m", "--max-tokens", "4"], lambda options: 0) == 0
+        assert "m is ready: slipstream --model m" in capsys.readouterr().out
 
 
 class TestChoosing:

@@ -17,6 +17,7 @@ from app import cli
 from app.catalog import load_catalog
 from tests.app.downloads.hub import Fixed, Repo, StandInHub, model_files
 from tests.app.library.places import gguf, model_folder, ollama
+from tests.engine.models import tiny_gguf
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "import sys; from app.cli import main; sys.exit(main(None, lambda options: 0))"
@@ -251,7 +252,9 @@ def test_what_could_be_downloaded_says_its_size_licence_and_why(models, stand_in
 
 
 def test_a_model_of_another_program_is_offered_imported_and_removed(models, home, tmp_path):
-    ollama(tmp_path / "OLLAMA_MODELS", "registry.ollama.ai/library/llama3.2/1b")
+    pytest.importorskip("llama_cpp")  # which tries a new file
+    name = "registry.ollama.ai/library/llama3.2/1b"
+    ollama(tmp_path / "OLLAMA_MODELS", name, content=tiny_gguf.whole())
     gguf(tmp_path / "LMSTUDIO_MODELS" / "org" / "repo" / "m-Q4_K_M.gguf")
     out = models("list")[1]
     assert "m-Q4_K_M" in out

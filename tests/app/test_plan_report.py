@@ -1,22 +1,26 @@
-"""The command ``plan`` and what its table promises; the command ``doctor`` and its remedies."""
+"""The command ``plan``: what its table promises, what it says of a machine, what it refuses."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from app.arguments import parse
-from app.doctor import Software, findings
+from app.cli import main
+from app.hardware import known_profile
 from app.hardware_options import PlanOptions
 from app.placement import place
 from app.plan_report import report, table
 from app.settings import Settings
-from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram
+from engine.hardware.plan import Plan
+from engine.hardware.planner import plan
+from engine.hardware.profile import GIB, imagined
+from engine.hardware.published import candidates
+from engine.hardware.reasons import gib
 from engine.request import ModelSpec
 
 ROOT = Path(__file__).resolve().parents[2]
-WHOLE = Software(compiler=True, llama_cpp=True, torch_cuda=True, torch="2.13")
-MACHINE = HardwareProfile("p", 4, ("avx2",), Ram(16 * GIB, 12 * GIB), disk_free=100 * GIB)
 
 
 def options(tmp_path: Path, *arguments: str) -> PlanOptions:
@@ -47,9 +51,61 @@ def test_the_bundled_model_needs_no_plan(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_every_lack_has_a_remedy_and_a_whole_machine_has_none() -> None:
-    assert not list(findings(MACHINE, WHOLE))
-    poor = HardwareProfile("p", 1, (), Ram(GIB, GIB), (Gpu("G", GIB, GIB),), disk_free=0)
-    found = list(findings(poor, Software(False, False, False, "2.13+cpu")))
-    assert [finding.needed for finding in found] == [True, False, False, False, False]
-    assert all(finding.remedy for finding in found)
+def test_a_plan_tells_every_choice_and_every_byte(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--model", "llama-3.1-8b", "--gpu", "8GiB", "--ram", "16GiB")
+    assert report(options(tmp_path, *asked)) == 0
+    text = capsys.readouterr().out
+    found = plan(imagined(8 * GIB, 16 * GIB), candidates("llama-3.1-8b"))
+    assert isinstance(found, Plan)
+    assert text.startswith(f"llama-3.1-8b: {found.stage}\n")
+    for reason in found.why:
+        assert reason.sentence in text
+    for need in found.needs:
+        assert f"{gib(need.bytes)}  {need.what}" in text
+
+
+def test_wishes_reach_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--model", "llama-3.2-3b", "--ram", "64GiB", "--no-draft", "--json")
+    assert report(options(tmp_path, *asked, "--context", "1000", "--dtype", "bfloat16")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["context"], found["dtype"], found["draft_model"]) == (1000, "bfloat16", None)
+    assert found["device"] == "cpu"
+
+
+def test_this_machine_is_planned_for_where_no_memory_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(options(tmp_path, "--model", "pocket", "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    here = known_profile(Settings(home=tmp_path))
+    (room,) = (free for tier, free in found["room"] if tier == "ram")
+    assert room <= here.ram.total
+    assert set(found["placement"]) <= {"ram", "device"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--gpu", "8GiB"), "needs --ram"),
+        (("--gpu", "eight", "--ram", "16GiB"), "'eight' is not an amount of memory"),
+        (("--ram", "16GiB", "--context", "0"), "'0' is not a number of tokens"),
+        (("--ram", "16GiB", "--model", "nobody"), "nobody"),
+        (("--ram", "64GiB", "--model", "llama-3.1-8b-q4", "--dtype", "float32"), "cannot run as"),
+    ],
+)
+def test_a_wrong_question_ends_with_2_and_one_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    sentence: str,
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(main(["plan", *arguments], serve=lambda _: 0))
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert "Traceback" not in told

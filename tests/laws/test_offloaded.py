@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,6 +126,30 @@ def test_early_exit_drafts_from_the_layers_that_stay() -> None:
         assert done.stats.drafted > 0 or length == "default"
 
 
+def test_first_layers_that_stay_draft_trees_where_there_is_no_draft_model() -> None:
+    spec = replace(SPEC, resident=44_000_000, draft_folder=None)
+    parts, no_draft = load(spec)
+    engine = assemble(spec, parts, no_draft)
+    wanted, _ = answer(engine, GenerationRequest(PROMPT, 24, drafter="none"))
+    asked = GenerationRequest(
+        PROMPT, 24, drafter="specexec", length="fixed", draft_depth=8, draft_nodes=24
+    )
+    found, done = answer(engine, asked)
+    assert found == wanted
+    assert done.stats.drafted > 0
+    assert done.stats.passes < 24  # they are worth something
+    early = parts.draft_model
+    assert early is not None
+    assert 0 < early.layers <= source_of(parts).whole
+
+
+def test_first_layers_that_were_not_trained_to_draft_are_no_draft_model() -> None:
+    spec = replace(SPEC, resident=44_000_000, draft_folder=None, exit_layer=None)
+    parts, no_draft = load(spec)
+    assert parts.draft_model is None
+    assert "no draft model is paired" in no_draft
+
+
 def test_a_long_prompt_is_read_in_passes_that_fit(resident: Parts, streamed: Parts) -> None:
     assert source_of(streamed).widest < 256
     request = GenerationRequest(PROMPT * 6, 8, drafter="none")
@@ -182,15 +207,34 @@ def test_a_fault_ends_its_request_with_the_layer_and_the_next_one_is_served(
         assert again == wanted
 
 
-def test_a_file_that_is_cut_while_in_use_ends_the_request(tmp_path: Path) -> None:
+def cut(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def overwrite(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(-4096, os.SEEK_END)
+        opened.write(b"\0" * 4096)
+
+
+@pytest.mark.parametrize(("damage", "said"), [(cut, "was cut from"), (overwrite, "was changed")])
+def test_a_file_that_is_damaged_while_in_use_ends_its_requests_until_it_is_loaded_again(
+    tmp_path: Path, damage: Callable[[Path], None], said: str
+) -> None:
     folder = tmp_path / "pocket"
     shutil.copytree(SPEC.folder, folder)
     spec = replace(SPEC, folder=str(folder), resident=LIMIT)
-    parts, _ = load(spec)
-    engine = assemble(spec, parts, "")
-    file = folder / "model.safetensors"
-    os.truncate(file, file.stat().st_size // 2)
-    for _ in range(2):
-        _, done = answer(engine, GenerationRequest(PROMPT, 12, drafter="none"))
+    parts, no_draft = load(spec)
+    engine = assemble(spec, parts, no_draft)
+    request = GenerationRequest(PROMPT, 12, drafter="none")
+    wanted, _ = answer(engine, request)
+    damage(folder / "model.safetensors")
+    for drafter in ("none", "specexec"):
+        _, done = answer(engine, GenerationRequest(PROMPT[:30], 12, drafter=drafter))
         assert done.reason is FinishReason.ERROR
-        assert "was cut from" in str(done.error)
+        assert said in str(done.error)
+        assert "layer" in str(done.error)
+    shutil.copyfile(Path(SPEC.folder) / "model.safetensors", folder / "model.safetensors")
+    found, done = answer(assemble(spec, *load(spec)), request)
+    assert done.error is None
+    assert found == wanted

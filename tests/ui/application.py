@@ -53,7 +53,7 @@ def application(home: Path) -> Iterator[Application]:
             yield Application(process, address[0])
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)  # a busy machine ends slowly
 
 
 def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.ui.application import Application
 
@@ -22,26 +22,43 @@ LONG = "Repeat this text exactly:\n" + "Anna has a red hat and Ben has a blue bo
 
 
 @contextmanager
-def browsing(app: Application, path: str, **options: Any) -> Iterator[Page]:
-    """The open page; at the end, nothing may have left this machine or gone wrong in it."""
-    complaints: list[str] = []
-    expect.set_options(timeout=30_000)  # a busy machine may read a long prompt for seconds
-    local = (app.address, "data:", f"blob:{app.address}")
+def chromium(path: str) -> Iterator[Browser]:
+    """The browser, for several pages; while it is open, no test of this thread can use asyncio."""
+    expect.set_options(timeout=60_000)  # a busy machine may read a long prompt for seconds
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=QUIET)
-        context = browser.new_context(
-            permissions=["clipboard-read", "clipboard-write"], accept_downloads=True, **options
-        )
-        context.on("request", lambda r: r.url.startswith(local) or complaints.append(r.url))
-        context.on("console", lambda m: m.type != "error" or complaints.append(m.text))
-        context.on("weberror", lambda error: complaints.append(str(error.error)))
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def visiting(browser: Browser, app: Application, **options: Any) -> Iterator[Page]:
+    """The open page; at the end, nothing may have left this machine or gone wrong in it."""
+    complaints: list[str] = []
+    local = (app.address, "data:", f"blob:{app.address}")
+    context = browser.new_context(
+        permissions=["clipboard-read", "clipboard-write"], accept_downloads=True, **options
+    )
+    context.set_default_timeout(60_000)
+    context.on("request", lambda r: r.url.startswith(local) or complaints.append(r.url))
+    context.on("console", lambda m: m.type != "error" or complaints.append(m.text))
+    context.on("weberror", lambda error: complaints.append(str(error.error)))
+    try:
         page = context.new_page()
         page.goto(app.address)
         page.wait_for_selector("#page.ready")
         yield page
-        browser.close()
+    finally:
+        context.close()
     problems = complaints + _links_to_elsewhere(app)
     assert not problems, problems
+
+
+@contextmanager
+def browsing(app: Application, path: str, **options: Any) -> Iterator[Page]:
+    """One page in a browser of its own."""
+    with chromium(path) as browser, visiting(browser, app, **options) as page:
+        yield page
 
 
 def _links_to_elsewhere(app: Application) -> list[str]:
@@ -66,3 +83,11 @@ def answered(page: Page, count: int) -> None:
 def decode_plainly(page: Page) -> None:
     """Drafted, the long answer is over in two seconds, before a busy browser has looked."""
     page.get_by_label("Speed").select_option("none")
+
+
+def choose(page: Page, item: Locator, *acts: str) -> None:
+    """Something out of the menu of one conversation of the list."""
+    item.hover()
+    item.locator(".more").click()
+    for act in acts:
+        page.locator("#menu").get_by_role("button", name=act, exact=True).click()

@@ -5,10 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.ui.application import Application
-from tests.ui.browser import LONG, answered, browsing, button, decode_plainly, write
+from tests.ui.browser import (
+    LONG,
+    answered,
+    button,
+    choose,
+    chromium,
+    decode_plainly,
+    visiting,
+    write,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -21,9 +30,15 @@ def add(a, b):
 ```"""
 
 
+@pytest.fixture(scope="module")
+def browser(browser_path: str) -> Iterator[Browser]:
+    with chromium(browser_path) as opened:
+        yield opened
+
+
 @pytest.fixture
-def page(app: Application, browser_path: str) -> Iterator[Page]:
-    with browsing(app, browser_path) as opened:
+def page(app: Application, browser: Browser) -> Iterator[Page]:
+    with visiting(browser, app) as opened:
         yield opened
 
 
@@ -33,7 +48,7 @@ def test_first_start_offers_three_suggestions_that_show_the_speed(page: Page) ->
     page.get_by_role("button", name="Quote a text").click()
     answered(page, 1)
     caption = page.locator(".caption")
-    for part in ("plain", "tokens/s", "first token", "drafted accepted", "tokens per pass"):
+    for part in ("plain", "tokens/s", "first token", "drafted accepted", "tokens/pass"):
         expect(caption).to_contain_text(part)
     expect(caption.locator(".why")).to_contain_text("Auto")
     expect(page.locator("#meter")).not_to_contain_text("0 of", use_inner_text=True)
@@ -106,22 +121,20 @@ def test_list_search_rename_pin_delete(page: Page) -> None:
     items = page.locator("#side li")
     page.get_by_label("Search conversations").fill("zebra")
     expect(items).to_have_count(1)
-    items.first.hover()
-    items.first.locator("summary").click()
-    button(page, "Rename")
+    choose(page, items.first, "Rename")
     page.get_by_label("New title").fill("Stripes")
     page.keyboard.press("Enter")
     expect(items.first.locator(".open")).to_have_text("Stripes")
+    page.get_by_label("Search conversations").fill("no such words")
+    expect(page.locator("#side .none")).to_be_visible()
     page.get_by_label("Search conversations").fill("")
     stripes = items.filter(has_text="Stripes")
-    stripes.locator("summary").click(force=True)
-    stripes.get_by_role("button", name="Pin").click()
+    choose(page, stripes, "Pin")
     expect(page.locator("#side h2").first).to_have_text("Pinned")
+    expect(items.first).to_have_text("Stripes")
     stripes.locator(".open").click()
     expect(page.locator(".said")).to_have_text("Tell me about zebras")
-    stripes.locator("summary").click(force=True)
-    stripes.get_by_role("button", name="Delete").click()
-    stripes.get_by_role("button", name="Really delete?").click()
+    choose(page, stripes, "Delete", "Really delete?")
     expect(stripes).to_have_count(0)
     expect(page.locator(".card")).to_have_count(3)
 
@@ -129,16 +142,18 @@ def test_list_search_rename_pin_delete(page: Page) -> None:
 def test_export_and_import(page: Page, tmp_path: Path) -> None:
     write(page, "Say hello to the export")
     answered(page, 1)
-    item = page.locator("#side li").first
+    items = page.locator("#side li")
     for kind, ending in (("JSON", "json"), ("Markdown", "md")):
-        item.locator("summary").click(force=True)
         with page.expect_download() as download:
-            item.get_by_role("button", name=f"Export as {kind}").click()
+            choose(page, items.first, f"Export as {kind}")
         assert download.value.suggested_filename == f"Say-hello-to-the-export.{ending}"
         kept = tmp_path / f"kept.{ending}"
         download.value.save_as(kept)
         assert "Say hello to the export" in kept.read_text(encoding="utf-8")
+        before, place = items.count(), page.url
         page.locator("#import-file").set_input_files(kept)
+        expect(items).to_have_count(before + 1)
+        expect(page).not_to_have_url(place)
         expect(page.locator(".said")).to_have_text("Say hello to the export")
     assert json.loads((tmp_path / "kept.json").read_text())["title"] == "Say hello to the export"
 
@@ -183,12 +198,24 @@ def test_settings_presets_and_system_prompt(page: Page) -> None:
     page.get_by_label("Temperature").fill("0.7")
     page.get_by_label("Name of a preset").fill("Brief")
     button(page, "Save")
-    expect(page.locator("#preset").locator("option")).to_have_text(["None", "Brief"])
+    presets = page.locator("#preset")
+    expect(presets.locator("option")).to_have_text(["None", "Brief"])
     button(page, "Back to the defaults")
+    expect(page.get_by_label("Temperature")).to_have_value("0")
     page.get_by_label("System prompt").fill("")
-    page.locator("#preset").select_option("Brief")
+    presets.select_option("Brief")
     expect(page.get_by_label("System prompt")).to_have_value("You are brief.")
     expect(page.get_by_label("Temperature")).to_have_value("0.7")
+    write(page, "Hello!")
+    answered(page, 1)
+    page.reload()
+    expect(page.locator(".said")).to_have_text("Hello!")
+    expect(page.get_by_label("System prompt")).to_have_value("You are brief.")
+    expect(page.get_by_label("Temperature")).to_have_value("0.7")
+    button(page, "Settings")
+    presets.select_option("Brief")
+    button(page, "Delete")
+    expect(presets.locator("option")).to_have_text(["None"])
 
 
 def test_keyboard_only(page: Page) -> None:
@@ -208,7 +235,18 @@ def test_keyboard_only(page: Page) -> None:
     expect(page.locator(".card")).to_have_count(3)
     page.keyboard.press("Control+k")
     expect(page.get_by_label("Search conversations")).to_be_focused()
-    page.locator("body").click(position={"x": 700, "y": 300})
+    page.keyboard.press("Tab")
+    expect(page.locator("#side .open").first).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#side h2").first).to_have_text("Pinned")
+    expect(page.locator("#side .more").first).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#side h2").first).to_have_text("Recent")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")

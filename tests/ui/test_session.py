@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from html import unescape
@@ -17,9 +18,10 @@ from engine.errors import InvalidRequest
 from tests.app import fake_engine
 from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
+from tests.app.history.many import WORDS, fill
 from ui.actions import ACTIONS
 from ui.command import Command
-from ui.session import Pages, Session
+from ui.session import LISTED, Pages, Session
 
 
 class Page:
@@ -63,6 +65,10 @@ class Page:
     @property
     def state(self) -> dict[str, Any]:
         return json.loads(unescape(self.regions["state"].split('data-state="')[1].split('"')[0]))
+
+
+def used(page: Page) -> int:
+    return int(page.regions["meter"].split('aria-valuenow="')[1].split('"')[0])
 
 
 @asynccontextmanager
@@ -213,6 +219,70 @@ async def test_presets_bring_their_prompt_and_sampling(tmp_path: Path) -> None:
         page.do("preset-use", name="Hot", settings={})
         await page.until(lambda: page.state["system"] == "Be wild.")
         assert json.loads(page.state["once"]["settings"])["temperature"] == 1.5
+
+
+@pytest.mark.slow
+@asynchronous
+async def test_years_of_conversations_are_listed_searched_and_opened_quickly(
+    tmp_path: Path,
+) -> None:
+    """From the command to the values of the regions, the tokens of the context counted."""
+    async with opened(tmp_path) as (_, another, assistant):
+        fill(assistant.history, 10_000)
+        took = {}
+        page = another()
+        begun = time.perf_counter()
+        await page.until(lambda: page.regions["side"].count("<li>") == LISTED)
+        took["list"] = time.perf_counter() - begun
+        begun = time.perf_counter()
+        page.do("search", text=WORDS[5])
+        await page.until(lambda: "Found" in page.regions["side"])
+        took["search"] = time.perf_counter() - begun
+        begun = time.perf_counter()
+        page.do("open", id="c5000")
+        await page.until(lambda: page.state["conversation"] == "c5000")
+        took["open"] = time.perf_counter() - begun
+        allowed = {"list": 0.15, "search": 0.15, "open": 0.3}
+        assert all(took[name] < limit for name, limit in allowed.items()), took
+        print(took)  # noqa: T201 - shown with -s
+
+
+@asynchronous
+async def test_a_model_that_another_page_loads_is_told_on_every_page(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, another, assistant):
+        other = another()
+        await other.until(lambda: other.state["model"] == "fake")
+        page.do("model", name="pocket-draft")
+        await other.until(lambda: "Loading pocket-draft" in other.regions["notice"])
+        other.do("send", text="now?")
+        await other.until(lambda: "is being loaded" in other.regions["notice"])
+        for each in (page, other):
+            await each.until(lambda p=each: p.state["model"] == "pocket-draft")
+            await each.until(lambda p=each: not p.state["loading"])
+        assert assistant.entry.name == "pocket-draft"
+
+
+@asynchronous
+async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        page.do("model", name=str(tmp_path))
+        await page.until(lambda: "lacks" in page.regions["notice"])
+        assert page.state["model"] == assistant.entry.name == "fake"
+
+
+@asynchronous
+async def test_the_meter_counts_prompt_answer_and_attached_files(tmp_path: Path) -> None:
+    async with opened(tmp_path, fake_engine.endless) as (page, _, assistant):
+        page.do("send", text="count")
+        await page.until(lambda: page.state["tokens"] > 3)
+        begun = await assistant.count("count")
+        await page.until(lambda: used(page) >= begun + page.state["tokens"])
+        page.do("stop")
+        await page.answered(1)
+        before = used(page)
+        data = base64.b64encode(b"some words of a file").decode()
+        page.do("attach", name="a.txt", data=data)
+        await page.until(lambda: used(page) > before)
 
 
 @asynchronous

@@ -3,6 +3,7 @@
 from html import unescape
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,28 @@ def test_answer_in_markdown_is_left_to_gradio() -> None:
     assert row["content"] == [{"type": "text", "text": "**a** < b"}]
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("area $x^2$ and $y$.", r"area \(x^2\) and \(y\)."),
+        ("it costs $5 and $6", "it costs $5 and $6"),
+        ("$5-$6 or US$7, 8$", "$5-$6 or US$7, 8$"),
+        (r"\$x$ y", r"\$x$ y"),
+        ("`$x$` and $z$", r"`$x$` and \(z\)"),
+        ("```\n$y$\n```\n$z$", "```\n$y$\n```\n\\(z\\)"),
+        ("```\n$y$ still open", "```\n$y$ still open"),
+        ("$$a + b$$ $c$", r"$$a + b$$ \(c\)"),
+    ],
+)
+def test_single_dollars_are_formulas_only_where_they_can_be(written: str, shown: str) -> None:
+    assert transcript.formulas(written) == shown
+
+
+@given(st.text(st.sampled_from("$ab \n`\\5"), max_size=40))
+def test_law_formulas_take_only_dollars_away(text: str) -> None:
+    assert transcript.formulas(text).replace(r"\(", "$").replace(r"\)", "$") == text
+
+
 def test_attached_files_are_named_beside_what_was_said() -> None:
     shown = html(message("user", compose("sum it up", [Attachment("notes.txt", "a <b>")])))
     assert '<div class="said">sum it up</div>' in shown
@@ -102,8 +125,8 @@ def test_caption_has_what_ran_why_and_the_figures() -> None:
         "2.4\u00d7 plain",
         "300 tokens/s",
         "first token 250 ms",
-        "1,100 of 2,000 drafted",
-        "3.8 tokens per pass",
+        "1,100/2,000 drafted",
+        "3.8 tokens/pass",
         "The prompt repeats itself.",
     ):
         assert part in shown

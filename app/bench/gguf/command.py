@@ -6,19 +6,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from app.bench.claims.command import summary
 from app.bench.claims.prompts import load_prompts
 from app.bench.claims.row import Row
-from app.bench.gguf.files import INFLATE, gguf_file
+from app.bench.gguf.files import INFLATE, draft_file, gguf_file
 from app.bench.gguf.measure import measure_file
 from app.bench.gguf.rows import rows
 from app.bench.machine import Machine, describe_machine
 from app.bench.options import GGUF_KINDS, GgufOptions
 from app.catalog import resolve
 from app.progress import show_progress
+from engine.request import ModelSpec
 
 EACH = 1  # open question of every category
 
@@ -38,7 +39,8 @@ def bench_gguf(options: GgufOptions) -> int:
         try:
             for kind in options.only or GGUF_KINDS:
                 file = gguf_file(Path(spec.folder), kind, folder, show_progress)
-                fresh = rows(kind, measure_file(spec, file, prompts, show_progress))
+                drafted = _with_draft(spec, folder)
+                fresh = rows(kind, measure_file(drafted, file, prompts, show_progress))
                 show_progress("")
                 _print(fresh)
                 shown += fresh
@@ -48,6 +50,14 @@ def bench_gguf(options: GgufOptions) -> int:
             show_progress("")
     sys.stdout.write(summary(shown, time.perf_counter() - started) + "\n")
     return 0 if all(one.holds for one in shown) else 1
+
+
+def _with_draft(spec: ModelSpec, folder: Path) -> ModelSpec:
+    """The model's own draft as a GGUF file: a step of 0.2 ms took 1.2 ms in torch."""
+    if spec.draft_folder is None:
+        return spec
+    file = draft_file(Path(spec.draft_folder), folder, show_progress)
+    return replace(spec, draft_folder=str(file), draft_backend="llama_cpp")
 
 
 @contextmanager

@@ -20,12 +20,25 @@ def gguf_file(source: Path, kind: str, folder: Path, progress: Callable[[str], N
     folder.mkdir(parents=True, exist_ok=True)
     if not full.exists():
         write_inflated(source, INFLATE, wide, progress)
-        fresh = full.with_suffix(".part")
-        for done, total in write_gguf(open_source(wide), FULL, PRE, fresh):
-            progress(f"{full.name}: {done} of {total} tensors")
-        fresh.replace(full)
+        _write(wide, full, progress)
     if not file.exists():
         fresh = file.with_suffix(".part")
         quantise(full, kind, fresh, lambda done, of: progress(f"{file.name}: {done} of {of}"))
         fresh.replace(file)
     return file
+
+
+def draft_file(source: Path, folder: Path, progress: Callable[[str], None]) -> Path:
+    """The draft model of ``source`` as it is, in full precision."""
+    file = folder / f"{source.name}-{FULL}.gguf"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        _write(source, file, progress)
+    return file
+
+
+def _write(source: Path, file: Path, progress: Callable[[str], None]) -> None:
+    fresh = file.with_suffix(".part")
+    for done, total in write_gguf(open_source(source), FULL, PRE, fresh):
+        progress(f"{file.name}: {done} of {total} tensors")
+    fresh.replace(file)

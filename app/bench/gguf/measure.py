@@ -1,93 +1,115 @@
-"""The measuring loop of ``bench gguf``: lanes take turns at every prompt, in one process.
+"""The measuring loop of ``bench gguf``: lanes take turns at every pass, in one process.
 
-What a session learns on its first questions is not counted. Every repeat has a fresh engine, so
-that no drafter remembers the answer that it is about to give.
+What disturbs a machine lasts for seconds, and meets all lanes of a prompt alike. What a session
+learns on its first questions is not counted.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
-from statistics import median
 
-from app.bench.claims.instrument import Loaded
 from app.bench.claims.prompts import PromptSet
-from app.bench.gguf.rivals import LOOKUP, PLAIN, Rival, Runner, Timed
+from app.bench.gguf.rivals import LOOKUP, PLAIN, Rival, Runner, Step
 from app.errors import RequestFailed
 from app.prompts import Turns
 from app.text import ChatText
 from app.turn import Message
-from engine.build import load
+from engine.build import build
 from engine.engine import Engine
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, Tokens
 
 OURS, AUTO = "plain", "auto"
 CHORES, PROBLEMS = "text chores", "GSM8K"
 FIRST = 3  # questions and chores at the start of a session
-EACH = 3  # chores, and word problems
-TOKENS, REPEATS = 48, 3
-DTYPE = "bfloat16"  # of a draft model in torch
+EACH = 4  # chores, and word problems
+TOKENS = 48
 Category = tuple[str, tuple[Turns, ...]]
 
 
 @dataclass
-class Figures:
-    """Timed answers by category, lane and prompt; one for every repeat."""
+class Answer:
+    """One lane's passes over one prompt, added up."""
 
-    timed: dict[tuple[str, str, int], list[Timed]] = field(default_factory=dict)
+    ids: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    tokens: int = 0
+
+    def add(self, step: Step) -> None:
+        """One more pass."""
+        self.ids += step.ids
+        self.seconds += step.seconds
+        self.tokens += step.tokens
+
+
+@dataclass
+class Figures:
+    """Answers by category and prompt: lane -> answer."""
+
+    races: dict[tuple[str, int], dict[str, Answer]] = field(default_factory=dict)
 
     def rate(self, category: str, lane: str) -> float:
-        """Tokens per second: the sum of every prompt's median seconds per token."""
-        own = [t for (c, name, _), t in self.timed.items() if (c, name) == (category, lane)]
-        counted = [[t for t in runs if t.tokens] for runs in own]
-        each = [(median(t.tokens for t in r), median(t.seconds for t in r)) for r in counted if r]
-        return sum(n for n, _ in each) / sum(s for _, s in each) if each else 0.0
+        """Tokens per second over all prompts of a category."""
+        own = [answers[lane] for (name, _), answers in self.races.items() if name == category]
+        seconds = sum(answer.seconds for answer in own)
+        return sum(answer.tokens for answer in own) / seconds if seconds else 0.0
 
     def ratio(self, category: str, lane: str, other: str) -> float:
-        """Of two lanes' seconds per token: the median over prompts and repeats taken as pairs."""
-        found = [
-            ours.rate / theirs.rate
-            for (c, name, prompt), runs in self.timed.items()
-            if (c, name) == (category, lane)
-            for ours, theirs in zip(runs, self.timed[c, other, prompt], strict=True)
-            if ours.rate and theirs.rate
-        ]
-        return median(found) if found else 0.0
+        """Of two lanes' tokens per second."""
+        theirs = self.rate(category, other)
+        return self.rate(category, lane) / theirs if theirs else 0.0
+
+    def same(self, lane: str, other: str) -> int:
+        """Prompts to which both lanes gave the same tokens."""
+        return sum(answers[lane].ids == answers[other].ids for answers in self.races.values())
 
     def categories(self) -> list[str]:
         """In the order in which they ran."""
-        return list(dict.fromkeys(category for category, _, _ in self.timed))
+        return list(dict.fromkeys(category for category, _ in self.races))
 
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """One lane of an engine."""
+    """An engine with one of its drafters."""
 
     engine: Engine
     drafter: str
 
-    def answer(self, prompt: Sequence[int], tokens: int, stops: frozenset[int]) -> Timed:
-        """Seconds are the engine's, of decoding."""
-        request = GenerationRequest(tuple(prompt), tokens, stop_tokens=stops, drafter=self.drafter)
+    def steps(self, prompt: Sequence[int], most: int, stops: frozenset[int]) -> Iterator[Step]:
+        """Whole steps of the engine; those that read the prompt give no events."""
+        request = GenerationRequest(tuple(prompt), most, stop_tokens=stops, drafter=self.drafter)
         number = self.engine.submit(request)
-        ids: list[int] = []
-        end: Done | None = None
         while self.engine.busy:
-            for _, event in self.engine.step():
-                if isinstance(event, Tokens):
-                    ids += event.ids
-                else:
-                    end = event
-        if end is None or end.reason is FinishReason.ERROR:
-            raise RequestFailed(f"request {number} broke: {end.error if end else 'no end'}")
-        stop = end.reason is FinishReason.STOP  # its token was decoded too
-        return Timed(tuple(ids), end.stats.decode_seconds, len(ids) + stop)
+            started = time.perf_counter()
+            events = [event for _, event in self.engine.step()]
+            seconds = time.perf_counter() - started
+            ids = tuple(i for event in events if isinstance(event, Tokens) for i in event.ids)
+            end = next((event for event in events if isinstance(event, Done)), None)
+            if end is not None and end.reason is FinishReason.ERROR:
+                raise RequestFailed(f"request {number} broke: {end.error}")
+            if events:
+                stopped = end is not None and end.reason is FinishReason.STOP
+                yield Step(ids, seconds, len(ids) + stopped)
+
+
+def race(lanes: Mapping[str, Iterator[Step]]) -> dict[str, Answer]:
+    """Every lane's answer; each makes one pass, then the next one does."""
+    answers, running = {lane: Answer() for lane in lanes}, dict(lanes)
+    while running:
+        for lane, steps in list(running.items()):
+            step = next(steps, None)
+            if step is None:
+                del running[lane]
+            else:
+                answers[lane].add(step)
+    return answers
 
 
 def categories(prompts: PromptSet) -> list[Category]:
-    """Text chores, word problems, and open questions by kind; the first ones are not counted."""
+    """Text chores, word problems, and open questions by kind."""
     return [
-        ("", prompts.problems[:FIRST] + prompts.edits[:FIRST]),
         (CHORES, prompts.edits[FIRST : FIRST + EACH]),
         (PROBLEMS, prompts.problems[FIRST : FIRST + EACH]),
         *prompts.open,
@@ -101,29 +123,43 @@ def measure_file(
     progress(f"loading {file.name}")
     text = ChatText.load(Path(spec.folder))
     own = replace(
-        spec, folder=str(file), backend="llama_cpp", slots=1, dtype=DTYPE, exit_layer=None,
+        spec, folder=str(file), backend="llama_cpp", slots=1, exit_layer=None,
         acceptance_head=None, threads=os.cpu_count(),
     )  # fmt: skip
-    loaded = Loaded(own, *load(own))
-    rivals = [Rival(file, loaded.parts.target.context, lookup=kind) for kind in (False, True)]
+    plain, drafting = build(replace(own, draft_folder=None)), build(own)
+    context = min(plain.facts.context, drafting.facts.context)
+    rivals = [Rival(file, context, lookup=kind) for kind in (False, True)]
+    lanes: dict[str, Runner] = {
+        OURS: _Ours(plain, "none"), AUTO: _Ours(drafting, "auto"), PLAIN: rivals[0],
+        LOOKUP: rivals[1],
+    }  # fmt: skip
     figures = Figures()
     try:
-        for repeat in range(REPEATS):
-            engine = loaded.engine()
-            runners: dict[str, Runner] = {
-                OURS: _Ours(engine, "none"), AUTO: _Ours(engine, "auto"), PLAIN: rivals[0],
-                LOOKUP: rivals[1],
-            }  # fmt: skip
-            for category, number, ids in _asked(text, categories(prompts), engine.facts.context):
-                progress(f"{file.name}, repeat {repeat + 1}: {category or 'warming up'}")
-                for lane in _turn(list(runners), repeat + number):
-                    timed = runners[lane].answer(ids, TOKENS, text.stop_tokens)
-                    if category:
-                        figures.timed.setdefault((category, lane, number), []).append(timed)
+        progress(f"{file.name}: warming up")
+        _warm_up(lanes, [_ids(text, turns) for turns in _first(prompts)], text.stop_tokens)
+        for category, number, ids in _asked(text, categories(prompts), context):
+            progress(f"{file.name}: {category}")
+            found = race({n: r.steps(ids, TOKENS, text.stop_tokens) for n, r in lanes.items()})
+            figures.races[category, number] = found
     finally:
         for rival in rivals:
             rival.close()
     return figures
+
+
+def _first(prompts: PromptSet) -> list[Turns]:
+    """Word problems and chores by turns."""
+    pairs = zip_longest(prompts.problems[:FIRST], prompts.edits[:FIRST])
+    return [turns for turns in chain.from_iterable(pairs) if turns is not None]
+
+
+def _warm_up(
+    lanes: Mapping[str, Runner], prompts: Sequence[tuple[int, ...]], stops: frozenset[int]
+) -> None:
+    """One answer from every lane; the one that learns gets the others, too."""
+    for name, lane in lanes.items():
+        for ids in prompts if name == AUTO else prompts[:1]:
+            race({name: lane.steps(ids, TOKENS, stops)})
 
 
 def _asked(
@@ -133,13 +169,12 @@ def _asked(
     number = 0
     for category, group in groups:
         for turns in group:
-            ids = text.encode_chat([Message("user", turns[0])])
+            ids = _ids(text, turns)
             number += 1
             if len(ids) + TOKENS < context:
                 yield category, number, ids
 
 
-def _turn(lanes: list[str], start: int) -> list[str]:
-    """The lanes, another one first each time."""
-    first = start % len(lanes)
-    return lanes[first:] + lanes[:first]
+def _ids(text: ChatText, turns: Turns) -> tuple[int, ...]:
+    """The first turn as it is asked."""
+    return tuple(text.encode_chat([Message("user", turns[0])]))

@@ -12,24 +12,19 @@ PLAIN = "llama-cpp-python, plain"
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """The decoding of one answer: passes after the prompt, and their seconds."""
+class Step:
+    """One pass of an answer."""
 
     ids: tuple[int, ...]
     seconds: float
-    tokens: int  # that ``seconds`` were spent on
-
-    @property
-    def rate(self) -> float:
-        """Tokens per second."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+    tokens: int  # that ``seconds`` were spent on: a stop token is decoded too
 
 
 class Runner(Protocol):
-    """Answers one prompt greedily."""
+    """Answers one prompt greedily, a pass at a time."""
 
-    def answer(self, prompt: Sequence[int], tokens: int, stops: frozenset[int]) -> Timed:
-        """At most ``tokens`` ids."""
+    def steps(self, prompt: Sequence[int], most: int, stops: frozenset[int]) -> Iterator[Step]:
+        """Passes until a stop token or ``most`` tokens; reading the prompt is not timed."""
         ...
 
 
@@ -48,26 +43,20 @@ class Rival:
             verbose=False, logits_all=lookup, draft_model=draft,
         )  # fmt: skip
 
-    def answer(self, prompt: Sequence[int], tokens: int, stops: frozenset[int]) -> Timed:
-        """The clock starts with the first token: the prompt's pass is not decoding."""
-        ids: list[int] = []
-        started = ended = 0.0
-        for token in self._tokens(prompt):
-            ended = time.perf_counter()
-            started = started or ended
-            if token in stops:
-                break
-            ids.append(token)
-            if len(ids) == tokens:
-                break
-        return Timed(tuple(ids), ended - started, max(len(ids) - 1, 0))
+    def steps(self, prompt: Sequence[int], most: int, stops: frozenset[int]) -> Iterator[Step]:
+        """The pass that reads the prompt gives the first token too, so that one is not timed."""
+        found: Iterator[int] = self._llama.generate(
+            list(prompt), temp=0.0, top_k=1, top_p=1.0, min_p=0.0, repeat_penalty=1.0
+        )
+        for number in range(most):
+            started = time.perf_counter()
+            token = next(found)
+            seconds = time.perf_counter() - started if number else 0.0
+            ends = token in stops
+            yield Step(() if ends else (token,), seconds, min(number, 1))
+            if ends:
+                return
 
     def close(self) -> None:
         """Give the memory back."""
         self._llama.close()
-
-    def _tokens(self, prompt: Sequence[int]) -> Iterator[int]:
-        found: Iterator[int] = self._llama.generate(
-            list(prompt), temp=0.0, top_k=1, top_p=1.0, min_p=0.0, repeat_penalty=1.0
-        )
-        return found

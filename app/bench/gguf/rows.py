@@ -4,7 +4,7 @@ from app.bench.claims.row import Check, Row, row
 from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Figures
 from app.bench.gguf.rivals import LOOKUP, PLAIN
 
-NEVER_SLOWER = 0.97  # what a measurement may lose by noise alone
+NEVER_SLOWER = 0.97
 COPIES, SOLVES = 1.8, 1.3
 
 
@@ -16,6 +16,8 @@ def rows(kind: str, figures: Figures) -> list[Row]:
         for category in found
         for lane in (OURS, AUTO, PLAIN, LOOKUP)
     }
+    rates[f"{kind}, answers"] = len(figures.races)
+    rates[f"{kind}, answers of auto that are plain's, token by token"] = figures.same(AUTO, OURS)
     own = [_check(figures, category, OURS, PLAIN, NEVER_SLOWER) for category in found]
     never = [_check(figures, category, AUTO, OURS, NEVER_SLOWER) for category in found]
     never += [_check(figures, CHORES, AUTO, OURS, COPIES)] if CHORES in found else []

@@ -55,6 +55,7 @@ class Found:
 
     lanes: tuple[Lane, ...]
     disk: tuple[float, ...] = ()  # bytes per second of sequential direct reads, by round
+    ordinary: tuple[float, ...] = ()  # the same into memory of ordinary pages
     streaming: tuple[float, ...] = ()  # bytes per second of passes
     streamed: int = 0  # bytes of every pass
     held: int = 0  # bytes of layers that stayed

@@ -15,12 +15,14 @@ from app.errors import RequestFailed
 from engine.build import assemble, load
 from engine.decode.tree import single
 from engine.engine import Engine
-from engine.offload.files import open_weights, read_into
-from engine.offload.room import BUFFERS, LARGEST_BUFFER
-from engine.protocols import LayerSource, Streamed, Target
+from engine.offload.disk import Disk
+from engine.offload.files import open_weights, pages, read_into
+from engine.offload.room import LARGEST_BUFFER
+from engine.protocols import Streamed, Target
 from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
 
 DISK_BYTES = 2_000_000_000  # of one direct measurement
+PASSES = 2  # of one measurement of streaming
 SEED = 6
 
 
@@ -36,19 +38,28 @@ def measured(order: Order, tell: Callable[[str], None]) -> Found:
         slots=1,
     )
     parts, no_draft = load(spec)
-    disk, streaming = [], []
+    disk: list[float] = []
+    ordinary: list[float] = []
+    streaming: list[float] = []
+    files = sorted(Path(order.folder).glob("*.safetensors"))
     source = parts.target.source if isinstance(parts.target, Streamed) else None
-    for number in range(order.rounds if source else 0):
-        assert source is not None
+    for number in range(order.rounds):
+        if not isinstance(source, Disk):  # all of it stays in memory
+            break
         tell(f"the disk's own rate against streaming's, {number + 1} of {order.rounds}")
-        disk.append(direct_rate(sorted(Path(order.folder).glob("*.safetensors"))))
+        disk.append(direct_rate(files, pages(LARGEST_BUFFER)))
+        ordinary.append(direct_rate(files, mmap.mmap(-1, LARGEST_BUFFER)))
         streaming.append(_pass_rate(parts.target, source))
     engine = assemble(spec, parts, no_draft)
     knots = tuple(sorted(parts.cost.knots.items()))
-    lanes = tuple(_lane(engine, task, frozenset(order.stop_tokens), tell) for task in order.tasks)
+    lanes = []
+    for number, task in enumerate(order.tasks, 1):
+        tell(f"{number} of {len(order.tasks)}: {task.drafter}, temperature {task.temperature:g}")
+        lanes.append(_lane(engine, task, frozenset(order.stop_tokens)))
     return Found(
-        lanes=lanes,
+        lanes=tuple(lanes),
         disk=tuple(disk),
+        ordinary=tuple(ordinary),
         streaming=tuple(streaming),
         streamed=source.streamed if source else 0,
         held=source.resident if source else 0,
@@ -71,16 +82,19 @@ def peak_memory() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 
 
-def direct_rate(files: list[Path]) -> float:
-    """Bytes per second of one reader that takes large blocks in order, as ``dd iflag=direct`` does."""
-    block = mmap.mmap(-1, LARGEST_BUFFER)
+def direct_rate(files: list[Path], block: mmap.mmap) -> float:
+    """Bytes per second of one reader that takes whole blocks in order, as ``dd iflag=direct`` does.
+
+    A disk may be faster than that shows: memory in ordinary pages takes the system as long to
+    prepare for a direct read as the read itself.
+    """
     done, seconds = 0, 0.0
     for file in files:
         weights = open_weights(file)
         started = time.perf_counter()
-        for start in range(0, weights.size - LARGEST_BUFFER, LARGEST_BUFFER):
+        for start in range(0, weights.size - len(block), len(block)):
             done += read_into(weights.descriptor, memoryview(block), start)
-            weights.drop_cached(start, LARGEST_BUFFER)
+            weights.drop_cached(start, len(block))
             if done >= DISK_BYTES:
                 break
         seconds += time.perf_counter() - started
@@ -90,23 +104,19 @@ def direct_rate(files: list[Path]) -> float:
     return done / seconds if seconds else 0.0
 
 
-def _pass_rate(target: Target, source: LayerSource) -> float:
-    """Bytes per second of a pass; what the readers had fetched before it began does not count."""
+def _pass_rate(target: Target, source: Disk) -> float:
+    """Bytes per second of passes; what the readers had fetched before they began does not count."""
     started = time.perf_counter()
-    target.score([0], [single(0)])
+    for _ in range(PASSES):
+        target.score([0], [single(0)])
+        target.commit(0, [])
     seconds = time.perf_counter() - started
-    target.commit(0, [])
-    return (source.streamed - BUFFERS * LARGEST_BUFFER) / seconds
+    return (PASSES * source.streamed - source.ahead) / seconds
 
 
-def _lane(
-    engine: Engine, task: Task, stop_tokens: frozenset[int], tell: Callable[[str], None]
-) -> Lane:
+def _lane(engine: Engine, task: Task, stop_tokens: frozenset[int]) -> Lane:
     answers, passes, drafted, seconds = [], 0, 0, 0.0
-    for number, prompt in enumerate(task.prompts, 1):
-        tell(
-            f"temperature {task.temperature:g}, {task.drafter}: prompt {number} of {len(task.prompts)}"
-        )
+    for prompt in task.prompts:
         sampling = SamplingParams(task.temperature, seed=SEED if task.temperature else None)
         request = GenerationRequest(
             prompt, task.tokens, sampling, stop_tokens=stop_tokens, drafter=task.drafter

@@ -22,9 +22,15 @@ def rows(streamed: Found, resident: Found, limit: int) -> list[Row]:
 
 
 def lane(found: Found, drafter: str, temperature: float) -> Lane:
-    """The lane of this drafter at this temperature."""
-    return next(
-        one for one in found.lanes if (one.drafter, one.temperature) == (drafter, temperature)
+    """All that this drafter did at this temperature, in the order of the prompts."""
+    parts = [one for one in found.lanes if (one.drafter, one.temperature) == (drafter, temperature)]
+    return Lane(
+        drafter,
+        temperature,
+        tuple(ids for part in parts for ids in part.ids),
+        sum(part.passes for part in parts),
+        sum(part.drafted for part in parts),
+        sum(part.seconds for part in parts),
     )
 
 
@@ -34,7 +40,8 @@ def _streaming(found: Found) -> Row:
         "Streaming",
         [Check("share of the disk's sequential rate", median(shares), DISK_SHARE)],
         {
-            "direct reads, GB/s": median(found.disk) / 1e9,
+            "direct reads into large pages, GB/s": median(found.disk) / 1e9,
+            "direct reads into ordinary pages, as dd's, GB/s": median(found.ordinary) / 1e9,
             "streaming, GB/s": median(found.streaming) / 1e9,
             "read in every pass, GB": found.streamed / 1e9,
             "layers that stay, GB": found.held / 1e9,

@@ -1,6 +1,7 @@
 """``bench offload``: the large model is the same function; rows hold only for figures that reach them."""
 
 import json
+import mmap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from app.bench.offload import command
 from app.bench.offload.checkpoint import MARK, write_inflated
 from app.bench.offload.plan import Found, Lane, Order, Task
 from app.bench.offload.process import direct_rate, measured, peak_memory
-from app.bench.offload.rows import PLAIN, TREES, rows
+from app.bench.offload.rows import PLAIN, TREES, lane, rows
 from app.bench.options import OffloadOptions
 from app.errors import OutputFileError, RequestFailed
 from app.settings import Settings
@@ -77,7 +78,7 @@ def test_one_process_measures_both_lanes(large: Path) -> None:
     said: list[str] = []
     found = measured(order, said.append)
     assert found.streamed > found.held > 0
-    assert len(found.disk) == len(found.streaming) == 1
+    assert len(found.disk) == len(found.ordinary) == len(found.streaming) == 1
     assert found.lanes[0].ids == found.lanes[1].ids
     assert found.lanes[0].tokens == 6
     assert 0 < found.before <= found.peak
@@ -91,9 +92,20 @@ def test_a_process_that_breaks_is_told_by_its_last_line(tmp_path: Path) -> None:
 
 
 def test_direct_reads_and_peak_memory_are_measured(large: Path) -> None:
-    assert direct_rate(sorted(large.glob("*.safetensors"))) >= 0
-    assert direct_rate([]) == 0
+    block = mmap.mmap(-1, 1 << 20)
+    assert direct_rate(sorted(large.glob("*.safetensors")), block) > 0
+    assert direct_rate([], block) == 0
     assert peak_memory() > 50_000_000
+
+
+def test_all_turns_of_a_lane_are_one_lane() -> None:
+    turns = [
+        Lane(PLAIN, 0.0, ((1, 2),), 2, 0, 2.0), Lane(TREES, 0.0, ((1, 2, 3),), 1, 8, 1.0),
+        Lane(PLAIN, 0.0, ((4,),), 1, 0, 4.0),
+    ]  # fmt: skip
+    found = lane(Found(tuple(turns)), PLAIN, 0.0)
+    assert found == Lane(PLAIN, 0.0, ((1, 2), (4,)), 3, 0, 6.0)
+    assert found.rate == 0.5
 
 
 def good() -> tuple[Found, Found]:
@@ -105,7 +117,12 @@ def good() -> tuple[Found, Found]:
         lanes.append(Lane(PLAIN, temperature, short, 8, 0, seconds=8.0))
         lanes.append(Lane(TREES, temperature, answers, 4, 100, seconds=3.0))
     streamed = Found(
-        tuple(lanes), disk=(2e9, 2e9), streaming=(1.9e9, 1.8e9), peak=1_200_000_000, before=300
+        tuple(lanes),
+        disk=(2e9, 2e9),
+        ordinary=(1e9, 1e9),
+        streaming=(1.9e9, 1.8e9),
+        peak=1_200_000_000,
+        before=300,
     )
     return streamed, Found((Lane(PLAIN, 0.0, answers, 16, 0, 1.0),))
 

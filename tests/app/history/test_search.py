@@ -1,6 +1,5 @@
 """Searching conversations by their words, and how long that takes when there are many."""
 
-import random
 import time
 
 import pytest
@@ -8,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.history import search
-
-CONVERSATIONS, MESSAGES = 10_000, 10
-WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "klmnrst"]
+from tests.app.history.many import WORDS, fill
 
 
 @pytest.fixture
@@ -65,24 +62,6 @@ def test_law_whatever_is_typed_is_a_query(text):
     database.close()
 
 
-def fill(history) -> None:
-    rng = random.Random(7)
-    texts = [" ".join(rng.choices(WORDS, k=30)) for _ in range(2000)]
-    with history._file.writing() as database:
-        database.executemany(
-            "INSERT INTO conversations(id, title, created, touched) VALUES (?, ?, '2026', ?)",
-            ((f"c{n}", " ".join(rng.choices(WORDS, k=4)), n) for n in range(CONVERSATIONS)),
-        )
-        database.executemany(
-            "INSERT INTO messages(id, conversation, parent, role, content) VALUES (?, ?, ?, ?, ?)",
-            (
-                (f"m{n}-{k}", f"c{n}", f"m{n}-{k - 1}" if k else None, "user", rng.choice(texts))
-                for n in range(CONVERSATIONS)
-                for k in range(MESSAGES)
-            ),
-        )
-
-
 def fastest(call) -> float:
     """The best of three: other processes share this machine."""
     times = []
@@ -93,14 +72,16 @@ def fastest(call) -> float:
     return min(times)
 
 
-def test_a_hundred_thousand_messages_are_listed_searched_and_opened_quickly(history):
-    fill(history)
+@pytest.mark.parametrize("conversations", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_many_conversations_are_listed_searched_and_opened_quickly(history, conversations):
+    fill(history, conversations)
+    one = f"c{conversations // 2}"
     took = {
         "list": fastest(lambda: history.conversations(200)),
         "search a word": fastest(lambda: history.conversations(200, WORDS[5])),
         "search a beginning": fastest(lambda: history.conversations(200, "b")),
         "search two": fastest(lambda: history.conversations(200, f"{WORDS[5]} {WORDS[9]}")),
-        "open": fastest(lambda: (history.messages("c5000"), history.siblings("c5000"))),
+        "open": fastest(lambda: (history.messages(one), history.siblings(one))),
     }
     assert {name: seconds for name, seconds in took.items() if seconds > 0.15} == {}, took
     print(took)  # noqa: T201 - shown with -s

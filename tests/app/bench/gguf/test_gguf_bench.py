@@ -7,8 +7,8 @@ import pytest
 from app.arguments import parse
 from app.bench.claims.prompts import PromptSet
 from app.bench.gguf import command
-from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Figures
-from app.bench.gguf.rivals import LOOKUP, PLAIN, Timed
+from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Answer, Figures, race
+from app.bench.gguf.rivals import LOOKUP, PLAIN, Step
 from app.bench.gguf.rows import rows
 from app.bench.options import GgufOptions
 from app.errors import LaneError
@@ -16,14 +16,10 @@ from app.settings import load_settings
 
 
 def figures(**rates):
-    """One prompt and repeat; rates by lane, the same for every category."""
+    """One prompt of every category; rates by lane, the same for every category."""
     lanes = {OURS: 100, AUTO: 200, PLAIN: 100, LOOKUP: 150} | rates
-    timed = {
-        (category, lane, 1): [Timed((1,), 10 / rate, 10)]
-        for category in (CHORES, PROBLEMS, "qa")
-        for lane, rate in lanes.items()
-    }
-    return Figures(timed)
+    answers = {lane: Answer([1], 10 / rate, 10) for lane, rate in lanes.items()}
+    return Figures({(category, 1): answers for category in (CHORES, PROBLEMS, "qa")})
 
 
 def test_good_figures_hold():
@@ -43,18 +39,31 @@ def test_each_row_falls_with_its_own_figures(changed, missed):
     assert [not row.holds for row in rows("q8_0", figures(**changed))] == missed
 
 
-def test_seconds_per_token_are_summed_over_prompts_with_their_medians():
-    found = Figures()
-    found.timed["qa", OURS, 1] = [Timed((), s, 10) for s in (1.0, 9.0, 1.0)]
-    found.timed["qa", OURS, 2] = [Timed((), 3.0, 30)]
+def test_a_categorys_rate_is_all_its_tokens_over_all_its_seconds():
+    found = Figures(
+        {("qa", 1): {OURS: Answer([], 1.0, 10)}, ("qa", 2): {OURS: Answer([], 3.0, 30)}}
+    )
     assert found.rate("qa", OURS) == pytest.approx(10)
 
 
+def test_lanes_take_turns_at_every_pass_until_each_has_ended():
+    log = []
+
+    def lane(name, passes):
+        for number in range(passes):
+            log.append(name)
+            yield Step((number,), 0.5, 1)
+
+    found = race({"a": lane("a", 3), "b": lane("b", 1)})
+    assert log == ["a", "b", "a", "a"]
+    assert (found["a"].ids, found["a"].seconds, found["b"].tokens) == ([0, 1, 2], 1.5, 1)
+
+
 def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, capsys):
-    for name, value in {"FIRST": 0, "EACH": 1, "TOKENS": 6, "REPEATS": 1}.items():
+    for name, value in {"FIRST": 1, "EACH": 1, "TOKENS": 6}.items():
         monkeypatch.setattr(f"app.bench.gguf.measure.{name}", value)
     monkeypatch.setattr("app.bench.gguf.files.INFLATE", 2)
-    few = PromptSet((("What is 2 + 3?",),), (("Repeat after me: a b c",),), ())
+    few = PromptSet((("What is 2 + 3?",),) * 2, (("Repeat after me: a b c",),) * 2, ())
     monkeypatch.setattr(command, "load_prompts", lambda file, each: few)
     out = tmp_path / "out.json"
     options = GgufOptions(load_settings(), "pocket", None, out, tmp_path, ("q8_0",))
@@ -62,6 +71,7 @@ def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, 
     assert "claims hold" in capsys.readouterr().out.splitlines()[-1]
     written = json.loads(out.read_text())["rows"]
     assert len(written) == 3
+    assert written[0]["figures"]["q8_0, answers"] == 2
     assert {f"q8_0, {CHORES}, {lane}, tokens/s" for lane in (OURS, AUTO, PLAIN, LOOKUP)} <= set(written[0]["figures"])  # fmt: skip
 
 
