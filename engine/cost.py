@@ -16,6 +16,7 @@ FORGETTING = 0.98  # weight of the past per observation
 OUTLIER = 4.0  # a pause of the whole machine says nothing about the curve
 TRUSTED = 5.0  # observations before outliers are cut
 WEATHER_RATE, KNOT_RATE = 0.15, 0.05
+NEW_KNOT_RATE = 0.5  # of a line through its neighbours, which nobody measured there
 UNKNOWN_SECONDS = 1.0  # of any pass, before anything was measured: a flat curve
 
 
@@ -82,7 +83,7 @@ class PassCost:
             return
         ratio = min(max(seconds / usual, 1 / OUTLIER), OUTLIER)
         self.weather += WEATHER_RATE * (ratio - self.weather)
-        self._bend(rows, KNOT_RATE * (seconds / self.weather - usual))
+        self._bend(rows, seconds / self.weather - usual)
 
     def seconds(self, rows: int, context: int = 0) -> float:
         """Expected seconds of a round without its draft."""
@@ -128,11 +129,12 @@ class PassCost:
 
     def _bend(self, rows: int, error: float) -> None:
         """Move the nearest knot towards an observation; far from all knots, make a new one."""
-        nearest = min(self.knots, key=lambda knot: abs(knot - rows))
+        nearest, rate = min(self.knots, key=lambda knot: abs(knot - rows)), KNOT_RATE
         if not nearest / 2 < rows < nearest * 2:
             self.knots[rows] = self._curve(rows)
-            nearest = rows
-        self.knots[nearest] = max(self.knots[nearest] + min(error, self.knots[nearest]), 1e-9)
+            nearest, rate = rows, NEW_KNOT_RATE
+        here = self.knots[nearest]
+        self.knots[nearest] = max(here + min(rate * error, here), 1e-9)
         self._sorted = None
 
 

@@ -18,6 +18,7 @@ from ui.view import Shown, Values, values
 logger = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.05  # a page is redrawn at most so often, however fast the tokens come
+SUGGEST_SECONDS = 1.0  # planning for forty models must not slow the opening of the page down
 LISTED = 200  # conversations in the list; the search finds the others
 _UNEXPECTED = "something unexpected failed; nothing that you wrote is lost, please try again"
 
@@ -122,6 +123,7 @@ class Session:
         self._suggesting = asyncio.create_task(self._suggest(), name="suggest a model")
 
     async def _suggest(self) -> None:
+        await asyncio.sleep(SUGGEST_SECONDS)
         try:
             found = await asyncio.to_thread(
                 suggestion, self.assistant.settings, self.assistant.plan

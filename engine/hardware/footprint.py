@@ -19,6 +19,10 @@ _FIRST_ROWS = 512  # of a torch cache
 _LLAMA_CELLS = 256  # llama.cpp rounds its cache up to a multiple
 # of a layer besides its last form: as the file has it, its maps joined, freed but not given back
 _READ_FORMS = 3
+_KEPT_FORMS, _KEPT_BYTES = (
+    2,
+    2**25,
+)  # more of them where layers are so small that the allocator keeps them
 _PROBABILITIES = 8  # bytes per token of the vocabulary: law and draws of one node, float32
 
 
@@ -120,9 +124,14 @@ def torch_footprint(
         position=2 * 4 * shape.head_dim,  # cosines and sines, float32
         context=shape.context,
         passing=passing,
-        loading=_READ_FORMS * max(layers) + size * weights.head.elements if device == CPU else 0,
+        loading=_loading(max(layers)) + size * weights.head.elements if device == CPU else 0,
         dense=shape.dense,
     )
+
+
+def _loading(layer: int) -> int:
+    """Bytes beside the finished layers while the largest one is read."""
+    return _READ_FORMS * layer + _KEPT_FORMS * min(layer, _KEPT_BYTES)
 
 
 def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -> Footprint:
