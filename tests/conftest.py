@@ -1,10 +1,13 @@
 """What every test may use: a home of its own, a browser where there is one, steady randomness."""
 
+import os
 import shutil
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and children inherit it
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

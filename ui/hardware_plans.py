@@ -64,7 +64,7 @@ def _verdict(one: Planned) -> tuple[str, str]:
 
 def _bars(found: Plan | Refusal | None) -> str:
     if not isinstance(found, Plan):
-        return ""
+        return '<span class="memory"></span>'  # the chevron stays in its column
     rows = "".join(
         _bar(_TIERS[tier], [need for need in found.needs if need.tier == tier], free)
         for tier, free in found.room

@@ -24,9 +24,3 @@ def test_those_who_listened_can_be_forgotten(tmp_path):
         GgufVocabulary(tmp_path / "second")
     assert len(heard) == said
     assert "second" in " ".join(llama_library().errors)
-
-
-def test_a_second_call_gives_the_same_library_and_one_callback():
-    before = llama_library()
-    assert llama_library() is before
-    assert len(before.callbacks) == 1
