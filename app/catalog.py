@@ -14,7 +14,7 @@ from app.settings import Settings
 from engine.errors import ModelUnusable
 from engine.hardware.shape import ModelShape
 from engine.models.config import backend_for
-from engine.models.gguf_layers import first_layers
+from engine.models.gguf.layers import first_layers
 from engine.request import ModelSpec
 
 PACKAGE = Path(__file__).resolve().parent

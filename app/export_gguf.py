@@ -13,8 +13,8 @@ from app.confined import Confined, Ended, Late
 from app.errors import OutputFileError
 from app.vocabulary import FolderVocabulary
 from engine.errors import EngineError, ModelUnusable
-from engine.models.gguf_export import FULL_TYPES, Source, open_source, write_gguf, write_vocabulary
-from engine.models.gguf_vocabulary import GgufVocabulary
+from engine.models.gguf.export import FULL_TYPES, Source, open_source, write_gguf, write_vocabulary
+from engine.models.gguf.vocabulary import GgufVocabulary
 
 WIDTHS = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_k_m": 0.65}  # bytes a weight
 SPARE = 64 << 20  # bytes of the disk left free
@@ -93,7 +93,7 @@ def _quantise(full: Path, kind: str, small: Path) -> None:
 
 def _quantise_there(connection: Connection, full: str, kind: str, small: str) -> None:
     """In a process of its own, as Ctrl-C cannot end llama.cpp's work in this one."""
-    from engine.models.gguf_quantise import quantise
+    from engine.models.gguf.quantise import quantise
 
     try:
         quantise(Path(full), kind, Path(small), lambda *at: connection.send(at))

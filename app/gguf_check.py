@@ -11,8 +11,8 @@ from pathlib import Path
 from app.confined import Confined, Ended, Late
 from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
-from engine.models.gguf_consistency import check_consistent
-from engine.models.gguf_header import MAGIC, GgufHeader, read_parts
+from engine.models.gguf.consistency import check_consistent
+from engine.models.gguf.header import MAGIC, GgufHeader, read_parts
 
 RECORD = "checked-gguf.json"
 MOST_REMEMBERED = 200
@@ -90,7 +90,7 @@ def _tried(file: Path, parts: Sequence[GgufHeader]) -> str:
 
 def _try(connection: Connection, file: str) -> None:
     """In the confined process."""
-    from engine.models.gguf_smoke import smoke
+    from engine.models.gguf.smoke import smoke
 
     try:
         smoke(Path(file), SMOKE_TOKENS)

@@ -9,12 +9,12 @@ from app.catalog import CatalogEntry, find_entry, load_catalog, resolve
 from app.history.machine import machine_name
 from app.history.records import Conditions
 from app.number_format import INT8, placed
+from app.process.worker import EngineWorker
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.task_class import task_class, temperature_class
 from app.text import ChatText
 from app.turn import Turn, Written, check_turn
-from app.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, ModelSpec, Stats

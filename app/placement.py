@@ -114,7 +114,7 @@ def forms(name: str, place: Path, backend: str) -> tuple[Footprint, ...]:
 
 
 def _gguf(name: str, place: Path) -> Footprint:
-    from engine.models.gguf_header import read_parts
+    from engine.models.gguf.header import read_parts
 
     parts = read_parts(place)
     head = parts[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 from app.arguments import VerifyOptions
 from app.catalog import resolve
 from app.number_format import INT8, format_of, placed
+from app.process.worker import EngineWorker
 from app.progress import show_progress
 from app.text import ChatText
 from app.verify import (
@@ -20,7 +21,6 @@ from app.verify import (
     choose_drafters,
     verify,
 )
-from app.worker import EngineWorker
 from engine.hardware.footprint import LLAMA_CPP
 from engine.request import ModelSpec
 

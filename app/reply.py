@@ -10,8 +10,8 @@ from typing import Protocol
 
 from app.answer_text import Detokenizer, StopFilter
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
+from app.process.worker import Generation
 from app.turn import Delta, Piece, Report, Written
-from app.worker import Generation
 from engine.request import Done, FinishReason, Stats, Tokens
 
 log = logging.getLogger(__name__)

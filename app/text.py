@@ -11,7 +11,7 @@ from app.template import ChatTemplate
 from app.turn import Message
 from app.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
 from engine.errors import ModelUnusable
-from engine.models.gguf_header import read_header
+from engine.models.gguf.header import read_header
 
 GGUF_SPECIALS = ("bos", "eos", "unknown", "padding", "seperator")  # the format spells it so
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from app.answer_text import ByteTable, TokenBytes
 from app.template import read_json, token_text
 from engine.errors import ModelUnusable
-from engine.models.gguf_vocabulary import GgufVocabulary
+from engine.models.gguf.vocabulary import GgufVocabulary
 
 
 class Vocabulary(Protocol):

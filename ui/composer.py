@@ -6,7 +6,8 @@ from html import escape
 
 from app.catalog import CatalogEntry
 from app.turn import AUTO
-from ui.caption import mode_name
+from engine.request import ModelFacts
+from ui.caption import mode_name, sentence
 from ui.icons import icon
 
 INPUT = f"""
@@ -42,8 +43,8 @@ def chips(attached: Sequence[Attached]) -> str:
     return f'<div class="chips">{made}</div>' if made else ""
 
 
-def pickers(models: Sequence[CatalogEntry], current: str, drafters: Sequence[str]) -> str:
-    """Model and speed mode; only what can run is offered. HTML."""
+def pickers(models: Sequence[CatalogEntry], current: str, facts: ModelFacts) -> str:
+    """Model, with what there is to say of it, and speed mode; only what can run is offered. HTML."""
     names = [entry.name for entry in models]
     listed = names if current in names else [current, *names]
     model = "".join(
@@ -52,10 +53,10 @@ def pickers(models: Sequence[CatalogEntry], current: str, drafters: Sequence[str
     )
     mode = "".join(
         f'<option value="{escape(name)}">{escape(mode_name(name))}'
-        for name in dict.fromkeys((AUTO, *drafters))
+        for name in dict.fromkeys((AUTO, *facts.drafters))
     )
     return (
-        f'<label><span>Model</span><select id="model" data-do="model">{model}</select></label>'
+        f'<label title="{escape(" ".join(map(sentence, facts.notes)))}"><span>Model</span><select id="model" data-do="model">{model}</select></label>'
         '<label title="How answers are sped up; the words stay the model\'s own">'
         f'<span>Speed</span><select id="mode" data-setting="mode">{mode}</select></label>'
     )

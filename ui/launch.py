@@ -77,8 +77,9 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
     with _sigterm_cancels():
         # the model loads in its own process while this one imports Gradio
         assistant, _ = await asyncio.gather(opening, asyncio.to_thread(import_module, "ui.blocks"))
-    if assistant.history.notice:
-        sys.stderr.write(f"{assistant.history.notice}\n")
+    for notice in (assistant.history.notice, *assistant.facts.notes):
+        if notice:
+            sys.stderr.write(f"{notice}\n")
     try:
         await _server(assistant, options, listener).serve([listener])
     finally:

@@ -74,7 +74,7 @@ def values(shown: Shown) -> Values:
         "welcome": "" if shown.conversation or shown.written else welcome(shown.suggested),
         "notice": _notice(shown),
         "chips": composer.chips(attached),
-        "pickers": composer.pickers(shown.models, shown.model, shown.facts.drafters),
+        "pickers": composer.pickers(shown.models, shown.model, shown.facts),
         "meter": composer.meter(_used(shown), shown.facts.context),
         "presets": presets(shown.presets),
         "state": _state(shown),

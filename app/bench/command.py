@@ -12,9 +12,9 @@ from app.bench.run import measure
 from app.bench.summary import summarize
 from app.bench.table import table
 from app.catalog import resolve
-from app.engine_process import build_engine
 from app.errors import RequestFailed
 from app.number_format import placed
+from app.process.engine_process import build_engine
 from app.progress import show_progress
 from app.text import ChatText
 from engine.hardware.footprint import LLAMA_CPP

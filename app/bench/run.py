@@ -13,8 +13,8 @@ from itertools import count
 
 from app.bench.lanes import PLAIN_DRAFTER, Lane
 from app.bench.options import Conditions
-from app.engine_process import Engine
 from app.errors import RequestFailed
+from app.process.engine_process import Engine
 from app.prompts import Turns
 from app.text import ChatText
 from app.turn import Message

@@ -3,7 +3,7 @@
 TARGETS: dict[str, str] = {
     "torch": "engine.models.torch_target:load",
     "cuda": "engine.models.cuda_target:load",  # what "torch" is on a CUDA device
-    "llama_cpp": "engine.models.llama_cpp:load",
+    "llama_cpp": "engine.models.gguf.target:load",
     "hf": "engine.models.hf_target:load",
 }
 

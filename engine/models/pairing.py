@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ModelUnusable
-from engine.models.gguf_header import read_header
+from engine.models.gguf.header import read_header
 
 _UNUSED = 5  # GGUF's type of tokens that only fill the vocabulary up
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from app.assistant import Assistant
 from app.catalog import CatalogEntry
-from app.child import Entry
 from app.history.store import History
 from app.loaded_model import LoadedModel
+from app.process.child import Entry
+from app.process.worker import EngineWorker
 from app.reply import RunningReply
 from app.settings import Settings
 from app.text import ChatText
 from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn
-from app.worker import EngineWorker
 from engine.request import ModelSpec
 from tests.app import fake_engine
 

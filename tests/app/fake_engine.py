@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 
-from app.engine_process import serve
-from app.wire import Ready
+from app.process.engine_process import serve
+from app.process.wire import Ready
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import (
     DepthCount,

@@ -50,7 +50,7 @@ def folder(tmp_path_factory) -> Callable[[str], Path]:
 def gguf(tmp_path_factory) -> Path:
     """Pocket as a GGUF file."""
     pytest.importorskip("llama_cpp")
-    from tests.engine.models.gguf_files import exported
+    from tests.engine.models.gguf.files import exported
 
     return exported(POCKET, tmp_path_factory.mktemp("gguf") / "pocket.gguf")
 

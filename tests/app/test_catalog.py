@@ -12,8 +12,8 @@ from app.model_record import ModelRecord
 from app.settings import Settings
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
-from engine.models.gguf_header import read_header
-from tests.engine.models.gguf_files import random_gguf
+from engine.models.gguf.header import read_header
+from tests.engine.models.gguf.files import random_gguf
 
 SHAPE = "{hidden: 1, layers: 1, heads: 1, kv_heads: 1, head_dim: 1, feed_forward: 1, vocab: 2}"
 GOOD = """

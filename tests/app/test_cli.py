@@ -12,9 +12,9 @@ import pytest
 
 from app import cli
 from app.arguments import ServeOptions
-from app.child import Entry
 from app.errors import HistoryError, SettingsError
-from app.worker import EngineWorker
+from app.process.child import Entry
+from app.process.worker import EngineWorker
 from engine.drafters import AUTO, DRAFTERS
 from tests.app import fake_engine
 

@@ -17,8 +17,8 @@ from app.gguf_check import check_gguf
 from app.settings import Settings
 from app.text import ChatText
 from app.turn import Message
-from engine.models.gguf_header import read_header
-from engine.models.llama_library import llama_library
+from engine.models.gguf.header import read_header
+from engine.models.gguf.library import llama_library
 from engine.models.torch_target import load_target
 
 llama_cpp = pytest.importorskip("llama_cpp.llama_cpp")

@@ -12,7 +12,7 @@ from app.gguf_check import check_gguf, gguf_file
 from app.settings import Settings
 from engine.errors import ModelUnusable
 from tests.engine.models import tiny_gguf as tiny
-from tests.engine.models.test_gguf_header import HEADERS
+from tests.engine.models.gguf.test_header import HEADERS
 
 pytest.importorskip("llama_cpp")
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.child import Entry
 from app.errors import RequestFailed
+from app.process.child import Entry
+from app.process.worker import EngineWorker
 from app.text import ChatText
 from app.verify import Bench, Difference, choose_drafters, find_difference, verify
-from app.worker import EngineWorker
 from engine.errors import InvalidRequest
 from engine.request import Done, Event, FinishReason, GenerationRequest, ModelFacts, ModelSpec
 from tests.app import fake_engine

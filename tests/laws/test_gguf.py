@@ -8,7 +8,7 @@ import pytest
 from engine.build import build
 from engine.drafters import DRAFTERS
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.models.gguf_files import exported
+from tests.engine.models.gguf.files import exported
 from tests.engine.tiny import run_all
 
 BUNDLED = Path(__file__).parents[2] / "engine/bundled"

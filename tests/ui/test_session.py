@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.assistant import Assistant
-from app.child import Entry
+from app.process.child import Entry
 from engine.errors import InvalidRequest
 from tests.app import fake_engine
 from tests.app.assisted import assisted

@@ -59,7 +59,7 @@ class _Laws:
 
     def __enter__(self) -> Self:
         if all((ROOT / file).exists() for file in LAWS):
-            command = [sys.executable, "-c", _ON_ONE_CORE, "-qn0", "-p", "no:cacheprovider", *LAWS]
+            command = [sys.executable, "-c", _ON_ONE_CORE, "-n0", "-p", "no:cacheprovider", *LAWS]
             quiet = subprocess.DEVNULL
             self._running = subprocess.Popen(command, cwd=ROOT, stdout=quiet, stderr=quiet)
         return self

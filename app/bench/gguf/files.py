@@ -5,8 +5,8 @@ from pathlib import Path
 
 from app.bench.offload.checkpoint import write_inflated
 from app.bench.options import GGUF_KINDS
-from engine.models.gguf_export import open_source, write_gguf
-from engine.models.gguf_quantise import quantise
+from engine.models.gguf.export import open_source, write_gguf
+from engine.models.gguf.quantise import quantise
 
 INFLATE = 48  # 322M parameters of the bundled model; rows of a length that 4-bit blocks divide
 FULL = GGUF_KINDS[0]  # what the others are made from

@@ -76,7 +76,7 @@ def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
 def llama_model(file: str, tokens: int) -> dict[str, int]:
     """A GGUF target with a full cache, its prompt and trees read."""
     from engine.decode.tree import chain
-    from engine.models.llama_cpp import LlamaCppTarget
+    from engine.models.gguf.target import LlamaCppTarget
     from engine.request import ModelSpec
 
     spec = ModelSpec("x", file, backend="llama_cpp", context=tokens, slots=1)

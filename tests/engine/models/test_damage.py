@@ -68,7 +68,7 @@ def poisoned(tmp_path):
 
 
 def _poisoned_file(path, tensor, whole):
-    from engine.models.gguf_header import read_header
+    from engine.models.gguf.header import read_header
 
     header = read_header(tiny_gguf.write(path))
     found = next(t for t in header.tensors if t.name == tensor)

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import ModelUnusable
 from engine.models.pairing import vocabulary_mismatch
-from tests.engine.models.gguf_files import exported, random_gguf
+from tests.engine.models.gguf.files import exported, random_gguf
 
 BUNDLED = Path(__file__).parents[3] / "engine/bundled"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import ModelUnusable
-from engine.models.gguf_header import GgufHeader, GgufTensor, read_header
+from engine.models.gguf.header import GgufHeader, GgufTensor, read_header
 
 CHUNK = 1 << 24  # bytes copied at once
 _STRING, _ARRAY = 8, 9

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from app.errors import RequestFailed, WorkerCrashed
-from app.wire import (
+from app.process.wire import (
     Broken,
     Cancel,
     Down,

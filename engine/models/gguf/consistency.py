@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from engine.errors import ModelUnusable
-from engine.models.gguf_header import GgufHeader, GgufTensor
+from engine.models.gguf.header import GgufHeader, GgufTensor
 
 MOST_LAYERS = 512  # llama.cpp aborts the process above it
 MOST_CONTEXT = 1 << 31

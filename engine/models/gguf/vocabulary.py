@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ModelUnusable
-from engine.models.llama_library import llama_library
+from engine.models.gguf.library import llama_library
 
 _CONTROL = 1 << 3 | 1 << 0  # llama.cpp's attributes of tokens: control, unknown
 _PIECE_BYTES = 256

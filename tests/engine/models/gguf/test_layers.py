@@ -7,14 +7,14 @@ import torch
 
 from engine.decode.tree import chain
 from engine.errors import ModelUnusable
-from engine.models.gguf_header import read_header
-from engine.models.gguf_layers import first_layers
-from engine.models.llama_cpp import LlamaCppTarget
+from engine.models.gguf.header import read_header
+from engine.models.gguf.layers import first_layers
+from engine.models.gguf.target import LlamaCppTarget
 from engine.models.torch_target import load_target
 from engine.request import ModelSpec
-from tests.engine.models.gguf_files import exported, random_gguf
+from tests.engine.models.gguf.files import exported, random_gguf
 
-POCKET = Path(__file__).parents[3] / "engine/bundled/pocket"
+POCKET = Path(__file__).parents[4] / "engine/bundled/pocket"
 IDS = [5, 60, 700, 81, 9]
 
 

@@ -18,16 +18,16 @@ from engine.build import build
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable, NumericalError
-from engine.models.gguf_layers import first_layers
-from engine.models.llama_context import CacheFull
-from engine.models.llama_cpp import LlamaCppTarget
+from engine.models.gguf.context import CacheFull
+from engine.models.gguf.layers import first_layers
+from engine.models.gguf.target import LlamaCppTarget
 from engine.models.torch_target import load_target
 from engine.protocols import Rows
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.models.gguf_files import exported, random_gguf
+from tests.engine.models.gguf.files import exported, random_gguf
 from tests.engine.tiny import run_all
 
-BUNDLED = Path(__file__).parents[3] / "engine/bundled"
+BUNDLED = Path(__file__).parents[4] / "engine/bundled"
 TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e-5
 SLOTS = 3
 
@@ -210,7 +210,7 @@ def test_company_is_kept_where_it_was_faster(file, monkeypatch):
             [0.0, 1.0] if rows == slow else [0.0, 0.5] for _ in range(4) for rows in (2, 1)
         )
         clock = (moment for pair in times for moment in pair)
-        monkeypatch.setattr("engine.models.llama_context.perf_counter", lambda c=clock: next(c))
+        monkeypatch.setattr("engine.models.gguf.context.perf_counter", lambda c=clock: next(c))
         target.choose_company()
         assert target._llama.accompanied is kept
         assert target.length(0) == 0

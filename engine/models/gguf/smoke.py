@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 
 from engine.errors import ModelUnusable, NumericalError
-from engine.models.llama_library import ERROR, llama_library
+from engine.models.gguf.library import ERROR, llama_library
 
 CONTEXT = 64  # tokens: as little memory as llama.cpp takes
 LONGEST_WORDS = 300  # characters of llama.cpp's own words that are shown

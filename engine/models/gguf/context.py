@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import EngineError, ModelUnusable
-from engine.models.llama_library import Library, llama_library
+from engine.models.gguf.library import Library, llama_library
 from engine.request import ModelSpec
 
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several

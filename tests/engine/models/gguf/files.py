@@ -3,7 +3,7 @@
 import numpy as np
 from gguf import GGUFWriter
 
-from engine.models.gguf_export import open_source, write_gguf
+from engine.models.gguf.export import open_source, write_gguf
 
 
 def exported(folder, out, kind="f32"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.errors import ModelUnusable
-from engine.models.llama_library import llama_library
+from engine.models.gguf.library import llama_library
 
 QUANTISED_TYPES = {"q8_0": 7, "q4_k_m": 15}  # name -> llama.cpp's file type
 LONGEST_WORDS = 300

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from app.child import Entry
 from app.errors import RequestFailed, WorkerCrashed
-from app.worker import EngineWorker, Generation
+from app.process.child import Entry
+from app.process.worker import EngineWorker, Generation
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec, Tokens
 from tests.app import fake_engine

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from traceback import format_exc
 from typing import Protocol
 
-from app.wire import (
+from app.process.wire import (
     Broken,
     Cancel,
     Down,

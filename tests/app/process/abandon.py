@@ -4,9 +4,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from app.worker import EngineWorker
+from app.process.worker import EngineWorker
 from engine.request import GenerationRequest, ModelSpec
 from tests.app import fake_engine
 

@@ -9,8 +9,18 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from app.engine_process import serve
-from app.wire import Broken, Cancel, Failed, Progress, Ready, Refused, Stop, Submit, Unusable
+from app.process.engine_process import serve
+from app.process.wire import (
+    Broken,
+    Cancel,
+    Failed,
+    Progress,
+    Ready,
+    Refused,
+    Stop,
+    Submit,
+    Unusable,
+)
 from engine.errors import ModelUnusable
 from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec
 from tests.app.fake_engine import CONTEXT, FATAL, POISON, SURPRISE, FakeEngine

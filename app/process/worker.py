@@ -4,9 +4,9 @@ import asyncio
 import threading
 import weakref
 
-from app import engine_process
-from app.child import EngineChild, Entry, EventStream
 from app.errors import WorkerCrashed
+from app.process import engine_process
+from app.process.child import EngineChild, Entry, EventStream
 from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 
 

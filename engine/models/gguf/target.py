@@ -21,7 +21,7 @@ from torch import Tensor
 
 from engine.decode.tree import DraftTree
 from engine.errors import EngineError, ModelUnusable
-from engine.models.llama_context import MOST_OUTPUTS, Aborted, BatchRow, CacheFull, LlamaContext
+from engine.models.gguf.context import MOST_OUTPUTS, Aborted, BatchRow, CacheFull, LlamaContext
 from engine.protocols import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 

@@ -5,8 +5,8 @@ import gc
 import pytest
 
 from engine.errors import ModelUnusable
-from engine.models.gguf_vocabulary import GgufVocabulary
-from engine.models.llama_library import llama_library
+from engine.models.gguf.library import llama_library
+from engine.models.gguf.vocabulary import GgufVocabulary
 
 pytest.importorskip("llama_cpp")
 

@@ -1,0 +1,1 @@
+"""GGUF files: read, checked, written, and run by llama.cpp."""
