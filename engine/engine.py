@@ -17,8 +17,6 @@ from engine.protocols import (
     Outcome,
     Ranked,
     Scores,
-    Streamed,
-    Target,
     farthest,
 )
 from engine.request import (
@@ -32,7 +30,6 @@ from engine.request import (
 from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.schedule import Run, Scheduler, Session
 
-UNLIMITED = 1 << 30
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
@@ -63,7 +60,7 @@ class Engine:
         self.facts = machinery.facts
         self._target = machinery.target
         self._machinery = machinery
-        self._widest = _widest(machinery.target)
+        self._widest = machinery.widest
         self._retreat = Retreat(machinery.target)
         self._scheduler = Scheduler(machinery.slots)
         self._drafters: dict[tuple[str, Options], Drafter] = {}
@@ -282,10 +279,10 @@ class Engine:
         """The longest useful draft: what can still be emitted, the bonus token set aside."""
         request, default = session.request, farthest(drafter)
         depth = default.depth if request.draft_depth is None else request.draft_depth
-        nodes = default.nodes if request.draft_nodes is None else request.draft_nodes
+        usual = depth if default.nodes == default.depth else default.nodes  # a chain: as it is deep
+        nodes = usual if request.draft_nodes is None else request.draft_nodes
         nodes = min(nodes, self._widest // len(self._scheduler.running) - 1)
-        wanted = request.max_tokens - session.emitted - 1
-        room = min(wanted, self._target.context - len(session.ids) - 1)
+        room = self._room(session) - 1
         if self._retreat.nodes is not None:
             nodes, room = min(nodes, self._retreat.nodes - 1), min(room, self._retreat.nodes - 1)
         return Budget(max(0, min(depth, room)), max(0, nodes))
@@ -333,13 +330,16 @@ class Engine:
 
     def _cut(self, session: Session, fresh: list[int]) -> tuple[list[int], FinishReason | None]:
         """Tokens up to a stop token or a limit, and why the request ends there if it does."""
-        room = min(
-            session.request.max_tokens - session.emitted, self._target.context - len(session.ids)
-        )
+        room = self._room(session)
         for i, token in enumerate(fresh[:room]):
             if token in session.request.stop_tokens:
                 return fresh[:i], FinishReason.STOP
         return fresh[:room], FinishReason.LENGTH if len(fresh) >= room else None
+
+    def _room(self, session: Session) -> int:
+        """Tokens that can still be emitted."""
+        ahead = self._target.context - len(session.ids)
+        return min(session.request.max_tokens - session.emitted, ahead)
 
     def _finish(
         self, session: Session, reason: FinishReason, error: EngineError | None = None
@@ -382,11 +382,6 @@ class Engine:
         except EngineError as error:
             live = [s for s in sessions if s.id in self._sessions]
             return [self._finish(s, FinishReason.ERROR, error) for s in live]
-
-
-def _widest(target: Target) -> int:
-    """Rows of the longest pass that there is memory for."""
-    return target.source.widest if isinstance(target, Streamed) else UNLIMITED
 
 
 def _nothing() -> None:

@@ -9,11 +9,12 @@ from engine.cost import PassCost
 from engine.decode.chance import Chance
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict
-from engine.protocols import Drafter, LengthPolicy, Target
+from engine.protocols import Drafter, LengthPolicy, Streamed, Target
 from engine.request import ModelFacts, SamplingParams
 
 Options = tuple[tuple[str, float], ...]
 
+UNLIMITED = 1 << 30  # rows
 THROWN_AWAY: Options = (("warm_up", 1.0),)  # read by nobody: drafters are made for each set
 
 Verify = Callable[
@@ -36,3 +37,8 @@ class Machinery:
     slots: int
     verify: Verify
     chance: Callable[[int | None], Chance]  # of a request with this seed
+
+    @property
+    def widest(self) -> int:
+        """Rows of the longest pass that there is memory for."""
+        return self.target.source.widest if isinstance(self.target, Streamed) else UNLIMITED

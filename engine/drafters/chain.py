@@ -18,7 +18,7 @@ class Chain:
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.DRAFT_MODEL})
-    length: ClassVar[Budget] = Budget(depth=8, nodes=8)
+    length: ClassVar[Budget] = Budget(depth=16, nodes=16)
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:

@@ -22,7 +22,7 @@ class EarlyExit:
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LAYERS})
-    length: ClassVar[Budget] = Budget(depth=6, nodes=6)
+    length: ClassVar[Budget] = Budget(depth=12, nodes=12)
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:
