@@ -11,7 +11,7 @@ from app.cli import main
 from app.gguf_check import check_gguf, gguf_file
 from app.settings import Settings
 from engine.errors import ModelUnusable
-from tests.engine.models import tiny_gguf as tiny
+from tests.engine.models.gguf import tiny
 from tests.engine.models.gguf.test_header import HEADERS
 
 pytest.importorskip("llama_cpp")

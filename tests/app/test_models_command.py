@@ -17,7 +17,7 @@ from app import cli
 from app.catalog import load_catalog
 from tests.app.downloads.hub import Fixed, Repo, StandInHub, model_files
 from tests.app.library.places import gguf, model_folder, ollama
-from tests.engine.models import tiny_gguf
+from tests.engine.models.gguf import tiny as tiny_gguf
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "import sys; from app.cli import main; sys.exit(main(None, lambda options: 0))"

@@ -229,10 +229,11 @@ def test_pause_keeps_what_arrived_and_resume_goes_on(downloads, hub, models, sta
     downloads.pause("tiny")
     assert downloads.snapshots()[0].state is State.PAUSED
     assert downloads.wait(5)
-    kept, before = downloads.snapshots()[0].done, stand_in.sent[WEIGHTS]
-    assert kept > 200_000
-    time.sleep(0.2)
-    assert stand_in.sent[WEIGHTS] <= before + 65536
+    assert downloads.snapshots()[0].done > 200_000
+    time.sleep(0.3)  # what the sockets still held
+    before = stand_in.sent[WEIGHTS]
+    time.sleep(0.3)
+    assert stand_in.sent[WEIGHTS] == before
     stand_in.rate = 0
     downloads.resume("tiny")
     assert downloads.wait(20)

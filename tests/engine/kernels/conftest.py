@@ -1,12 +1,7 @@
 """Where kernels run in these tests: on the CUDA device if there is one, else in Triton's interpreter."""
 
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is first imported
 
 
 @pytest.fixture(scope="session")

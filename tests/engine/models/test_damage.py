@@ -13,7 +13,7 @@ from engine.drafters import AUTO
 from engine.errors import EngineError, ModelUnusable, NumericalError
 from engine.models.config import backend_for
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.models import tiny_gguf
+from tests.engine.models.gguf import tiny as tiny_gguf
 from tests.engine.models.test_families import SMALL, saved
 from tests.engine.tiny import run_all
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.errors import ModelUnusable
 from engine.models.gguf.consistency import check_consistent
 from engine.models.gguf.header import TYPES, read_header, read_parts
-from tests.engine.models import tiny_gguf as tiny
+from tests.engine.models.gguf import tiny
 from tests.engine.models.gguf.tiny import BOOL, STRING, U32, assembled, info, listed, pair
 
 ONE = [pair("general.architecture", STRING, "llama")]
