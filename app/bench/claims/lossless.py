@@ -13,11 +13,6 @@ from engine.request import SamplingParams
 
 PROMPTS, TOKENS, CATEGORIES_EACH = 2, 48, 4
 ROOT = Path(__file__).resolve().parents[3]
-_ON_ONE_CORE = """
-import sys, torch, pytest
-torch.set_num_threads(1)
-sys.exit(pytest.main(sys.argv[1:]))
-"""
 LAWS = ("tests/laws/test_lossless.py", "tests/engine/decode/test_verify.py")
 
 
@@ -52,14 +47,15 @@ def show(instrument: Instrument) -> Row:
 
 
 class _Laws:
-    """The tests of the laws in a process beside this one; none outside a checkout."""
+    """The tests of the laws in processes beside this one; none outside a checkout."""
 
     def __init__(self) -> None:
         self._running: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         if all((ROOT / file).exists() for file in LAWS):
-            command = [sys.executable, "-c", _ON_ONE_CORE, "-n0", "-p", "no:cacheprovider", *LAWS]
+            options = ("-q", "-n2", "--dist=load", "-p", "no:cacheprovider")
+            command = [sys.executable, "-m", "pytest", *options, *LAWS]
             quiet = subprocess.DEVNULL
             self._running = subprocess.Popen(command, cwd=ROOT, stdout=quiet, stderr=quiet)
         return self

@@ -19,7 +19,7 @@ SWEPT, FINALISTS, CLOSE = (
     2,
     0.85,
 )  # prompts of the sweep; rivals that go on, if they are so close
-REPEATS = {16: 6, 64: 4, 256: 2}
+REPEATS = {16: 4, 64: 3, 256: 1}
 TOGETHER = 4  # requests in one pass: nothing is timed here
 
 
