@@ -31,32 +31,16 @@ from engine.models.torch_target import TorchTarget
 from engine.protocols import Budget, Context, Outcome, Parts, Scores
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.enumeration import law_of, random_law
+from tests.engine.lengths.counted import GREEDY, context, counts
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target, tiny_weights
 
-GREEDY = SamplingParams()
 LONGEST = Budget(6, 6)
 PAPER = (("units", 1.0),)  # decisions that do not depend on how fast this machine is
-
-
-def context(request=1, ids=(1,), sampling=GREEDY, chance=None):
-    return Context(request, 0, list(ids), sampling, chance)
 
 
 def units(layers, depth):
     """The paper's denominator, [L - 1, depth + 1]."""
     return np.arange(1, layers)[:, None] * np.arange(depth + 1) + layers
-
-
-def counts(*exits):
-    """Counts of exits from lists of (confidence, matched)."""
-    found = Counts.empty(len(exits)).table
-    for exit_layer, tokens in enumerate(exits):
-        for confidence, matched in tokens:
-            missed = int(not matched)
-            place = min(int(confidence * BINS), BINS - 1)
-            found[exit_layer, missed * BINS + place] += 1
-            found[exit_layer, 2 * BINS + missed] += confidence
-    return Counts(found)
 
 
 class Deep(Markov):

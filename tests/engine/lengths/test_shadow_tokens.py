@@ -5,27 +5,9 @@ import pytest
 import torch
 
 from engine.decode.sampling import probabilities
-from engine.lengths.shadow_tokens import BINS, CERTAIN, OMEGA, Counts, shadow_counts
-from engine.protocols import Context
+from engine.lengths.shadow_tokens import CERTAIN, OMEGA, Counts, shadow_counts
 from engine.request import SamplingParams
-
-GREEDY = SamplingParams()
-
-
-def context(request=1, ids=(1,), sampling=GREEDY, chance=None):
-    return Context(request, 0, list(ids), sampling, chance)
-
-
-def counts(*exits):
-    """Counts of exits from lists of (confidence, matched)."""
-    found = Counts.empty(len(exits)).table
-    for exit_layer, tokens in enumerate(exits):
-        for confidence, matched in tokens:
-            missed = int(not matched)
-            place = min(int(confidence * BINS), BINS - 1)
-            found[exit_layer, missed * BINS + place] += 1
-            found[exit_layer, 2 * BINS + missed] += confidence
-    return Counts(found)
+from tests.engine.lengths.counted import context, counts
 
 
 def test_counts_decay_by_round_and_only_where_something_was_seen():
