@@ -45,6 +45,8 @@ DEFAULT_LENGTH = {  # goodput for all others
     "auto": "fixed",
     "early_exit": "dynamic_exit",
     "chain": "confidence",
+    "lookup": "priced",
+    "suffix": "priced",
 }
 WARM_SECONDS = 1.0
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy

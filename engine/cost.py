@@ -2,12 +2,15 @@
 
 SmartSpec (arXiv 2406.14066) models a pass as c_kv * context + c_tok * tokens + c_const by least
 squares. Here the token part is a curve through measured knots, because real machines are flat for a
-few rows and steep later, and a factor that follows how busy the machine is right now.
+few rows and steep later, and a factor that follows how busy the machine is right now. The factor
+learns from every pass. The curve's shape learns from two passes of different widths in a row alone:
+what a machine's mood does to one pass, it does to the next one as well.
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from math import exp, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +20,7 @@ OUTLIER = 4.0  # a pause of the whole machine says nothing about the curve
 TRUSTED = 5.0  # observations before outliers are cut
 WEATHER_RATE, KNOT_RATE = 0.15, 0.05
 NEW_KNOT_RATE = 0.5  # of a line through its neighbours, which nobody measured there
+MOST_BENT = log(2.0)  # between two passes in a row; more is an accident of one of them
 UNKNOWN_SECONDS = 1.0  # of any pass, before anything was measured: a flat curve
 
 
@@ -64,6 +68,7 @@ class PassCost:
     overhead: float = 0.0  # seconds of a round outside draft and pass: verify, commit, emit
     hidden: int = 0  # rows that are computed while streamed weights are read, so for nothing
     _sorted: tuple[list[int], list[float]] | None = field(default=None, repr=False)
+    _last: tuple[int, float] | None = field(default=None, repr=False)  # knot, log of its surprise
 
     def profile(self, rows: int, seconds: float) -> None:
         """A measurement made at load, nothing else running; the smallest of several counts."""
@@ -83,7 +88,7 @@ class PassCost:
             return
         ratio = min(max(seconds / usual, 1 / OUTLIER), OUTLIER)
         self.weather += WEATHER_RATE * (ratio - self.weather)
-        self._bend(rows, seconds / self.weather - usual)
+        self._bend(rows, log(ratio))
 
     def seconds(self, rows: int, context: int = 0) -> float:
         """Expected seconds of a round without its draft."""
@@ -105,6 +110,18 @@ class PassCost:
             curve += slope * np.maximum(rows - widths[-1], 0)
         return np.asarray(rest + self.weather * curve)
 
+    def prices(
+        self, pace: float, most: int, requests: int = 1, context: int = 0
+    ) -> tuple[float, ...]:
+        """Tokens that 0..most drafted rows of one request must bring, or plain is faster.
+
+        ``requests`` share the pass, and the seconds of more rows are lost to all of them, each of
+        which goes on at ``pace`` times plain decoding.
+        """
+        seconds = self.each(requests + np.arange(most + 1), context)
+        prices: list[float] = (pace * requests * (seconds / seconds[0] - 1)).tolist()
+        return tuple(prices)
+
     def _curve(self, rows: int) -> float:
         """Linear between knots, never falling; beyond the last knot as steep as the last piece."""
         if not self.knots:
@@ -117,25 +134,48 @@ class PassCost:
         return values[at - 1] + slope * (rows - widths[at - 1])
 
     def _points(self) -> tuple[list[int], list[float]]:
-        """Widths and their seconds, none more than a wider one's: what disturbs a timing only adds.
-
-        Kept until a knot moves.
-        """
+        """Widths and their seconds, never falling; kept until a knot moves."""
         if self._sorted is None:
             widths = sorted(self.knots)
-            falling = accumulate((self.knots[width] for width in reversed(widths)), min)
-            self._sorted = widths, list(falling)[::-1]
+            self._sorted = widths, _rising([self.knots[width] for width in widths])
         return self._sorted
 
-    def _bend(self, rows: int, error: float) -> None:
-        """Move the nearest knot towards an observation; far from all knots, make a new one."""
-        nearest, rate = min(self.knots, key=lambda knot: abs(knot - rows)), KNOT_RATE
-        if not nearest / 2 < rows < nearest * 2:
-            self.knots[rows] = self._curve(rows)
-            nearest, rate = rows, NEW_KNOT_RATE
-        here = self.knots[nearest]
-        self.knots[nearest] = max(here + min(rate * error, here), 1e-9)
+    def _bend(self, rows: int, surprise: float) -> None:
+        """Move the knots of this pass and the last one until both are as surprising.
+
+        ``surprise`` is the logarithm of the pass's seconds over the curve's. A knot that shares a
+        mean with its neighbours is compared with what it says itself, or it would move on and on.
+        Far from all knots a new one is made.
+        """
+        knot = min(self.knots, key=lambda known: abs(known - rows))
+        last, new = self._last, not knot / 2 < rows < knot * 2
+        if new:
+            self.knots[rows], knot = self._curve(rows), rows
+            self._sorted = None
+        surprise += log(self._curve(knot) / self.knots[knot])
+        self._last = knot, surprise
+        if last is None or last[0] == knot:
+            return
+        bend = min(max(surprise - last[1], -MOST_BENT), MOST_BENT)
+        self._scale(knot, exp((NEW_KNOT_RATE if new else KNOT_RATE) * bend))
+        if not new:
+            self._scale(last[0], exp(-KNOT_RATE * bend))
+
+    def _scale(self, knot: int, factor: float) -> None:
+        self.knots[knot] = max(self.knots[knot] * factor, 1e-9)
         self._sorted = None
+
+
+def _rising(values: Sequence[float]) -> list[float]:
+    """The nearest values that never fall: neighbours in the wrong order share their mean."""
+    blocks: list[tuple[float, int]] = []  # (mean, how many)
+    for value in values:
+        mean, many = value, 1
+        while blocks and blocks[-1][0] > mean:
+            before, count = blocks.pop()
+            mean, many = (before * count + mean * many) / (count + many), count + many
+        blocks.append((mean, many))
+    return [mean for mean, many in blocks for _ in range(many)]
 
 
 @dataclass

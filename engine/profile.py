@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -13,7 +13,7 @@ from engine.decode.tree import DraftTree, chain
 from engine.protocols import DraftModel, LayerSource, Rows, Streamed, Target
 
 PROFILE_ROWS = (1, 8, 4, 2, 16, 64, 32)  # a large model gets the first few
-PROFILE_REPEATS = 3
+PROFILE_REPEATS = 5
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 PROFILE_CONTEXT = 512
 WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
@@ -32,17 +32,33 @@ def profile(target: Target, cost: PassCost) -> None:
         _profile_streamed(target, target.source, cost)
         return
     started = time.perf_counter()
-    for at, rows in enumerate(PROFILE_ROWS):
-        if at > 1 and time.perf_counter() - started > PROFILE_SECONDS:
-            break
-        width = min(rows, target.context)
-        calls = [_timed(target, [chain([0] * width)]) for _ in range(PROFILE_REPEATS)]
-        cost.profile(width, min(calls[1:]))  # the first call of a width builds its kernels
+    widths: list[int] = []
+    for rows in PROFILE_ROWS:  # the first call of a width builds its kernels
+        if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
+            widths.append(min(rows, target.context))
+            _timed(target, [chain([0] * widths[-1])])
+    rounds = [
+        {width: _timed(target, [chain([0] * width)]) for width in widths}
+        for n in range(PROFILE_REPEATS)
+        if n == 0 or time.perf_counter() - started < PROFILE_SECONDS
+    ]
+    fit_rounds(rounds, cost)
     if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:
         target.feed(0, [0] * PROFILE_CONTEXT)
-        seconds = min(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
+        seconds = median(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
         cost.profile_context(PROFILE_CONTEXT, seconds)
         target.crop(0, 0)
+
+
+def fit_rounds(rounds: Sequence[Mapping[int, float]], cost: PassCost) -> None:
+    """Knots from several rounds of rows -> seconds, each with one pass of every width.
+
+    A machine that others use as well is faster in one second than in the next, by half and more. A
+    curve of each width's luckiest pass would mix such seconds, so widths are compared within a round.
+    """
+    single = median(found[1] for found in rounds)
+    for rows in rounds[0]:
+        cost.profile(rows, single * median(found[rows] / found[1] for found in rounds))
 
 
 def profile_draft(draft: DraftModel) -> float:

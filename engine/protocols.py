@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -13,6 +14,8 @@ from engine.decode.chance import Chance
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict
 from engine.request import Prior, SamplingParams
+
+FLOOR = 0.15  # estimated probability that makes a token worth its row, where nothing says more
 
 
 class Capability(StrEnum):
@@ -98,9 +101,26 @@ class Budget:
     nodes: int
     exact: bool = False  # spend all of it; else it is a cap, and a drafter may choose less
     floor: float = 0.0  # least probability under the draft that makes a chosen node worth its row
+    prices: tuple[float, ...] = ()  # tokens that 0, 1, ... drafted rows must bring: a drafter that
+    #                                 knows its chances drafts where it gains most; in place of floor
     stop: Stop | None = None  # fresh for every draft
     exit_layer: int | None = None  # early exit only; None: the drafter's own
     trace: bool = False  # the policy wants ``Scores.states`` of this round
+
+    def worth(self, chances: Sequence[float]) -> tuple[int, float]:
+        """How many of these candidates to draft, likeliest first, and how many are expected to hold.
+
+        With prices so many that they gain most over what they must bring, else those above the floor.
+        """
+        most = len(chances)
+        if self.prices and not self.exact:
+            sums = [0.0, *accumulate(chances)]
+            gains = [a - price for a, price in zip(sums, self.prices, strict=False)]
+            most = max(range(len(gains)), key=gains.__getitem__)
+        elif not self.exact:
+            least = self.floor or FLOOR
+            most = next((i for i, chance in enumerate(chances) if chance < least), most)
+        return most, sum(chances[:most])
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +296,8 @@ class Drafter(Protocol):
     length: ClassVar[Budget]  # a sensible fixed length; nodes > depth says that it draws trees
     declines: ClassVar[
         bool
-    ]  # proposes only where it has reason to, and asking costs next to nothing
+    ]  # proposes only where it has reason to, and says in ``DraftTree.expected`` how much; asking
+    #    costs next to nothing
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context, within its budget."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 LONGEST = 24  # matches beyond this many tokens are not told apart
-PRIOR_WEIGHT = 16.0  # evaluated tokens that the first guess counts for
-FORGETTING = 0.97  # weight of the past per evaluated token
+PRIOR_WEIGHT = 4.0  # evaluated tokens that the first guess counts for
+FORGETTING = 0.99  # weight of the past per evaluated token
 CERTAIN = 0.995  # no confidence is higher, so that probabilities fall strictly along a path
 
 
@@ -16,8 +16,9 @@ class Confidence:
     alpha * l: short matches give short drafts, and a text that is copied gives long ones.
     """
 
-    def __init__(self) -> None:
-        """Start from the guess."""
+    def __init__(self, usual: "Confidence | None" = None) -> None:
+        """Start from the guess, or one request from what is ``usual``: some copy, others do not."""
+        self._usual = usual
         kinds = LONGEST.bit_length() + 1
         self._hits, self._trials = [0.0] * kinds, [0.0] * kinds
         self._table = [self._value(length) for length in range(LONGEST + 1)]
@@ -26,17 +27,18 @@ class Confidence:
         """Probability of the next token behind a match of ``length`` >= 1."""
         return self._table[min(length, LONGEST)]
 
-    def reach(self, length: int, most: int, least: float) -> int:
-        """How many tokens behind the match, at most ``most``, are all right with probability ``least``."""
-        sure = 1.0
+    def survival(self, length: int, most: int) -> list[float]:
+        """Probability that the first 1..most tokens behind the match are all right; it falls."""
+        sure, found = 1.0, []
         for depth in range(most):
             sure *= self.at(length + depth)
-            if sure < least:
-                return depth
-        return most
+            found.append(sure)
+        return found
 
     def learn(self, length: int, expected: Sequence[int], emitted: Sequence[int]) -> None:
         """What followed a match of ``length``, against what the target then said."""
+        if self._usual is not None:
+            self._usual.learn(length, expected, emitted)
         for depth, (token, said) in enumerate(zip(expected, emitted, strict=False)):
             self._note(length + depth, hit=token == said)
             if token != said:
@@ -50,6 +52,7 @@ class Confidence:
             self._table[near] = self._value(near)
 
     def _value(self, length: int) -> float:
-        guess, kind = (length + 0.5) / (length + 1.5), length.bit_length()
+        known = (length + 0.5) / (length + 1.5) if self._usual is None else self._usual.at(length)
+        guess, kind = known, length.bit_length()
         share = (PRIOR_WEIGHT * guess + self._hits[kind]) / (PRIOR_WEIGHT + self._trials[kind])
         return min(share, CERTAIN)

@@ -44,6 +44,7 @@ class DraftTree:
     replaced: bool = False  # children were drawn with replacement (SpecInfer); duplicates stay
     warm: Warm | None = None
     trace: bool = False  # score() shall also return the state after every layer
+    expected: float = 0.0  # accepted tokens, by the estimate of a drafter that knows its chances
 
     def __post_init__(self) -> None:
         """Reject a malformed tree where it is made, not where it is scored."""

@@ -6,17 +6,17 @@ from typing import ClassVar
 
 from engine.decode.confidence import Confidence
 from engine.decode.suffix_automaton import SuffixAutomaton
-from engine.decode.tree import DraftTree, chain
+from engine.decode.tree import DraftTree
 from engine.protocols import Budget, Capability, Context, Outcome, Parts
 
 MIN_MATCH = 1  # shorter matches are often chance, but their drafts are short as well
-FLOOR = 0.15  # estimated probability that makes a token worth its row, where the budget names none
 
 
 @dataclass
 class _Text:
     """One request: its text so far, and what followed the match of the last draft."""
 
+    confidence: Confidence
     automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     matched: int = 0
     expected: list[int] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Lookup:
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=16, nodes=16)
+    length: ClassVar[Budget] = Budget(depth=32, nodes=32)
     declines: ClassVar[bool] = True
 
     def __init__(self, parts: Parts) -> None:
@@ -50,7 +50,7 @@ class Lookup:
             if text is not None:
                 path, tree = outcome.verdict.path, outcome.tree
                 emitted = [*(tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
-                self._confidence.learn(text.matched, text.expected, emitted)
+                text.confidence.learn(text.matched, text.expected, emitted)
                 text.expected = []
 
     def forget(self, request: int, slot: int) -> None:
@@ -58,14 +58,16 @@ class Lookup:
         self._texts.pop(request, None)
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
-        text = self._texts.setdefault(context.request, _Text())
+        text = self._texts.setdefault(context.request, _Text(Confidence(self._confidence)))
         text.automaton.extend(context.ids[len(text.automaton.text) :])
         text.matched, _ = text.automaton.match()
         most = min(budget.depth, budget.nodes)
         text.expected = text.automaton.continuation(most, self._min_match)
-        least = 0.0 if budget.exact else budget.floor or FLOOR
-        reach = self._confidence.reach(text.matched, len(text.expected), least)
-        return chain([context.ids[-1], *_before(text.expected[:reach], context.stop_tokens)])
+        copied = _before(text.expected, context.stop_tokens)
+        chances = text.confidence.survival(text.matched, len(copied))
+        drafted, expected = budget.worth(chances)
+        tokens = (context.ids[-1], *copied[:drafted])
+        return DraftTree(tokens, tuple(range(-1, drafted)), expected=expected)
 
 
 def _before(tokens: list[int], stops: frozenset[int]) -> list[int]:

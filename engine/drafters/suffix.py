@@ -8,10 +8,9 @@ from typing import ClassVar, NamedTuple
 from engine.decode.confidence import LONGEST, Confidence
 from engine.decode.suffix_index import NEWEST, SuffixIndex
 from engine.decode.tree import DraftTree, single
-from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.protocols import FLOOR, Budget, Capability, Context, Outcome, Parts
 
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 50 MB
-FLOOR = 0.15  # estimated probability that makes a node worth its row, where the budget names none
 
 
 class Source(NamedTuple):
@@ -42,27 +41,29 @@ class Trie:
         self.scores[child] += score
         return child
 
-    def best(self, nodes: int, least: float) -> DraftTree:
-        """The likeliest ``nodes`` that reach ``least``; closed under ancestors, as scores fall with depth."""
-        worth = (n for n in range(1, len(self.tokens)) if self.scores[n] >= least)
-        ranked = sorted(worth, key=lambda n: (-self.scores[n], n))[:nodes]
-        return self._cut([0, *sorted(ranked)])
+    def best(self, budget: Budget) -> DraftTree:
+        """The likeliest nodes; closed under ancestors, as scores fall with depth."""
+        ranked = sorted(range(1, len(self.tokens)), key=lambda n: (-self.scores[n], n))
+        return self._cut(ranked[: budget.nodes], budget)
 
-    def likeliest(self, depth: int, least: float) -> DraftTree:
+    def likeliest(self, budget: Budget) -> DraftTree:
         """The chain of likeliest children, for targets that score no trees."""
         path = [0]
-        while len(path) <= depth:
+        while len(path) <= min(budget.depth, budget.nodes):
             rest = range(path[-1] + 1, len(self.tokens))
-            worth = [n for n in rest if self.parents[n] == path[-1] and self.scores[n] >= least]
-            if not worth:
+            below = [n for n in rest if self.parents[n] == path[-1]]
+            if not below:
                 break
-            path.append(max(worth, key=lambda n: (self.scores[n], -n)))
-        return self._cut(path)
+            path.append(max(below, key=lambda n: (self.scores[n], -n)))
+        return self._cut(path[1:], budget)
 
-    def _cut(self, kept: list[int]) -> DraftTree:
+    def _cut(self, ranked: Sequence[int], budget: Budget) -> DraftTree:
+        """Of these nodes the first ones that are worth it."""
+        drafted, expected = budget.worth([self.scores[node] for node in ranked])
+        kept = [0, *sorted(ranked[:drafted])]
         place = {node: i for i, node in enumerate(kept)}
         parents = [-1, *(place[self.parents[n]] for n in kept[1:])]
-        return DraftTree(tuple(self.tokens[n] for n in kept), tuple(parents))
+        return DraftTree(tuple(self.tokens[n] for n in kept), tuple(parents), expected=expected)
 
 
 @dataclass
@@ -70,6 +71,7 @@ class _Running:
     """One request: its text so far, and the likeliest source of the last draft."""
 
     ids: Sequence[int]  # the engine's own growing list: at the end it has the last round's tokens
+    confidence: Confidence
     index: SuffixIndex = field(default_factory=SuffixIndex)
     foremost: Source | None = None
 
@@ -86,7 +88,7 @@ class Suffix:
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=16, nodes=16)
+    length: ClassVar[Budget] = Budget(depth=32, nodes=32)
     declines: ClassVar[bool] = True
 
     def __init__(self, parts: Parts) -> None:
@@ -107,7 +109,7 @@ class Suffix:
             if running is not None and running.foremost is not None:
                 path, tree = outcome.verdict.path, outcome.tree
                 emitted = [*(tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
-                self._confidence.learn(running.foremost.length, running.foremost.tokens, emitted)
+                running.confidence.learn(running.foremost.length, running.foremost.tokens, emitted)
                 running.foremost = None
 
     def forget(self, request: int, slot: int) -> None:
@@ -117,7 +119,9 @@ class Suffix:
             self._finished.add(running.ids)
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
-        running = self._running.setdefault(context.request, _Running(context.ids))
+        running = self._running.setdefault(
+            context.request, _Running(context.ids, Confidence(self._confidence))
+        )
         running.ids, running.foremost = context.ids, None
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])
@@ -126,11 +130,11 @@ class Suffix:
         running.foremost = sources[0] if sources else None
         least = 0.0 if budget.exact else budget.floor or FLOOR
         trie = Trie([context.ids[-1]])
-        for source, share in self._shares(sources):
-            self._plant(trie, source, share, (context.stop_tokens, least / (2 * NEWEST)))
-        if self._trees:
-            return trie.best(budget.nodes, least)
-        return trie.likeliest(min(budget.depth, budget.nodes), least)
+        for source, share in self._shares(sources, running.confidence):
+            self._plant(
+                trie, source, share, (running.confidence, context.stop_tokens, least / (2 * NEWEST))
+            )
+        return trie.best(budget) if self._trees else trie.likeliest(budget)
 
     def _sources(self, own: SuffixIndex, tail: Sequence[int], depth: int) -> list[Source]:
         """Longest match first; equal ones own first, then newest first."""
@@ -144,25 +148,31 @@ class Suffix:
             found.append(Source(match.length, 1, tokens))
         return sorted(found, key=lambda source: (-source.length, source.origin))
 
-    def _shares(self, sources: list[Source]) -> Iterator[tuple[Source, float]]:
+    def _shares(
+        self, sources: list[Source], confidence: Confidence
+    ) -> Iterator[tuple[Source, float]]:
         """Probability that a source's first token comes next, in the order of the sources."""
         left = 1.0
         for (length, _), group in groupby(sources, key=lambda source: source[:2]):
-            equal, sure = list(group), self._confidence.at(length)
+            equal, sure = list(group), confidence.at(length)
             yield from ((source, left * sure / len(equal)) for source in equal)
             left *= 1 - sure
 
     def _plant(
-        self, trie: Trie, source: Source, share: float, limits: tuple[frozenset[int], float]
+        self,
+        trie: Trie,
+        source: Source,
+        share: float,
+        limits: tuple[Confidence, frozenset[int], float],
     ) -> None:
         """Add a source's tokens until they are too unlikely for all sources together to save them.
 
         A stop token ends it and is not drafted: the pass that would accept it emits it anyway.
         """
-        stops, least = limits
+        confidence, stops, least = limits
         node = 0
         for depth, token in enumerate(source.tokens, 1):
             if share < least or token in stops:
                 return
             node = trie.follow(node, token, share)
-            share *= self._confidence.at(source.length + depth)
+            share *= confidence.at(source.length + depth)

@@ -6,4 +6,5 @@ LENGTHS: dict[str, str] = {
     "dynamic_exit": "engine.lengths.dynamic_exit:DynamicExit",
     "fixed": "engine.lengths.fixed:Fixed",
     "goodput": "engine.lengths.goodput:Goodput",
+    "priced": "engine.lengths.priced:Priced",
 }

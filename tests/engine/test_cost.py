@@ -72,6 +72,32 @@ def test_a_wrong_profile_is_bent_to_what_is_observed():
     assert cost.seconds(8) / cost.seconds(1) == pytest.approx(2.0, rel=0.15)
 
 
+def test_a_mood_of_the_machine_bends_no_curve():
+    cost = profiled({1: 1.0, 8: 1.5})
+    for mood in (1.0, 1.6, 0.7) * 20:
+        for _ in range(10):
+            cost.observe(8, 0, 1.5 * mood)  # one width alone: nothing tells it from the machine
+    assert cost.seconds(8) / cost.seconds(1) == pytest.approx(1.5)
+
+
+def test_widths_in_the_wrong_order_share_their_mean_and_nothing_winds_up():
+    cost = profiled({1: 1.2, 2: 1.2, 4: 1.0, 8: 1.3})
+    assert cost.seconds(1) == cost.seconds(4) == pytest.approx(3.4 / 3)
+    for _ in range(500):
+        for rows, value in ((1, 1.2), (4, 1.0), (8, 1.3)):
+            cost.observe(rows, 0, value)
+    assert cost.seconds(4) / cost.seconds(1) == pytest.approx(1.0)
+    assert cost.seconds(8) / cost.seconds(1) == pytest.approx(1.18, rel=0.05)
+    assert cost.knots[1] < 1.5
+
+
+def test_a_row_is_worth_what_its_seconds_bring_to_all_requests_of_the_pass():
+    cost = profiled({1: 1.0, 3: 1.5, 5: 2.0})
+    assert cost.prices(1.0, 2) == pytest.approx((0.0, 0.25, 0.5))
+    assert cost.prices(2.0, 2) == pytest.approx((0.0, 0.5, 1.0))
+    assert cost.prices(1.0, 2, requests=3) == pytest.approx((0.0, 0.5, 1.0))
+
+
 def test_one_pause_of_the_machine_changes_little():
     cost = profiled({1: 1.0})
     cost.observe(1, 0, 1000.0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cost import PassCost
-from engine.profile import StreamedPass, fit_streamed
+from engine.profile import StreamedPass, fit_rounds, fit_streamed
 
 
 def fitted(passes: list[StreamedPass]) -> PassCost:
@@ -51,3 +51,12 @@ def test_where_nothing_is_waited_for_the_curve_is_what_passes_took() -> None:
 def test_a_disk_slower_than_one_row_of_computing_hides_nothing() -> None:
     cost = fitted([bound(1, 1.0, 0.9), StreamedPass(33, 9.0, 0.0)])
     assert cost.hidden <= 2
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=6))
+def test_a_machine_whose_mood_changes_between_rounds_bends_no_curve(moods: list[float]) -> None:
+    curve = {1: 1.0, 8: 1.5, 4: 1.1}
+    cost = PassCost()
+    fit_rounds([{n: mood * s for n, s in curve.items()} for mood in moods], cost)
+    assert cost.seconds(8) / cost.seconds(1) == pytest.approx(1.5)
+    assert cost.seconds(4) / cost.seconds(1) == pytest.approx(1.1)

@@ -1,5 +1,7 @@
 """Confidence in matches: the guess, what measurements make of it, and how far a draft reaches."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,21 +43,32 @@ def test_one_bad_day_fades():
     assert confidence.at(5) > 0.9
 
 
-@given(NOTES, st.integers(1, 30), st.integers(0, 30), st.floats(0.01, 0.9))
-def test_reach_is_the_longest_draft_that_is_likely_enough(notes, length, most, least):
+@given(NOTES, st.integers(1, 30), st.integers(0, 30))
+def test_a_copy_survives_as_the_match_that_grows_with_it_says(notes, length, most):
     confidence = taught(notes)
-    reach, sure = confidence.reach(length, most, least), 1.0
-    for depth in range(reach):
+    sure, expected = 1.0, []
+    for depth in range(most):
         sure *= confidence.at(length + depth)
-    assert sure >= least
-    assert reach == most or sure * confidence.at(length + reach) < least
-    assert confidence.reach(length, most, 0.0) == most
+        expected.append(sure)
+    assert confidence.survival(length, most) == expected
+    assert all(later < sooner for sooner, later in pairwise(expected))
 
 
-def test_a_short_match_reaches_less_far_than_a_long_one():
-    confidence = Confidence()
-    reached = [confidence.reach(length, 100, 0.15) for length in (1, 2, 4)]
-    assert reached == [8, 14, 25]
+def test_a_short_match_survives_less_far_than_a_long_one():
+    found = [Confidence().survival(length, 100) for length in (1, 2, 4)]
+    assert [sum(chance >= 0.15 for chance in chances) for chances in found] == [8, 14, 25]
+
+
+def test_a_request_starts_from_what_is_usual_and_soon_goes_its_own_way():
+    session = taught([(4, True)] * 200)
+    copying, inventing = Confidence(session), Confidence(session)
+    assert copying.at(4) == inventing.at(4) == session.at(4) > 0.97
+    for _ in range(4):
+        inventing.learn(4, [1], [2])
+    assert inventing.at(4) < 0.55
+    assert copying.at(4) > 0.97  # requests of the same time do not see each other's luck at once
+    assert 0.9 < session.at(4) < 0.97
+    assert Confidence(session).at(4) == session.at(4)
 
 
 def test_what_comes_after_a_miss_counts_for_nothing():

@@ -33,8 +33,10 @@ class Scripted:
 
     def draft(self, batch, budgets):
         self.rounds += 1
-        tokens = [1, 2, 3, 4, 5] if self.rounds % self.every == 0 else [1]
-        return [chain(tokens) for _ in batch]
+        if self.rounds % self.every:
+            return [single(1) for _ in batch]
+        hoped = float(self.accepted)  # honest: what comes is what was expected
+        return [replace(chain([1, 2, 3, 4, 5]), expected=hoped) for _ in batch]
 
     def observe(self, outcomes):
         self.heard += len(outcomes)
@@ -187,12 +189,15 @@ class Chancy:
     worth: tuple[float, int, float]
     share: float = 1.0  # of rounds in which it proposes
     declines: bool = False
-    length: Budget = field(default_factory=lambda: Budget(8, 8))
+    length: Budget = field(default_factory=lambda: Budget(16, 16))
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def draft(self, batch, budgets):
         drafted = self.worth[1] if self.rng.random() < self.share else 0
-        return [chain([1] * (1 + drafted)) for _ in batch]
+        return [replace(chain([1] * (1 + drafted)), expected=self.hoped()) for _ in batch]
+
+    def hoped(self):
+        return sum(self.worth[0] ** n for n in range(1, self.worth[1] + 1))
 
     def observe(self, outcomes):
         """Luck does not learn."""
@@ -205,8 +210,7 @@ class Chancy:
         return 1 + int(np.cumprod(luck).sum())
 
     def pace(self):
-        accepted = sum(self.worth[0] ** n for n in range(1, self.worth[1] + 1))
-        return (1 + accepted) / self.worth[2]
+        return (1 + self.hoped()) / self.worth[2]
 
 
 KINDS = {

@@ -1,0 +1,59 @@
+"""Priced lengths: what gains most over its rows' price is drafted, and nothing where nothing does."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cost import PassCost
+from engine.decode.tree import chain
+from engine.decode.verify import Verdict
+from engine.lengths.priced import Priced
+from engine.protocols import Budget, Context, Outcome, Parts
+from engine.request import SamplingParams
+
+CONTEXT = Context(1, 0, [1, 2], SamplingParams(), None)
+
+
+def priced(knots):
+    cost = PassCost()
+    for rows, seconds in knots.items():
+        cost.profile(rows, seconds)
+    return Priced(Parts(None, cost=cost), "lookup")
+
+
+@given(
+    st.lists(st.floats(0.0, 1.0), max_size=12).map(lambda chances: sorted(chances, reverse=True)),
+    st.lists(st.floats(0.0, 3.0), min_size=13, max_size=13).map(sorted),
+)
+def test_no_other_number_of_candidates_gains_more(chances, prices):
+    prices = tuple(price - prices[0] for price in prices)
+    drafted, expected = Budget(12, 12, prices=prices).worth(chances)
+    assert expected == pytest.approx(sum(chances[:drafted]))
+    gains = [sum(chances[:n]) - prices[n] for n in range(len(chances) + 1)]
+    assert gains[drafted] == pytest.approx(max(gains))
+    assert gains[drafted] >= 0
+
+
+def test_an_exact_budget_is_spent_whole_and_a_floor_cuts():
+    chances = [0.9, 0.5, 0.1]
+    assert Budget(3, 3, exact=True, prices=(0.0, 9.0, 9.0, 9.0)).worth(chances)[0] == 3
+    assert Budget(3, 3, floor=0.3).worth(chances) == (2, pytest.approx(1.4))
+
+
+def test_rows_cost_what_they_take_at_the_request_s_own_rate():
+    policy = priced({1: 1.0, 5: 2.0})
+    [budget] = policy.budgets([CONTEXT], [Budget(4, 4)])
+    assert budget.prices == pytest.approx((0.0, 0.25, 0.5, 0.75, 1.0))
+    for _ in range(200):  # three tokens in every pass of one row's seconds
+        policy.observe([Outcome(CONTEXT, chain([2, 3, 4]), Verdict((0, 1, 2), 5), 0.0, 1.0)])
+    [budget] = policy.budgets([CONTEXT], [Budget(4, 4)])
+    assert budget.prices == pytest.approx((0.0, 0.75, 1.5, 2.25, 3.0), rel=0.02)
+    policy.forget(1)
+    assert policy.budgets([CONTEXT], [Budget(4, 4)])[0].prices[4] == pytest.approx(1.0)
+
+
+def test_where_rows_are_free_everything_is_drafted_and_where_they_are_dear_nothing():
+    chances = [0.5, 0.25, 0.1, 0.05]
+    free, dear = priced({1: 1.0, 8: 1.0}), priced({1: 1.0, 2: 2.0, 8: 8.0})
+    assert free.budgets([CONTEXT], [Budget(4, 4)])[0].worth(chances)[0] == 4
+    assert dear.budgets([CONTEXT], [Budget(4, 4)])[0].worth(chances)[0] == 0
