@@ -45,6 +45,14 @@ class _Round:
 
 
 @dataclass(frozen=True, slots=True)
+class _Seat:
+    """A drafter, and what else it turned out to be: asking a protocol takes as long as a small pass."""
+
+    drafter: Drafter
+    arbiter: Arbiter | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Fresh:
     """What one pass adds to an answer, and why the answer ends with it if it does."""
 
@@ -63,7 +71,7 @@ class Engine:
         self._widest = machinery.widest
         self._retreat = Retreat(machinery.target)
         self._scheduler = Scheduler(machinery.slots)
-        self._drafters: dict[tuple[str, Options], Drafter] = {}
+        self._seats: dict[tuple[str, Options], _Seat] = {}
         self._lengths: dict[tuple[str, str, Options], LengthPolicy] = {}
         self._sessions: dict[int, Session] = {}
         self._numbers = count(1)
@@ -91,7 +99,7 @@ class Engine:
             )
             while self.busy:
                 self.step()
-        self._drafters.clear()
+        self._seats.clear()
         self._lengths.clear()
         self._machinery.cost.weather = 1.0
 
@@ -287,11 +295,16 @@ class Engine:
             nodes, room = min(nodes, self._retreat.nodes - 1), min(room, self._retreat.nodes - 1)
         return Budget(max(0, min(depth, room)), max(0, nodes))
 
-    def _drafter(self, session: Session) -> Drafter:
+    def _seat(self, session: Session) -> _Seat:
         key = (session.drafter, session.request.options)
-        if key not in self._drafters:
-            self._drafters[key] = self._machinery.drafter(*key)
-        return self._drafters[key]
+        if key not in self._seats:
+            drafter = self._machinery.drafter(*key)
+            arbiter = drafter if isinstance(drafter, Arbiter) else None
+            self._seats[key] = _Seat(drafter, arbiter)
+        return self._seats[key]
+
+    def _drafter(self, session: Session) -> Drafter:
+        return self._seat(session).drafter
 
     def _length(self, session: Session) -> LengthPolicy:
         key = (session.request.length, session.drafter, session.request.options)
@@ -300,8 +313,8 @@ class Engine:
         return self._lengths[key]
 
     def _playing(self, session: Session) -> str:
-        drafter = self._drafter(session)
-        return drafter.playing(session.id) if isinstance(drafter, Arbiter) else session.drafter
+        arbiter = self._seat(session).arbiter
+        return session.drafter if arbiter is None else arbiter.playing(session.id)
 
     def _commit(self, session: Session, outcome: Outcome) -> _Fresh:
         """Keep the accepted path in the cache and in the session's ids."""
@@ -359,11 +372,11 @@ class Engine:
         return session.id, Done(reason, stats, *said)
 
     def _stats(self, session: Session) -> Stats:
-        drafter = self._drafter(session)
-        arms = {session.drafter: drafter}
-        if isinstance(drafter, Arbiter):
-            session.why = drafter.reason(session.id)
-            arms = {name: arm.drafter for name, arm in drafter.arms.items()}
+        seat = self._seat(session)
+        arms = {session.drafter: seat.drafter}
+        if seat.arbiter is not None:
+            session.why = seat.arbiter.reason(session.id)
+            arms = {name: arm.drafter for name, arm in seat.arbiter.arms.items()}
         runs = []
         for name, run in session.runs.items():
             arm = arms[name]

@@ -343,16 +343,13 @@ class Ranked(Protocol):
         ...
 
 
-@runtime_checkable
-class Elastic(Protocol):
-    """A drafter whose longest useful draft depends on what passes cost here."""
-
-    reach: Budget
-
-
 def farthest(drafter: Drafter) -> Budget:
-    """How far this drafter goes when nobody asks for a length."""
-    return drafter.reach if isinstance(drafter, Elastic) else drafter.length
+    """How far this drafter goes when nobody asks for a length.
+
+    Where that depends on what passes cost here, it is the drafter's ``reach``.
+    """
+    reach: Budget = getattr(drafter, "reach", drafter.length)
+    return reach
 
 
 @runtime_checkable

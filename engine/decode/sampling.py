@@ -36,7 +36,12 @@ def check_finite(best: Tensor) -> None:
     NaN counts as the largest, so one is never missed; minus infinity is a token that never comes.
     """
     if not bool(torch.isfinite(best).all()):
-        raise NumericalError("the model's logits are not finite; its weights may be damaged")
+        raise not_finite()
+
+
+def not_finite() -> NumericalError:
+    """What is raised of such logits."""
+    return NumericalError("the model's logits are not finite; its weights may be damaged")
 
 
 def _keep(law: Tensor, mask: Tensor) -> Tensor:

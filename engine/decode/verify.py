@@ -14,12 +14,13 @@ Exactness is enumerated in tests/engine/decode/test_verify.py.
 """
 
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 from engine.decode.chance import Chance
-from engine.decode.sampling import check_finite, probabilities
+from engine.decode.sampling import check_finite, not_finite, probabilities
 from engine.decode.tree import DraftTree
 from engine.request import SamplingParams
 
@@ -49,16 +50,19 @@ def verify(tree: DraftTree, logits: Tensor, sampling: SamplingParams, chance: Ch
 
 def _follow(tree: DraftTree, logits: Tensor) -> Verdict:
     """The path of largest logits."""
+    rows = None
     if logits.device.type == "cpu":  # NumPy's argmax is vectorised, torch's is 30 times slower
-        tokens = logits.float().numpy(force=True).argmax(-1).tolist()
-    else:
-        tokens = logits.argmax(-1).tolist()
+        rows = logits.float().numpy(force=True)
+    tokens: list[int] = (logits if rows is None else rows).argmax(-1).tolist()
     node, path = 0, [0]
     while (accepted := _child_with(tree, node, tokens[node])) is not None:
         path.append(accepted)
         node = accepted
-    best = logits[path, [tokens[node] for node in path]]  # the largest finds NaN and infinity
-    check_finite(best)
+    best = [tokens[node] for node in path]  # the largest finds NaN and infinity
+    if rows is None:
+        check_finite(logits[path, best])
+    elif not all(isfinite(row) for row in rows[path, best].tolist()):
+        raise not_finite()
     return Verdict(tuple(path), tokens[node])
 
 
