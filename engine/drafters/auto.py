@@ -19,6 +19,7 @@ SLOW, FAST = 0.995, 0.9  # what is left per round: of the session's pace, of the
 CLEARLY_LESS = 0.75  # of the session's pace: more than luck takes from an answer
 STICKINESS = 1.05  # another arm must be this much faster
 ADVANTAGE = 1.2  # of a proposal over the favourite: what is easy to copy is easy to draft, too
+MARGIN = 1.15  # on a proposal's price: one that just breaks even adds nothing but risk
 STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; of another look
 APART = 8  # rounds between two trials: no answer pays for all of them
 PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
@@ -288,7 +289,8 @@ class Auto:
             ]
             trees = drafter.draft([batch[i] for i in members], asked)
             for i, rate, tree in zip(members, rates, trees, strict=True):
-                gain = 1 + luck * tree.expected - rate * (1 + prices[tree.drafted])
+                price = MARGIN * prices[tree.drafted]
+                gain = 1 + luck * tree.expected - rate * (1 + price)
                 if tree.drafted and gain > best[i]:
                     best[i], found[i] = gain, tree
                     self._matches[batch[i].request].playing = name

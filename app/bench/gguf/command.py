@@ -21,7 +21,7 @@ from app.catalog import resolve
 from app.progress import show_progress
 from engine.request import ModelSpec
 
-EACH = 1  # open question of every category
+EACH = 2  # open questions of every category
 
 
 def bench_gguf(options: GgufOptions) -> int:

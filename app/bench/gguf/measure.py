@@ -4,6 +4,7 @@ What disturbs a machine lasts for seconds, and meets all lanes of a prompt alike
 learns on its first questions is not counted.
 """
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -134,6 +135,7 @@ def measure_file(
         LOOKUP: rivals[1],
     }  # fmt: skip
     figures = Figures()
+    gc.freeze()  # as the engine's process does once a model is loaded
     try:
         progress(f"{file.name}: warming up")
         _warm_up(lanes, [_ids(text, turns) for turns in _first(prompts)], text.stop_tokens)
@@ -142,6 +144,7 @@ def measure_file(
             found = race({n: r.steps(ids, TOKENS, text.stop_tokens) for n, r in lanes.items()})
             figures.races[category, number] = found
     finally:
+        gc.unfreeze()
         for rival in rivals:
             rival.close()
     return figures

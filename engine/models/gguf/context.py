@@ -24,7 +24,9 @@ MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several
 ASK_SECONDS = 0.005  # between two questions whether a decode shall end early
 PADDING = 256  # llama.cpp rounds a cache up to this many cells
 CACHE_BYTES = 2 << 30  # of keys and values, where the spec does not say how long a context is
-MOST_SCORES = 64 << 20  # bytes of attention scores of one pass; beyond, flash attention computes them
+MOST_SCORES = (
+    64 << 20
+)  # bytes of attention scores of one pass; beyond, flash attention computes them
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 TRIALS = 9  # passes of one row and of two, by turns
@@ -71,6 +73,7 @@ class LlamaContext:
         self._context = self._new_context(spec)
         self._memory = api.llama_get_memory(self._context)
         self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
+        self._place, self._rows = 0, np.empty((0, self.vocab), np.float32)
         self._asked: Callable[[], bool] = _never
         self._next = 0.0
         self._abort = api.ggml_abort_callback(self._ends)  # kept: C holds only the address
@@ -184,9 +187,12 @@ class LlamaContext:
     def _logits(self, outputs: int) -> Tensor:
         if not outputs:
             return torch.empty(0, self.vocab)
-        place = ctypes.addressof(self._api.llama_get_logits(self._context).contents)
-        rows = (ctypes.c_float * (outputs * self.vocab)).from_address(place)  # of the next pass, too
-        return torch.from_numpy(np.array(rows, np.float32).reshape(outputs, self.vocab))
+        pointer = self._api.llama_get_logits(self._context)
+        place = ctypes.addressof(pointer.contents)
+        if place != self._place:  # it seldom moves, and a view takes longer than the copy
+            self._place = place
+            self._rows = np.ctypeslib.as_array(pointer, (self.outputs, self.vocab))
+        return torch.from_numpy(self._rows[:outputs].copy())  # the next pass writes there
 
     def _sizes(self, spec: ModelSpec) -> tuple[int, int]:
         """Tokens of one conversation, and cells of the cache that all share."""

@@ -18,7 +18,7 @@ from engine.build import build
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable, NumericalError
-from engine.models.gguf.context import CacheFull
+from engine.models.gguf.context import TRIALS, CacheFull
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
 from engine.models.torch_target import load_target
@@ -207,7 +207,7 @@ def test_company_is_kept_where_it_was_faster(file, monkeypatch):
     for slow, kept in ((1, True), (2, False)):
         target = LlamaCppTarget(exact(file))
         times = iter(
-            [0.0, 1.0] if rows == slow else [0.0, 0.5] for _ in range(4) for rows in (2, 1)
+            [0.0, 1.0] if rows == slow else [0.0, 0.5] for _ in range(TRIALS) for rows in (2, 1)
         )
         clock = (moment for pair in times for moment in pair)
         monkeypatch.setattr("engine.models.gguf.context.perf_counter", lambda c=clock: next(c))
