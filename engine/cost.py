@@ -50,8 +50,10 @@ class Line:
             return 0.0
         mean_x, mean_y = self.x / self.weight, self.y / self.weight
         spread = self.xx / self.weight - mean_x**2
-        slope = (self.xy / self.weight - mean_x * mean_y) / spread if spread > 1e-9 else 0.0
         steepest = mean_y / mean_x if mean_x > 0 else 0.0  # through the origin
+        slope = steepest / 2  # as long as all were alike
+        if spread > 1e-9:
+            slope = (self.xy / self.weight - mean_x * mean_y) / spread
         return mean_y + min(max(slope, 0.0), steepest) * (x - mean_x)
 
 

@@ -1,17 +1,17 @@
 """Auto: lets, per request and round, that drafter draft which measured fastest; plain is one of them."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
+from engine.pace import Pace
 from engine.protocols import Budget, Capability, Context, Drafter, Outcome, Parts, farthest
 
 PLAIN = "none"
 GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for
 EARLIER = 15.0  # most plain passes that what earlier sessions measured counts for
-MEMORY = 6.0  # plain passes that it counts for at the start of a request
+MEMORY = 5.0  # plain passes that it counts for at the start of a request
 CREDIT, RIVAL_CREDIT = 0.15, 0.3  # for luck: share of a pace over the root of its rounds
 SETTLED = 10**6  # rounds after which a pace is taken for what it is: plain's is by definition
 MOST_LOST = 0.95  # plain passes that an arm may lose before it counts as one that does not pay
@@ -28,51 +28,6 @@ EVIDENCE = 8.0  # tokens that the estimates of a declining arm are believed for 
 
 
 @dataclass
-class _Pace:
-    """Plain passes' worth of tokens over plain passes' worth of seconds, both faded."""
-
-    tokens: float
-    passes: float
-    rounds: int = 0
-    length: float = 1.0  # plain passes that a round took lately
-
-    @property
-    def value(self) -> float:
-        return self.tokens / self.passes if self.passes else 1.0
-
-    @property
-    def promise(self) -> float:
-        """What the arm may turn out to be: a few unlucky rounds are no verdict."""
-        return self.lucky(CREDIT)
-
-    def lucky(self, credit: float) -> float:
-        """The pace with so much credit."""
-        return self.value * (1 + credit / math.sqrt(max(1, self.rounds)))
-
-    def add(self, tokens: float, passes: float, forgetting: float) -> None:
-        self.tokens = forgetting * self.tokens + tokens
-        self.passes = forgetting * self.passes + passes
-        self.rounds += 1
-        self.length += (1 - FAST) * (passes - self.length)
-
-    @property
-    def hope(self) -> float:
-        """The pace with a guess at what little was measured cannot tell yet, and some luck."""
-        guessed = _Pace(self.tokens + GUESS * GUESSED, self.passes + GUESSED, self.rounds)
-        return guessed.lucky(RIVAL_CREDIT)
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether it has lost as much as one arm may lose on finding out."""
-        return self.passes - self.tokens >= MOST_LOST
-
-    def weighing(self, passes: float) -> "_Pace":
-        """The same pace with the weight of at most so many plain passes."""
-        weight = min(passes, self.passes)
-        return _Pace(weight * self.value, weight, self.rounds, self.length)
-
-
-@dataclass
 class _Luck:
     """Accepted tokens of an arm's proposals, over those that it expected."""
 
@@ -81,7 +36,7 @@ class _Luck:
 
     @property
     def value(self) -> float:
-        return self.accepted / self.expected
+        return min(1.0, self.accepted / self.expected)
 
     def fade(self) -> None:
         """A round without a proposal: what is held against an arm is forgotten in the end."""
@@ -96,16 +51,14 @@ class _Luck:
 class _Match:
     """The arms of one request."""
 
-    paces: dict[str, _Pace]  # of arms that always propose
+    paces: dict[str, Pace]  # of arms that always propose
+    whole: Pace  # of all arms
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
     stint: int = 0  # rounds that the arm on trial still has
     on_trial: str = PLAIN
-    whole: _Pace = field(
-        default_factory=lambda: _Pace(MEMORY, MEMORY, round(MEMORY))
-    )  # of all arms
     read: set[str] = field(default_factory=set)  # arms that have drafted for this request
-    sums: dict[str, _Pace] = field(default_factory=dict)  # by arm, nothing faded: for people
+    sums: dict[str, Pace] = field(default_factory=dict)  # by arm, nothing faded: for people
 
 
 class Auto:
@@ -116,9 +69,9 @@ class Auto:
     tells drafters apart, which takes more rounds than an answer has; the answer itself tells
     whether any of them pays. One that was never tried is tried for a few rounds, long after the
     last such trial, so that no answer pays for all of them. Those that propose only now and then
-    are asked first. They say what they expect of a proposal, at the price that the favourite's pace
-    sets for its rows, and draft where that is more than the favourite's; what became of earlier
-    proposals corrects them.
+    are asked first. They say what they expect of a proposal, whose rows have the price that the
+    request's pace gives them, and draft where that brings more than the favourite would; what
+    became of earlier proposals corrects them.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
@@ -132,7 +85,8 @@ class Auto:
         others = [name for name in parts.arms if name != PLAIN]
         self._declining = [name for name in others if parts.arms[name].drafter.declines]
         self._steady = [name for name in others if not parts.arms[name].drafter.declines]
-        self._session = {name: _Pace(0.0, 0.0) for name in self._steady}
+        self._session = {name: Pace() for name in self._steady}
+        self._whole = Pace().guessed(1.0, MEMORY)  # of all arms
         self._luck = {name: _Luck() for name in self._declining}
         drafters = [parts.arms[name].drafter for name in self._declining]
         self._longest = max((farthest(drafter).nodes for drafter in drafters), default=0)
@@ -194,18 +148,19 @@ class Auto:
 
     def _match(self, context: Context) -> _Match:
         if context.request not in self._matches:
-            paces = {PLAIN: _Pace(1.0, 1.0, SETTLED)}
+            paces = {PLAIN: Pace(1.0, 1.0, SETTLED)}
             paces |= {name: self._start(context, name) for name in self._steady}
-            self._matches[context.request] = _Match(paces)
+            whole = self._whole.weighing(MEMORY)
+            self._matches[context.request] = _Match(paces, whole)
         return self._matches[context.request]
 
-    def _start(self, context: Context, name: str) -> _Pace:
+    def _start(self, context: Context, name: str) -> Pace:
         """The session's pace; before it has one, what earlier sessions measured, or a guess."""
         found = _prior(context, name)
         if self._session[name].rounds == 0 and found is not None:
             self._session[name] = found
         if self._session[name].rounds == 0:
-            return _Pace(GUESS * GUESSED, GUESSED)
+            return Pace().guessed(GUESS, GUESSED)
         return self._session[name].weighing(MEMORY)
 
     def _favourite(self, match: _Match) -> str:
@@ -213,7 +168,7 @@ class Auto:
         best = max(self._steady, key=lambda name: self._worth(match, name), default=PLAIN)
         if self._worth(match, best) > STICKINESS * self._worth(match, match.favourite):
             match.favourite = best
-        if match.paces[match.favourite].promise < 1:
+        if _promise(match.paces[match.favourite]) < 1:
             match.favourite = PLAIN
         return match.favourite
 
@@ -222,9 +177,10 @@ class Auto:
         if name == PLAIN:
             return 1.0
         session = self._session[name]
-        if session.rounds == 0 or session.hopeless:
+        if session.rounds == 0 or session.lost >= MOST_LOST:
             return 0.0  # its trial comes, or came
-        now, usual = match.paces[name].promise, session.hope
+        usual = session.guessed(GUESS, GUESSED).lucky(RIVAL_CREDIT)
+        now = _promise(match.paces[name])
         if now <= 1:
             return 0.0
         return now if now < CLEARLY_LESS * usual else usual
@@ -252,8 +208,8 @@ class Auto:
             return PLAIN, 0
         self._since_probe, self._wait = 0, min(2 * self._wait, PROBE_LAST)
         rivals = [name for name in self._steady if name != match.favourite]
-        best = max([1.0, *(self._session[name].promise for name in self._steady)])
-        worth = [n for n in rivals if self._session[n].promise >= WORTH_A_PROBE * best]
+        best = max([1.0, *(_promise(pace) for pace in self._session.values())])
+        worth = [n for n in rivals if _promise(self._session[n]) >= WORTH_A_PROBE * best]
         chosen = min(worth, key=lambda name: self._session[name].rounds, default=PLAIN)
         return chosen, PROBE if worth else 0
 
@@ -303,7 +259,7 @@ class Auto:
         """
         pace = match.paces[match.favourite]
         advantage = 1.0 if match.favourite == PLAIN else ADVANTAGE
-        return pace.length * (advantage * pace.promise - match.whole.value)
+        return pace.length * (advantage * _promise(pace) - match.whole.value)
 
     def _measure(self, outcome: Outcome) -> None:
         match = self._matches[outcome.context.request]
@@ -311,15 +267,14 @@ class Auto:
         plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
         tokens = len(outcome.verdict.path)
-        sums = match.sums.setdefault(name, _Pace(0.0, 0.0))
-        sums.tokens, sums.passes = sums.tokens + tokens, sums.passes + seconds / plain
-        sums.rounds += 1
+        match.sums.setdefault(name, Pace()).add(tokens, seconds / plain)
         for arm, luck in self._luck.items():
             if arm == name:
                 luck.add(tokens - 1, outcome.tree.expected)
             else:
                 luck.fade()
         match.whole.add(tokens, seconds / plain, FAST)
+        self._whole.add(tokens, seconds / plain, SLOW)
         if name not in self._session:
             return
         if name not in match.read:
@@ -327,8 +282,13 @@ class Auto:
             return
         match.paces[name].add(tokens, seconds / plain, FAST)
         self._session[name].add(tokens, seconds / plain, SLOW)
-        if self._session[name].hopeless:
+        if self._session[name].lost >= MOST_LOST:
             match.stint = 0
+
+
+def _promise(pace: Pace) -> float:
+    """What an arm may turn out to be."""
+    return pace.lucky(CREDIT)
 
 
 def _within(drafter: Drafter, budget: Budget) -> Budget:
@@ -337,10 +297,10 @@ def _within(drafter: Drafter, budget: Budget) -> Budget:
     return replace(budget, depth=min(own.depth, budget.depth), nodes=min(own.nodes, budget.nodes))
 
 
-def _prior(context: Context, name: str) -> _Pace | None:
+def _prior(context: Context, name: str) -> Pace | None:
     """What earlier sessions measured of an arm."""
     prior = context.priors.get(name)
     if prior is None or prior.pace is None or prior.pace_weight <= 0:
         return None
     weight, pace = min(EARLIER, prior.pace_weight), min(max(prior.pace, 0.7), 4.0)
-    return _Pace(weight * pace, weight, round(prior.pace_weight))
+    return Pace(weight * pace, weight, round(prior.pace_weight))

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 OPTIMISM = 0.8  # acceptance where nothing is known: the first rounds find out
 OPTIMISM_WEIGHT = 2.0  # evaluated tokens that optimism counts for
 DOUBT = 0.8  # factor by which each evaluated token shrinks that weight
-POOL_WEIGHT = 4.0  # evaluated tokens that the other requests' acceptance counts for in one request
-MEMORY, POOL_MEMORY = 0.94, 0.99  # weight of the past per evaluated token
+POOL_WEIGHT = 12.0  # evaluated tokens that the other requests' acceptance counts for in one request
+MEMORY, POOL_MEMORY = 0.965, 0.995  # weight of the past per evaluated token
 CERTAIN = 0.99  # acceptance is never taken for granted
 
 

@@ -12,7 +12,7 @@ that is admitted is a doubling of the tree, valued by what trees of that size br
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from math import log2
 from typing import ClassVar
 
@@ -26,7 +26,8 @@ from engine.protocols import Budget, Context, Outcome, Parts
 from engine.request import Prior
 
 GUESS_WEIGHT = 2.0  # trees that a guess of their gain counts for
-HISTORY_WEIGHT = 12.0  # most evaluated tokens that earlier sessions count for, per depth
+HISTORY_WEIGHT = 36.0  # most evaluated tokens that earlier sessions count for, per depth
+HISTORY_MEMORY = 0.9  # what a walk leaves of it
 FORGETTING = 0.9  # weight of the past per tree
 TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
@@ -38,6 +39,7 @@ class _Trace:
     """Acceptance of one request, and how long it has been plain."""
 
     depths: Depths = field(default_factory=lambda: Depths(MEMORY))
+    earlier: list[Faded] = field(default_factory=list)  # depths in earlier sessions
     sizes: dict[int, Faded] = field(default_factory=dict)  # doublings -> accepted per pass
     scale: Faded = field(default_factory=lambda: Faded(GUESS_WEIGHT, GUESS_WEIGHT))
     asked: int = 0  # depth of the last budget
@@ -52,6 +54,21 @@ class _Trace:
         if seen is None:
             return guess
         return (GUESS_WEIGHT * guess + seen.hits) / (GUESS_WEIGHT + seen.trials)
+
+    def note(self, accepted: int, *, refused: bool) -> None:
+        """One walk; what earlier sessions say counts for less from then on."""
+        self.depths.note(accepted, refused=refused)
+        for past in self.earlier:
+            past.fade(HISTORY_MEMORY)
+
+    @property
+    def known(self) -> Depths:
+        """This request's depths and what is left of earlier sessions'."""
+        if not self.earlier:
+            return self.depths
+        both = zip_longest(self.depths.counts, self.earlier, fillvalue=Faded())
+        counts = [Faded(own.hits + past.hits, own.trials + past.trials) for own, past in both]
+        return Depths(MEMORY, counts)
 
     def note_tree(self, nodes: int, accepted: int) -> None:
         """One tree that was walked."""
@@ -133,7 +150,7 @@ class Goodput:
         trace.plain = 0
         trace.drafts += 1
         refused = bool(tree.children[path[-1]])
-        trace.depths.note(len(path) - 1, refused=refused)
+        trace.note(len(path) - 1, refused=refused)
         self._pool.note(len(path) - 1, refused=refused)
         if not tree.is_chain:
             trace.note_tree(tree.drafted, len(path) - 1)
@@ -199,7 +216,7 @@ def _started(prior: Prior | None) -> _Trace:
             break
         weight = min(evaluated, HISTORY_WEIGHT)
         share = min(max(accepted / evaluated, 0.05), 0.98)  # never certain, never hopeless
-        trace.depths.counts.append(Faded(weight * share, weight))
+        trace.earlier.append(Faded(weight * share, weight))
     return trace
 
 
@@ -211,7 +228,7 @@ def _offers(trace: _Trace, longest: Budget, pool: Sequence[float]) -> list[_Offe
     """What one request could draft, cheapest and surest first."""
     if not _is_tree(longest):
         reach, offers = 1.0, []
-        rates = shrunk(trace.depths, pool[: min(longest.depth, longest.nodes)])
+        rates = shrunk(trace.known, pool[: min(longest.depth, longest.nodes)])
         for depth, rate in enumerate(rates, 1):
             reach *= rate
             offers.append(_Offer(1, depth, reach))

@@ -12,28 +12,16 @@ was that it continues, so that what is copied goes on for long and what was a co
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from torch import Tensor
 
+from engine.pace import Pace
 from engine.protocols import Budget, Context, Outcome, Parts
 
 FORGETTING = 0.95  # weight of the past per round
 FIRST = 8.0  # plain passes that the first guess, plain's own rate, counts for
-
-
-@dataclass
-class _Rate:
-    """Tokens of one request over plain passes' worth of seconds."""
-
-    tokens: float = FIRST
-    passes: float = FIRST
-
-    def add(self, tokens: float, passes: float) -> None:
-        """One round."""
-        self.tokens = FORGETTING * self.tokens + tokens
-        self.passes = FORGETTING * self.passes + passes
 
 
 class Priced:
@@ -44,7 +32,7 @@ class Priced:
     def __init__(self, parts: Parts, drafter: str) -> None:
         """Share the target's measured cost."""
         self._cost = parts.cost
-        self._rates: dict[int, _Rate] = {}
+        self._paces: dict[int, Pace] = {}
 
     def prompt(self, context: Context, states: Tensor) -> None:
         """Nothing is wanted of the prompt."""
@@ -62,13 +50,17 @@ class Priced:
         for outcome in outcomes:
             plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
             seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
-            rate = self._rates.setdefault(outcome.context.request, _Rate())
-            rate.add(len(outcome.verdict.path), seconds / plain)
+            pace = self._paces.setdefault(outcome.context.request, _first())
+            pace.add(len(outcome.verdict.path), seconds / plain, FORGETTING)
 
     def forget(self, request: int) -> None:
-        """Drop the request's rate."""
-        self._rates.pop(request, None)
+        """Drop the request's pace."""
+        self._paces.pop(request, None)
 
     def _pace(self, context: Context) -> float:
-        rate = self._rates.get(context.request, _Rate())
-        return max(1.0, rate.tokens / rate.passes)
+        return max(1.0, self._paces.get(context.request, _first()).value)
+
+
+def _first() -> Pace:
+    """Plain's own, before anything was measured."""
+    return Pace().guessed(1.0, FIRST)

@@ -123,6 +123,13 @@ def test_a_line_recovers_itself_and_has_no_negative_part():
     assert falling.at(1) == pytest.approx(falling.at(8))
 
 
+def test_a_line_through_one_place_rises_half_as_fast_as_it_could():
+    line = Line()
+    for _ in range(9):
+        line.add(1, 2.0)
+    assert [line.at(x) for x in (0, 1, 3)] == pytest.approx([1.0, 2.0, 4.0])
+
+
 def test_draft_cost_knows_batches_by_the_nearest_seen():
     cost = DraftCost()
     assert cost.seconds(4) == 0

@@ -1,0 +1,46 @@
+"""Pace: how fast tokens came, in plain passes; 1 is plain decoding on the same machine at the same time."""
+
+import math
+from dataclasses import dataclass, replace
+
+LENGTH_RATE = 0.1  # of the newest round in the length of a usual one
+
+
+@dataclass
+class Pace:
+    """Tokens over the plain passes whose seconds they took, both faded."""
+
+    tokens: float = 0.0
+    passes: float = 0.0
+    rounds: int = 0
+    length: float = 1.0  # plain passes that a round took lately
+
+    @property
+    def value(self) -> float:
+        """The pace itself; plain's before anything was measured."""
+        return self.tokens / self.passes if self.passes else 1.0
+
+    @property
+    def lost(self) -> float:
+        """Plain passes that plain decoding would have saved; negative where it lost."""
+        return self.passes - self.tokens
+
+    def lucky(self, credit: float) -> float:
+        """The pace with ``credit`` over the root of its rounds: a few unlucky ones are no verdict."""
+        return self.value * (1 + credit / math.sqrt(max(1, self.rounds)))
+
+    def add(self, tokens: float, passes: float, memory: float = 1.0) -> None:
+        """One round; ``memory`` is the weight of those before it."""
+        self.tokens = memory * self.tokens + tokens
+        self.passes = memory * self.passes + passes
+        self.rounds += 1
+        self.length += LENGTH_RATE * (passes - self.length)
+
+    def guessed(self, pace: float, passes: float) -> "Pace":
+        """The same with a guess that counts for so many plain passes."""
+        return replace(self, tokens=self.tokens + pace * passes, passes=self.passes + passes)
+
+    def weighing(self, passes: float) -> "Pace":
+        """The same pace with the weight of at most so many plain passes."""
+        weight = min(passes, self.passes)
+        return replace(self, tokens=weight * self.value, passes=weight)

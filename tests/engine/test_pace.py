@@ -1,0 +1,48 @@
+"""Pace: tokens over plain passes; memory fades, a guess counts for what it is told to."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.pace import Pace
+
+rounds = st.lists(st.tuples(st.integers(1, 9), st.floats(0.1, 5.0)), min_size=1, max_size=30)
+
+
+@given(rounds)
+def test_without_fading_it_is_all_tokens_over_all_passes(found):
+    pace = Pace()
+    for tokens, passes in found:
+        pace.add(tokens, passes)
+    whole = sum(passes for _, passes in found)
+    assert pace.value == pytest.approx(sum(tokens for tokens, _ in found) / whole)
+    assert pace.lost == pytest.approx(whole - sum(tokens for tokens, _ in found))
+    assert pace.rounds == len(found)
+
+
+@given(rounds, st.floats(0.1, 50.0))
+def test_a_lighter_pace_is_the_same_pace_and_no_heavier(found, most):
+    pace = Pace()
+    for tokens, passes in found:
+        pace.add(tokens, passes, 0.9)
+    lighter = pace.weighing(most)
+    assert lighter.value == pytest.approx(pace.value)
+    assert lighter.passes <= min(most, pace.passes) * (1 + 1e-9)
+
+
+def test_nothing_measured_is_plain_s_pace_and_a_guess_is_the_guess():
+    assert Pace().value == 1.0
+    assert Pace().guessed(1.3, 6.0).value == pytest.approx(1.3)
+    assert Pace(10.0, 5.0).guessed(1.0, 5.0).value == pytest.approx(1.5)
+
+
+def test_luck_is_granted_to_few_rounds_only():
+    assert Pace(2.0, 1.0, 1).lucky(0.5) == pytest.approx(3.0)
+    assert Pace(2.0, 1.0, 10_000).lucky(0.5) == pytest.approx(2.0, rel=0.01)
+
+
+def test_what_a_round_takes_is_followed():
+    pace = Pace()
+    for _ in range(100):
+        pace.add(2.0, 1.6, 0.9)
+    assert pace.length == pytest.approx(1.6, rel=0.01)
