@@ -24,6 +24,7 @@ STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; o
 APART = 8  # rounds between two trials: no answer pays for all of them
 PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
 WORTH_A_PROBE = 0.8  # share of the best pace
+REPRICED = 16  # rounds for which the prices of rows are believed
 EVIDENCE = 8.0  # tokens that the estimates of a declining arm are believed for at first
 
 
@@ -90,6 +91,8 @@ class Auto:
         self._luck = {name: _Luck() for name in self._declining}
         drafters = [parts.arms[name].drafter for name in self._declining]
         self._longest = max((farthest(drafter).nodes for drafter in drafters), default=0)
+        self._prices: dict[int, tuple[float, ...]] = {}  # by requests
+        self._asked = 0
         self._matches: dict[int, _Match] = {}
         self._since_trial, self._since_probe, self._wait = APART, 0, PROBE_FIRST
 
@@ -229,8 +232,7 @@ class Auto:
         found: dict[int, DraftTree] = {}
         if not members:
             return found
-        together = sum(len(context.ids) for context in batch)
-        prices = self._cost.prices(1.0, self._longest, len(batch), together)
+        prices = self._row_prices(batch)
         best = {i: self._usual(self._matches[batch[i].request]) for i in members}
         for name in self._declining:
             drafter, luck = self.arms[name].drafter, self._luck[name].value
@@ -251,6 +253,16 @@ class Auto:
                     best[i], found[i] = gain, tree
                     self._matches[batch[i].request].playing = name
         return found
+
+    def _row_prices(self, batch: Sequence[Context]) -> tuple[float, ...]:
+        """Tokens that rows must bring at plain's pace; they change slowly, and asking takes 70 us."""
+        if self._asked % REPRICED == 0:
+            self._prices.clear()
+        self._asked += 1
+        if len(batch) not in self._prices:
+            together = sum(len(context.ids) for context in batch)
+            self._prices[len(batch)] = self._cost.prices(1.0, self._longest, len(batch), together)
+        return self._prices[len(batch)]
 
     def _usual(self, match: _Match) -> float:
         """Tokens that a round of the favourite brings more than the request's rounds on average.
