@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +48,7 @@ class Assistant:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._switching = asyncio.Lock()
         self._told: list[Callable[[], object]] = []
+        self._ending: list[Callable[[], Awaitable[None]]] = []
         self.loading = ""  # the model that is being loaded
 
     @classmethod
@@ -212,12 +213,19 @@ class Assistant:
         said = await self._said(conversation, [*map(_message, path)])
         return len(await asyncio.to_thread(self._model.text.encode_chat, said)) if path else 0
 
+    def before_close(self, end: Callable[[], Awaitable[None]]) -> None:
+        """What lives as long as the assistant, downloads for one, ends with it."""
+        self._ending.append(end)
+
     async def close(self) -> None:
-        """Stop running answers, end the engine's process, close the history."""
-        await self._stop_all()
-        await self._model.worker.close()
-        await asyncio.gather(*(reply.ended() for reply in list(self._running)))
-        await asyncio.to_thread(self.history.close)
+        """Stop what runs beside it and running answers, end the engine's process, close the history."""
+        try:
+            await asyncio.gather(*(end() for end in self._ending))
+        finally:
+            await self._stop_all()
+            await self._model.worker.close()
+            await asyncio.gather(*(reply.ended() for reply in list(self._running)))
+            await asyncio.to_thread(self.history.close)
 
     async def _stop_all(self) -> None:
         replies = list(self._running)

@@ -46,7 +46,7 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """A drafter, and what else it turned out to be: asking a protocol takes as long as a small pass."""
+    """A drafter, and what else it is: asking that of a protocol in every round takes too long."""
 
     drafter: Drafter
     arbiter: Arbiter | None

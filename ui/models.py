@@ -29,6 +29,7 @@ def build(assistant: Assistant) -> None:
     assert isinstance(tab, gr.Tab)  # only called inside one
     regions, wire = _lay_out()
     library = Library(assistant)
+    assistant.before_close(library.close)
     pages: dict[str, ModelsPage] = {}
     doing: set[asyncio.Task[None]] = set()
 

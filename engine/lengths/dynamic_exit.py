@@ -110,7 +110,7 @@ class Price:
         return bool(self.reach * self.alpha <= self.prices[self.drafted])
 
 
-class Pace:
+class ExitCost:
     """What a round costs for every exit and depth.
 
     A draft step is measured in plain passes of one row and is a line over the exit's share of the
@@ -233,7 +233,7 @@ class DynamicExit:
             )
         self._target = cast("LayeredTarget", parts.target)
         paper = parts.options.get("units", 0.0) == 1
-        self._pace = Pace(parts.cost, self._target.layers, paper=paper)
+        self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)
         self._deepest = self._target.layers
         if isinstance(parts.target, Streamed):
             self._deepest = parts.target.source.whole
@@ -259,13 +259,13 @@ class DynamicExit:
         waking = [d for d, request in zip(depths, requests, strict=True) if not request.resting]
         if not waking:
             return [Budget(0, 0) for _ in batch]
-        cost = self._pace.table(batch, max(waking))
+        cost = self._costs.table(batch, max(waking))
         cost[self._deepest :, 1:] = TOO_DEEP
         return [self._budget(r, d, cost) for r, d in zip(requests, depths, strict=True)]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call; shadow tokens of traced passes, the exit's own of the others."""
-        self._pace.observe(outcomes)
+        self._costs.observe(outcomes)
         for outcome in outcomes:
             request = self._request(outcome.context)
             if outcome.scores is not None and outcome.scores.states is not None:

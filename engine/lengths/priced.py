@@ -21,7 +21,8 @@ from engine.pace import Pace
 from engine.protocols import Budget, Context, Outcome, Parts
 
 FORGETTING = 0.95  # weight of the past per round
-FIRST = 8.0  # plain passes that the first guess, plain's own rate, counts for
+FIRST = 8.0  # plain passes that the first guess counts for
+FASTEST = 4.0  # that is taken for granted
 
 
 class Priced:
@@ -31,7 +32,7 @@ class Priced:
 
     def __init__(self, parts: Parts, drafter: str) -> None:
         """Share the target's measured cost."""
-        self._cost = parts.cost
+        self._cost, self._drafter = parts.cost, drafter
         self._paces: dict[int, Pace] = {}
 
     def prompt(self, context: Context, states: Tensor) -> None:
@@ -40,9 +41,10 @@ class Priced:
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """All that is allowed, at the prices of this round."""
         context = sum(len(c.ids) for c in batch)
+        paces = [max(1.0, self._pace(c).value) for c in batch]
         return [
-            replace(most, prices=self._cost.prices(self._pace(c), most.nodes, len(batch), context))
-            for c, most in zip(batch, longest, strict=True)
+            replace(most, prices=self._cost.prices(pace, most.nodes, len(batch), context))
+            for pace, most in zip(paces, longest, strict=True)
         ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -50,17 +52,17 @@ class Priced:
         for outcome in outcomes:
             plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
             seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
-            pace = self._paces.setdefault(outcome.context.request, _first())
+            pace = self._pace(outcome.context)
             pace.add(len(outcome.verdict.path), seconds / plain, FORGETTING)
 
     def forget(self, request: int) -> None:
         """Drop the request's pace."""
         self._paces.pop(request, None)
 
-    def _pace(self, context: Context) -> float:
-        return max(1.0, self._paces.get(context.request, _first()).value)
-
-
-def _first() -> Pace:
-    """Plain's own, before anything was measured."""
-    return Pace().guessed(1.0, FIRST)
+    def _pace(self, context: Context) -> Pace:
+        """The request's, which starts as earlier sessions ended, or as plain's."""
+        if context.request not in self._paces:
+            prior = context.priors.get(self._drafter)
+            known = prior.pace if prior is not None and prior.pace is not None else 1.0
+            self._paces[context.request] = Pace().guessed(min(max(known, 1.0), FASTEST), FIRST)
+        return self._paces[context.request]

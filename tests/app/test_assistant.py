@@ -126,6 +126,18 @@ class TestGuidance:
         assert report.stats.why == "the fake was told of lookup"
 
     @asynchronous
+    async def test_what_lives_beside_it_ends_before_its_history(self, tmp_path: Path) -> None:
+        written = []
+        async with assisted(tmp_path) as assistant:
+
+            async def end() -> None:
+                written.append(assistant.history.create_conversation("the last one").title)
+
+            assistant.before_close(end)
+            assert not written
+        assert written == ["the last one"]
+
+    @asynchronous
     async def test_each_turn_is_filed_under_its_kind(self, tmp_path: Path) -> None:
         async with assisted(tmp_path) as assistant:
             hot = SamplingParams(temperature=1.0)

@@ -22,7 +22,7 @@ from engine.lengths.dynamic_exit import (
     PROBE_GAP,
     TRACE_GAP,
     DynamicExit,
-    Pace,
+    ExitCost,
     Price,
     best_exit,
 )
@@ -132,7 +132,7 @@ def test_an_unsure_token_or_the_last_price_ends_a_draft():
 
 
 def test_unmeasured_costs_are_the_papers_units():
-    pace = Pace(PassCost(), 8, paper=False)
+    pace = ExitCost(PassCost(), 8, paper=False)
     assert pace.table([context()], 6) * 8 == pytest.approx(units(8, 6))
 
 
@@ -149,7 +149,7 @@ def flat(seconds=0.1):
 
 def test_measured_steps_become_a_line_over_the_exit_layer():
     """A step is 3 + 2 l milliseconds here: head and overhead weigh most at shallow exits."""
-    pace = Pace(flat(), 8, paper=False)
+    pace = ExitCost(flat(), 8, paper=False)
     for n in range(400):
         layer, depth = 1 + n % 7, 1 + n % 3
         pace.observe([drafted(depth, layer, depth * (0.003 + 0.002 * layer))])
@@ -160,7 +160,7 @@ def test_measured_steps_become_a_line_over_the_exit_layer():
 
 
 def test_requests_of_one_exit_take_their_steps_together():
-    pace = Pace(flat(), 8, paper=False)
+    pace = ExitCost(flat(), 8, paper=False)
     for _ in range(400):
         pace.observe([drafted(2, 2, 0.08, request=r) for r in (1, 2)] + [drafted(1, 4, 0.08, 3)])
     share, step = (2 * 2 + 1 * 4) / 3 / 8, 0.08 / 3
@@ -168,7 +168,7 @@ def test_requests_of_one_exit_take_their_steps_together():
 
 
 def test_a_slow_first_call_does_not_overturn_the_costs():
-    pace = Pace(flat(), 8, paper=False)
+    pace = ExitCost(flat(), 8, paper=False)
     pace.observe([drafted(1, 2, 60.0)])
     assert pace.table([context()], 1)[1, 1] < 0.1 * (1 + 4 * 2 / 8)
 
@@ -176,7 +176,7 @@ def test_a_slow_first_call_does_not_overturn_the_costs():
 def test_wide_passes_cost_what_they_cost():
     cost = flat()
     cost.profile(5, 0.5)
-    table = Pace(cost, 4, paper=False).table([context(ids=[])], 4)
+    table = ExitCost(cost, 4, paper=False).table([context(ids=[])], 4)
     assert table[0, 4] == pytest.approx(4 * 0.025 + 0.25 * 0.1 + 0.75 * 0.5)
     assert table[0, 0] == pytest.approx(0.1)
 
@@ -185,7 +185,7 @@ def test_the_papers_units_on_request():
     cost = flat(seconds=77.0)
     policy = DynamicExit(Parts(Deep(*[one_hot(0, 1)] * 4), cost=cost, options={"units": 1.0}), "early_exit")  # fmt: skip
     policy.observe([drafted(2, 2, 5.0)])
-    assert policy._pace.table([context()], 3) * 4 == pytest.approx(units(4, 3))
+    assert policy._costs.table([context()], 3) * 4 == pytest.approx(units(4, 3))
 
 
 # Shadow tokens.

@@ -1,5 +1,7 @@
 """Priced lengths: what gains most over its rows' price is drafted, and nothing where nothing does."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from engine.decode.tree import chain
 from engine.decode.verify import Verdict
 from engine.lengths.priced import Priced
 from engine.protocols import Budget, Context, Outcome, Parts
-from engine.request import SamplingParams
+from engine.request import Prior, SamplingParams
 
 CONTEXT = Context(1, 0, [1, 2], SamplingParams(), None)
 
@@ -50,6 +52,16 @@ def test_rows_cost_what_they_take_at_the_request_s_own_rate():
     assert budget.prices == pytest.approx((0.0, 0.75, 1.5, 2.25, 3.0), rel=0.02)
     policy.forget(1)
     assert policy.budgets([CONTEXT], [Budget(4, 4)])[0].prices[4] == pytest.approx(1.0)
+
+
+def test_a_request_starts_at_the_pace_of_earlier_sessions():
+    prior = {"lookup": Prior("lookup", pace=2.0, pace_weight=50.0)}
+    policy = priced({1: 1.0, 5: 2.0})
+    [budget] = policy.budgets([replace(CONTEXT, priors=prior)], [Budget(4, 4)])
+    assert budget.prices == pytest.approx((0.0, 0.5, 1.0, 1.5, 2.0))
+    for _ in range(200):
+        policy.observe([Outcome(CONTEXT, chain([2]), Verdict((0,), 5), 0.0, 1.0)])
+    assert policy.budgets([CONTEXT], [Budget(4, 4)])[0].prices[4] == pytest.approx(1.0, rel=0.02)
 
 
 def test_where_rows_are_free_everything_is_drafted_and_where_they_are_dear_nothing():
