@@ -14,7 +14,7 @@ ADAPTIVE = Lane("dynamic exit", "early_exit", length="dynamic_exit")
 CHAT = ("writing", "roleplay", "humanities", "stem", "qa")
 SWEEP = Conditions(max_tokens=32, repeats=1)
 SWEPT, FINALISTS = 2, 3  # prompts of the sweep; pairs that go on
-PROMPTS, TOKENS, REPEATS = 6, 64, 2
+PROMPTS, TOKENS, REPEATS = 5, 64, 2
 
 
 def show(instrument: Instrument) -> Row:

@@ -8,7 +8,7 @@ from app.bench.options import Conditions
 INFLATE = 8
 LOADS, LENGTHS = (1, 2, 4, 8), (1, 2, 3, 4, 6)
 ADAPTIVE = Lane("goodput", "chain", length="goodput", depth=8)
-TOKENS, PROMPTS, REPEATS = 48, {1: 12, 2: 12, 4: 16, 8: 16}, {1: 2, 2: 2, 4: 2, 8: 2}
+TOKENS, PROMPTS, REPEATS = 40, {1: 12, 2: 12, 4: 16, 8: 16}, {1: 2, 2: 2, 4: 2, 8: 2}
 
 
 def show(instrument: Instrument) -> Row:

@@ -10,7 +10,7 @@ from app.bench.lanes import PLAIN, Lane
 from app.bench.options import Conditions
 from engine.request import SamplingParams
 
-PROMPTS, TOKENS, CATEGORIES_EACH = 2, 48, 4
+PROMPTS, TOKENS, CATEGORIES_EACH = 2, 48, 8
 ROOT = Path(__file__).resolve().parents[3]
 LAWS = ("tests/laws/test_lossless.py", "tests/engine/decode/test_verify.py")
 SAMPLED = "test_verify or joint_law or enumerated_law"  # what greedy lanes show is not shown twice
