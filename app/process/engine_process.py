@@ -85,8 +85,11 @@ def _serve(connection: Connection, spec: ModelSpec, build: Callable[[ModelSpec],
         connection.send(Unusable(str(error)))
         return
     gc.freeze()  # what was loaded stays until the end; looking through it again takes 0.1 ms a pass
-    connection.send(Ready(engine.facts))
-    _Loop(connection, engine).run()
+    try:
+        connection.send(Ready(engine.facts))
+        _Loop(connection, engine).run()
+    finally:
+        gc.unfreeze()  # or libraries complain at the exit of what was never collected
 
 
 def _sentence(error: Exception) -> str:

@@ -85,7 +85,7 @@ def test_warming_up_runs_every_drafter_and_leaves_nothing_behind(folders):
     engine.warm_up(60.0)
     assert len(steps) > len(engine.facts.drafters)
     assert not engine.busy
-    assert engine._drafters == {}
+    assert engine._seats == {}
     assert engine._lengths == {}
     steps.clear()
     engine.warm_up(0.0)
