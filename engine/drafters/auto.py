@@ -146,7 +146,10 @@ class Auto:
         if match is None or not match.sums:
             return "auto: nothing was decoded"
         ran = sorted(match.sums.items(), key=lambda entry: -entry[1].rounds)
-        said = [f"{name} {sums.value:.2f}x plain in {sums.rounds} passes" for name, sums in ran]
+        said = [
+            f"{name} {sums.value:.2f}x plain in {sums.rounds} pass{'es' * (sums.rounds != 1)}"
+            for name, sums in ran
+        ]
         return f"auto, by measured pace: {', '.join(said)}"
 
     def _match(self, context: Context) -> _Match:
