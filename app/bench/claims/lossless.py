@@ -46,6 +46,6 @@ def show(instrument: Instrument) -> Row:
 
 def _laws_hold() -> bool:
     """The tests of the laws, in processes of their own once nothing else runs."""
-    options = ("-q", "-n2", "--dist=load", "-p", "no:cacheprovider", "-k", SAMPLED)
+    options = ("-q", "-n2", "--dist=worksteal", "-p", "no:cacheprovider", "-k", SAMPLED)
     command = [sys.executable, "-m", "pytest", *options, *LAWS]
     return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
