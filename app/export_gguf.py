@@ -25,7 +25,7 @@ MEMORY = 16 << 30
 PRE = ("smollm", "qwen2", "llama-bpe", "gpt-2", "default", "deepseek-llm", "starcoder", "olmo")
 TELLING = (
     "Hello, World! I'm sure they've 3 apples, 42 pears and 1234567 plums; 3.14159.\n"
-    "  def f(x):\n\t\treturn x**2  # TODO\n\n\n   \r\n if we'll  go\n"
+    "  def f(x):\n\t\treturn x**2  # squared\n\n\n   \r\n if we'll  go\n"
     "naïve café Übergrößenträger Привет, мир! 你好世界。こんにちは 안녕하세요 שלום مرحبا\n"
     "😀👩‍👩‍👧 $100 50% a_b-c.d@e.fg https://x.y/z?q=1&r=2 {'k': [1, 22, 333]} I'M THEY'RE\n"
 )
