@@ -5,6 +5,7 @@ their product for the chance that the whole chain is. A draft taught by its targ
 for that; where it is not, an acceptance head learns the difference.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,16 +18,18 @@ from engine.protocols import Context, Parts, Stop
 
 @dataclass
 class Unsure:
-    """Stops once a token was less likely than ``tau``, or all of them together than ``floor``."""
+    """Stops once a token was less likely than ``tau``, or all of them together than their floor."""
 
     tau: float
-    floor: float
+    floors: Sequence[float]  # of 1, 2, ... tokens
     survival: float = 1.0
+    drafted: int = 0
 
     def drawn(self, probability: float) -> bool:
         """The token stays in the draft either way: dropping it for what it is would be a bias."""
         self.survival *= probability
-        return probability < self.tau or self.survival < self.floor
+        self.drafted += 1
+        return probability < self.tau or self.survival < self.floors[self.drafted - 1]
 
     def fed(self, hidden: Tensor) -> bool:
         """States are not read."""
@@ -49,6 +52,6 @@ class Confidence(EarlyStop):
         self._tau = option(parts, "tau", 0, 1) or 0.0
 
     @override
-    def stop(self, context: Context, floor: float) -> Stop:
+    def stop(self, context: Context, floors: Sequence[float]) -> Stop:
         """The rule of one draft."""
-        return Unsure(self._tau, floor)
+        return Unsure(self._tau, floors)

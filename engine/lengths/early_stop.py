@@ -13,7 +13,9 @@ Looking one token ahead makes ``patience`` the inverse of the next token's accep
 where the chance is a calibrated one; a rule whose chances are too low needs less. Each rule states
 its own. Over draft steps of 0.03 to 0.33 target passes, word problems, chores and open questions,
 greedy and sampled, one patience came within a percent of the best constant threshold for each case.
-(On a CPU the row is no small part: counting the step alone cost the acceptance head 3 %.)
+(On a CPU the row is no small part: counting the step alone cost the acceptance head 3 %. Nor are
+rows alike: six may cost what one does and the seventh a twentieth of a pass, so every length has a
+threshold of its own.)
 """
 
 from abc import ABC, abstractmethod
@@ -21,6 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import InvalidRequest
@@ -30,7 +34,7 @@ from engine.protocols import Budget, Context, Outcome, Parts, Stop
 LEAST, MOST, UNMEASURED = 0.02, 0.9, 0.15  # of the threshold on the chance of full acceptance
 FORGETTING = 0.98  # weight of the past per round
 TRUSTED = 8  # rounds before the measured threshold counts
-SHORT = 8  # tokens of a usual draft, over which a row's cost is taken
+SHORT = 8  # tokens of the draft that goodput is asked about
 LONGEST = 20  # tokens of one draft, as in the paper
 
 
@@ -56,12 +60,12 @@ class Price:
         self.drafting = FORGETTING * self.drafting + first.draft_seconds
         self.rounds += 1
 
-    def floor(self, row: float) -> float:
-        """Least chance of full acceptance for which a draft goes on; its row takes ``row`` seconds."""
+    def floors(self, rows: NDArray[np.float64]) -> tuple[float, ...]:
+        """Least chances of full acceptance for which drafts go on, where one more row takes ``rows``."""
         if self.rounds < TRUSTED or self.seconds <= 0:
-            return UNMEASURED
-        price = self.tokens / self.seconds * (self.drafting / self.steps + row)
-        return min(max(self.patience * price, LEAST), MOST)
+            return (UNMEASURED,) * len(rows)
+        prices = self.tokens / self.seconds * (self.drafting / self.steps + rows)
+        return tuple(np.clip(self.patience * prices, LEAST, MOST).tolist())
 
 
 class EarlyStop(ABC):
@@ -89,8 +93,9 @@ class EarlyStop(ABC):
         self._drafting: set[int] = set()  # requests whose prompt the draft model has read
 
     @abstractmethod
-    def stop(self, context: Context, floor: float) -> Stop:
-        """The rule of one draft, which may go on while full acceptance is likelier than ``floor``."""
+    def stop(self, context: Context, floors: Sequence[float]) -> Stop:
+        """The rule of one draft: behind its n-th token full acceptance must be likelier than
+        ``floors[n - 1]``, or the draft ends."""
 
     def prompt(self, context: Context, states: Tensor) -> None:  # noqa: B027 - nothing to add
         """Nothing is wanted of the prompt."""
@@ -99,18 +104,20 @@ class EarlyStop(ABC):
         """Nothing where goodput says so, else all that is allowed and a fresh stop."""
         short = [replace(b, depth=min(b.depth, SHORT), nodes=min(b.nodes, SHORT)) for b in longest]
         decided = self._switch.budgets(batch, short)
-        floor = self._price.floor(self._row(len(batch))) if self._floor is None else self._floor
+        floors = self._floors(len(batch))
         found = []
         for context, most, chosen in zip(batch, longest, decided, strict=True):
             depth = min(most.depth, most.nodes, self._longest) if chosen.depth else 0
-            stop = self.stop(context, floor) if depth else None
+            stop = self.stop(context, floors) if depth else None
             found.append(Budget(depth, depth, stop=stop))
         return found
 
-    def _row(self, requests: int) -> float:
-        """Seconds of one more row in a pass of so many requests with short drafts."""
-        longer = self._cost.seconds(requests * (1 + SHORT)) - self._cost.seconds(requests)
-        return longer / (requests * SHORT)
+    def _floors(self, requests: int) -> tuple[float, ...]:
+        """Of drafts of 1, 2, ... tokens, of each of so many requests."""
+        if self._floor is not None:
+            return (self._floor,) * self._longest
+        widths = requests * np.arange(2, self._longest + 3)
+        return self._price.floors(np.diff(self._cost.each(widths)) / requests)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Goodput learns acceptance and costs, the price what a step takes."""

@@ -16,6 +16,7 @@ from engine.lengths.acceptance_head import (
     WEIGHTS,
     AcceptanceHead,
     Head,
+    Judge,
     Kind,
     Likeness,
     load_head,
@@ -82,6 +83,18 @@ def test_rows_do_not_see_each_other():
         assert (head.logits(states[row], evidence[row]) - together[row]).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_the_judge_says_what_the_network_says_of_one_state(scale):
+    head = random_head(depth=3)
+    judge = Judge(head)
+    for state in scale * torch.randn(5, WIDTH):
+        for sampling in (GREEDY, DRAWN, SEEDED):
+            kind = Kind.of(Context(1, 0, [1], sampling, None))
+            logits = head.logits(state, kind.evidence(torch.tensor(-0.7)))
+            wanted = float(logits.softmax(-1)[1])
+            assert judge.acceptance(state.numpy(), -0.7, kind) == pytest.approx(wanted, abs=1e-4)
+
+
 def test_the_three_kinds_of_requests_are_told_apart():
     logs = torch.tensor([-0.5, -100.0])
     found = {
@@ -139,17 +152,17 @@ def test_foreign_tensors_and_shapes_are_named(tmp_path):
 
 def drafted_until(policy, sampling=GREEDY, probability=0.9):
     context = Context(1, 0, [1], sampling, None)
-    stop = policy.budgets([context], [Budget(30, 30)])[0].stop
-    for count in range(1, 31):
-        assert not stop.fed(torch.zeros(WIDTH))
-        if stop.drawn(probability):
+    (budget,) = policy.budgets([context], [Budget(30, 30)])
+    for count in range(1, budget.depth + 1):
+        assert not budget.stop.fed(torch.zeros(WIDTH))
+        if budget.stop.drawn(probability):
             return count
-    return 31
+    return math.inf
 
 
 @pytest.mark.parametrize(("h", "lag", "wanted"), [
     (0.3, 0, 2), (0.5, 0, 4), (0.7, 0, 6), (0.9, 0, 11), (0.3, 1, 3), (0.7, 1, 7), (0.0, 0, 1),
-    (0.0, 1, 2), (1.0, 0, 31),
+    (0.0, 1, 2), (1.0, 0, math.inf),
 ])  # fmt: skip
 def test_a_draft_ends_once_a_rejection_is_likelier_than_h(tmp_path, pair, h, lag, wanted):
     """At 0.8 for each token, 1 - 0.8^n passes h; one token later where the newest is not judged."""

@@ -2,9 +2,11 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 
+from engine.cost import PassCost
 from engine.decode.sampling import probabilities
 from engine.decode.tree import chain
 from engine.decode.verify import Verdict, verify
@@ -70,11 +72,15 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 # --- the threshold --------------------------------------------------------------------------------
 
 
+def floor(price, row=0.0):
+    return price.floors(np.array([row]))[0]
+
+
 def priced(draft_step, target_pass, drafted=4, accepted=2, batch=1):
     price = Price(PATIENCE)
     for _ in range(TRUSTED):
         price.add([outcome(drafted, accepted, drafted * draft_step, target_pass, batch=batch)])
-    return price.floor(0.0)
+    return floor(price)
 
 
 def test_the_threshold_is_what_a_steps_seconds_would_bring_at_the_present_rate():
@@ -86,7 +92,19 @@ def test_a_row_in_the_pass_is_paid_for_like_a_step():
     price = Price(PATIENCE)
     for _ in range(TRUSTED):
         price.add([outcome(4, 2, 0.4, 1.0)])
-    assert price.floor(0.05) == pytest.approx(1.5 * price.floor(0.0))
+    assert floor(price, 0.05) == pytest.approx(1.5 * floor(price))
+
+
+def test_every_length_has_the_threshold_of_its_own_row():
+    cost = PassCost({1: 1.0, 4: 1.0, 8: 1.4})  # three drafted tokens are free
+    policy = Confidence(Parts(None, cost=cost), "chain")
+    for _ in range(TRUSTED + 1):  # a request's first draft says nothing of a step
+        policy.observe([outcome(4, 2, 0.4, 1.0)])
+    (budget,) = policy.budgets([HERE], [LONGEST])
+    floors = budget.stop.floors
+    step, both = (PATIENCE * 3 / 1.4 * price for price in (0.1, 0.2))
+    assert floors[:2] == (pytest.approx(step), pytest.approx(step))
+    assert floors[2:6] == (pytest.approx(both),) * 4
 
 
 def test_a_dearer_step_asks_for_more_certainty():
@@ -101,9 +119,9 @@ def test_requests_that_draft_together_share_a_step():
 
 def test_until_something_is_measured_the_threshold_is_a_constant():
     price = Price(PATIENCE)
-    assert price.floor(0.0) == UNMEASURED
+    assert floor(price) == UNMEASURED
     price.add([outcome(4, 2, 0.4, 1.0)])
-    assert price.floor(0.0) == UNMEASURED
+    assert floor(price) == UNMEASURED
 
 
 def test_a_requests_first_draft_does_not_count_since_it_reads_the_prompt():
@@ -111,10 +129,10 @@ def test_a_requests_first_draft_does_not_count_since_it_reads_the_prompt():
     policy.observe([outcome(4, 2, 50.0, 1.0)])
     for _ in range(TRUSTED):
         policy.observe([outcome(4, 2, 0.4, 1.0)])
-    assert policy._price.floor(0.0) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
+    assert floor(policy._price) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
     policy.forget(1)
     policy.observe([outcome(4, 2, 50.0, 1.0)])
-    assert policy._price.floor(0.0) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
+    assert floor(policy._price) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
 
 
 # --- the switch -----------------------------------------------------------------------------------

@@ -41,10 +41,11 @@ def test_a_packed_map_gives_the_plain_maps_values(shape):
 
 
 @needs_packing
-def test_two_rows_of_a_large_map_are_the_same_two_rows(monkeypatch):
+@pytest.mark.parametrize("rows", [1, 2])
+def test_few_rows_of_a_large_map_are_the_same_rows(monkeypatch, rows):
     monkeypatch.setattr("engine.models.packed.LARGE", 0)
     plain, layer = tiny_weights().layers[0].qkv, packed(tiny_weights()).layers[0].qkv
-    x = torch.randn(2, 32)
+    x = torch.randn(rows, 32)
     with torch.inference_mode():
         assert layer(x).shape == plain(x).shape
         assert (layer(x) - plain(x)).abs().max() < 1e-5
