@@ -14,7 +14,9 @@ Where this departs from the paper, and why:
 * The denominator is seconds of this machine; the paper's units only until something is measured.
 * A draft goes on while the next token is expected to bring more than the present rate would in the
   time that it takes. The paper's threshold tau_l, half way between the mean confidence of matches
-  and of misses, knows neither how far the draft has got nor what a token costs.
+  and of misses, knows neither how far the draft has got nor what a token costs. (Valuing exits by
+  drafts that end so, too, told their rates better, but chose no better ones.)
+* A request's counts lean on those of all requests: twenty tokens of seven exits are mostly noise.
 * The head product is not free. Rounds without it learn from the exit that drafted, and how rare it
   is follows from how often it changes the choice. While speculation loses nothing is drafted at
   all: now and then a plain pass is traced, and luck is followed up at once.
@@ -32,40 +34,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cost import Line, PassCost
 from engine.errors import InvalidRequest
-from engine.lengths.shadow_tokens import BINS, Counts, bin_of, shadow_counts
+from engine.lengths.exit_value import Choice, ExitCost, best_exit
+from engine.lengths.shadow_tokens import (
+    BIN_WEIGHT,
+    BINS,
+    OMEGA,
+    POOL_OMEGA,
+    Counts,
+    bin_of,
+    shadow_counts,
+)
 from engine.protocols import Budget, Context, LayeredTarget, Outcome, Parts, Streamed
 
 LONGEST = 18  # most tokens of one draft, as in the paper
 PROMPT_ROWS, PROMPT_WEIGHT = 32, 1 / 16  # a prompt row counts for this much of an answer's
-BIN_WEIGHT = 2.0  # tokens that the confidence itself counts for, as a guess of a bin's acceptance
 TRACE_GAP, PROBE_GAP = 16, 512  # most rounds from one trace to the next: speculating, and plain
-GUESSES = 3  # calls that the paper's cost of a draft step counts for, before any was measured
 CHUNK = 2**24  # most logits held at once
 TOO_DEEP = 1e9  # passes; of an exit above the layers that stay in memory
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The best exit and depth; at depth 0 the exit is the best of those that lose."""
-
-    exit: int
-    depth: int
-    rate: float  # expected tokens per unit of cost
-
-
-def best_exit(alpha: np.ndarray, cost: np.ndarray) -> Choice:
-    """Argmax over l and d of (1 + alpha_l + .. + alpha_l^d) / cost[l, d].
-
-    ``alpha`` [E] and ``cost`` [E, D + 1] belong to the exits after layers 1..E, D >= 1; cost[:, 0]
-    is a plain pass. Ties go to plain decoding.
-    """
-    powers = alpha[:, None] ** np.arange(cost.shape[1])
-    rates = powers.cumsum(1) / cost
-    layer, depth = divmod(int(rates[:, 1:].argmax()), cost.shape[1] - 1)
-    plain, best = float(rates[0, 0]), float(rates[layer, depth + 1])
-    return Choice(layer + 1, depth + 1, best) if best > plain else Choice(layer + 1, 0, plain)
 
 
 @dataclass
@@ -110,58 +96,19 @@ class Price:
         return bool(self.reach * self.alpha <= self.prices[self.drafted])
 
 
-class ExitCost:
-    """What a round costs for every exit and depth.
+@dataclass
+class _Pool:
+    """What all requests of one kind of sampling taught."""
 
-    A draft step is measured in plain passes of one row and is a line over the exit's share of the
-    layers: head and overhead are its height at 0. It starts as the paper's l / L, so firmly that the
-    first calls, which may be slow for reasons of their own, do not overturn it.
-    """
-
-    def __init__(self, cost: PassCost, layers: int, *, paper: bool) -> None:
-        """``paper``: always cost d l + L."""
-        self._cost = PassCost() if paper else cost
-        self._layers = layers
-        self._step = Line()
-        for share in (0.0, 1.0) * GUESSES:
-            self._step.add(share, share)
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """One drafting call; requests with the same exit took their steps together."""
-        drafting = [o for o in outcomes if o.tree.drafted and o.tree.warm is not None]
-        if not drafting or not self._cost.knots:
-            return
-        steps: dict[int, int] = {}
-        for outcome in drafting:
-            assert outcome.tree.warm is not None
-            layer = outcome.tree.warm.layer
-            steps[layer] = max(steps.get(layer, 0), outcome.tree.drafted)
-        taken = sum(steps.values())
-        depth = sum(layer * count for layer, count in steps.items()) / taken / self._layers
-        plain = self._cost.seconds(len(drafting), _held([o.context for o in drafting]))
-        self._step.add(depth, drafting[0].draft_seconds / taken / plain)
-
-    def table(self, batch: Sequence[Context], depth: int) -> np.ndarray:
-        """Seconds [L - 1, depth + 1] of a round in which all of ``batch`` do the same.
-
-        The last row runs through all layers in the pass; the others only through those above the
-        exit. Unmeasured, a pass counts 1 and this is the paper's d l + L over L.
-        """
-        held, requests = _held(batch), len(batch)
-        shares = np.arange(1, self._layers) / self._layers
-        passes = self._cost.each(requests * np.arange(1, depth + 2), held)
-        start = self._step.at(0.0)
-        steps = passes[0] * (start + shares * (self._step.at(1.0) - start))
-        below, above = shares[:, None] * passes[0], (1 - shares[:, None]) * passes
-        return np.asarray(np.arange(depth + 1) * steps[:, None] + below + above)
+    counts: Counts
 
 
 @dataclass
 class _Request:
     """What one request's layers are worth, and when they are looked at next."""
 
-    kind: tuple[bool, int]
-    counts: Counts
+    counts: Counts  # its own
+    pool: "_Pool"  # of all requests of its kind of sampling
     choice: Choice | None = None  # of the last round; None: there was nothing to choose from
     stop: Stop | None = None
     fresh: np.ndarray | None = None  # evidence of the last round, if it was traced
@@ -179,9 +126,14 @@ class _Request:
         off = self.choice is not None and self.choice.depth == 0
         return off and self.fresh is None and not self.due
 
-    def choose(self, cost: np.ndarray) -> Choice:
+    @property
+    def known(self) -> Counts:
+        """What is to be expected of its exits."""
+        return self.counts.leaning(self.pool.counts)
+
+    def choose(self, known: Counts, cost: np.ndarray) -> Choice:
         """The choice for a round that costs so much; sets when the layers are traced next."""
-        choice = best_exit(self.counts.alpha, cost)
+        choice = best_exit(known.alpha, cost)
         if self.fresh is not None and self.choice is not None:
             self.gap = self._next_gap(self.choice, choice, self.fresh)
         self.choice, self.fresh = choice, None
@@ -189,8 +141,8 @@ class _Request:
 
     def traced(self, fresh: np.ndarray) -> None:
         """All layers' evidence [E, 2 BINS + 2] of one round."""
-        self.counts, self.fresh = self.counts.after(fresh), fresh
-        self.stop, self.since = None, 0
+        self._learn(fresh)
+        self.fresh, self.stop, self.since = fresh, None, 0
 
     def untraced(self, accepted: int) -> None:
         """The exit's own tokens: a chain whose first ``accepted`` were right."""
@@ -203,7 +155,12 @@ class _Request:
             missed = int(place >= accepted)
             cells = [missed * BINS + bin_of(confidence), 2 * BINS + missed]
             fresh[self.choice.exit - 1, cells] += 1.0, confidence
-        self.counts, self.stop = self.counts.after(fresh), None
+        self._learn(fresh)
+        self.stop = None
+
+    def _learn(self, fresh: np.ndarray) -> None:
+        self.counts = self.counts.after(fresh, OMEGA)
+        self.pool.counts = self.pool.counts.after(fresh, POOL_OMEGA)
 
     def _next_gap(self, before: Choice, now: Choice, fresh: np.ndarray) -> int:
         """Rarer when nothing new was seen; at once when plain decoding missed something."""
@@ -239,12 +196,12 @@ class DynamicExit:
             self._deepest = parts.target.source.whole
         self._threshold = parts.options.get("threshold", 0.0) == 1
         self._requests: dict[int, _Request] = {}
-        self._known: dict[tuple[bool, int], Counts] = {}  # of ended requests, by kind of sampling
+        self._pools: dict[tuple[bool, int], _Pool] = {}  # by kind of sampling
 
     def prompt(self, context: Context, states: Tensor) -> None:
         """Warm up on states [L, n, C], unless earlier requests of its kind tell more than that."""
         request = self._request(context)
-        if request.counts.seen.any():
+        if request.known.seen.any():
             return
         fresh = np.zeros_like(request.counts.table)
         for part in self._columns(states):
@@ -274,28 +231,28 @@ class DynamicExit:
                 request.untraced(len(outcome.verdict.path) - 1)
 
     def forget(self, request: int) -> None:
-        """Keep what the request taught for the next one of its kind."""
-        ended = self._requests.pop(request, None)
-        if ended is not None:
-            self._known[ended.kind] = ended.counts
+        """What the request taught stays in its pool."""
+        self._requests.pop(request, None)
 
     def _request(self, context: Context) -> _Request:
         if context.request not in self._requests:
             kind = (context.draws, round(2 * context.sampling.temperature))
-            known = self._known.get(kind, Counts.empty(self._target.layers - 1))
-            self._requests[context.request] = _Request(kind, known.carried())
+            empty = Counts.empty(self._target.layers - 1)
+            pool = self._pools.setdefault(kind, _Pool(empty))
+            self._requests[context.request] = _Request(empty, pool)
         return self._requests[context.request]
 
     def _budget(self, request: _Request, depth: int, cost: np.ndarray) -> Budget:
         if depth < 1 or len(cost) == 0 or request.resting:
             return Budget(0, 0)
-        if not request.counts.seen.any():  # the drafter's usual exit finds out
+        known = request.known
+        if not known.seen.any():  # the drafter's usual exit finds out
             return Budget(1, 1, trace=True)
-        choice = request.choose(cost[:, : depth + 1])
+        choice = request.choose(known, cost[:, : depth + 1])
         trace = request.due
         if choice.depth == 0:
             return Budget(0, 0, trace=trace)
-        request.stop = self._stop(request.counts, choice, cost[choice.exit - 1, : depth + 1])
+        request.stop = self._stop(known, choice, cost[choice.exit - 1, : depth + 1])
         return Budget(depth, depth, stop=request.stop, exit_layer=choice.exit, trace=trace)
 
     def _stop(self, counts: Counts, choice: Choice, cost: np.ndarray) -> Stop:
@@ -323,8 +280,3 @@ class DynamicExit:
         """States [L, n, C] in parts whose logits fit into memory; nearly always in one."""
         width = max(1, CHUNK // (len(states) * self._target.vocab))
         return iter(torch.split(states, width, 1))
-
-
-def _held(batch: Sequence[Context]) -> int:
-    """Tokens that a pass over this batch looks back at."""
-    return sum(len(context.ids) for context in batch)

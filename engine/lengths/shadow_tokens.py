@@ -13,10 +13,11 @@ from torch import Tensor
 from engine.decode.sampling import probabilities
 from engine.protocols import Context
 
-OMEGA = 0.95  # weight of the past per round
-CARRIED = 16.0  # most tokens that earlier requests count for
+OMEGA, POOL_OMEGA = 0.95, 0.995  # weight of the past per round: of one request, and of all of them
+POOL_WEIGHT = 8.0  # most tokens that all requests' counts count for in one of them
 CERTAIN = 0.995  # acceptance is never taken for granted
 BINS = 6  # of confidence, each with its own acceptance
+BIN_WEIGHT = 2.0  # tokens that the confidence itself counts for, as a guess of a bin's acceptance
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,18 @@ class Counts:
         unsure = _share(self.table[:, -1], self.misses.sum(1), 0.0)
         return np.asarray((sure + unsure) / 2)
 
-    def after(self, fresh: np.ndarray) -> "Counts":
+    def after(self, fresh: np.ndarray, memory: float) -> "Counts":
         """One round later; rows of ``fresh`` [E, 2 BINS + 2] without tokens do not fade."""
         heard = fresh[:, : 2 * BINS].sum(1, keepdims=True) > 0
-        return Counts(np.where(heard, OMEGA, 1.0) * self.table + fresh)
+        return Counts(np.where(heard, memory, 1.0) * self.table + fresh)
 
-    def carried(self) -> "Counts":
-        """What a new request starts from."""
-        return Counts(self.table * min(1.0, CARRIED / max(self.seen.max(initial=0.0), CARRIED)))
+    def leaning(self, pool: "Counts") -> "Counts":
+        """One request's counts with those of all: a few tokens of one say little.
+
+        Of many noisy exits the best looks better than it is, and the choice would follow the noise.
+        """
+        weight = POOL_WEIGHT / np.maximum(pool.seen, POOL_WEIGHT)
+        return Counts(self.table + weight[:, None] * pool.table)
 
 
 @torch.inference_mode()

@@ -1,7 +1,15 @@
-"""Contexts and counts that tests of dynamic exits start from."""
+"""Contexts, counts, costs and outcomes that tests of dynamic exits start from."""
 
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from engine.cost import PassCost
+from engine.decode.tree import Warm, chain
+from engine.decode.verify import Verdict
 from engine.lengths.shadow_tokens import BINS, Counts
-from engine.protocols import Context
+from engine.protocols import Context, Outcome
 from engine.request import SamplingParams
 
 GREEDY = SamplingParams()
@@ -21,3 +29,19 @@ def counts(*exits):
             found[exit_layer, missed * BINS + place] += 1
             found[exit_layer, 2 * BINS + missed] += confidence
     return Counts(found)
+
+
+def units(layers, depth):
+    """The paper's denominator, [L - 1, depth + 1]."""
+    return np.arange(1, layers)[:, None] * np.arange(depth + 1) + layers
+
+
+def drafted(depth, layer, seconds, request=1):
+    tree = replace(chain(range(depth + 1)), warm=Warm(torch.zeros(layer, depth, 4)))
+    return Outcome(context(request), tree, Verdict((0,), 0), seconds, 1.0)
+
+
+def flat(seconds=0.1):
+    cost = PassCost()
+    cost.profile(1, seconds)
+    return cost

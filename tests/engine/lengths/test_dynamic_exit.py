@@ -6,41 +6,27 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from engine.cost import PassCost
 from engine.decode.chance import SeededChance
 from engine.decode.sampling import probabilities
-from engine.decode.tree import DraftTree, Warm, chain
+from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict, verify
 from engine.drafters.early_exit import EarlyExit
 from engine.engine import Engine
 from engine.errors import InvalidRequest
 from engine.lengths import dynamic_exit
-from engine.lengths.dynamic_exit import (
-    PROBE_GAP,
-    TRACE_GAP,
-    DynamicExit,
-    ExitCost,
-    Price,
-    best_exit,
-)
-from engine.lengths.shadow_tokens import BINS, CARRIED, CERTAIN, Counts
+from engine.lengths.dynamic_exit import PROBE_GAP, TRACE_GAP, DynamicExit, Price
+from engine.lengths.exit_value import best_exit
+from engine.lengths.shadow_tokens import BINS, CERTAIN, POOL_WEIGHT, Counts
 from engine.models.torch_target import TorchTarget
 from engine.protocols import Budget, Context, Outcome, Parts, Scores
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.enumeration import law_of, random_law
-from tests.engine.lengths.counted import GREEDY, context, counts
+from tests.engine.lengths.counted import GREEDY, context, counts, drafted, flat, units
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target, tiny_weights
 
 LONGEST = Budget(6, 6)
 PAPER = (("units", 1.0),)  # decisions that do not depend on how fast this machine is
-
-
-def units(layers, depth):
-    """The paper's denominator, [L - 1, depth + 1]."""
-    return np.arange(1, layers)[:, None] * np.arange(depth + 1) + layers
 
 
 class Deep(Markov):
@@ -74,33 +60,6 @@ def one_hot(*following):
 # Formulas.
 
 
-def test_the_papers_example():
-    alpha = np.zeros(31)
-    alpha[[3, 5, 7, 11, 15]] = 0.45, 0.6, 0.7, 0.8, 0.86
-    choice = best_exit(alpha, units(32, 17))
-    assert (choice.exit, choice.depth) == (8, 2)
-    assert choice.rate == pytest.approx(0.0456, abs=5e-5)
-    assert choice.rate * 32 == pytest.approx(1.46, abs=5e-3)
-
-
-@given(st.lists(st.floats(0, CERTAIN), min_size=1, max_size=7), st.integers(1, 18))
-def test_the_choice_is_the_best_of_all_exits_and_depths(alpha, depth):
-    layers = len(alpha) + 1
-    choice = best_exit(np.array(alpha), units(layers, depth))
-    tokens = {(at, d): sum(a**i for i in range(d + 1)) for at, a in enumerate(alpha, 1)
-              for d in range(depth + 1)}  # fmt: skip
-    rates = {(at, d): found / (d * at + layers) for (at, d), found in tokens.items()}
-    assert choice.rate == pytest.approx(max(rates.values()))
-    assert rates[choice.exit, choice.depth] == pytest.approx(choice.rate)
-
-
-def test_plain_decoding_where_no_exit_pays():
-    assert best_exit(np.zeros(7), units(8, 18)).depth == 0
-    break_even = np.array([1 / 8, 2 / 8])  # (1 + a) / (1 + l / L) is 1: ties go to plain decoding
-    assert best_exit(break_even, units(8, 1)[:2]).depth == 0
-    assert best_exit(break_even + 0.01, units(8, 1)[:2]).depth == 1
-
-
 def test_the_threshold_ends_a_draft_with_the_first_token_below_it():
     policy = DynamicExit(
         Parts(Deep(*[one_hot(0, 1)] * 8), options={"threshold": 1.0}), "early_exit"
@@ -129,56 +88,6 @@ def test_an_unsure_token_or_the_last_price_ends_a_draft():
 
 
 # Cost.
-
-
-def test_unmeasured_costs_are_the_papers_units():
-    pace = ExitCost(PassCost(), 8, paper=False)
-    assert pace.table([context()], 6) * 8 == pytest.approx(units(8, 6))
-
-
-def drafted(depth, layer, seconds, request=1):
-    tree = replace(chain(range(depth + 1)), warm=Warm(torch.zeros(layer, depth, 4)))
-    return Outcome(context(request), tree, Verdict((0,), 0), seconds, 1.0)
-
-
-def flat(seconds=0.1):
-    cost = PassCost()
-    cost.profile(1, seconds)
-    return cost
-
-
-def test_measured_steps_become_a_line_over_the_exit_layer():
-    """A step is 3 + 2 l milliseconds here: head and overhead weigh most at shallow exits."""
-    pace = ExitCost(flat(), 8, paper=False)
-    for n in range(400):
-        layer, depth = 1 + n % 7, 1 + n % 3
-        pace.observe([drafted(depth, layer, depth * (0.003 + 0.002 * layer))])
-    table = pace.table([context()], 4)
-    assert table[:, 0] == pytest.approx(0.1)
-    for layer in (1, 4, 7):
-        assert table[layer - 1, 4] == pytest.approx(0.1 + 4 * (0.003 + 0.002 * layer), rel=1e-3)
-
-
-def test_requests_of_one_exit_take_their_steps_together():
-    pace = ExitCost(flat(), 8, paper=False)
-    for _ in range(400):
-        pace.observe([drafted(2, 2, 0.08, request=r) for r in (1, 2)] + [drafted(1, 4, 0.08, 3)])
-    share, step = (2 * 2 + 1 * 4) / 3 / 8, 0.08 / 3
-    assert pace._step.at(share) * 0.1 == pytest.approx(step, rel=0.02)
-
-
-def test_a_slow_first_call_does_not_overturn_the_costs():
-    pace = ExitCost(flat(), 8, paper=False)
-    pace.observe([drafted(1, 2, 60.0)])
-    assert pace.table([context()], 1)[1, 1] < 0.1 * (1 + 4 * 2 / 8)
-
-
-def test_wide_passes_cost_what_they_cost():
-    cost = flat()
-    cost.profile(5, 0.5)
-    table = ExitCost(cost, 4, paper=False).table([context(ids=[])], 4)
-    assert table[0, 4] == pytest.approx(4 * 0.025 + 0.25 * 0.1 + 0.75 * 0.5)
-    assert table[0, 0] == pytest.approx(0.1)
 
 
 def test_the_papers_units_on_request():
@@ -312,30 +221,30 @@ def hear(policy, target, request, rounds_, sampling=GREEDY):
         policy.observe([Outcome(here, tree, Verdict((0,), 0), 0.0, 0.0, scores)])
 
 
-def test_a_request_starts_from_what_the_last_one_of_its_kind_learned():
+def test_a_request_starts_from_what_those_of_its_kind_learned():
     policy = ended(accept={2}, rounds_=60)
-    start = policy._request(context(2)).counts
-    assert start.seen.max() == pytest.approx(CARRIED)
+    assert policy._request(context(2)).known.seen.max() == pytest.approx(POOL_WEIGHT)
     assert policy.budgets([context(2)], [LONGEST])[0].exit_layer == 2
     drawn = SamplingParams(1.0)
-    assert not policy._request(context(3, sampling=drawn)).counts.seen.any()
+    assert not policy._request(context(3, sampling=drawn)).known.seen.any()
 
 
 def test_what_earlier_requests_know_is_not_looked_up_in_the_prompt_again():
     policy = ended(accept={2})
-    before = policy._request(context(2)).counts
     policy.prompt(context(2), policy._target.feed(0, [0, 1, 2], 3))
-    assert policy._request(context(2)).counts == before
+    assert not policy._request(context(2)).counts.seen.any()
 
 
-def test_requests_do_not_share_what_they_hear_while_they_run():
+def test_a_request_learns_a_little_from_one_that_runs_beside_it():
     policy = ended(accept={1})
-    known = policy._request(context(3)).counts
+    own = policy._request(context(3)).counts
+    before = policy._request(context(3)).known.alpha
     hear(policy, Deep(*[one_hot(2, 0, 1)] * 3, one_hot(1, 2, 0)), request=2, rounds_=30)
     good, bad = policy.budgets([context(3), context(2)], [LONGEST] * 2)
     assert good.depth > 0
     assert bad.depth == 0
-    assert policy._request(context(3)).counts is known
+    assert policy._request(context(3)).counts is own
+    assert policy._request(context(3)).known.alpha[0] < before[0]
 
 
 # Off, and probing.

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from engine.decode.sampling import probabilities
-from engine.lengths.shadow_tokens import CERTAIN, OMEGA, Counts, shadow_counts
+from engine.lengths.shadow_tokens import CERTAIN, OMEGA, POOL_WEIGHT, Counts, shadow_counts
 from engine.request import SamplingParams
 from tests.engine.lengths.counted import context, counts
 
@@ -13,11 +13,20 @@ from tests.engine.lengths.counted import context, counts
 def test_counts_decay_by_round_and_only_where_something_was_seen():
     before = counts([(0.9, True), (0.9, True), (0.3, False)], [(0.5, False)])
     fresh = counts([(0.7, False)], []).table
-    now = before.after(fresh)
+    now = before.after(fresh, OMEGA)
     assert now.alpha[0] == pytest.approx(2 * OMEGA / (3 * OMEGA + 1))
     unsure = (0.3 * OMEGA + 0.7) / (OMEGA + 1)
     assert now.tau[0] == pytest.approx((0.9 + unsure) / 2)
     assert np.array_equal(now.table[1], before.table[1])
+
+
+def test_a_few_tokens_lean_on_those_of_all_requests():
+    pool = counts([(0.9, True)] * 300 + [(0.9, False)] * 100, [])
+    own = counts([(0.9, False)] * 2, [(0.5, True)])
+    found = own.leaning(pool)
+    assert found.alpha[0] == pytest.approx(0.75 * POOL_WEIGHT / (POOL_WEIGHT + 2))
+    assert found.alpha[1] == own.alpha[1]
+    assert np.array_equal(counts([], []).leaning(own).table, own.table)  # so few count as they are
 
 
 def test_guards_where_a_count_is_zero():

@@ -1,0 +1,84 @@
+"""What an early exit costs and brings: DEL's tokens per layer, over seconds of this machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.cost import Line, PassCost
+from engine.protocols import Context, Outcome
+
+GUESSES = 3  # calls that the paper's cost of a draft step counts for, before any was measured
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best exit and depth; at depth 0 the exit is the best of those that lose."""
+
+    exit: int
+    depth: int
+    rate: float  # expected tokens per unit of cost
+
+
+def best_exit(alpha: np.ndarray, cost: np.ndarray) -> Choice:
+    """Argmax over l and d of (1 + alpha_l + .. + alpha_l^d) / cost[l, d].
+
+    ``alpha`` [E] and ``cost`` [E, D + 1] belong to the exits after layers 1..E, D >= 1; cost[:, 0]
+    is a plain pass. Ties go to plain decoding.
+    """
+    powers = alpha[:, None] ** np.arange(cost.shape[1])
+    rates = powers.cumsum(1) / cost
+    layer, depth = divmod(int(rates[:, 1:].argmax()), cost.shape[1] - 1)
+    plain, best = float(rates[0, 0]), float(rates[layer, depth + 1])
+    return Choice(layer + 1, depth + 1, best) if best > plain else Choice(layer + 1, 0, plain)
+
+
+class ExitCost:
+    """What a round costs for every exit and depth.
+
+    A draft step is measured in plain passes of one row and is a line over the exit's share of the
+    layers: head and overhead are its height at 0. It starts as the paper's l / L, so firmly that the
+    first calls, which may be slow for reasons of their own, do not overturn it.
+    """
+
+    def __init__(self, cost: PassCost, layers: int, *, paper: bool) -> None:
+        """``paper``: always cost d l + L."""
+        self._cost = PassCost() if paper else cost
+        self._layers = layers
+        self._step = Line()
+        for share in (0.0, 1.0) * GUESSES:
+            self._step.add(share, share)
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """One drafting call; requests with the same exit took their steps together."""
+        drafting = [o for o in outcomes if o.tree.drafted and o.tree.warm is not None]
+        if not drafting or not self._cost.knots:
+            return
+        steps: dict[int, int] = {}
+        for outcome in drafting:
+            assert outcome.tree.warm is not None
+            layer = outcome.tree.warm.layer
+            steps[layer] = max(steps.get(layer, 0), outcome.tree.drafted)
+        taken = sum(steps.values())
+        depth = sum(layer * count for layer, count in steps.items()) / taken / self._layers
+        plain = self._cost.seconds(len(drafting), _held([o.context for o in drafting]))
+        self._step.add(depth, drafting[0].draft_seconds / taken / plain)
+
+    def table(self, batch: Sequence[Context], depth: int) -> np.ndarray:
+        """Seconds [L - 1, depth + 1] of a round in which all of ``batch`` do the same.
+
+        The last row runs through all layers in the pass; the others only through those above the
+        exit. Unmeasured, a pass counts 1 and this is the paper's d l + L over L.
+        """
+        held, requests = _held(batch), len(batch)
+        shares = np.arange(1, self._layers) / self._layers
+        passes = self._cost.each(requests * np.arange(1, depth + 2), held)
+        start = self._step.at(0.0)
+        steps = passes[0] * (start + shares * (self._step.at(1.0) - start))
+        below, above = shares[:, None] * passes[0], (1 - shares[:, None]) * passes
+        return np.asarray(np.arange(depth + 1) * steps[:, None] + below + above)
+
+
+def _held(batch: Sequence[Context]) -> int:
+    """Tokens that a pass over this batch looks back at."""
+    return sum(len(context.ids) for context in batch)
