@@ -8,11 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from engine.decode.chance import Chance, SeededChance
 from engine.decode.tree import DraftTree
-from engine.decode.verify import Verdict, verify
+from engine.decode.verify import Logits, Verdict, verify
 from engine.drafters import ARMS, AUTO, DRAFTERS
 from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
@@ -120,7 +118,7 @@ def _randomness(device: str) -> Callable[[int | None], Chance]:
 
 def _one_by_one(
     trees: Sequence[DraftTree],
-    logits: Sequence[Tensor],
+    logits: Sequence[Logits],
     samplings: Sequence[SamplingParams],
     chances: Sequence[Chance],
 ) -> list[Verdict]:

@@ -217,7 +217,7 @@ class Engine:
     ) -> list[Outcome]:
         verdicts = self._machinery.verify(
             [r.tree for r in rounds],
-            [s.logits for s in scores],
+            [s.rows for s in scores],
             [r.session.request.sampling for r in rounds],
             [r.session.chance for r in rounds],
         )

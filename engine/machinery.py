@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from engine.cost import PassCost
 from engine.decode.chance import Chance
 from engine.decode.tree import DraftTree
-from engine.decode.verify import Verdict
+from engine.decode.verify import Logits, Verdict
 from engine.protocols import Drafter, LengthPolicy, Streamed, Target
 from engine.request import ModelFacts, SamplingParams
 
@@ -18,7 +16,7 @@ UNLIMITED = 1 << 30  # rows
 THROWN_AWAY: Options = (("warm_up", 1.0),)  # read by nobody: drafters are made for each set
 
 Verify = Callable[
-    [Sequence[DraftTree], Sequence[Tensor], Sequence[SamplingParams], Sequence[Chance]],
+    [Sequence[DraftTree], Sequence[Logits], Sequence[SamplingParams], Sequence[Chance]],
     list[Verdict],
 ]
 """Judge one round: trees, their logits [N, V], each request's law and its random numbers."""

@@ -7,12 +7,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from engine.cost import PassCost
 from engine.decode.chance import Chance
 from engine.decode.tree import DraftTree
-from engine.decode.verify import Verdict
+from engine.decode.verify import Logits, Verdict
 from engine.request import Prior, SamplingParams
 
 FLOOR = 0.15  # estimated probability that makes a token worth its row, where nothing says more
@@ -30,8 +32,13 @@ class Capability(StrEnum):
 class Scores:
     """What the target says of every node of one tree."""
 
-    logits: Tensor  # [N, V]
+    rows: Logits  # [N, V], as the target has them
     states: Tensor | None = None  # [L, N, C] after each layer, before the final norm; if traced
+
+    @property
+    def logits(self) -> Tensor:
+        """The rows [N, V] for torch."""
+        return torch.from_numpy(self.rows) if isinstance(self.rows, np.ndarray) else self.rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,9 @@ from engine.decode.sampling import check_finite, not_finite, probabilities
 from engine.decode.tree import DraftTree
 from engine.request import SamplingParams
 
+Logits = Tensor | NDArray[np.float32]
+"""Rows [N, V]; NumPy's where a target outside torch wrote them: the way through torch takes longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -36,12 +39,16 @@ class Verdict:
     bonus: int
 
 
-def verify(tree: DraftTree, logits: Tensor, sampling: SamplingParams, chance: Chance) -> Verdict:
+def verify(tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: Chance) -> Verdict:
     """Judge the tree with the target's logits [N, V]; raises NumericalError if they are not finite.
 
     Chosen candidates take one draw per emitted token, as plain decoding does, so a seed gives the
     same tokens; the laws of rows that the walk does not reach are not computed.
     """
+    if isinstance(logits, np.ndarray):
+        if sampling.greedy:
+            return _follow_rows(tree, logits)
+        logits = torch.from_numpy(logits)
     if sampling.greedy:
         return _follow(tree, logits)
     if tree.q is None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.decode.chance import Chance
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree
-from engine.decode.verify import Verdict, verify
+from engine.decode.verify import Logits, Verdict, verify
 from engine.errors import NumericalError
 from engine.kernels.chance import PhiloxChance
 from engine.request import SamplingParams
@@ -62,7 +62,7 @@ class _Launch:
 
 def verify_all(
     trees: Sequence[DraftTree],
-    logits: Sequence[Tensor],
+    logits: Sequence[Logits],
     samplings: Sequence[SamplingParams],
     chances: Sequence[Chance],
 ) -> list[Verdict]:
@@ -70,9 +70,10 @@ def verify_all(
 
     A request whose chance no kernel can follow is judged by decode.verify.
     """
-    cases = list(zip(trees, logits, samplings, chances, strict=True))
+    rows = [torch.as_tensor(given) for given in logits]
+    cases = list(zip(trees, rows, samplings, chances, strict=True))
     widest = max(len(tree) for tree in trees)
-    device = logits[0].device
+    device = rows[0].device
     outs = torch.zeros(len(cases), _HEAD + widest, dtype=torch.int32, device=device)
     followed = [_follows(sampling, chance) for _, _, sampling, chance in cases]
     for case, out, able in zip(cases, outs, followed, strict=True):

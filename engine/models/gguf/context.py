@@ -13,8 +13,7 @@ from time import perf_counter
 from types import ModuleType
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.library import Library, llama_library
@@ -91,7 +90,7 @@ class LlamaContext:
         if getattr(self, "_context", None):
             self.close()
 
-    def decode(self, rows: Sequence[BatchRow]) -> Tensor:
+    def decode(self, rows: Sequence[BatchRow]) -> NDArray[np.float32]:
         """Run at most ``batch`` rows; float32 logits [outputs, V] in their order.
 
         Raises CacheFull, Aborted, or EngineError for anything that llama.cpp refuses.
@@ -184,15 +183,15 @@ class LlamaContext:
         self._batch.n_tokens = len(rows)
         return sum(row.output for row in rows)
 
-    def _logits(self, outputs: int) -> Tensor:
+    def _logits(self, outputs: int) -> NDArray[np.float32]:
         if not outputs:
-            return torch.empty(0, self.vocab)
+            return self._rows[:0]
         pointer = self._api.llama_get_logits(self._context)
         place = ctypes.addressof(pointer.contents)
         if place != self._place:  # it seldom moves, and a view takes longer than the copy
             self._place = place
             self._rows = np.ctypeslib.as_array(pointer, (self.outputs, self.vocab))
-        return torch.from_numpy(self._rows[:outputs].copy())  # the next pass writes there
+        return self._rows[:outputs].copy()  # the next pass writes there
 
     def _sizes(self, spec: ModelSpec) -> tuple[int, int]:
         """Tokens of one conversation, and cells of the cache that all share."""

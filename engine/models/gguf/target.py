@@ -14,9 +14,12 @@ scored right, and only the time depends on its shape.
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.decode.tree import DraftTree
@@ -26,6 +29,7 @@ from engine.protocols import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
 T = TypeVar("T")
+Array = NDArray[np.float32]
 MOST_SLOTS = MOST_OUTPUTS - 3  # two branches and a row's company are sequences, too
 BRANCHES = 64  # tips of trees held at once, of all slots together
 
@@ -160,6 +164,8 @@ class LlamaCppTarget:
         """Logits [N, V] float32 of every node of each tree, hung behind its slot's prefix."""
         for slot in slots:
             self.crop(slot, self.length(slot))
+        if len(slots) == len(trees[0]) == 1:
+            return [Scores(self._alone(slots[0], trees[0].tokens[0]))]
         pairs = zip(slots, trees, strict=True)
         return [
             Scores(part) for part in self._run([Rows(s, t.tokens, t.parents) for s, t in pairs])
@@ -170,12 +176,17 @@ class LlamaCppTarget:
 
         ``hidden`` is empty, [n, 0]: llama.cpp would have to compute logits for every row to give it.
         """
-        return [Grown(part, torch.empty(len(part), 0)) for part in self._run(batch)]
+        parts = [torch.from_numpy(part) for part in self._run(batch)]
+        return [Grown(part, torch.empty(len(part), 0)) for part in parts]
 
     def commit(self, slot: int, path: Sequence[int]) -> None:
         """Keep these uncommitted rows, a path from the prefix down; forget the others."""
         held = self._slots[slot]
         before, path = len(held.committed), list(path)
+        if path == held.branches.get(slot):  # plain, or all of a chain: every cell is in its place
+            held.committed += [held.tokens[row] for row in path]
+            self._forget_rows(slot)
+            return
         best = max(held.branches, key=lambda b: _common(held.branches[b], path), default=slot)
         kept = _common(held.branches.get(best, []), path)
         own = _common(held.branches.get(slot, []), path)
@@ -227,13 +238,20 @@ class LlamaCppTarget:
             self._llama.remove(branch)
             self._free.append(branch)
 
-    def _run(self, batch: Sequence[Rows]) -> list[Tensor]:
+    def _alone(self, slot: int, token: int) -> Array:
+        """Logits [1, V] of a plain round's row: planning it would take as long as what is around it."""
+        held = self._slots[slot]
+        held.add(Rows(slot, (token,), (-1,)))
+        held.branches[slot] = [0]
+        return self._pass({slot}, [BatchRow(token, len(held.committed), (slot,), output=True)])
+
+    def _run(self, batch: Sequence[Rows]) -> list[Array]:
         """Logits of the asked rows of every slot, in as few passes as the limits allow."""
         fresh = [[(r.slot, row) for row in self._slots[r.slot].add(r)] for r in batch]
         wanted = [rows[-(r.last or len(rows)) :] for r, rows in zip(batch, fresh, strict=True)]
         left = {pair for rows in fresh for pair in rows}
         asked = {pair for rows in wanted for pair in rows}
-        parts: list[Tensor] = []
+        parts: list[Array] = []
         places: dict[tuple[int, int], int] = {}
         while left:
             run = self._plan(left, asked)
@@ -297,11 +315,14 @@ class LlamaCppTarget:
                     return True
         return False
 
-    def _decode(self, run: _Pass) -> Tensor:
-        """Logits of the pass's outputs; the slots' drafts are forgotten when it fails."""
+    def _decode(self, run: _Pass) -> Array:
+        """Logits of the pass's outputs."""
         outputs = set(run.outputs)
         rows = [self._batch_row(pair, run.sequences[pair], pair in outputs) for pair in run.rows]
-        slots = {slot for slot, _ in run.rows}
+        return self._pass({slot for slot, _ in run.rows}, rows)
+
+    def _pass(self, slots: set[int], rows: list[BatchRow]) -> Array:
+        """Logits of these rows that have an output; the slots' drafts are forgotten when it fails."""
         try:
             return self._with_room(slots, self._llama.decode, rows)
         except EngineError:
@@ -339,15 +360,15 @@ def _common(path: Sequence[int], wanted: Sequence[int]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(path), len(wanted)))
 
 
-def _in_order(parts: list[Tensor], places: list[list[int]]) -> list[Tensor]:
+def _in_order(parts: list[Array], places: list[list[int]]) -> list[Array]:
     """Rows [n, V] of every request; ``places`` counts through all ``parts``."""
-    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if len(places) == 1 and places[0] == list(range(len(whole))):
         return [whole]
     flat = [place for own in places for place in own]
     if flat != list(range(len(flat))):
         whole = whole[flat]
-    return list(torch.split(whole, [len(own) for own in places]))
+    return np.split(whole, list(accumulate(len(own) for own in places))[:-1])
 
 
 def load(spec: ModelSpec) -> LlamaCppTarget:
