@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
-from engine.decode.tree import DraftTree, single
+from engine.decode.tree import single
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError, OutOfMemory
 from engine.machinery import THROWN_AWAY, Machinery, Options
 from engine.protocols import (
@@ -28,36 +28,10 @@ from engine.request import (
     Tokens,
 )
 from engine.retreat import PROMPT_CHUNK, Retreat
+from engine.rounds import Fresh, Round, Seat, margins
 from engine.schedule import Run, Scheduler, Session
 
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """One session's part of a step."""
-
-    session: Session
-    tree: DraftTree
-    draft_seconds: float
-    batch: int  # requests that were drafted for together
-    heard: bool = True  # its drafter and policy learn from it; not if the draft broke off
-
-
-@dataclass(frozen=True, slots=True)
-class _Seat:
-    """A drafter, and what else it is: asking that of a protocol in every round takes too long."""
-
-    drafter: Drafter
-    arbiter: Arbiter | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Fresh:
-    """What one pass adds to an answer, and why the answer ends with it if it does."""
-
-    ids: tuple[int, ...]
-    end: FinishReason | None
 
 
 class Engine:
@@ -71,7 +45,7 @@ class Engine:
         self._widest = machinery.widest
         self._retreat = Retreat(machinery.target)
         self._scheduler = Scheduler(machinery.slots)
-        self._seats: dict[tuple[str, Options], _Seat] = {}
+        self._seats: dict[tuple[str, Options], Seat] = {}
         self._lengths: dict[tuple[str, str, Options], LengthPolicy] = {}
         self._sessions: dict[int, Session] = {}
         self._numbers = count(1)
@@ -199,8 +173,8 @@ class Engine:
         return refused + [e for r, o, fresh in triples for e in self._emit(r.session, o, fresh)]
 
     def _score(
-        self, rounds: Sequence[_Round]
-    ) -> tuple[list[_Round], list[Scores], list[tuple[int, Event]]]:
+        self, rounds: Sequence[Round]
+    ) -> tuple[list[Round], list[Scores], list[tuple[int, Event]]]:
         """What could be scored, and the ends of requests for which the device is too small."""
         found = self._retreat.score([r.session.slot for r in rounds], [r.tree for r in rounds])
         kept, scores, ended = [], [], []
@@ -213,7 +187,7 @@ class Engine:
         return kept, scores, ended
 
     def _judge(
-        self, rounds: Sequence[_Round], scores: Sequence[Scores], scored: float
+        self, rounds: Sequence[Round], scores: Sequence[Scores], scored: float
     ) -> list[Outcome]:
         verdicts = self._machinery.verify(
             [r.tree for r in rounds],
@@ -226,7 +200,7 @@ class Engine:
             for r, s, v in zip(rounds, scores, verdicts, strict=True)
         ]
 
-    def _learn(self, rounds: Sequence[_Round], outcomes: Sequence[Outcome]) -> None:
+    def _learn(self, rounds: Sequence[Round], outcomes: Sequence[Outcome]) -> None:
         """Every drafter and policy hears of all its requests of this step at once."""
         pairs = list(zip(rounds, outcomes, strict=True))
         for group in self._grouped([r.session for r in rounds]):
@@ -238,8 +212,8 @@ class Engine:
 
     def _account(
         self,
-        rounds: Sequence[_Round],
-        kept: Sequence[_Fresh],
+        rounds: Sequence[Round],
+        kept: Sequence[Fresh],
         scored: float,
         times: tuple[float, float, float],
     ) -> None:
@@ -255,7 +229,7 @@ class Engine:
             run.plain_seconds += plain * len(fresh.ids)
             r.session.decode_seconds += ended - started
 
-    def _draft(self, sessions: Sequence[Session]) -> list[_Round]:
+    def _draft(self, sessions: Sequence[Session]) -> list[Round]:
         """Every drafter drafts once for all the requests that it has."""
         return [r for group in self._grouped(sessions) for r in self._draft_together(group)]
 
@@ -267,7 +241,7 @@ class Engine:
             groups.setdefault(key, []).append(session)
         return list(groups.values())
 
-    def _draft_together(self, sessions: Sequence[Session]) -> list[_Round]:
+    def _draft_together(self, sessions: Sequence[Session]) -> list[Round]:
         started = time.perf_counter()
         drafter, policy = self._drafter(sessions[0]), self._length(sessions[0])
         batch = [session.context() for session in sessions]
@@ -281,7 +255,7 @@ class Engine:
             trees, heard = [single(context.ids[-1]) for context in batch], False
         seconds = time.perf_counter() - started
         pairs = zip(sessions, trees, strict=True)
-        return [_Round(session, tree, seconds, len(batch), heard) for session, tree in pairs]
+        return [Round(session, tree, seconds, len(batch), heard) for session, tree in pairs]
 
     def _longest(self, session: Session, drafter: Drafter) -> Budget:
         """The longest useful draft: what can still be emitted, the bonus token set aside."""
@@ -295,12 +269,12 @@ class Engine:
             nodes, room = min(nodes, self._retreat.nodes - 1), min(room, self._retreat.nodes - 1)
         return Budget(max(0, min(depth, room)), max(0, nodes))
 
-    def _seat(self, session: Session) -> _Seat:
+    def _seat(self, session: Session) -> Seat:
         key = (session.drafter, session.request.options)
         if key not in self._seats:
             drafter = self._machinery.drafter(*key)
             arbiter = drafter if isinstance(drafter, Arbiter) else None
-            self._seats[key] = _Seat(drafter, arbiter)
+            self._seats[key] = Seat(drafter, arbiter)
         return self._seats[key]
 
     def _drafter(self, session: Session) -> Drafter:
@@ -316,7 +290,7 @@ class Engine:
         arbiter = self._seat(session).arbiter
         return session.drafter if arbiter is None else arbiter.playing(session.id)
 
-    def _commit(self, session: Session, outcome: Outcome) -> _Fresh:
+    def _commit(self, session: Session, outcome: Outcome) -> Fresh:
         """Keep the accepted path in the cache and in the session's ids."""
         tree, verdict = outcome.tree, outcome.verdict
         self._target.commit(session.slot, verdict.path)
@@ -329,15 +303,15 @@ class Engine:
         session.ids += kept
         session.emitted += len(kept)
         self._target.crop(session.slot, len(session.ids))
-        return _Fresh(tuple(kept), reason)
+        return Fresh(tuple(kept), reason)
 
-    def _emit(self, session: Session, outcome: Outcome, fresh: _Fresh) -> list[tuple[int, Event]]:
+    def _emit(self, session: Session, outcome: Outcome, fresh: Fresh) -> list[tuple[int, Event]]:
         events: list[tuple[int, Event]] = []
         if fresh.ids:
             wanted = session.request.margins
-            margins = _margins(outcome)[: len(fresh.ids)] if wanted else ()
+            close = margins(outcome)[: len(fresh.ids)] if wanted else ()
             accepted = len(outcome.verdict.path) - 1
-            shown = Tokens(fresh.ids, outcome.tree.drafted, accepted, margins)
+            shown = Tokens(fresh.ids, outcome.tree.drafted, accepted, close)
             events.append((session.id, shown))
         return events if fresh.end is None else [*events, self._finish(session, fresh.end)]
 
@@ -399,10 +373,3 @@ class Engine:
 
 def _nothing() -> None:
     """Nobody has anything to say."""
-
-
-def _margins(outcome: Outcome) -> tuple[float, ...]:
-    """Largest logit less the second at every node of the accepted path."""
-    assert outcome.scores is not None
-    best = outcome.scores.logits[list(outcome.verdict.path)].float().topk(2).values
-    return tuple((best[:, 0] - best[:, 1]).tolist())

@@ -1,0 +1,42 @@
+"""What one step of the engine is made of: each session's round, and what it adds to the answer."""
+
+from dataclasses import dataclass
+
+from engine.decode.tree import DraftTree
+from engine.protocols import Arbiter, Drafter, Outcome
+from engine.request import FinishReason
+from engine.schedule import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One session's part of a step."""
+
+    session: Session
+    tree: DraftTree
+    draft_seconds: float
+    batch: int  # requests that were drafted for together
+    heard: bool = True  # its drafter and policy learn from it; not if the draft broke off
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A drafter, and what else it is: asking that of a protocol in every round takes too long."""
+
+    drafter: Drafter
+    arbiter: Arbiter | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What one pass adds to an answer, and why the answer ends with it if it does."""
+
+    ids: tuple[int, ...]
+    end: FinishReason | None
+
+
+def margins(outcome: Outcome) -> tuple[float, ...]:
+    """Largest logit less the second at every node of the accepted path."""
+    assert outcome.scores is not None
+    best = outcome.scores.logits[list(outcome.verdict.path)].float().topk(2).values
+    return tuple((best[:, 0] - best[:, 1]).tolist())
