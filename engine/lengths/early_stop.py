@@ -35,6 +35,7 @@ LEAST, MOST, UNMEASURED = 0.02, 0.9, 0.15  # of the threshold on the chance of f
 FORGETTING = 0.98  # weight of the past per round
 TRUSTED = 8  # rounds before the measured threshold counts
 SHORT = 8  # tokens of the draft that goodput is asked about
+BELIEVED = 3  # rounds between two questions whether to draft, each of which takes 0.2 ms
 LONGEST = 20  # tokens of one draft, as in the paper
 
 
@@ -90,6 +91,8 @@ class EarlyStop(ABC):
         self._floor = floor
         self._switch = Goodput(parts, drafter)
         self._price, self._cost = Price(self.patience), parts.cost
+        self._on: tuple[int, ...] = ()  # requests that drafted, all of them, when it was last asked
+        self._believed = 0  # rounds for which that still counts
         self._drafting: set[int] = set()  # requests whose prompt the draft model has read
 
     @abstractmethod
@@ -102,15 +105,28 @@ class EarlyStop(ABC):
 
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Nothing where goodput says so, else all that is allowed and a fresh stop."""
-        short = [replace(b, depth=min(b.depth, SHORT), nodes=min(b.nodes, SHORT)) for b in longest]
-        decided = self._switch.budgets(batch, short)
         floors = self._floors(len(batch))
         found = []
-        for context, most, chosen in zip(batch, longest, decided, strict=True):
-            depth = min(most.depth, most.nodes, self._longest) if chosen.depth else 0
+        for context, most, drafts in zip(batch, longest, self._drafts(batch, longest), strict=True):
+            depth = min(most.depth, most.nodes, self._longest) if drafts else 0
             stop = self.stop(context, floors) if depth else None
             found.append(Budget(depth, depth, stop=stop))
         return found
+
+    def _drafts(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[bool]:
+        """Whether each request drafts at all; where all do twice in a row, that is believed a while.
+
+        Not after the first time, which may be a probe.
+        """
+        numbers = tuple(context.request for context in batch)
+        if self._on == numbers and self._believed > 0:
+            self._believed -= 1
+            return [True] * len(batch)
+        short = [replace(b, depth=min(b.depth, SHORT), nodes=min(b.nodes, SHORT)) for b in longest]
+        decided = [budget.depth > 0 for budget in self._switch.budgets(batch, short)]
+        self._believed = BELIEVED if self._on == numbers and all(decided) else 0
+        self._on = numbers if all(decided) else ()
+        return decided
 
     def _floors(self, requests: int) -> tuple[float, ...]:
         """Of drafts of 1, 2, ... tokens, of each of so many requests."""

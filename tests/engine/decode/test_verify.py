@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 
+from engine.decode.chance import SeededChance
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict, residual, verify, without
@@ -445,3 +446,19 @@ def test_residual_and_without_keep_to_their_definitions():
     assert torch.equal(residual(p, p), p)
     assert torch.allclose(without(q, [0]), torch.tensor([0, 1 / 6, 2 / 3, 1 / 6]).double())
     assert torch.allclose(without(torch.tensor([1.0, 0, 0]), [0]), torch.tensor([0, 0.5, 0.5]))
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, SamplingParams(0.7, top_k=3)])
+def test_rows_of_numpy_are_judged_like_rows_of_torch(sampling):
+    logits = torch.randn(4, 5, generator=torch.Generator().manual_seed(6))
+    tree = DraftTree((0, 1, 2, int(logits[0].argmax())), (-1, 0, 1, 0))
+    found = [
+        verify(tree, given, sampling, SeededChance(seed))
+        for seed in range(9)
+        for given in (logits, logits.numpy())
+    ]
+    assert found[::2] == found[1::2]
+    bad = logits.clone()
+    bad[0, 2] = float("nan")
+    with pytest.raises(NumericalError):
+        verify(tree, bad.numpy(), sampling, SeededChance(1))

@@ -1,5 +1,6 @@
 """Early ends: the measured threshold, the switch above it, and that neither bends the law."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -151,6 +152,18 @@ def test_nothing_is_drafted_while_speculation_loses_and_probes_come_ever_later()
         waits, plain = ([*waits, plain], 0) if drafted else (waits, plain + 1)
     assert plain + sum(waits) > 300
     assert waits[-1] > 8 * max(waits[1], 1)
+
+
+def test_a_decision_to_draft_is_asked_for_again_only_now_and_then():
+    policy, asked = Confidence(Parts(None), "chain"), []
+    decide = policy._switch.budgets
+    policy._switch.budgets = lambda *given: asked.append(1) or decide(*given)
+    for rounds in range(1, 11):
+        assert policy.budgets([HERE], [LONGEST])[0].depth > 0
+        policy.observe([outcome(4, 4, 0.4, 1.0)])
+        assert len(asked) == [1, 2, 2, 2, 2, 3, 3, 3, 3, 4][rounds - 1]
+    policy.budgets([HERE, replace(HERE, request=2)], [LONGEST] * 2)  # another batch
+    assert len(asked) == 5
 
 
 @pytest.mark.parametrize(
