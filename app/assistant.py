@@ -219,13 +219,14 @@ class Assistant:
 
     async def close(self) -> None:
         """Stop what runs beside it and running answers, end the engine's process, close the history."""
+        beside = [asyncio.ensure_future(end()) for end in self._ending]  # may wait for a network
         try:
-            await asyncio.gather(*(end() for end in self._ending))
-        finally:
             await self._stop_all()
             await self._model.worker.close()
             await asyncio.gather(*(reply.ended() for reply in list(self._running)))
             await asyncio.to_thread(self.history.close)
+        finally:
+            await asyncio.gather(*beside)
 
     async def _stop_all(self) -> None:
         replies = list(self._running)

@@ -8,7 +8,7 @@ what a machine's mood does to one pass, it does to the next one as well.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 
@@ -73,13 +73,18 @@ class PassCost:
     _last: tuple[int, float] | None = field(default=None, repr=False)  # knot, log of its surprise
 
     def profile(self, rows: int, seconds: float) -> None:
-        """A measurement made at load, nothing else running; the smallest of several counts."""
+        """A measurement made at load, nothing else running; of several of one width the smallest."""
         self.knots[rows] = min(seconds, self.knots.get(rows, seconds))
         self._sorted = None
 
     def profile_context(self, context: int, seconds: float) -> None:
         """A single row behind ``context`` cached tokens, after ``profile(1, ...)``."""
         self.per_context = max(0.0, (seconds - self._curve(1)) / context)
+
+    def reset(self, knots: Mapping[int, float]) -> None:
+        """Back to a measured curve, as if nothing had run since."""
+        self.knots, self.weather, self.overhead = dict(knots), 1.0, 0.0
+        self._sorted = self._last = None
 
     def observe(self, rows: int, context: int, seconds: float, overhead: float = 0.0) -> None:
         """One pass of the running engine, and what its round took besides draft and pass."""

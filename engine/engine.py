@@ -31,6 +31,7 @@ from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.rounds import Fresh, Round, Seat, margins
 from engine.schedule import Run, Scheduler, Session
 
+KEPT_OPTIONS = 32  # sets of a request's options whose drafters outlive it
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
@@ -64,7 +65,8 @@ class Engine:
 
         First calls build kernels and caches; no answer of a person should pay for them.
         """
-        started = time.perf_counter()
+        started, cost = time.perf_counter(), self._machinery.cost
+        knots = dict(cost.knots)
         for drafter in self.facts.drafters:
             if time.perf_counter() - started > seconds:
                 break
@@ -75,7 +77,7 @@ class Engine:
                 self.step()
         self._seats.clear()
         self._lengths.clear()
-        self._machinery.cost.weather = 1.0
+        cost.reset(knots)
 
     def submit(self, request: GenerationRequest) -> int:
         """Queue a request; raises InvalidRequest or ContextOverflow."""
@@ -342,8 +344,18 @@ class Engine:
         self._drafter(session).forget(session.id, session.slot)
         self._length(session).forget(session.id)
         del self._sessions[session.id]
+        self._forget_options()
         said = (None, None) if error is None else (str(error), error.code)
         return session.id, Done(reason, stats, *said)
+
+    def _forget_options(self) -> None:
+        """The oldest drafters made for options that no request has any more go, with what they remember."""
+        used = {session.request.options for session in self._sessions.values()}
+        known = dict.fromkeys(options for _, options in self._seats)
+        idle = [options for options in known if options and options not in used]
+        for options in idle[:-KEPT_OPTIONS]:
+            self._seats = {key: seat for key, seat in self._seats.items() if key[1] != options}
+            self._lengths = {key: own for key, own in self._lengths.items() if key[2] != options}
 
     def _stats(self, session: Session) -> Stats:
         seat = self._seat(session)

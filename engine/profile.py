@@ -40,7 +40,7 @@ def profile(target: Target, cost: PassCost) -> None:
     rounds = [
         {width: _timed(target, [chain([0] * width)]) for width in widths}
         for n in range(PROFILE_REPEATS)
-        if n == 0 or time.perf_counter() - started < PROFILE_SECONDS
+        if n == 0 or time.perf_counter() - started < 0.75 * PROFILE_SECONDS  # the rest: a context
     ]
     fit_rounds(rounds, cost)
     if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:

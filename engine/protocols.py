@@ -300,7 +300,7 @@ class Drafter(Protocol):
     """Proposes one tree per request; never sees the target's scores of this round."""
 
     needs: ClassVar[frozenset[Capability]]
-    length: ClassVar[Budget]  # a sensible fixed length; nodes > depth says that it draws trees
+    length: ClassVar[Budget]  # the longest useful draft; nodes > depth says that it draws trees
     declines: ClassVar[
         bool
     ]  # proposes only where it has reason to, and says in ``DraftTree.expected`` how much; asking

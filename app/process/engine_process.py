@@ -84,6 +84,7 @@ def _serve(connection: Connection, spec: ModelSpec, build: Callable[[ModelSpec],
     except EngineError as error:
         connection.send(Unusable(str(error)))
         return
+    gc.collect()
     gc.freeze()  # what was loaded stays until the end; looking through it again takes 0.1 ms a pass
     try:
         connection.send(Ready(engine.facts))

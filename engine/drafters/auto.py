@@ -61,6 +61,11 @@ class _Match:
     read: set[str] = field(default_factory=set)  # arms that have drafted for this request
     sums: dict[str, Pace] = field(default_factory=dict)  # by arm, nothing faded: for people
 
+    @property
+    def rate(self) -> float:
+        """The pace at which tokens come otherwise: never less than plain's, which can always be had."""
+        return max(1.0, self.whole.value)
+
 
 class Auto:
     """Arbitrates by pace: seconds that plain decoding would need over seconds needed.
@@ -239,7 +244,7 @@ class Auto:
         best = {i: self._usual(self._matches[batch[i].request]) for i in members}
         for name in self._declining:
             drafter, luck = self.arms[name].drafter, self._luck[name].value
-            rates = [self._matches[batch[i].request].whole.value for i in members]
+            rates = [self._matches[batch[i].request].rate for i in members]
             asked = [
                 replace(
                     _within(drafter, budgets[i]),
@@ -274,7 +279,7 @@ class Auto:
         """
         pace = match.paces[match.favourite]
         advantage = 1.0 if match.favourite == PLAIN else ADVANTAGE
-        return pace.length * (advantage * _promise(pace) - match.whole.value)
+        return pace.length * (advantage * _promise(pace) - match.rate)
 
     def _measure(self, outcome: Outcome) -> None:
         match = self._matches[outcome.context.request]
@@ -288,12 +293,12 @@ class Auto:
                 luck.add(tokens - 1, outcome.tree.expected)
             else:
                 luck.fade()
+        if name in self._session and name not in match.read:
+            match.read.add(name)  # it read the prompt as well, which says nothing of a round
+            return
         match.whole.add(tokens, seconds / plain, FAST)
         self._whole.add(tokens, seconds / plain, SLOW)
         if name not in self._session:
-            return
-        if name not in match.read:
-            match.read.add(name)  # it read the prompt as well, which says nothing of a round
             return
         match.paces[name].add(tokens, seconds / plain, FAST)
         self._session[name].add(tokens, seconds / plain, SLOW)

@@ -35,7 +35,7 @@ class Lookup:
 
     def __init__(self, parts: Parts) -> None:
         """Start with no text; ``min_match`` of the options overrides the shortest match."""
-        self._min_match = int(parts.options.get("min_match", MIN_MATCH))
+        self._min_match = max(1, int(parts.options.get("min_match", MIN_MATCH)))
         self._texts: dict[int, _Text] = {}
         self._confidence = Confidence()
 

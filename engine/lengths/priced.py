@@ -17,9 +17,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from engine.errors import InvalidRequest
 from engine.pace import Pace
 from engine.protocols import Budget, Context, Outcome, Parts
 
+DRAFTERS = ("lookup", "suffix")
 FORGETTING = 0.95  # weight of the past per round
 FIRST = 8.0  # plain passes that the first guess counts for
 FASTEST = 4.0  # that is taken for granted
@@ -31,7 +33,12 @@ class Priced:
     prompt_rows: ClassVar[int] = 0
 
     def __init__(self, parts: Parts, drafter: str) -> None:
-        """Share the target's measured cost."""
+        """Share the target's measured cost; raises InvalidRequest for drafters that ask no price."""
+        if drafter not in DRAFTERS:
+            raise InvalidRequest(
+                f"length policy 'priced' is for {' and '.join(DRAFTERS)}, which know how likely a copy "
+                f"is; {drafter} would ignore its prices; choose the length policy goodput"
+            )
         self._cost, self._drafter = parts.cost, drafter
         self._paces: dict[int, Pace] = {}
 

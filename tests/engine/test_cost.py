@@ -148,3 +148,13 @@ def test_all_lengths_at_once_cost_what_each_costs_alone():
     for n in (1, 3, 5):
         cost.observe(n, 1, 0.1 + 0.05 * n)
     assert cost.each(steps) == pytest.approx([cost.seconds(n) for n in steps.tolist()])
+
+
+def test_a_reset_curve_remembers_nothing_that_ran():
+    cost = PassCost({1: 1.0, 8: 2.0})
+    for _ in range(9):
+        cost.observe(1, 0, 3.0, overhead=0.5)
+        cost.observe(40, 0, 30.0)
+    cost.reset({1: 1.0, 8: 2.0})
+    assert (cost.seconds(1), cost.seconds(8), cost.seconds(40)) == (1.0, 2.0, 2.0 + 32 / 7)
+    assert (cost.knots, cost.weather, cost.overhead) == ({1: 1.0, 8: 2.0}, 1.0, 0.0)

@@ -10,14 +10,14 @@ from app.bench.lanes import PLAIN, Lane
 from app.bench.options import Conditions
 from engine.request import SamplingParams
 
-PROMPTS, TOKENS, CATEGORIES_EACH = 2, 48, 8
+PROMPTS, TOKENS, EVERY = 2, 48, 8  # one open question in so many
 ROOT = Path(__file__).resolve().parents[3]
 LAWS = ("tests/laws/test_lossless.py", "tests/engine/decode/test_verify.py")
 SAMPLED = "test_verify or joint_law or enumerated_law"  # what greedy lanes show is not shown twice
 
 
 def show(instrument: Instrument) -> Row:
-    """All drafters on all kinds of prompts; in a checkout also the laws by enumeration and chi-square."""
+    """All drafters on problems, edits and open questions; in a checkout also the laws by enumeration and chi-square."""
     engine = instrument.loaded(1).engine()
     lanes = [Lane(PLAIN, "none")]
     lanes += [Lane(n, n, length="fixed") for n in engine.facts.drafters if n != "none"]
@@ -25,7 +25,7 @@ def show(instrument: Instrument) -> Row:
     prompts = (
         *instrument.prompts.problems[:PROMPTS],
         *instrument.prompts.edits[::5][:PROMPTS],
-        *instrument.prompts.questions(())[::CATEGORIES_EACH],
+        *instrument.prompts.questions(())[::EVERY],
     )
     checks = []
     figures: dict[str, float] = {}

@@ -135,6 +135,7 @@ def measure_file(
         LOOKUP: rivals[1],
     }  # fmt: skip
     figures = Figures()
+    gc.collect()
     gc.freeze()  # as the engine's process does once a model is loaded
     try:
         progress(f"{file.name}: warming up")

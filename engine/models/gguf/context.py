@@ -28,7 +28,8 @@ MOST_SCORES = (
 )  # bytes of attention scores of one pass; beyond, flash attention computes them
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-TRIALS = 9  # passes of one row and of two, by turns
+TRIALS, LEAST_TRIALS = 9, 2  # passes of one row and of two, by turns
+TRIAL_SECONDS = 1.0  # of a large file's, after which no more are made than the least
 CLEARLY = 0.9  # of a pass of one row: two rows must take less
 _NO_SLOT, _ABORTED = 1, 2
 
@@ -127,8 +128,11 @@ class LlamaContext:
         llama.cpp multiplies by one row in another way than by several. With 8-bit weights a pass of
         two rows took 16.0 ms on a processor where one of a single row took 21.7.
         """
-        ratios = [self._timed(2) / self._timed(1) for _ in range(TRIALS)]
-        self.accompanied = median(ratios) < CLEARLY
+        ratios: list[float] = []
+        until = perf_counter() + TRIAL_SECONDS
+        while len(ratios) < TRIALS and (len(ratios) < LEAST_TRIALS or perf_counter() < until):
+            ratios.append(self._timed(2) / self._timed(1))
+        self.accompanied = median(ratios[1:]) < CLEARLY  # the first passes build what they need
 
     def copy(self, source: int, target: int, start: int, stop: int) -> None:
         """``target`` also sees the cells of ``source`` at positions [start, stop)."""

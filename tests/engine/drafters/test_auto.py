@@ -252,3 +252,17 @@ def test_luck_does_not_keep_it_from_the_best_arm(kind):
     found = [session(kind, seed) for seed in range(12)]
     assert np.mean(found) > 0.94
     assert min(found) > 0.8
+
+
+def test_reading_the_prompt_says_nothing_of_how_fast_tokens_come():
+    auto = auto_over(model=Scripted(2, 1.5), lookup=Scripted(0, 1.0, every=10**9, declines=True))
+    play(auto, 40)
+    context = Context(2, 0, [1], SamplingParams(), None)
+    [tree] = auto.draft([context], [ROOM])
+    assert auto.playing(2) == "model"
+    before = auto._matches[2].whole.value
+    auto.observe([Outcome(context, tree, Verdict((0,), 0), 40.0, 1.0)])  # a long prompt was read
+    assert auto._matches[2].whole.value == before
+    assert auto._whole.value > 1
+    auto._matches[2].whole.add(0, 100.0)
+    assert auto._matches[2].rate == 1.0  # plain decoding can always be had

@@ -25,7 +25,7 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
     "auto": {"INFLATE": 1, "TOKENS": 8, "REPEATS": 1, "FIRST": 1},
     "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
-    "lossless": {"PROMPTS": 1, "TOKENS": 8, "CATEGORIES_EACH": 30, "LAWS": ("no tests here",)},
+    "lossless": {"PROMPTS": 1, "TOKENS": 8, "EVERY": 30, "LAWS": ("no tests here",)},
 }  # fmt: skip
 
 

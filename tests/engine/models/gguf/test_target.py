@@ -18,7 +18,7 @@ from engine.build import build
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable, NumericalError
-from engine.models.gguf.context import TRIALS, CacheFull
+from engine.models.gguf.context import LEAST_TRIALS, TRIALS, CacheFull
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
 from engine.models.torch_target import load_target
@@ -203,17 +203,23 @@ def test_company_takes_no_cell_from_a_conversation(file):
         target.score([0], [single(8)])
 
 
-def test_company_is_kept_where_it_was_faster(file, monkeypatch):
-    for slow, kept in ((1, True), (2, False)):
-        target = LlamaCppTarget(exact(file))
-        times = iter(
-            [0.0, 1.0] if rows == slow else [0.0, 0.5] for _ in range(TRIALS) for rows in (2, 1)
-        )
-        clock = (moment for pair in times for moment in pair)
-        monkeypatch.setattr("engine.models.gguf.context.perf_counter", lambda c=clock: next(c))
-        target.choose_company()
-        assert target._llama.accompanied is kept
-        assert target.length(0) == 0
+@pytest.mark.parametrize(("slow", "kept"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("seconds", "trials"), [(60.0, TRIALS), (0.0, LEAST_TRIALS)])
+def test_company_is_kept_where_it_was_faster(file, monkeypatch, slow, kept, seconds, trials):
+    target = LlamaCppTarget(exact(file))
+    llama, timed = target._llama, []
+
+    def took(rows, measure=llama._timed):
+        timed.append(measure(rows))
+        return 1.0 if rows == slow else 0.5
+
+    monkeypatch.setattr(llama, "_timed", took)
+    monkeypatch.setattr("engine.models.gguf.context.TRIAL_SECONDS", seconds)
+    target.choose_company()
+    assert llama.accompanied is kept
+    assert len(timed) == 2 * trials
+    assert min(timed) > 0
+    assert target.length(0) == 0
 
 
 def test_a_full_cache_forgets_an_idle_conversation_first(file):
