@@ -143,13 +143,10 @@ class Track:
             draft_depth=1,
         )
         for _ in range(self.model.spec.slots):
-            async for _ in self.model.worker.generate(request):
-                pass
-        if able:  # builds its drafters before the clock starts
-            await self._touch(asked)
+            await self._pass(request)
+        if able:  # builds its drafters before the clock starts; a cancel might come too late for that
+            await self._pass(replace(asked, prompt=(other,), max_tokens=1))
 
-    async def _touch(self, asked: GenerationRequest) -> None:
-        generation = self.model.worker.generate(asked)
-        generation.cancel()
-        async for _ in generation:
+    async def _pass(self, asked: GenerationRequest) -> None:
+        async for _ in self.model.worker.generate(asked):
             pass

@@ -172,6 +172,7 @@ def test_nothing_jumps_when_an_answer_ends(page: Page) -> None:
     decode_plainly(page)
     write(page, "Repeat this text exactly:\n" + "Anna has a red hat. " * 12)
     expect(page.locator(".running")).to_contain_text("Writing")
+    expect(page.locator(".plain")).to_contain_text("Anna")
     place = "s => document.querySelector(s).getBoundingClientRect().top"
     before = [page.evaluate(place, one) for one in ("#composer", ".said", ".plain")]
     answered(page, 1)
