@@ -131,7 +131,8 @@ class Track:
     async def _cool(self, asked: GenerationRequest) -> None:
         """Give every slot to another text, in the draft model's cache too.
 
-        A prompt of one token has no warm prefix anywhere, so each of them takes the oldest slot.
+        A prompt of one token has no warm prefix anywhere, so each of them takes the oldest slot. The
+        lane's own drafters see such a prompt, too: of the real one a cancel might leave a part warm.
         """
         other = next(token for token in count() if token != asked.prompt[0])
         able = DRAFT_MODEL_DRAFTER in self.model.facts.drafters
@@ -144,7 +145,7 @@ class Track:
         )
         for _ in range(self.model.spec.slots):
             await self._pass(request)
-        if able:  # builds its drafters before the clock starts; a cancel might come too late for that
+        if able:  # builds its drafters before the clock starts
             await self._pass(replace(asked, prompt=(other,), max_tokens=1))
 
     async def _pass(self, asked: GenerationRequest) -> None:
