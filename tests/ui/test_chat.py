@@ -169,8 +169,12 @@ def test_two_pages_at_once(page: Page, app: Application, browser: Browser) -> No
 
 
 def test_nothing_jumps_when_an_answer_ends(page: Page) -> None:
+    page.set_viewport_size({"width": 1440, "height": 2400})  # holds an answer that takes seconds
     decode_plainly(page)
-    write(page, "Repeat this text exactly:\n" + "Anna has a red hat. " * 12)
+    button(page, "Settings")
+    page.get_by_label("Longest answer").fill("400")
+    button(page, "Close settings")
+    write(page, "Repeat this text exactly:\n" + "Anna has a red hat. " * 60)
     expect(page.locator(".running")).to_contain_text("Writing")
     expect(page.locator(".plain")).to_contain_text("Anna")
     place = "s => document.querySelector(s).getBoundingClientRect().top"
