@@ -15,8 +15,8 @@ from engine.protocols import (
     Drafter,
     LengthPolicy,
     Outcome,
-    Ranked,
     Scores,
+    SelfMeasured,
     farthest,
 )
 from engine.request import (
@@ -366,8 +366,8 @@ class Engine:
         runs = []
         for name, run in session.runs.items():
             arm = arms[name]
-            ranks, weight = arm.ranks(session.id) if isinstance(arm, Ranked) else ((), 0.0)
-            runs.append(run.stats(name, ranks, weight))
+            own = arm.shares(session.id) if isinstance(arm, SelfMeasured) else ((), 0.0)
+            runs.append(run.stats(name, *own))
         return session.stats(tuple(runs))
 
     def _guarded(

@@ -342,12 +342,20 @@ class LengthPolicy(Protocol):
 
 
 @runtime_checkable
-class Ranked(Protocol):
-    """A drafter that measures how often each drawn child is the one that is taken."""
+class SelfMeasured(Protocol):
+    """A drafter that measures what its next drafts depend on; history gives it back as a prior."""
 
-    def ranks(self, request: int) -> tuple[tuple[float, ...], float]:
-        """Share of nodes by rank of the taken child, first rank first; nodes measured."""
+    def shares(self, request: int) -> tuple[tuple[float, ...], float]:
+        """Share of each kind of event in this request, at most 1 in all, in an order of its own.
+
+        Also how many events were measured, of which the newest may count most.
+        """
         ...
+
+
+def starts_empty(drafter: Drafter) -> bool:
+    """Whether what it drafts from goes with the engine: no new session begins as the last one ended."""
+    return bool(getattr(drafter, "starts_empty", False))
 
 
 def farthest(drafter: Drafter) -> Budget:

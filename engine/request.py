@@ -56,8 +56,8 @@ class Prior:
     depths: tuple[tuple[float, float], ...] = ()  # (evaluated, accepted), depth 1 first
     pace: float | None = None  # plain decoding's seconds over this drafter's, for the same tokens
     pace_weight: float = 0.0  # tokens that ``pace`` rests on
-    ranks: tuple[float, ...] = ()  # share of nodes whose n-th drawn child was taken, n from 1
-    rank_weight: float = 0.0  # nodes that ``ranks`` rest on
+    shares: tuple[float, ...] = ()  # what it measured of itself, as its ``SelfMeasured.shares``
+    share_weight: float = 0.0  # events that ``shares`` rest on
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ class DrafterRun:
     seconds: float  # drafting, scoring and verifying of these passes
     plain_seconds: float  # what plain decoding would have taken for these tokens, by measured cost
     depths: tuple[DepthCount, ...]  # depth 1 first
-    ranks: tuple[float, ...] = ()  # as in ``Prior``; only from drafters that draw several children
-    rank_weight: float = 0.0
+    shares: tuple[float, ...] = ()  # as in ``Prior``; only from drafters that measure any
+    share_weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,12 +34,12 @@ class Run:
         if refused:
             self.depths[accepted][0] += 1
 
-    def stats(self, drafter: str, ranks: tuple[float, ...], weight: float) -> DrafterRun:
+    def stats(self, drafter: str, shares: tuple[float, ...], weight: float) -> DrafterRun:
         """The frozen form."""
         depths = tuple(DepthCount(e, a) for e, a in self.depths)
         return DrafterRun(
             drafter, self.passes, self.emitted, self.drafted, self.accepted, self.seconds,
-            self.plain_seconds, depths, ranks, weight,
+            self.plain_seconds, depths, shares, weight,
         )  # fmt: skip
 
 

@@ -104,10 +104,10 @@ def _fade(age: int, days: float) -> float:
 def _prior(drafter: str, weighed: Sequence[_Weighed], machine: str) -> Prior | None:
     depths = _depths(weighed)
     pace, tokens = _pace([w for w in weighed if w.run.machine == machine])
-    ranks, nodes = _ranks(weighed)
-    if not depths and pace is None and not ranks:
+    shares, events = _own_shares(weighed)
+    if not depths and pace is None and not shares:
         return None
-    return Prior(drafter, depths, pace, tokens, ranks, nodes)
+    return Prior(drafter, depths, pace, tokens, shares, events)
 
 
 def _depths(weighed: Sequence[_Weighed]) -> tuple[tuple[float, float], ...]:
@@ -178,24 +178,24 @@ def _median(votes: Sequence[tuple[float, float]]) -> float:
     return ordered[bisect_left(heard, heard[-1] / 2)][0]
 
 
-def _ranks(weighed: Sequence[_Weighed]) -> tuple[tuple[float, ...], float]:
-    """Mean share per rank and the nodes it rests on; a rank depends little on the task."""
+def _own_shares(weighed: Sequence[_Weighed]) -> tuple[tuple[float, ...], float]:
+    """Mean of what the drafter measured of itself, and the events that it rests on."""
     sums: list[float] = []
     total = 0.0
     for one in weighed:
-        nodes = one.weight * _sound_nodes(one.run)
-        total += nodes
-        sums += [0.0] * (len(one.run.ranks) - len(sums)) if nodes else []
-        for rank, share in enumerate(one.run.ranks if nodes else ()):
-            sums[rank] += nodes * share
+        events = one.weight * _sound_events(one.run)
+        total += events
+        sums += [0.0] * (len(one.run.shares) - len(sums)) if events else []
+        for kind, share in enumerate(one.run.shares if events else ()):
+            sums[kind] += events * share
     if total < LEAST:
         return (), 0.0
     return tuple(min(taken / total, 1.0) for taken in sums), total
 
 
-def _sound_nodes(run: MeasuredRun) -> float:
-    """How much the run's ranks count for; 0 unless they are shares of one whole."""
-    shares_are = all(0 <= share <= 1 for share in run.ranks) and sum(run.ranks) <= 1 + 1e-6
-    if not run.ranks or not shares_are or not 0 < run.rank_weight < math.inf:
+def _sound_events(run: MeasuredRun) -> float:
+    """How much the run's shares count for; 0 unless they are shares of one whole."""
+    shares_are = all(0 <= share <= 1 for share in run.shares) and sum(run.shares) <= 1 + 1e-6
+    if not run.shares or not shares_are or not 0 < run.share_weight < math.inf:
         return 0.0
-    return min(run.rank_weight, LARGEST_REPLY)
+    return min(run.share_weight, LARGEST_REPLY)

@@ -139,14 +139,14 @@ def _run_row(reply: int, run: DrafterRun) -> tuple[Any, ...]:
     counts = [d.evaluated for d in run.depths], [d.accepted for d in run.depths]
     return (
         reply, run.drafter, run.passes, run.emitted, run.drafted, run.accepted, run.seconds,
-        run.plain_seconds, json.dumps(counts), json.dumps(run.ranks), run.rank_weight,
+        run.plain_seconds, json.dumps(counts), json.dumps(run.shares), run.share_weight,
     )  # fmt: skip
 
 
 def _measured(row: tuple[Any, ...]) -> MeasuredRun:
     """A row of ``RECENT_RUNS``: the fields in their order."""
-    *plain, depths, ranks, rank_weight = row
-    return MeasuredRun(*[*plain, *json.loads(depths), json.loads(ranks), rank_weight])
+    *plain, depths, shares, share_weight = row
+    return MeasuredRun(*[*plain, *json.loads(depths), json.loads(shares), share_weight])
 
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> list[Remembered]:

@@ -99,8 +99,8 @@ class MeasuredRun:
     plain_seconds: float
     evaluated: Sequence[int]  # drafted tokens that were looked at, depth 1 first
     accepted: Sequence[int]  # of these
-    ranks: Sequence[float] = ()
-    rank_weight: float = 0.0
+    shares: Sequence[float] = ()
+    share_weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)

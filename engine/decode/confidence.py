@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 
+from engine.request import Prior
+
 LONGEST = 24  # matches beyond this many tokens are not told apart
+KINDS = LONGEST.bit_length() + 1  # of matches: lengths from a power of two to the next
 PRIOR_WEIGHT = 4.0  # evaluated tokens that the first guess counts for
 FORGETTING = 0.99  # weight of the past per evaluated token
+REMEMBERED = 48.0  # evaluated tokens that earlier sessions count for at most
 CERTAIN = 0.995  # no confidence is higher, so that probabilities fall strictly along a path
 
 
@@ -19,8 +23,7 @@ class Confidence:
     def __init__(self, usual: "Confidence | None" = None) -> None:
         """Start from the guess, or one request from what is ``usual``: some copy, others do not."""
         self._usual = usual
-        kinds = LONGEST.bit_length() + 1
-        self._hits, self._trials = [0.0] * kinds, [0.0] * kinds
+        self._hits, self._trials = [0.0] * KINDS, [0.0] * KINDS
         self._table = [self._value(length) for length in range(LONGEST + 1)]
 
     def at(self, length: int) -> float:
@@ -34,6 +37,26 @@ class Confidence:
             sure *= self.at(length + depth)
             found.append(sure)
         return found
+
+    def remember(self, prior: Prior | None) -> None:
+        """Start from what earlier sessions measured (``shares``), unless something was learnt."""
+        if prior is None or len(prior.shares) != 2 * KINDS or any(self._trials):
+            return
+        weight = min(prior.share_weight, REMEMBERED)
+        self._hits = [weight * share for share in prior.shares[:KINDS]]
+        misses = prior.shares[KINDS:]
+        self._trials = [h + weight * m for h, m in zip(self._hits, misses, strict=True)]
+        self._table = [self._value(length) for length in range(LONGEST + 1)]
+
+    def shares(self) -> tuple[tuple[float, ...], float]:
+        """Of the tokens evaluated here those that were right, by kind of match, then those that
+        were wrong; and how many they are. [2 * KINDS] shares, 1 in all, or none.
+        """
+        total = sum(self._trials)
+        if total == 0:
+            return (), 0.0
+        pairs = list(zip(self._hits, self._trials, strict=True))
+        return tuple([h / total for h, _ in pairs] + [(t - h) / total for h, t in pairs]), total
 
     def learn(self, length: int, expected: Sequence[int], emitted: Sequence[int]) -> None:
         """What followed a match of ``length``, against what the target then said."""

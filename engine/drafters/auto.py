@@ -6,10 +6,20 @@ from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
 from engine.pace import Pace
-from engine.protocols import Budget, Capability, Context, Drafter, Outcome, Parts, farthest
+from engine.protocols import (
+    Budget,
+    Capability,
+    Context,
+    Drafter,
+    Outcome,
+    Parts,
+    farthest,
+    starts_empty,
+)
 
 PLAIN = "none"
 GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for
+SLOWEST, FASTEST = 0.7, 4.0  # paces that earlier sessions are believed
 EARLIER = 15.0  # most plain passes that what earlier sessions measured counts for
 MEMORY = 5.0  # plain passes that it counts for at the start of a request
 CREDIT, RIVAL_CREDIT = 0.15, 0.3  # for luck: share of a pace over the root of its rounds
@@ -18,14 +28,15 @@ MOST_LOST = 0.95  # plain passes that an arm may lose before it counts as one th
 SLOW, FAST = 0.995, 0.9  # what is left per round: of the session's pace, of the request's own
 CLEARLY_LESS = 0.75  # of the session's pace: more than luck takes from an answer
 STICKINESS = 1.05  # another arm must be this much faster
-ADVANTAGE = 1.2  # of a proposal over the favourite: what is easy to copy is easy to draft, too
 MARGIN = 1.15  # on a proposal's price: one that just breaks even adds nothing but risk
 STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; of another look
 APART = 8  # rounds between two trials: no answer pays for all of them
+SHORT = 8  # tokens that an answer has, or usually gets, before a trial: fewer cannot win it back
+USUAL_RATE = 0.3  # of the newest answer in the length of a usual one
 PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
 WORTH_A_PROBE = 0.8  # share of the best pace
 REPRICED = 16  # rounds for which the prices of rows are believed
-EVIDENCE = 8.0  # tokens that the estimates of a declining arm are believed for at first
+EVIDENCE = 3.0  # tokens that the estimates of a declining arm are believed for at first
 
 
 @dataclass
@@ -56,6 +67,7 @@ class _Match:
     whole: Pace  # of all arms
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
+    emitted: int = 0
     stint: int = 0  # rounds that the arm on trial still has
     on_trial: str = PLAIN
     read: set[str] = field(default_factory=set)  # arms that have drafted for this request
@@ -99,6 +111,7 @@ class Auto:
         self._prices: dict[int, tuple[float, ...]] = {}  # by requests
         self._asked = 0
         self._matches: dict[int, _Match] = {}
+        self._usual_tokens = 0.0  # of an answer
         self._since_trial, self._since_probe, self._wait = APART, 0, PROBE_FIRST
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
@@ -135,7 +148,9 @@ class Auto:
 
     def forget(self, request: int, slot: int) -> None:
         """Drop what the request measured; the session keeps its part."""
-        self._matches.pop(request, None)
+        match = self._matches.pop(request, None)
+        if match is not None:
+            self._usual_tokens += USUAL_RATE * (match.emitted - self._usual_tokens)
         for arm in self.arms.values():
             arm.drafter.forget(request, slot)
             arm.policy.forget(request)
@@ -167,7 +182,8 @@ class Auto:
 
     def _start(self, context: Context, name: str) -> Pace:
         """The session's pace; before it has one, what earlier sessions measured, or a guess."""
-        found = _prior(context, name)
+        highest = GUESS if starts_empty(self.arms[name].drafter) else FASTEST
+        found = _prior(context, name, highest)
         if self._session[name].rounds == 0 and found is not None:
             self._session[name] = found
         if self._session[name].rounds == 0:
@@ -201,7 +217,7 @@ class Auto:
         self._since_trial += 1
         self._since_probe += 1
         if match.stint == 0:
-            match.on_trial, match.stint = self._untried() or self._probe(match)
+            match.on_trial, match.stint = self._untried(match) or self._probe(match)
             if match.stint == 0:
                 return ""
         else:
@@ -209,10 +225,12 @@ class Auto:
         self._since_trial = 0
         return match.on_trial if match.stint else ""
 
-    def _untried(self) -> tuple[str, int] | None:
+    def _untried(self, match: _Match) -> tuple[str, int] | None:
+        if max(match.emitted, self._usual_tokens) < SHORT or self._since_trial < APART:
+            return None
         trying = {match.on_trial for match in self._matches.values() if match.stint}
         new = [n for n in self._steady if self._session[n].rounds == 0 and n not in trying]
-        return (new[0], STINT) if new and self._since_trial >= APART else None
+        return (new[0], STINT) if new else None
 
     def _probe(self, match: _Match) -> tuple[str, int]:
         if self._since_probe < self._wait:
@@ -278,8 +296,7 @@ class Auto:
         Over many rounds the most tokens come from taking, in each, what brings most in this sense.
         """
         pace = match.paces[match.favourite]
-        advantage = 1.0 if match.favourite == PLAIN else ADVANTAGE
-        return pace.length * (advantage * _promise(pace) - match.rate)
+        return pace.length * (_promise(pace) - match.rate)
 
     def _measure(self, outcome: Outcome) -> None:
         match = self._matches[outcome.context.request]
@@ -287,6 +304,7 @@ class Auto:
         plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
         tokens = len(outcome.verdict.path)
+        match.emitted += tokens
         match.sums.setdefault(name, Pace()).add(tokens, seconds / plain)
         for arm, luck in self._luck.items():
             if arm == name:
@@ -317,10 +335,10 @@ def _within(drafter: Drafter, budget: Budget) -> Budget:
     return replace(budget, depth=min(own.depth, budget.depth), nodes=min(own.nodes, budget.nodes))
 
 
-def _prior(context: Context, name: str) -> Pace | None:
-    """What earlier sessions measured of an arm."""
+def _prior(context: Context, name: str, highest: float) -> Pace | None:
+    """What earlier sessions measured of an arm, as far as a new one may hope for it."""
     prior = context.priors.get(name)
     if prior is None or prior.pace is None or prior.pace_weight <= 0:
         return None
-    weight, pace = min(EARLIER, prior.pace_weight), min(max(prior.pace, 0.7), 4.0)
+    weight, pace = min(EARLIER, prior.pace_weight), min(max(prior.pace, SLOWEST), highest)
     return Pace(weight * pace, weight, round(prior.pace_weight))

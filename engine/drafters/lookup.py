@@ -9,6 +9,7 @@ from engine.decode.suffix_automaton import SuffixAutomaton
 from engine.decode.tree import DraftTree
 from engine.protocols import Budget, Capability, Context, Outcome, Parts
 
+NAME = "lookup"
 MIN_MATCH = 1  # shorter matches are often chance, but their drafts are short as well
 
 
@@ -57,8 +58,19 @@ class Lookup:
         """Drop the request's text; what its matches were worth stays."""
         self._texts.pop(request, None)
 
+    def shares(self, request: int) -> tuple[tuple[float, ...], float]:
+        """What this request's matches were worth: ``Confidence.shares``."""
+        text = self._texts.get(request)
+        return text.confidence.shares() if text is not None else ((), 0.0)
+
+    def _text(self, context: Context) -> _Text:
+        if context.request not in self._texts:
+            self._confidence.remember(context.priors.get(NAME))
+            self._texts[context.request] = _Text(Confidence(self._confidence))
+        return self._texts[context.request]
+
     def _one(self, context: Context, budget: Budget) -> DraftTree:
-        text = self._texts.setdefault(context.request, _Text(Confidence(self._confidence)))
+        text = self._text(context)
         text.automaton.extend(context.ids[len(text.automaton.text) :])
         text.matched, _ = text.automaton.match()
         most = min(budget.depth, budget.nodes)

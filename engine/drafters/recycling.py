@@ -34,6 +34,7 @@ class Recycling:
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
     length: ClassVar[Budget] = Budget(depth=6, nodes=32)
     declines: ClassVar[bool] = False
+    starts_empty: ClassVar[bool] = True
 
     def __init__(self, parts: Parts) -> None:
         """Make an empty table; a probability of 0 marks an empty place."""

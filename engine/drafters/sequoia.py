@@ -224,7 +224,7 @@ class Sequoia:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)
 
-    def ranks(self, request: int) -> tuple[tuple[float, ...], float]:
+    def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """Share of nodes by rank of the taken child, first rank first; nodes measured."""
         own = self._own.get(request)
         if own is None:
@@ -346,10 +346,10 @@ def _started(prior: Prior | None) -> _Evidence:
     """What is believed of a class before its first round here."""
     trials = np.full(WIDTH, DEFAULT_WEIGHT)
     shares = np.asarray(DEFAULT)
-    if prior is not None and prior.ranks and prior.rank_weight > 0:
-        measured = min(len(prior.ranks), WIDTH)
-        shares[:measured] = prior.ranks[:measured]
-        trials[:measured] += min(prior.rank_weight, HISTORY_WEIGHT)
+    if prior is not None and prior.shares and prior.share_weight > 0:
+        measured = min(len(prior.shares), WIDTH)
+        shares[:measured] = prior.shares[:measured]
+        trials[:measured] += min(prior.share_weight, HISTORY_WEIGHT)
     return _Evidence(shares * trials, trials, FORGETTING)
 
 

@@ -10,6 +10,7 @@ from engine.decode.suffix_index import NEWEST, SuffixIndex
 from engine.decode.tree import DraftTree, single
 from engine.protocols import FLOOR, Budget, Capability, Context, Outcome, Parts
 
+NAME = "suffix"
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 50 MB
 
 
@@ -118,10 +119,19 @@ class Suffix:
         if running is not None:
             self._finished.add(running.ids)
 
+    def shares(self, request: int) -> tuple[tuple[float, ...], float]:
+        """What this request's matches were worth: ``Confidence.shares``."""
+        running = self._running.get(request)
+        return running.confidence.shares() if running is not None else ((), 0.0)
+
+    def _run(self, context: Context) -> _Running:
+        if context.request not in self._running:
+            self._confidence.remember(context.priors.get(NAME))
+            self._running[context.request] = _Running(context.ids, Confidence(self._confidence))
+        return self._running[context.request]
+
     def _one(self, context: Context, budget: Budget) -> DraftTree:
-        running = self._running.setdefault(
-            context.request, _Running(context.ids, Confidence(self._confidence))
-        )
+        running = self._run(context)
         running.ids, running.foremost = context.ids, None
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])

@@ -21,8 +21,8 @@ def run(
     depths: tuple[tuple[int, int], ...] = ((20, 15), (15, 9)),
     *,
     pace: float = 2.0,
-    ranks: tuple[float, ...] = (),
-    rank_weight: float = 0.0,
+    shares: tuple[float, ...] = (),
+    share_weight: float = 0.0,
 ) -> DrafterRun:
     """Every pass drafts; the target adds a token to what it accepts."""
     passes, accepted = (depths[0][0] if depths else 20), sum(hits for _, hits in depths)
@@ -36,8 +36,8 @@ def run(
         seconds=emitted / 100 / pace,
         plain_seconds=emitted / 100,
         depths=tuple(DepthCount(*pair) for pair in depths),
-        ranks=ranks,
-        rank_weight=rank_weight,
+        shares=shares,
+        share_weight=share_weight,
     )
 
 

@@ -62,8 +62,8 @@ stored = st.builds(
     plain_seconds=anything | st.floats(0, 10),
     evaluated=st.lists(count | st.integers(0, 50), max_size=4),
     accepted=st.lists(count | st.integers(0, 50), max_size=4),
-    ranks=st.lists(anything | st.floats(0, 0.3), max_size=4),
-    rank_weight=anything | st.floats(0, 100),
+    shares=st.lists(anything | st.floats(0, 0.3), max_size=4),
+    share_weight=anything | st.floats(0, 100),
 )
 likely = st.builds(
     run,
@@ -75,8 +75,8 @@ likely = st.builds(
     seconds=st.floats(0.1, 10),
     evaluated=st.integers(1, 20).map(lambda n: [n, n]),
     accepted=st.integers(1, 20).map(lambda n: [n, 0]),
-    ranks=st.just([0.5, 0.25]),
-    rank_weight=st.floats(1, 100),
+    shares=st.just([0.5, 0.25]),
+    share_weight=st.floats(1, 100),
 )
 
 
@@ -85,7 +85,7 @@ def weights(found: tuple[Prior, ...], drafter: str) -> list[float]:
     for prior in found:
         if prior.drafter == drafter:
             depths = [evaluated for evaluated, _ in prior.depths]
-            return [*(depths + [0.0] * 4)[:4], prior.pace_weight, prior.rank_weight]
+            return [*(depths + [0.0] * 4)[:4], prior.pace_weight, prior.share_weight]
     return [0.0] * 6
 
 
@@ -103,10 +103,10 @@ class TestLaws:
             assert prior.pace is None or SLOWEST <= prior.pace <= FASTEST
             assert (prior.pace is None) == (prior.pace_weight == 0)
             assert 0 <= prior.pace_weight <= HEAVIEST
-            assert all(0 <= share <= 1 for share in prior.ranks)
-            assert sum(prior.ranks) <= 1 + 1e-5
-            assert (len(prior.ranks) == 0) == (prior.rank_weight == 0)
-            assert 0 <= prior.rank_weight <= HEAVIEST
+            assert all(0 <= share <= 1 for share in prior.shares)
+            assert sum(prior.shares) <= 1 + 1e-5
+            assert (len(prior.shares) == 0) == (prior.share_weight == 0)
+            assert 0 <= prior.share_weight <= HEAVIEST
 
     @given(st.lists(likely, max_size=30), st.floats(0, LIFE_DAYS))
     def test_nothing_gains_weight_with_time(self, runs: list[MeasuredRun], days: float) -> None:
@@ -268,12 +268,12 @@ class TestPace:
 class TestRanks:
     def test_are_the_mean_over_nodes(self) -> None:
         found = prior_of(
-            run(1, ranks=[0.5, 0.5], rank_weight=20.0), run(1, ranks=[0.8], rank_weight=40.0)
+            run(1, shares=[0.5, 0.5], share_weight=20.0), run(1, shares=[0.8], share_weight=40.0)
         )
-        assert found.ranks == pytest.approx((0.7, 0.5 / 3))
-        assert found.rank_weight == 60
+        assert found.shares == pytest.approx((0.7, 0.5 / 3))
+        assert found.share_weight == 60
 
     def test_that_are_no_shares_are_left_out(self) -> None:
-        assert prior_of(run(ranks=[0.9, 0.9], rank_weight=20.0)).ranks == ()
-        assert prior_of(run(ranks=[math.nan], rank_weight=20.0)).ranks == ()
-        assert prior_of(run(ranks=[0.5], rank_weight=math.inf)).ranks == ()
+        assert prior_of(run(shares=[0.9, 0.9], share_weight=20.0)).shares == ()
+        assert prior_of(run(shares=[math.nan], share_weight=20.0)).shares == ()
+        assert prior_of(run(shares=[0.5], share_weight=math.inf)).shares == ()

@@ -71,15 +71,15 @@ def test_figures_stay_when_the_conversation_is_deleted(history):
 
 def test_a_reply_comes_back_as_a_prior_of_each_of_its_drafters(history):
     chain = run("chain", ((20, 15), (15, 9)), pace=2.0)
-    tree = run("specexec", ((10, 8), (8, 8)), pace=3.0, ranks=(0.5, 0.25), rank_weight=40.0)
+    tree = run("specexec", ((10, 8), (8, 8)), pace=3.0, shares=(0.5, 0.25), share_weight=40.0)
     history.measurements.record(CHAT, stats(runs=(tree, chain)))
     first, second = history.measurements.priors(CHAT)
     assert (first.drafter, second.drafter) == ("chain", "specexec")
     assert nearly(first.depths, ((20, 15), (15, 9)))
     assert first.pace == pytest.approx(2.0)
-    assert second.ranks == pytest.approx((0.5, 0.25))
-    assert second.rank_weight == pytest.approx(40, rel=1e-3)
-    assert first.ranks == ()
+    assert second.shares == pytest.approx((0.5, 0.25))
+    assert second.share_weight == pytest.approx(40, rel=1e-3)
+    assert first.shares == ()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def fill(history: History) -> None:
     depths = tuple((60 - 4 * depth, 56 - 4 * depth) for depth in range(14))
     made = (
         run("none", ()),
-        *(run(name, depths, ranks=(0.5, 0.2, 0.1), rank_weight=50.0) for name in names),
+        *(run(name, depths, shares=(0.5, 0.2, 0.1), share_weight=50.0) for name in names),
     )
     tasks, temperatures = list(TaskClass), list(TemperatureClass)[:2]
     with history._file.writing() as database:  # one transaction, or every reply waits for the disk

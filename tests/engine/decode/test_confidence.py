@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decode.confidence import CERTAIN, LONGEST, Confidence
+from engine.decode.confidence import CERTAIN, KINDS, LONGEST, Confidence
+from engine.request import Prior
 
 NOTES = st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=60)
 
@@ -84,3 +85,34 @@ def test_only_what_was_said_is_judged():
     confidence.learn(1, [1, 2, 3], [])
     confidence.learn(1, [], [1, 2])
     assert confidence.at(1) == Confidence().at(1)
+
+
+def test_a_new_session_starts_from_what_the_last_one_measured():
+    shares, events = taught([(2, False)] * 20 + [(5, True)] * 30).shares()
+    assert sum(shares) == pytest.approx(1)
+    again = Confidence()
+    again.remember(Prior("lookup", shares=shares, share_weight=events))
+    fresh = Confidence()
+    assert again.at(2) < 0.5 * fresh.at(2)
+    assert again.at(5) > fresh.at(5)
+    assert again.at(1) == fresh.at(1)
+
+
+def test_what_earlier_sessions_measured_does_not_overrule_this_one():
+    confidence = taught([(2, False)] * 3)
+    before = [confidence.at(length) for length in range(1, LONGEST + 1)]
+    confidence.remember(
+        Prior("lookup", shares=(1 / KINDS,) * KINDS + (0.0,) * KINDS, share_weight=50)
+    )
+    assert [confidence.at(length) for length in range(1, LONGEST + 1)] == before
+
+
+@pytest.mark.parametrize("shares", [(), (0.5, 0.5), (0.1,) * (2 * KINDS + 1)])
+def test_a_record_of_another_form_says_nothing(shares):
+    confidence, fresh = Confidence(), Confidence()
+    confidence.remember(Prior("lookup", shares=shares, share_weight=50.0))
+    assert confidence.at(3) == fresh.at(3)
+
+
+def test_before_anything_was_evaluated_there_is_nothing_to_keep():
+    assert Confidence().shares() == ((), 0.0)

@@ -10,7 +10,7 @@ import pytest
 from engine.cost import PassCost
 from engine.decode.tree import chain, single
 from engine.decode.verify import Verdict
-from engine.drafters.auto import APART, MEMORY, PROBE, PROBE_FIRST, STINT, Auto
+from engine.drafters.auto import APART, MEMORY, PROBE, PROBE_FIRST, SHORT, STINT, Auto
 from engine.lengths.fixed import Fixed
 from engine.protocols import Arm, Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
@@ -73,7 +73,7 @@ def play(auto, rounds, request=1, priors=()):
 
 def test_the_fastest_arm_takes_over():
     auto = auto_over(slow=Scripted(2, 3.2), fast=Scripted(2, 1.5), worse=Scripted(1, 1.5))
-    played, _, _ = play(auto, 60)
+    played, _, _ = play(auto, 60 + SHORT)
     assert Counter(played).most_common(1)[0][0] == "fast"
     assert set(played[-15:]) == {"fast"}
 
@@ -102,15 +102,15 @@ def test_the_arm_that_drafted_hears_the_outcome_and_no_other():
 
 def test_it_stays_with_an_arm_that_is_only_a_little_slower():
     auto = auto_over(a=Scripted(2, 1.50), b=Scripted(2, 1.49))
-    played, _, _ = play(auto, PROBE_FIRST)
-    switches = sum(x != y for x, y in pairwise(played[2 * (STINT + APART) :]))
+    played, _, _ = play(auto, PROBE_FIRST + SHORT)
+    switches = sum(x != y for x, y in pairwise(played[SHORT + 2 * (STINT + APART) :]))
     assert switches <= 2
 
 
 def test_an_arm_that_turns_bad_is_left():
     fast, steady = Scripted(4, 1.2), Scripted(2, 1.5)
     auto = auto_over(fast=fast, steady=steady)
-    play(auto, 30)
+    play(auto, 30 + SHORT)
     fast.accepted = 0
     played, _, _ = play(auto, 40)
     assert Counter(played[-30:])["fast"] <= 2 * PROBE  # a look whether it is still bad
@@ -127,7 +127,7 @@ def test_an_arm_that_turned_good_is_found_again():
 
 def test_what_one_request_measured_helps_the_next():
     auto = auto_over(slow=Scripted(0, 2.0), fast=Scripted(3, 1.5), mid=Scripted(1, 1.5))
-    play(auto, 40, request=1)
+    play(auto, 50 + SHORT, request=1)
     auto.forget(1, 0)
     assert play(auto, 10, request=2)[0] == ["fast"] * 10
 
@@ -157,9 +157,12 @@ def test_every_arm_forgets_and_the_reason_names_what_ran():
 def test_a_batch_is_grouped_by_arm():
     a = Scripted(3, 1.5)
     auto = auto_over(a=a)
-    contexts = [Context(n, n, [1], SamplingParams(), None) for n in (1, 2, 3)]
+    play(auto, 40)
+    before = a.rounds
+    contexts = [Context(n, n, [1], SamplingParams(), None) for n in (2, 3, 4)]
     auto.draft(contexts, [ROOM] * 3)
-    assert a.rounds == 1
+    assert [auto.playing(n) for n in (2, 3, 4)] == ["a"] * 3
+    assert a.rounds == before + 1
 
 
 def test_plain_alone_is_enough():
@@ -266,3 +269,30 @@ def test_reading_the_prompt_says_nothing_of_how_fast_tokens_come():
     assert auto._whole.value > 1
     auto._matches[2].whole.add(0, 100.0)
     assert auto._matches[2].rate == 1.0  # plain decoding can always be had
+
+
+def test_a_short_answer_has_no_trial():
+    auto = auto_over(a=Scripted(3, 1.5))
+    for request in range(5):
+        played, _, _ = play(auto, SHORT - 1, request)
+        auto.forget(request, 0)
+        assert set(played) == {"none"}
+
+
+def test_a_trial_comes_at_once_where_answers_are_long():
+    auto = auto_over(a=Scripted(0, 2.0), b=Scripted(3, 1.5), c=Scripted(1, 1.5))
+    play(auto, 20 * SHORT, 1)
+    auto.forget(1, 0)
+    assert play(auto, 1, 2)[0] != ["none"]
+
+
+def test_an_arm_that_starts_empty_is_not_hoped_to_begin_as_it_ended():
+    class Empty(Scripted):
+        starts_empty = True
+
+    auto = auto_over(table=Empty(3, 1.5), model=Scripted(1, 1.2))
+    priors = {
+        name: Prior(name, pace=pace, pace_weight=50.0)
+        for name, pace in (("table", 3.0), ("model", 1.6))
+    }
+    assert play(auto, 5, priors=priors)[0] == ["model"] * 5

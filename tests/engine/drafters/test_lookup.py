@@ -1,5 +1,8 @@
 """Prompt lookup: drafts are as long as their match makes likely."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +10,7 @@ from engine.decode.chance import SeededChance
 from engine.decode.verify import Verdict
 from engine.drafters.lookup import Lookup
 from engine.protocols import Budget, Context, Outcome, Parts
-from engine.request import GenerationRequest, SamplingParams
+from engine.request import GenerationRequest, Prior, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 LONG = Budget(32, 32)
@@ -72,6 +75,17 @@ def test_matches_that_keep_failing_are_drafted_shorter():
     assert len(drafted(drafter, text)) >= len(before)
 
 
+def test_a_new_engine_drafts_as_the_last_one_had_learnt_to():
+    last, text = lookup(), [*range(30), 77, 0]
+    for _ in range(60):
+        tell(last, text, 99)
+    shares, events = last.shares(1)
+    prior = Prior("lookup", shares=shares, share_weight=events)
+    remembering = replace(context(text), priors={"lookup": prior})
+    [tree] = lookup().draft([remembering], [LONG])
+    assert tree.drafted < len(drafted(lookup(), text))
+
+
 def test_a_match_that_was_given_up_is_tried_again_once_it_would_have_been_right():
     """What was not proposed is judged as well; else a low confidence could never recover."""
     drafter, text = lookup(), [*range(30), 77, 0]
@@ -102,6 +116,14 @@ def test_nothing_of_a_request_stays_behind_but_experience():
     drafted(drafter, [1, 2, 1, 2], request=5)
     drafter.forget(5, 0)
     assert drafter._texts == {}
+
+
+def test_an_answer_reports_what_its_matches_were_worth():
+    request = GenerationRequest((1, 2, 3, 1, 2), 40, drafter="lookup", length="fixed")
+    [(_, done)] = run_all(engine_over(tiny_target(3, layers=1)), [request])
+    [run] = done.stats.runs
+    assert sum(run.shares) == pytest.approx(1)
+    assert run.share_weight >= 1
 
 
 def test_one_loop_of_the_engine_ends_in_few_passes():

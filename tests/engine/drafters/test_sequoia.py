@@ -331,16 +331,16 @@ def test_shapes_are_kept_while_the_acceptance_stays():
 
 def test_history_is_where_a_class_begins_and_what_a_request_showed_is_reported():
     trial = Trial(P, Q)
-    prior = Prior("sequoia", ranks=(0.2, 0.15, 0.1), rank_weight=500.0)
+    prior = Prior("sequoia", shares=(0.2, 0.15, 0.1), share_weight=500.0)
     trial.play(1, exact(8), priors={"sequoia": prior})
     assert trial.believed()[0] == pytest.approx(0.2, abs=0.03)
     trial.play(30, exact(8), request=2)
-    shares, weight = trial.drafter.ranks(2)
+    shares, weight = trial.drafter.shares(2)
     assert weight >= 30
     assert shares[0] == pytest.approx(float(torch.minimum(P, Q).sum()), abs=1e-6)
     assert sum(shares) <= 1 + 1e-9
     trial.drafter.forget(2, 0)
-    assert trial.drafter.ranks(2) == ((), 0.0)
+    assert trial.drafter.shares(2) == ((), 0.0)
 
 
 # Size and depth from the measured cost.
@@ -380,9 +380,9 @@ def test_the_engine_reports_what_was_measured():
     request = GenerationRequest((1, 2, 3), 40, HOT, drafter="sequoia", length="fixed")
     [(_, done)] = run_all(engine, [request])
     run = done.stats.runs[0]
-    assert run.rank_weight >= run.passes / 2
-    assert 0 < len(run.ranks) <= WIDTH
-    assert 0 < run.ranks[0] < 1
+    assert run.share_weight >= run.passes / 2
+    assert 0 < len(run.shares) <= WIDTH
+    assert 0 < run.shares[0] < 1
 
 
 def test_an_identical_draft_is_taken_to_the_end_every_time():
