@@ -1,15 +1,20 @@
 """Instrument: one model at several costs, its engines made on demand, lanes measured on them."""
 
+import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean, median
+from typing import TypeVar
+
+import torch
 
 from app.bench.claims.prompts import PromptSet
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
-from app.bench.run import Measurement, Sample, measure
+from app.bench.run import Measurement, Sample, measure, silent
 from app.catalog import resolve
 from app.prompts import Turns
 from app.settings import Settings
@@ -20,6 +25,8 @@ from engine.engine import Engine
 from engine.protocols import Parts, Rows
 from engine.request import ModelSpec
 
+PartT = TypeVar("PartT")
+FoundT = TypeVar("FoundT")
 STEPS = 40  # draft steps that one timing takes the median of
 
 
@@ -78,6 +85,27 @@ class Instrument:
             self._text = ChatText.load(Path(resolve(self.settings, self.model).folder))
         return self._text
 
+    def apart(
+        self, part: Callable[["Instrument", PartT], FoundT], parts: Sequence[PartT]
+    ) -> list[FoundT]:
+        """``part`` of each of ``parts``, one a core, for what counts and times nothing.
+
+        Passes over few rows gain little from a second thread; a second process has one of its own.
+        """
+        workers = min(len(parts), torch.get_num_threads())
+        if workers < 2:
+            return [part(self, each) for each in parts]
+        asked = (self.settings, self.model, self.prompts)
+        with ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)
+        ) as pool:
+            futures = [pool.submit(_part, asked, part, each) for each in parts]
+            found = []
+            for done, future in enumerate(futures):
+                self.progress(f"part {done + 1} of {len(parts)}, {workers} at a time")
+                found.append(future.result())
+            return found
+
     def run(
         self,
         inflate: int,
@@ -88,6 +116,15 @@ class Instrument:
         """The lanes, alternating, on a fresh engine."""
         engine = self.loaded(inflate).engine(conditions.concurrent)
         return measure(engine, self.text, prompts, lanes, conditions, self.progress)
+
+
+def _part(
+    asked: tuple[Settings, str, PromptSet],
+    part: Callable[[Instrument, PartT], FoundT],
+    each: PartT,
+) -> FoundT:
+    """In a process of its own; what it does is told by how many parts are done."""
+    return part(Instrument(*asked, silent), each)
 
 
 def rates(measurement: Measurement) -> dict[str, float]:

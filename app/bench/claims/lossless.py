@@ -2,18 +2,35 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.bench.claims.instrument import Instrument
 from app.bench.claims.row import Check, Row, row
 from app.bench.lanes import PLAIN, Lane
 from app.bench.options import Conditions
+from app.prompts import Turns
 from engine.request import SamplingParams
 
 PROMPTS, TOKENS, EVERY = 2, 48, 8  # one open question in so many
 ROOT = Path(__file__).resolve().parents[3]
 LAWS = ("tests/laws/test_lossless.py", "tests/engine/decode/test_verify.py")
 SAMPLED = "test_verify or joint_law or enumerated_law"  # what greedy lanes show is not shown twice
+
+SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "seeded, temperature 0.8": SamplingParams(0.8, top_p=0.95, seed=7),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One way to choose tokens, in all lanes."""
+
+    sampling: SamplingParams
+    lanes: tuple[Lane, ...]
+    prompts: tuple[Turns, ...]
+    tokens: int
 
 
 def show(instrument: Instrument) -> Row:
@@ -22,26 +39,32 @@ def show(instrument: Instrument) -> Row:
     lanes = [Lane(PLAIN, "none")]
     lanes += [Lane(n, n, length="fixed") for n in engine.facts.drafters if n != "none"]
     lanes += [Lane(f"{n}, adaptive", n) for n in engine.facts.drafters if n != "none"]
+    lanes.append(Lane("auto", "auto"))
     prompts = (
         *instrument.prompts.problems[:PROMPTS],
         *instrument.prompts.edits[::5][:PROMPTS],
         *instrument.prompts.questions(())[::EVERY],
     )
+    parts = [Part(sampling, tuple(lanes), prompts, TOKENS) for sampling in SAMPLINGS.values()]
+    compared = instrument.apart(agreeing, parts)
     checks = []
     figures: dict[str, float] = {}
-    for name, sampling in (
-        ("greedy", SamplingParams()),
-        ("seeded, temperature 0.8", SamplingParams(0.8, top_p=0.95, seed=7)),
-    ):
-        conditions = Conditions(sampling=sampling, max_tokens=TOKENS, repeats=1, warm_up=False)
-        found = instrument.run(1, prompts, [*lanes, Lane("auto", "auto")], conditions)
-        differing = len(found.differences)
-        figures[f"{name}: answers compared"] = len(found.samples) - len(prompts)
-        checks.append(Check(f"{name}: lanes that agree", len(lanes) - differing, len(lanes)))
+    for name, (agree, answers) in zip(SAMPLINGS, compared, strict=True):
+        figures[f"{name}: answers compared"] = answers
+        checks.append(Check(f"{name}: lanes that agree", agree, len(lanes)))
     if all((ROOT / file).exists() for file in LAWS):
         instrument.progress("the laws, by enumeration and chi-square")
         checks.append(Check("laws by enumeration and chi-square", float(_laws_hold()), 1.0))
     return row("Lossless", checks, figures)
+
+
+def agreeing(instrument: Instrument, part: Part) -> tuple[int, int]:
+    """Lanes whose every answer is plain decoding's, and answers that were compared with it."""
+    conditions = Conditions(
+        sampling=part.sampling, max_tokens=part.tokens, repeats=1, warm_up=False
+    )
+    found = instrument.run(1, part.prompts, part.lanes, conditions)
+    return len(part.lanes) - len(found.differences), len(found.samples) - len(part.prompts)
 
 
 def _laws_hold() -> bool:

@@ -1,9 +1,9 @@
 """Sequoia (arXiv 2402.12374): optimal trees, drawn without replacement, make most of a budget."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from app.bench.claims.instrument import Instrument, over_best, ranked, tokens_per_pass
+from app.bench.claims.instrument import Instrument, Rival, over_best, ranked, tokens_per_pass
 from app.bench.claims.row import Check, Row, row
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
@@ -14,61 +14,78 @@ BUDGETS, TEMPERATURES = (16, 64, 256), (0.6, 1.0)
 ARITIES = (2, 3, 4)
 DEEP = 16  # levels that are allowed
 PROMPTS, TOKENS = 10, 64
-SWEPT, FINALISTS, CLOSE = (
-    4,
-    2,
-    0.85,
-)  # prompts of the sweep; rivals that go on, if they are so close
-REPEATS = {16: 4, 64: 3, 256: 1}
+SWEPT = 4  # prompts of the sweep
+FINALISTS, CLOSE = 2, 0.85  # rivals that go on, if they are so close to the best
+REPEATS = {16: 4, 64: 4, 256: 1}
 TOGETHER = 4  # requests in one pass: nothing is timed here
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One temperature and budget: how much is run of it."""
+
+    temperature: float
+    nodes: int
+    prompts: int
+    tokens: int
+    repeats: int
+    swept: int
 
 
 def show(instrument: Instrument) -> Row:
     """More tokens per pass than chains, k-ary trees and SpecInfer; still more with a larger budget."""
+    cells = [
+        Cell(temperature, nodes, PROMPTS, TOKENS, REPEATS[nodes], SWEPT)
+        for temperature in TEMPERATURES
+        for nodes in BUDGETS
+    ]
+    measured = dict(zip(cells, instrument.apart(compared, cells), strict=True))
     checks: list[Check] = []
     figures: dict[str, float] = {}
+    for cell, (rival, found) in measured.items():
+        name = f"T {cell.temperature}, {cell.nodes} nodes"
+        checks.append(Check(f"{name}, over {rival.name}", rival.ratio, 1.0))
+        figures |= {f"{name}, {lane}": value for lane, value in found.items()}
     for temperature in TEMPERATURES:
-        best = {}
-        for nodes in BUDGETS:
-            rivals = _rivals(instrument, temperature, nodes)
-            measured = _run(instrument, temperature, [_sequoia(nodes), *rivals], REPEATS[nodes])
-            found = tokens_per_pass(measured)
-            rival = over_best(measured, _sequoia(nodes), tokens_per_pass)
-            cell = f"T {temperature}, {nodes} nodes"
-            checks.append(Check(f"{cell}, over {rival.name}", rival.ratio, 1.0))
-            figures |= {f"{cell}, {name}": value for name, value in found.items()}
-            best[nodes] = found["sequoia"]
+        best = {
+            c.nodes: f["sequoia"] for c, (_, f) in measured.items() if c.temperature == temperature
+        }
         checks.append(Check(f"T {temperature}, 256 over 64", best[256] / best[64], 1.001))
     return row("Sequoia", checks, figures)
+
+
+def compared(instrument: Instrument, cell: Cell) -> tuple[Rival, dict[str, float]]:
+    """Sequoia against the best of its rivals, and tokens per pass of all that went on."""
+    rivals = _rivals(instrument, cell)
+    lanes = [_sequoia(cell.nodes), *rivals]
+    measured = _run(instrument, cell, lanes, cell.repeats, cell.prompts)
+    return over_best(measured, lanes[0], tokens_per_pass), tokens_per_pass(measured)
 
 
 def _sequoia(nodes: int) -> Lane:
     return Lane("sequoia", "sequoia", length="fixed", depth=DEEP, nodes=nodes)
 
 
-def _rivals(instrument: Instrument, temperature: float, nodes: int) -> list[Lane]:
+def _rivals(instrument: Instrument, cell: Cell) -> list[Lane]:
     """The best of a sweep over all others, and those that come close to it."""
+    nodes = cell.nodes
     exact = _sequoia(nodes)
     lanes = [
         Lane("chain", "chain", length="fixed", depth=min(nodes, DEEP), nodes=nodes),
         replace(exact, name="SpecInfer", options=(("replacement", 1.0),)),
         *(replace(exact, name=f"{k}-ary", options=(("arity", float(k)),)) for k in ARITIES),
     ]
-    found = tokens_per_pass(_run(instrument, temperature, lanes, 1, SWEPT))
+    found = tokens_per_pass(_run(instrument, cell, lanes, 1, cell.swept))
     first, *others = ranked(found, lanes)[:FINALISTS]
     return [first, *(lane for lane in others if found[lane.name] > CLOSE * found[first.name])]
 
 
 def _run(
-    instrument: Instrument,
-    temperature: float,
-    lanes: Sequence[Lane],
-    repeats: int,
-    prompts: int = PROMPTS,
+    instrument: Instrument, cell: Cell, lanes: Sequence[Lane], repeats: int, prompts: int
 ) -> Measurement:
     conditions = Conditions(
-        sampling=SamplingParams(temperature=temperature),
-        max_tokens=TOKENS,
+        sampling=SamplingParams(temperature=cell.temperature),
+        max_tokens=cell.tokens,
         repeats=repeats,
         concurrent=TOGETHER,
         queued=prompts,
