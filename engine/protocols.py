@@ -301,10 +301,9 @@ class Drafter(Protocol):
 
     needs: ClassVar[frozenset[Capability]]
     length: ClassVar[Budget]  # the longest useful draft; nodes > depth says that it draws trees
-    declines: ClassVar[
-        bool
-    ]  # proposes only where it has reason to, and says in ``DraftTree.expected`` how much; asking
-    #    costs next to nothing
+    # proposes only where it has reason to, and says in ``DraftTree.expected`` how much; asking
+    # costs next to nothing
+    declines: ClassVar[bool]
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context, within its budget."""
@@ -359,10 +358,7 @@ def starts_empty(drafter: Drafter) -> bool:
 
 
 def farthest(drafter: Drafter) -> Budget:
-    """How far this drafter goes when nobody asks for a length.
-
-    Where that depends on what passes cost here, it is the drafter's ``reach``.
-    """
+    """How far it goes when nobody asks; its ``reach`` where that depends on what passes cost here."""
     reach: Budget = getattr(drafter, "reach", drafter.length)
     return reach
 
