@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from engine.protocols import Context, DraftModel, Grown, Outcome, Rows
 
 _PROMPT_CHUNK = 256
+_TELLING = 32  # tokens read at once, from which what one of them takes can be told
+_FADING = 0.8  # weight of earlier readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,22 @@ class _Trail:
     length: int = 0  # committed tokens when the draft began
 
 
+@dataclass
+class _Reading:
+    """Seconds that tokens took to read, both faded."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        self.tokens = _FADING * self.tokens + tokens
+        self.seconds = _FADING * self.seconds + seconds
+
+    @property
+    def each(self) -> float:
+        return self.seconds / self.tokens if self.tokens else 0.0
+
+
 class Follower:
     """Rows of a draft model, addressed by the nodes of the tree that is being drafted.
 
@@ -37,11 +56,16 @@ class Follower:
     def __init__(self, model: DraftModel) -> None:
         self._model = model
         self._trails: dict[int, _Trail] = {}
+        self._reading = _Reading()
 
     def start(self, batch: Sequence[Context]) -> list[Grown]:
         """Catch up with the committed tokens; scores [1, ...] of the newest one."""
-        rows = [self._missing(context) for context in batch]
-        return self._model.grow(rows)
+        unread = sum(len(c.ids) - self._known(c) for c in batch)
+        started = perf_counter()
+        grown = self._model.grow([self._missing(context) for context in batch])
+        if unread >= _TELLING:
+            self._reading.add(unread, perf_counter() - started)
+        return grown
 
     def grow(self, batch: Sequence[Growth]) -> list[Grown]:
         """Feed nodes: scores [n, ...] for each request."""
@@ -56,6 +80,10 @@ class Follower:
         """Tokens that the draft model's own context still holds behind this one."""
         return self._model.context - len(context.ids)
 
+    def reading(self, context: Context) -> float:
+        """Seconds that ``start`` is going to take for what was not seen; 0 before any was measured."""
+        return (len(context.ids) - self._known(context)) * self._reading.each
+
     def settle(self, outcome: Outcome) -> None:
         """Commit the fed rows of the accepted path."""
         slot = outcome.context.slot
@@ -65,10 +93,14 @@ class Follower:
         fed = [trail.rows[n] for n in outcome.verdict.path if n and n in trail.rows]
         self._model.commit(slot, [*range(trail.missing), *fed])
 
+    def _known(self, context: Context) -> int:
+        """Tokens of this one that the slot holds; the newest is always fed."""
+        return _common(self._model.tokens(context.slot), context.ids[:-1])
+
     def _missing(self, context: Context) -> Rows:
         """The tokens that the draft model has not seen, long prompts fed up to the last chunk."""
         slot, ids = context.slot, context.ids
-        known = _common(self._model.tokens(slot), ids[:-1])
+        known = self._known(context)
         self._model.crop(slot, known)
         while len(ids) - known > _PROMPT_CHUNK:
             self._model.feed(slot, ids[known : known + _PROMPT_CHUNK])

@@ -352,6 +352,15 @@ class SelfMeasured(Protocol):
         ...
 
 
+@runtime_checkable
+class Reader(Protocol):
+    """A drafter with a cache of its own: what was committed since it last drafted is read first."""
+
+    def reading(self, context: Context) -> float:
+        """Seconds that this is going to take; 0 before any reading was measured."""
+        ...
+
+
 def starts_empty(drafter: Drafter) -> bool:
     """Whether what it drafts from goes with the engine: no new session begins as the last one ended."""
     return bool(getattr(drafter, "starts_empty", False))

@@ -13,6 +13,7 @@ from engine.protocols import (
     Drafter,
     Outcome,
     Parts,
+    Reader,
     farthest,
     starts_empty,
 )
@@ -21,7 +22,7 @@ PLAIN = "none"
 GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for
 SLOWEST, FASTEST = 0.7, 4.0  # paces that earlier sessions are believed
 EARLIER = 15.0  # most plain passes that what earlier sessions measured counts for
-MEMORY = 5.0  # plain passes that it counts for at the start of a request
+MEMORY = 10.0  # plain passes that it counts for at the start of a request
 CREDIT, RIVAL_CREDIT = 0.15, 0.3  # for luck: share of a pace over the root of its rounds
 SETTLED = 10**6  # rounds after which a pace is taken for what it is: plain's is by definition
 MOST_LOST = 0.95  # plain passes that an arm may lose before it counts as one that does not pay
@@ -36,6 +37,9 @@ USUAL_RATE = 0.3  # of the newest answer in the length of a usual one
 PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
 WORTH_A_PROBE = 0.8  # share of the best pace
 REPRICED = 16  # rounds for which the prices of rows are believed
+READING = 2.0  # on the price of reading: about every other round is another arm's
+LEAST_LEFT = 32  # tokens that an answer is expected to go on for
+AFFORDABLE = 0.01  # plain passes per token to come that reading for a trial may take
 EVIDENCE = 3.0  # tokens that the estimates of a declining arm are believed for at first
 
 
@@ -65,6 +69,7 @@ class _Match:
 
     paces: dict[str, Pace]  # of arms that always propose
     whole: Pace  # of all arms
+    reading: dict[str, float]  # plain passes before an arm can draft; none once one of them did
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
     emitted: int = 0
@@ -89,7 +94,8 @@ class Auto:
     last such trial, so that no answer pays for all of them. Those that propose only now and then
     are asked first. They say what they expect of a proposal, whose rows have the price that the
     request's pace gives them, and draft where that brings more than the favourite would; what
-    became of earlier proposals corrects them.
+    became of earlier proposals corrects them. An arm with a cache of its own must read the prompt
+    first, which a long prompt and a short answer may make it not worth.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
@@ -177,7 +183,7 @@ class Auto:
             paces = {PLAIN: Pace(1.0, 1.0, SETTLED)}
             paces |= {name: self._start(context, name) for name in self._steady}
             whole = self._whole.weighing(MEMORY)
-            self._matches[context.request] = _Match(paces, whole)
+            self._matches[context.request] = _Match(paces, whole, self._readings(context))
         return self._matches[context.request]
 
     def _start(self, context: Context, name: str) -> Pace:
@@ -199,7 +205,28 @@ class Auto:
             match.favourite = PLAIN
         return match.favourite
 
+    def _readings(self, context: Context) -> dict[str, float]:
+        """Plain passes that arms with a cache of their own need for the prompt."""
+        plain = self._cost.seconds(1, len(context.ids))
+        drafters = {name: self.arms[name].drafter for name in self._steady}
+        return {
+            name: drafter.reading(context) / plain
+            for name, drafter in drafters.items()
+            if isinstance(drafter, Reader)
+        }
+
+    def _left(self, match: _Match) -> float:
+        """Tokens to come: as many as there were, unless answers usually go on for longer."""
+        return max(LEAST_LEFT, match.emitted, self._usual_tokens - match.emitted)
+
     def _worth(self, match: _Match, name: str) -> float:
+        """The pace that an arm promises, with what it must read first; 0 where it loses now."""
+        pace, left = self._pace(match, name), self._left(match)
+        if pace == 0:
+            return 0.0
+        return left / (left / pace + READING * match.reading.get(name, 0.0))
+
+    def _pace(self, match: _Match, name: str) -> float:
         """The session's word on an arm, unless this answer clearly says less; 0 where it loses now."""
         if name == PLAIN:
             return 1.0
@@ -229,14 +256,20 @@ class Auto:
         if max(match.emitted, self._usual_tokens) < SHORT or self._since_trial < APART:
             return None
         trying = {match.on_trial for match in self._matches.values() if match.stint}
-        new = [n for n in self._steady if self._session[n].rounds == 0 and n not in trying]
+        untried = (n for n in self._steady if self._session[n].rounds == 0 and n not in trying)
+        new = [name for name in untried if self._affordable(match, name)]
         return (new[0], STINT) if new else None
+
+    def _affordable(self, match: _Match, name: str) -> bool:
+        """Whether the answer can bear what the arm reads before its trial."""
+        return match.reading.get(name, 0.0) <= AFFORDABLE * self._left(match)
 
     def _probe(self, match: _Match) -> tuple[str, int]:
         if self._since_probe < self._wait:
             return PLAIN, 0
         self._since_probe, self._wait = 0, min(2 * self._wait, PROBE_LAST)
-        rivals = [name for name in self._steady if name != match.favourite]
+        others = (name for name in self._steady if name != match.favourite)
+        rivals = [name for name in others if self._affordable(match, name)]
         best = max([1.0, *(_promise(pace) for pace in self._session.values())])
         worth = [n for n in rivals if _promise(self._session[n]) >= WORTH_A_PROBE * best]
         chosen = min(worth, key=lambda name: self._session[name].rounds, default=PLAIN)
@@ -313,6 +346,8 @@ class Auto:
                 luck.fade()
         if name in self._session and name not in match.read:
             match.read.add(name)  # it read the prompt as well, which says nothing of a round
+            if name in match.reading:
+                match.reading.clear()  # they share a draft model
             return
         match.whole.add(tokens, seconds / plain, FAST)
         self._whole.add(tokens, seconds / plain, SLOW)

@@ -39,6 +39,10 @@ class Chain:
         for outcome in outcomes:
             self._follower.settle(outcome)
 
+    def reading(self, context: Context) -> float:
+        """Seconds that the draft model needs to catch up with the request."""
+        return self._follower.reading(context)
+
     def forget(self, request: int, slot: int) -> None:
         """The slot's cache stays: its next request may share the prefix."""
 

@@ -220,6 +220,10 @@ class Sequoia:
             if outcome.scores is not None and outcome.tree.drafted:
                 self._measure(outcome, outcome.scores.logits)
 
+    def reading(self, context: Context) -> float:
+        """Seconds that the draft model needs to catch up with the request."""
+        return self._follower.reading(context)
+
     def forget(self, request: int, slot: int) -> None:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)

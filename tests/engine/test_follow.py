@@ -84,3 +84,17 @@ def test_renumbered_nodes_keep_their_rows():
     wanted = tiny_target()
     wanted.feed(0, [1, 2, 3, 5])
     assert torch.allclose(keys, wanted.cache.rows(0, 0)[0], atol=1e-4)
+
+
+def test_what_reading_takes_is_measured_and_what_is_known_costs_nothing():
+    follower = Follower(tiny_target(context=1000))
+    ids = [i % 13 for i in range(600)]
+    assert follower.reading(context(ids)) == 0.0  # nothing was measured
+    start(follower, ids[:300])
+    settle(follower, ids[:300], chain([ids[299]]), (0,))
+    whole, half = follower.reading(context([14, *ids])), follower.reading(context(ids))
+    assert 0.4 < half / whole < 0.6
+    assert follower.reading(context(ids[:300])) < whole / 100
+    start(follower, ids[:310])
+    settle(follower, ids[:310], chain([ids[309]]), (0,))
+    assert follower.reading(context([14, *ids])) == whole  # ten tokens tell nothing

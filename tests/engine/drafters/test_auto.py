@@ -296,3 +296,31 @@ def test_an_arm_that_starts_empty_is_not_hoped_to_begin_as_it_ended():
         for name, pace in (("table", 3.0), ("model", 1.6))
     }
     assert play(auto, 5, priors=priors)[0] == ["model"] * 5
+
+
+@dataclass
+class Reads(Scripted):
+    """Like a draft model: a prompt costs so many plain passes before its first draft."""
+
+    prompt: float = 0.0
+
+    def reading(self, context):
+        return self.prompt if context.request > 1 else 0.0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "usual", "plays"), [(0.5, 32, 1), (20.0, 32, 0), (20.0, 900, 1)]
+)
+def test_a_long_prompt_is_read_only_for_an_answer_that_pays_for_it(prompt, usual, plays):
+    auto = auto_over(model=Reads(2, 1.5, prompt=prompt))
+    play(auto, 100)
+    auto._usual_tokens = usual
+    assert play(auto, 8, request=2)[0] == [["none", "model"][plays]] * 8
+
+
+def test_no_arm_is_tried_that_had_to_read_too_much_first():
+    auto = auto_over(model=Scripted(1, 1.6), far=Reads(3, 1.5, prompt=5.0))
+    play(auto, 3, request=2)
+    auto._usual_tokens = 64
+    assert "far" not in play(auto, 200, request=2)[0][:100]
+    assert "far" in play(auto, 2000, request=2)[0]
