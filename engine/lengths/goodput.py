@@ -7,7 +7,9 @@ Every step maximises over the lengths k_r >= 0 of all requests r that share a dr
 with a_rj the acceptance at depth j from evaluated tokens only, t the target's measured pass and d
 the measured draft. Survival never rises with depth, so for each limit of max_r k_r, admitting draft
 tokens of all requests in the order of their survival visits the best allocation. k = 0 is plain decoding. For trees the unit
-that is admitted is a doubling of the tree, valued by what trees of that size brought so far.
+that is admitted is a doubling of the tree, valued by what trees of that size brought so far. A
+drafter that tells likely nodes from unlikely ones is only told whether to draft, and what a node must
+bring: how many do that differs from round to round.
 """
 
 from collections.abc import Sequence
@@ -30,6 +32,8 @@ HISTORY_WEIGHT = 36.0  # most evaluated tokens that earlier sessions count for, 
 HISTORY_MEMORY = 0.9  # what a walk leaves of it
 FORGETTING = 0.9  # weight of the past per tree
 TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
+SELECTIVE = ("specexec",)  # drafters that leave out nodes below the floor
+LEAST_FLOOR = 0.02  # where rows are nearly free: a node still takes a place in the draft's waves
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
 PROBE_LENGTH = 4  # of a request that runs alone; beside others a probe takes no steps of its own
 
@@ -104,6 +108,7 @@ class Goodput:
     def __init__(self, parts: Parts, drafter: str) -> None:
         """Share the target's measured cost; learn the draft's own."""
         self._cost, self._drafter = parts.cost, drafter
+        self._selective = drafter in SELECTIVE
         self._draft = DraftCost(step=parts.draft_step)
         self._pool = Depths(POOL_MEMORY)
         self._traces: dict[int, _Trace] = {}
@@ -121,7 +126,12 @@ class Goodput:
         probe = PROBE_LENGTH if len(batch) == 1 else max(1, min(PROBE_LENGTH, *admitted))
         least = self._cost.hidden // len(batch) - 1
         triples = zip(traces, longest, admitted, strict=True)
-        return [_budget(t, budget, (chosen, probe, least), floor) for t, budget, chosen in triples]
+        budgets = [
+            _budget(t, budget, (chosen, probe, least), floor) for t, budget, chosen in triples
+        ]
+        if self._selective and self._cost.hidden <= 1:
+            return [_open(b, most) for b, most in zip(budgets, longest, strict=True)]
+        return budgets
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call, acceptance from the nodes that the walks looked at."""
@@ -257,3 +267,11 @@ def _budget(trace: _Trace, longest: Budget, lengths: tuple[int, int, int], floor
         return Budget(chosen, chosen, floor=min(floor, 0.5))
     nodes = min(max(2 ** (chosen - 1), least), longest.nodes) if chosen else 0
     return Budget(min(longest.depth, nodes), nodes, floor=min(floor, 0.5))
+
+
+def _open(budget: Budget, longest: Budget) -> Budget:
+    """As many nodes as are worth their rows, if any were admitted."""
+    if not budget.nodes or not _is_tree(longest):
+        return budget
+    floor = max(budget.floor, LEAST_FLOOR)
+    return Budget(longest.depth, longest.nodes, floor=floor)

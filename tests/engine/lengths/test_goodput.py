@@ -205,8 +205,8 @@ def tree_outcome(nodes, accepted):
     return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), 0.1, 0.0)
 
 
-def grown(cost, gains, rounds=30):
-    policy = Goodput(Parts(None, cost=cost), "specexec")
+def grown(cost, gains, rounds=30, drafter="sequoia"):
+    policy = Goodput(Parts(None, cost=cost), drafter)
     for _ in range(rounds):
         for nodes, accepted in gains.items():
             policy.observe([tree_outcome(nodes, accepted)])
@@ -236,6 +236,15 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
     cost = curve((1, 10.0), (8, 10.5), (64, 80.0))
     cost.hidden = 8
     assert grown(cost, none).nodes == 0
+
+
+def test_a_drafter_that_leaves_out_unlikely_nodes_gets_room_and_a_price():
+    """What is likely differs from round to round: a tree's size learnt from others would miss that."""
+    gains = {4: 2, 16: 3, 64: 5}
+    least, steep = grown(STEEP, gains), grown(STEEP, gains, drafter="specexec")
+    assert (least.nodes < 32, steep.nodes, steep.depth) == (True, 64, 8)
+    assert steep.floor == least.floor > grown(FLAT, gains, drafter="specexec").floor > 0
+    assert grown(STEEP, {16: 0, 64: 0}, drafter="specexec").nodes == 0
 
 
 def test_a_row_has_a_price_where_passes_are_steep():
