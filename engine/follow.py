@@ -60,9 +60,11 @@ class Follower:
 
     def start(self, batch: Sequence[Context]) -> list[Grown]:
         """Catch up with the committed tokens; scores [1, ...] of the newest one."""
-        unread = sum(len(c.ids) - self._known(c) for c in batch)
+        known = [self._known(context) for context in batch]
+        unread = sum(len(c.ids) - k for c, k in zip(batch, known, strict=True))
         started = perf_counter()
-        grown = self._model.grow([self._missing(context) for context in batch])
+        rows = [self._missing(c, k) for c, k in zip(batch, known, strict=True)]
+        grown = self._model.grow(rows)
         if unread >= _TELLING:
             self._reading.add(unread, perf_counter() - started)
         return grown
@@ -97,10 +99,9 @@ class Follower:
         """Tokens of this one that the slot holds; the newest is always fed."""
         return _common(self._model.tokens(context.slot), context.ids[:-1])
 
-    def _missing(self, context: Context) -> Rows:
-        """The tokens that the draft model has not seen, long prompts fed up to the last chunk."""
+    def _missing(self, context: Context, known: int) -> Rows:
+        """The tokens behind those that the slot holds, long prompts fed up to the last chunk."""
         slot, ids = context.slot, context.ids
-        known = self._known(context)
         self._model.crop(slot, known)
         while len(ids) - known > _PROMPT_CHUNK:
             self._model.feed(slot, ids[known : known + _PROMPT_CHUNK])
