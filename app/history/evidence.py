@@ -19,8 +19,8 @@ LARGEST_REPLY = 64.0  # tokens that a reply counts for at most: many say more th
 ELSEWHERE = 0.25  # what a token of another task says about this one
 ENOUGH = 16.0  # tokens; other tasks fill up to here, and policies listen to fewer anyway
 LEAST = 8.0  # tokens; less evidence than this says nothing, so that one bad start is no verdict
-LEAST_TIMED = 2.0  # tokens; a single try says little, and its weight says so, but it need not be
-#                    repeated by every session: once it has faded, the drafter is tried again
+LEAST_TIMED = 2.0  # tokens; a single try says little, and its weight says so
+FADED = 0.5  # tokens; until no more is left of a try, no session needs to repeat it
 SLOWEST, FASTEST = 0.5, 10.0  # times plain decoding; beyond is a fault of the clock
 CHEAPEST_PASS = 0.5  # plain passes that a drafted pass takes at least
 
@@ -144,7 +144,7 @@ def _pace(weighed: Sequence[_Weighed]) -> tuple[float | None, float]:
     tokens = {same: sum(weight for _, weight in votes[same]) for same in votes}
     share = _share(tokens[True], tokens[False])
     total = tokens[True] + share * tokens[False]
-    if total < LEAST_TIMED:
+    if sum(p[1] for _, p in timed if p) < LEAST_TIMED or total < FADED:
         return None, 0.0
     ballot = votes[True] + [(pace, share * weight) for pace, weight in votes[False]]
     return min(max(_median(ballot), SLOWEST), FASTEST), total

@@ -22,6 +22,7 @@ from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_ta
 ALL = tuple(DRAFTERS)
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
 SAMPLED = SamplingParams(temperature=1.0)
+TOGETHER = 20  # answers in one pass, each with randomness of its own
 
 
 def drafter_over(name, parts):
@@ -256,15 +257,16 @@ def test_sampled_tokens_follow_the_enumerated_law(name, sampling):
     prompt = lively_prompt(target, sampling)
     laws = joint_law(tiny_target(vocab=8, sharpness=1.0), prompt, sampling, length)
     draft = tiny_target(4, vocab=8, sharpness=1.0)
-    engine = engine_over(target, draft, slots=1, cost=SlowMachine())  # or auto would decode plainly
+    engine = engine_over(target, draft, slots=TOGETHER, cost=SlowMachine())  # or auto is plain
     counts, branches = Counter(), Counter()
-    for seed in range(runs):
-        request = GenerationRequest(prompt, length, sampling, drafter=name, length="fixed",
-                                    draft_depth=2, draft_nodes=4)  # fmt: skip
-        [(ids, done)] = run_all(engine, [request], chances=[SeededChance(seed)])
-        counts[tuple(ids)] += 1
-        branches["accepted"] += done.stats.accepted
-        branches["refused"] += sum(d.evaluated - d.accepted for d in done.stats.depths)
+    request = GenerationRequest(prompt, length, sampling, drafter=name, length="fixed",
+                                draft_depth=2, draft_nodes=4)  # fmt: skip
+    for first in range(0, runs, TOGETHER):
+        chances = [SeededChance(seed) for seed in range(first, first + TOGETHER)]
+        for ids, done in run_all(engine, [request] * TOGETHER, chances=chances):
+            counts[tuple(ids)] += 1
+            branches["accepted"] += done.stats.accepted
+            branches["refused"] += sum(d.evaluated - d.accepted for d in done.stats.depths)
     assert min(branches["accepted"], branches["refused"]) > runs / 100  # else the test is vacuous
     assert set(counts) <= set(laws)
     cells = pooled(counts, laws, runs)

@@ -12,7 +12,7 @@ COSTS = (16, 24, 32)  # inflations to try until a draft step is cheap enough
 CHEAP = 1 / 8  # of a target pass
 LENGTHS = (1, 2, 3, 4, 5, 6, 8)
 ADAPTIVE = Lane("acceptance head", "chain", length="acceptance_head", depth=20)
-SWEEP = Conditions(max_tokens=32, repeats=1)
+SWEEP = Conditions(max_tokens=32, repeats=1, warm_up=False)
 SWEPT, FINALISTS = 3, 3  # one prompt in so many for the sweep; lengths that go on
 PROMPTS, TOKENS, REPEATS = 5, 64, 3
 

@@ -17,7 +17,7 @@ from engine.engine import Engine
 from engine.request import Done, GenerationRequest, Prior, SamplingParams, Stats
 
 INFLATE = 8
-TOKENS, ANSWERS, REPEATS = 64, 5, 11
+TOKENS, ANSWERS, REPEATS = 64, 5, 15
 GREEDY = SamplingParams()
 
 

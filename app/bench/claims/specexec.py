@@ -11,7 +11,7 @@ from engine.request import SamplingParams
 
 BUDGETS = (16, 64, 256, 1024)
 TEMPERATURE, DEEP = 0.6, 32
-PROMPTS, TOKENS = 16, 80
+PROMPTS, TOKENS = 16, 64
 PARTS = 4  # that the prompts are dealt out to
 
 

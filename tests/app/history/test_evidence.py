@@ -249,6 +249,16 @@ class TestPace:
     def test_says_nothing_where_a_clock_says_nothing(self, changed: dict[str, object]) -> None:
         assert all(prior.pace is None for prior in priors([run(**changed)], CHAT))
 
+    def test_a_single_try_is_remembered_until_little_is_left_of_it(self) -> None:
+        """Or the next session would try again what this one has just tried."""
+        tried = run(1, drafter="recycling", passes=6, emitted=6, evaluated=[3], accepted=[0])
+        others = [run(n) for n in range(2, WINDOW + 1)]
+        paces = [
+            {prior.drafter for prior in priors([tried, *others[:later]], CHAT) if prior.pace}
+            for later in (5, 15, 17)
+        ]
+        assert paces == [{"chain", "recycling"}, {"chain", "recycling"}, {"chain"}]
+
     def test_one_busy_moment_does_not_move_it(self) -> None:
         runs = [run(n, seconds=1.0) for n in range(1, 6)]
         assert prior_of(*runs, run(6, seconds=40.0)).pace == 2.0
