@@ -39,7 +39,7 @@ class _Limits:
     nodes: int  # B, without the root
     fade: float  # added per level
     floor: float  # of a node that is worth its row
-    exact: bool
+    budget: Budget
 
 
 class _Search:
@@ -110,12 +110,22 @@ class _Search:
         self._open[wave] = False
         self._append(wave[rows[passed]], tokens[passed], scores[passed])
 
-    def cut(self) -> dict[int, int]:
-        """Keep the best ``nodes``; old -> new numbers.
+    def paying(self) -> int:
+        """How many of the best nodes to score: those that gain most over what their rows must bring.
+
+        The first row more may cost far more than the next: then it is many of them, or none.
+        """
+        if not self.limits.budget.prices:
+            return self.limits.nodes
+        chances = np.exp(np.sort(self._scores[1:])[::-1][: self.limits.nodes])
+        return self.limits.budget.worth(chances.tolist())[0]
+
+    def cut(self, most: int) -> dict[int, int]:
+        """Keep the best ``most`` nodes; old -> new numbers.
 
         Closed under ancestors: no child scores above its parent, and of equals the older stays.
         """
-        ranked = np.argsort(-self._scores[1:], kind="stable")[: self.limits.nodes] + 1
+        ranked = np.argsort(-self._scores[1:], kind="stable")[:most] + 1
         kept = np.sort(np.append(ranked, 0))
         place = {node: i for i, node in enumerate(kept.tolist())}
         self._parents = [-1, *(place[self._parents[node]] for node in kept[1:].tolist())]
@@ -157,7 +167,7 @@ class SpecExec:
 
     An exact budget is spent whole. Otherwise nodes below ``Budget.floor`` are left out, and a
     wave needs to earn its pass: its expected tokens per second must be at least those of the
-    round without it. Waves of all requests of a step share one pass.
+    round without it. At ``Budget.prices`` the tree is cut where it gains most. Waves of all requests of a step share one pass.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
@@ -211,7 +221,7 @@ class SpecExec:
             nodes=budget.nodes,
             fade=self._fade,
             floor=math.log(budget.floor) if floored else -math.inf,
-            exact=budget.exact,
+            budget=budget,
         )
         return _Search(context, limits)
 
@@ -226,7 +236,7 @@ class SpecExec:
                 break
             self._run_wave(growing)
         for search in searches:
-            self._cut(search)
+            self._cut(search, search.paying())
 
     def _run_wave(self, growing: list[_Search]) -> None:
         started = perf_counter()
@@ -234,12 +244,12 @@ class SpecExec:
         for search, grown in zip(growing, fed, strict=True):
             search.expand(grown.logits)
             if search.crowded:
-                self._cut(search)
+                self._cut(search, search.limits.nodes)
         self._wave_cost.observe(1, len(growing), perf_counter() - started)
 
     def _worth(self, searches: list[_Search], growing: list[_Search], done: int) -> bool:
         """Whether one more pass brings tokens at least as fast as the round without it."""
-        if any(search.limits.exact for search in growing):
+        if any(search.limits.budget.exact for search in growing):
             return True
         wave = self._wave_cost.seconds(1, len(growing)) or self._step
         rows, context = sum(s.size for s in searches), sum(len(s.context.ids) for s in searches)
@@ -248,8 +258,8 @@ class SpecExec:
         )
         return HARVEST * sum(search.promise for search in growing) >= rate * wave
 
-    def _cut(self, search: _Search) -> None:
-        self._follower.relabel(search.context.slot, search.cut())
+    def _cut(self, search: _Search, most: int) -> None:
+        self._follower.relabel(search.context.slot, search.cut(most))
 
 
 def _likeliest(

@@ -122,7 +122,9 @@ class Goodput:
         pool = pooled(self._pool, max(budget.depth for budget in longest))
         offers = [_offers(t, b, pool) for t, b in zip(traces, longest, strict=True)]
         admit = self._admit_alone if len(batch) == 1 else self._admit
-        admitted, floor = admit(offers, sum(len(c.ids) for c in batch))
+        context = sum(len(c.ids) for c in batch)
+        admitted, rate, rows = admit(offers, context)
+        floor = rate * self._row(rows, context)
         probe = PROBE_LENGTH if len(batch) == 1 else max(1, min(PROBE_LENGTH, *admitted))
         least = self._cost.hidden // len(batch) - 1
         triples = zip(traces, longest, admitted, strict=True)
@@ -130,7 +132,10 @@ class Goodput:
             _budget(t, budget, (chosen, probe, least), floor) for t, budget, chosen in triples
         ]
         if self._selective and self._cost.hidden <= 1:
-            return [_open(b, most) for b, most in zip(budgets, longest, strict=True)]
+            pace = rate * self._cost.seconds(len(batch), context) / len(batch)
+            most = max(budget.nodes for budget in longest)
+            prices = self._cost.prices(max(1.0, pace), most, len(batch), context)
+            return [_open(b, most, prices) for b, most in zip(budgets, longest, strict=True)]
         return budgets
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -165,8 +170,8 @@ class Goodput:
         if not tree.is_chain:
             trace.note_tree(tree.drafted, len(path) - 1)
 
-    def _admit(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float]:
-        """How many offers of each request to take; the expected tokens that pay for one more row.
+    def _admit(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float, int]:
+        """How many offers of each request to take; then tokens per second, and rows, of the pass.
 
         Requests draft in step, so the deepest sets the draft's time: every limit of it is tried.
         """
@@ -185,9 +190,11 @@ class Goodput:
                 admitted = queue.requests[allowed][: best + 1]
                 taken = np.bincount(admitted, minlength=requests)
                 rate, rows = float(gains[best] / seconds[best]), int(widths[best])
-        return taken.tolist(), rate * self._row(rows, context)
+        return taken.tolist(), rate, rows
 
-    def _admit_alone(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float]:
+    def _admit_alone(
+        self, offers: list[list[_Offer]], context: int
+    ) -> tuple[list[int], float, int]:
         """The same for one request, whose offers stand in order already: all lengths at once."""
         own = offers[0]
         widths = 1 + np.cumsum([0, *(offer.rows for offer in own)])
@@ -195,10 +202,10 @@ class Goodput:
         steps = np.array([0, *(offer.steps for offer in own)])
         rates = gains / (self._cost.each(widths, context) + self._draft.each(steps))
         best = int(rates.argmax())
-        return [best], float(rates[best]) * self._row(int(widths[best]), context)
+        return [best], float(rates[best]), int(widths[best])
 
     def _row(self, rows: int, context: int) -> float:
-        """Seconds of one more row in a pass of so many."""
+        """Seconds of one more row in a pass of so many: what it must bring, at a rate of tokens."""
         more = self._cost.seconds(2 * rows, context) - self._cost.seconds(rows, context)
         return more / rows
 
@@ -269,9 +276,9 @@ def _budget(trace: _Trace, longest: Budget, lengths: tuple[int, int, int], floor
     return Budget(min(longest.depth, nodes), nodes, floor=min(floor, 0.5))
 
 
-def _open(budget: Budget, longest: Budget) -> Budget:
+def _open(budget: Budget, longest: Budget, prices: tuple[float, ...]) -> Budget:
     """As many nodes as are worth their rows, if any were admitted."""
     if not budget.nodes or not _is_tree(longest):
         return budget
     floor = max(budget.floor, LEAST_FLOOR)
-    return Budget(longest.depth, longest.nodes, floor=floor)
+    return Budget(longest.depth, longest.nodes, floor=floor, prices=prices)

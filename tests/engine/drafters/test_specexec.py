@@ -218,6 +218,22 @@ def test_the_floor_is_a_decayed_path_probability_and_an_exact_budget_ignores_it(
     assert grown(model, replace(budget, exact=True)).drafted == 64
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_at_prices_the_tree_is_the_best_cut_of_the_whole_one(seed):
+    """A dear first row and cheap ones after it: many nodes or none, never a few that lose."""
+    whole = grown(Markov(laws(seed)), Budget(6, 40, floor=0.01), wave=128)
+    chances = sorted((score(laws(seed), 0, p) for p in paths(whole)), reverse=True)
+    sizes = []
+    for first in (0.0, 0.5, 1.5, 50.0):
+        prices = (0.0, *(first + 0.02 * n for n in range(40)))
+        cut = grown(Markov(laws(seed)), Budget(6, 40, floor=0.01, prices=prices), wave=128)
+        gains = [sum(chances[:n]) - prices[n] for n in range(len(chances) + 1)]
+        sizes.append(cut.drafted)
+        assert set(paths(cut)) <= set(paths(whole))
+        assert gains[cut.drafted] == pytest.approx(max(gains))
+    assert sizes[0] == sizes[1] > sizes[-1] == 0
+
+
 def test_nothing_hangs_below_a_stop_token():
     tree = grown(Markov(laws(3)), exact(6, 60), stops={2})
     ends = [node for node in range(1, len(tree)) if tree.tokens[node] == 2]

@@ -247,6 +247,17 @@ def test_a_drafter_that_leaves_out_unlikely_nodes_gets_room_and_a_price():
     assert grown(STEEP, {16: 0, 64: 0}, drafter="specexec").nodes == 0
 
 
+def test_a_selective_drafter_hears_what_its_rows_cost_at_the_rate_of_the_pass():
+    """Nothing for no row; the jump to the second row, and at least what plain decoding would bring."""
+    jump = curve((1, 10.0), (2, 18.0), (64, 20.0))
+    prices = grown(jump, {4: 2, 16: 3, 64: 5}, drafter="specexec").prices
+    plain = jump.prices(1.0, len(prices) - 1)
+    assert prices[0] == 0
+    assert all(price >= least for price, least in zip(prices, plain, strict=True))
+    assert prices[1] > 0.8 > prices[40] - prices[1]
+    assert grown(jump, {4: 2, 16: 3, 64: 5}).prices == ()
+
+
 def test_a_row_has_a_price_where_passes_are_steep():
     gains = {16: 3}
     assert grown(STEEP, gains).floor > grown(FLAT, gains).floor >= 0
