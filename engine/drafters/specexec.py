@@ -167,7 +167,8 @@ class SpecExec:
 
     An exact budget is spent whole. Otherwise nodes below ``Budget.floor`` are left out, and a
     wave needs to earn its pass: its expected tokens per second must be at least those of the
-    round without it. At ``Budget.prices`` the tree is cut where it gains most. Waves of all requests of a step share one pass.
+    round without it. At ``Budget.prices`` the tree is cut where it gains most. Waves of all
+    requests of a step share one pass.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})

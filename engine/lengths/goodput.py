@@ -133,8 +133,8 @@ class Goodput:
         ]
         if self._selective and self._cost.hidden <= 1:
             pace = rate * self._cost.seconds(len(batch), context) / len(batch)
-            most = max(budget.nodes for budget in longest)
-            prices = self._cost.prices(max(1.0, pace), most, len(batch), context)
+            widest = max(budget.nodes for budget in longest)
+            prices = self._cost.prices(max(1.0, pace), widest, len(batch), context)
             return [_open(b, most, prices) for b, most in zip(budgets, longest, strict=True)]
         return budgets
 
