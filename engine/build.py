@@ -24,17 +24,8 @@ from engine.models.pairing import vocabulary_mismatch
 from engine.models.precision import notes
 from engine.offload import SOURCES
 from engine.profile import profile, profile_draft
-from engine.protocols import (
-    Arm,
-    Capability,
-    Drafter,
-    Layered,
-    LengthPolicy,
-    Limited,
-    Parts,
-    Streamed,
-    Target,
-)
+from engine.protocols.drafting import Arm, Drafter, LengthPolicy, Parts
+from engine.protocols.target import Capability, Layered, Limited, Streamed, Target
 from engine.request import ModelFacts, ModelSpec, SamplingParams
 
 DEFAULT, PLAIN = "default", "none"

@@ -8,17 +8,16 @@ from itertools import count
 from engine.decode.tree import single
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError, OutOfMemory
 from engine.machinery import THROWN_AWAY, Machinery, Options
-from engine.protocols import (
-    Abortable,
+from engine.protocols.drafting import (
     Arbiter,
     Budget,
     Drafter,
     LengthPolicy,
     Outcome,
-    Scores,
     SelfMeasured,
     farthest,
 )
+from engine.protocols.target import Abortable, Scores
 from engine.request import (
     Done,
     Event,

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from engine.protocols import Context, DraftModel, Grown, Outcome, Rows
+from engine.protocols.drafting import Context, Outcome
+from engine.protocols.target import DraftModel, Grown, Rows
 
 _PROMPT_CHUNK = 256
 _TELLING = 32  # tokens read at once, from which what one of them takes can be told

@@ -7,7 +7,8 @@ from engine.cost import PassCost
 from engine.decode.chance import Chance
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits, Verdict
-from engine.protocols import Drafter, LengthPolicy, Streamed, Target
+from engine.protocols.drafting import Drafter, LengthPolicy
+from engine.protocols.target import Streamed, Target
 from engine.request import ModelFacts, SamplingParams
 
 Options = tuple[tuple[str, float], ...]

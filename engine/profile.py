@@ -10,7 +10,7 @@ from statistics import median
 from engine.cost import PassCost
 from engine.decode.sampling import check_finite
 from engine.decode.tree import DraftTree, chain
-from engine.protocols import DraftModel, LayerSource, Rows, Streamed, Target
+from engine.protocols.target import DraftModel, LayerSource, Rows, Streamed, Target
 
 # A large model gets the first few. Matrix kernels change between 6 and 8 rows, so both are measured.
 PROFILE_ROWS = (1, 8, 4, 2, 16, 6, 64, 32, 12)

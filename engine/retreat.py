@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.decode.tree import DraftTree
 from engine.errors import OutOfMemory
-from engine.protocols import Scores, Target
+from engine.protocols.target import Scores, Target
 
 CALM = 64  # passes without trouble after which twice as much is tried again
 PROMPT_CHUNK = 256  # tokens of one prompt per step: the longest that a cancel waits

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine.decode.tree import DraftTree
-from engine.protocols import Arbiter, Drafter, Outcome
+from engine.protocols.drafting import Arbiter, Drafter, Outcome
 from engine.request import FinishReason
 from engine.schedule import Session
 

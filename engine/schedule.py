@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.decode.chance import Chance
-from engine.protocols import Context
+from engine.protocols.drafting import Context
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain
-from engine.protocols import Budget, Context
+from engine.protocols.drafting import Budget, Context
 
 
 @dataclass

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
 from engine.pace import Pace
-from engine.protocols import (
+from engine.protocols.drafting import (
     Budget,
-    Capability,
     Context,
     Drafter,
     Outcome,
@@ -17,6 +16,7 @@ from engine.protocols import (
     farthest,
     starts_empty,
 )
+from engine.protocols.target import Capability
 
 PLAIN = "none"
 GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for

@@ -7,7 +7,8 @@ import torch
 
 from engine.decode.tree import DraftTree
 from engine.follow import Follower, Growth
-from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability
 from engine.strand import Strand
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from engine.decode.tree import DraftTree, Warm
-from engine.protocols import Budget, Capability, Context, LayeredTarget, Outcome, Parts, Streamed
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability, LayeredTarget, Streamed
 from engine.strand import Strand
 
 

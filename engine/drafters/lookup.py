@@ -7,7 +7,8 @@ from typing import ClassVar
 from engine.decode.confidence import Confidence
 from engine.decode.suffix_automaton import SuffixAutomaton
 from engine.decode.tree import DraftTree
-from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability
 
 NAME = "lookup"
 MIN_MATCH = 1  # shorter matches are often chance, but their drafts are short as well

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
-from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability
 
 
 class Plain:

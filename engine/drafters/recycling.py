@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from engine.decode.tree import DraftTree
-from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability
 
 WIDTH = 8  # successors kept of every token
 BLOCK = 64  # tokens whose maximum stands for all of them while the largest are searched

@@ -18,7 +18,8 @@ from engine.decode.sampling import probabilities
 from engine.decode.shape import Optimum, Shape, uniform
 from engine.decode.tree import DraftTree, chain, single
 from engine.follow import Follower, Growth
-from engine.protocols import Budget, Capability, Context, DraftModel, Outcome, Parts, Target
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability, DraftModel, Target
 from engine.request import Prior, SamplingParams
 
 NAME = "sequoia"

@@ -14,7 +14,8 @@ from engine.cost import DraftCost
 from engine.decode.tree import DraftTree
 from engine.errors import InvalidRequest
 from engine.follow import Follower, Growth
-from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability
 
 DECAY = 0.95  # per level: a child is strictly worse than its parent even when the draft is certain
 WAVES = 32  # most passes of the draft model for one tree, the root's among them

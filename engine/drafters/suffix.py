@@ -8,7 +8,8 @@ from typing import ClassVar, NamedTuple
 from engine.decode.confidence import LONGEST, Confidence
 from engine.decode.suffix_index import NEWEST, SuffixIndex
 from engine.decode.tree import DraftTree, single
-from engine.protocols import FLOOR, Budget, Capability, Context, Outcome, Parts
+from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability
 
 NAME = "suffix"
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 50 MB

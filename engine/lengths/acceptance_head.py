@@ -38,7 +38,8 @@ from typing_extensions import override
 
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.lengths.early_stop import EarlyStop, option
-from engine.protocols import Context, Parts, Stop, Target
+from engine.protocols.drafting import Context, Parts, Stop
+from engine.protocols.target import Target
 
 WEIGHTS, CARD = "head.safetensors", "head.json"
 EVIDENCE = 3  # numbers beside the state

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.lengths.early_stop import EarlyStop, option
-from engine.protocols import Context, Parts, Stop
+from engine.protocols.drafting import Context, Parts, Stop
 
 
 @dataclass

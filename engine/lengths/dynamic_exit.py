@@ -45,7 +45,8 @@ from engine.lengths.shadow_tokens import (
     bin_of,
     shadow_counts,
 )
-from engine.protocols import Budget, Context, LayeredTarget, Outcome, Parts, Streamed
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import LayeredTarget, Streamed
 
 LONGEST = 18  # most tokens of one draft, as in the paper
 PROMPT_ROWS, PROMPT_WEIGHT = 32, 1 / 16  # a prompt row counts for this much of an answer's

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from engine.errors import InvalidRequest
 from engine.lengths.goodput import Goodput
-from engine.protocols import Budget, Context, Outcome, Parts, Stop
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Stop
 
 LEAST, MOST, UNMEASURED = 0.02, 0.9, 0.15  # of the threshold on the chance of full acceptance
 FORGETTING = 0.98  # weight of the past per round

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.cost import Line, PassCost
-from engine.protocols import Context, Outcome
+from engine.protocols.drafting import Context, Outcome
 
 GUESSES = 3  # calls that the paper's cost of a draft step counts for, before any was measured
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 
 
 class Fixed:

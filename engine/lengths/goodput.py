@@ -24,7 +24,7 @@ from torch import Tensor
 
 from engine.cost import DraftCost
 from engine.lengths.acceptance import MEMORY, POOL_MEMORY, Depths, Faded, pooled, shrunk
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import Prior
 
 GUESS_WEIGHT = 2.0  # trees that a guess of their gain counts for

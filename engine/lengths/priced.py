@@ -19,7 +19,7 @@ from torch import Tensor
 
 from engine.errors import InvalidRequest
 from engine.pace import Pace
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 
 DRAFTERS = ("lookup", "suffix")
 FORGETTING = 0.95  # weight of the past per round

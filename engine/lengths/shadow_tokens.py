@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.decode.sampling import probabilities
-from engine.protocols import Context
+from engine.protocols.drafting import Context
 
 OMEGA, POOL_OMEGA = 0.95, 0.995  # weight of the past per round: of one request, and of all of them
 POOL_WEIGHT = 8.0  # most tokens that all requests' counts count for in one of them

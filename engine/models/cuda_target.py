@@ -25,7 +25,7 @@ from engine.models.precision import read
 from engine.models.static_cache import Placed, StaticCache
 from engine.models.torch_target import TorchTarget
 from engine.models.weights import DecoderWeights
-from engine.protocols import Grown, Rows, Scores
+from engine.protocols.target import Grown, Rows, Scores
 from engine.request import ModelSpec
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.decode.tree import DraftTree, ancestor_rows
 from engine.errors import ModelUnusable
 from engine.models.hf_model import Branches, CausalModel, Ran, context_of, load_model
-from engine.protocols import Capability, Grown, Rows, Scores
+from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
 REBUILD_ROWS = 256  # of one pass, where a sequence is run again

@@ -28,7 +28,7 @@ from engine.models.weights import (
     layer_tensor_names,
     used_names,
 )
-from engine.protocols import LayerSource, MapParts, Streaming
+from engine.protocols.target import LayerSource, MapParts, Streaming
 from engine.request import ModelSpec
 
 OpenSource = Callable[[Streaming], LayerSource]

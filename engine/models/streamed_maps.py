@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.packed import Packed
-from engine.protocols import LayerSource
+from engine.protocols.target import LayerSource
 
 SWAP_ROWS = 8  # fewer are slower swapped, or in parts
 LONG = 256  # inputs for every row of a block: it is multiplied in parts

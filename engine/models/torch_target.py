@@ -14,7 +14,7 @@ from engine.models.decoder import Attend, block, rms_norm
 from engine.models.kvcache import CacheShape, KVCache, Layout
 from engine.models.precision import read
 from engine.models.weights import DecoderWeights
-from engine.protocols import Capability, Grown, Rows, Scores
+from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
 

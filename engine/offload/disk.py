@@ -13,7 +13,7 @@ from engine.offload.files import Read, Weights, open_weights, pages, read_into
 from engine.offload.pieces import PAGE, Piece, cut
 from engine.offload.ring import PATIENCE, Ring
 from engine.offload.room import BUFFERS, divide
-from engine.protocols import Block, Streaming
+from engine.protocols.target import Block, Streaming
 
 
 def open_disk(streaming: Streaming) -> "Disk":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from engine.errors import ModelUnusable
 from engine.offload.extents import Extent
-from engine.protocols import MapParts
+from engine.protocols.target import MapParts
 
 PAGE = 4096  # direct reads start and end at multiples of it
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.errors import ModelUnusable
 from engine.offload.resident import joined
 from engine.offload.room import LIBRARY, MOST_ROWS
-from engine.protocols import Block, Streaming
+from engine.protocols.target import Block, Streaming
 
 BUFFERS = 2
 ROWS = 256  # of a pass that the limit must have room for

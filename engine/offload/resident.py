@@ -7,7 +7,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from engine.offload.room import MOST_ROWS
-from engine.protocols import Block, MapParts, Streaming
+from engine.protocols.target import Block, MapParts, Streaming
 
 
 def open_resident(streaming: Streaming) -> "Resident":

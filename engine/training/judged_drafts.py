@@ -19,7 +19,8 @@ from engine.build import assemble, load
 from engine.decode.tree import DraftTree
 from engine.errors import ModelUnusable, NumericalError
 from engine.lengths.acceptance_head import Kind
-from engine.protocols import DraftModel, Parts, Rows, Target
+from engine.protocols.drafting import Parts
+from engine.protocols.target import DraftModel, Rows, Target
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
 
 KINDS = (Kind(drawn=False, greedy=True), Kind(drawn=True, greedy=False), Kind(drawn=False, greedy=False))  # fmt: skip

@@ -5,7 +5,7 @@ import torch
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
 from engine.follow import Follower, Growth
-from engine.protocols import Context, Outcome
+from engine.protocols.drafting import Context, Outcome
 from engine.request import SamplingParams
 from tests.engine.tiny import tiny_target
 

@@ -12,7 +12,8 @@ from engine.engine import Engine
 from engine.models.decoder import Architecture, Dense, Layer, Rotary
 from engine.models.torch_target import TorchTarget
 from engine.models.weights import DecoderWeights
-from engine.protocols import Capability, Grown, Parts, Rows, Scores
+from engine.protocols.drafting import Parts
+from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import Done, GenerationRequest, ModelSpec, Tokens
 
 DTYPE = torch.float32

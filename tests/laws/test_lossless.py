@@ -14,7 +14,8 @@ from engine.decode.sampling import probabilities
 from engine.decode.tree import chain
 from engine.decode.verify import verify
 from engine.drafters import DRAFTERS
-from engine.protocols import Budget, Capability, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Capability
 from engine.request import FinishReason, GenerationRequest, SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_target

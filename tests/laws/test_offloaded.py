@@ -14,7 +14,8 @@ from engine.decode.tree import DraftTree
 from engine.engine import Engine
 from engine.errors import ModelUnusable
 from engine.offload import files
-from engine.protocols import Parts, Streamed
+from engine.protocols.drafting import Parts
+from engine.protocols.target import Streamed
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
 
 BUNDLED = Path(__file__).resolve().parents[2] / "engine" / "bundled"

@@ -22,7 +22,8 @@ from app.text import ChatText
 from engine.build import assemble, load
 from engine.cost import PassCost
 from engine.engine import Engine
-from engine.protocols import Parts, Rows
+from engine.protocols.drafting import Parts
+from engine.protocols.target import Rows
 from engine.request import ModelSpec
 
 PartT = TypeVar("PartT")

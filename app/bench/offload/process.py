@@ -18,7 +18,7 @@ from engine.engine import Engine
 from engine.offload.disk import Disk
 from engine.offload.files import open_weights, pages, read_into
 from engine.offload.room import LARGEST_BUFFER
-from engine.protocols import Streamed, Target
+from engine.protocols.target import Streamed, Target
 from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
 
 DISK_BYTES = 2_000_000_000  # of one direct measurement

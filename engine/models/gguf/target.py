@@ -25,7 +25,7 @@ from torch import Tensor
 from engine.decode.tree import DraftTree
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.context import MOST_OUTPUTS, Aborted, BatchRow, CacheFull, LlamaContext
-from engine.protocols import Capability, Grown, Rows, Scores
+from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
 T = TypeVar("T")

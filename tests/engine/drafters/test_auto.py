@@ -12,7 +12,7 @@ from engine.decode.tree import chain, single
 from engine.decode.verify import Verdict
 from engine.drafters.auto import APART, MEMORY, PROBE, PROBE_FIRST, SHORT, STINT, Auto
 from engine.lengths.fixed import Fixed
-from engine.protocols import Arm, Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Arm, Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
 
 ROOM = Budget(8, 8)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.decode.chance import SeededChance
 from engine.decode.verify import Verdict
 from engine.drafters.lookup import Lookup
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, Prior, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_target
 

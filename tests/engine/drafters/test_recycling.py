@@ -13,7 +13,8 @@ from engine.decode.chance import SeededChance
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
 from engine.drafters.recycling import WIDTH, Recycling, largest
-from engine.protocols import Budget, Context, Outcome, Parts, Scores
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Scores
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_target
 

@@ -13,7 +13,7 @@ from engine.decode.sampling import probabilities
 from engine.decode.shape import uniform
 from engine.decode.verify import verify
 from engine.drafters.sequoia import DEFAULT, PROBE_FIRST, WIDTH, Sequoia, measure_acceptance
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, Prior, SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target

@@ -15,7 +15,7 @@ from engine.decode.tree import chain
 from engine.decode.verify import Verdict
 from engine.drafters.specexec import DECAY, SpecExec, _likeliest
 from engine.errors import InvalidRequest
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import SamplingParams
 from tests.engine.enumeration import random_law
 from tests.engine.tiny import Markov, tiny_target

@@ -9,7 +9,7 @@ from engine.decode.tree import chain
 from engine.decode.verify import Verdict
 from engine.drafters.suffix import FLOOR, Suffix
 from engine.engine import Engine
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_target
 

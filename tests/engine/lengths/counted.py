@@ -9,7 +9,7 @@ from engine.cost import PassCost
 from engine.decode.tree import Warm, chain
 from engine.decode.verify import Verdict
 from engine.lengths.shadow_tokens import BINS, Counts
-from engine.protocols import Context, Outcome
+from engine.protocols.drafting import Context, Outcome
 from engine.request import SamplingParams
 
 GREEDY = SamplingParams()

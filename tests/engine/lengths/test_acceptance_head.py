@@ -23,7 +23,7 @@ from engine.lengths.acceptance_head import (
     save_head,
 )
 from engine.models.torch_target import load_target
-from engine.protocols import Budget, Context, Parts
+from engine.protocols.drafting import Budget, Context, Parts
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_target
 

@@ -19,7 +19,8 @@ from engine.lengths.dynamic_exit import PROBE_GAP, TRACE_GAP, DynamicExit, Price
 from engine.lengths.exit_value import best_exit
 from engine.lengths.shadow_tokens import BINS, CERTAIN, POOL_WEIGHT, Counts
 from engine.models.torch_target import TorchTarget
-from engine.protocols import Budget, Context, Outcome, Parts, Scores
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.target import Scores
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.lengths.counted import GREEDY, context, counts, drafted, flat, units

@@ -15,7 +15,7 @@ from engine.drafters.chain import Chain
 from engine.errors import InvalidRequest
 from engine.lengths.confidence import Confidence
 from engine.lengths.early_stop import LEAST, MOST, TRUSTED, UNMEASURED, Price
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov

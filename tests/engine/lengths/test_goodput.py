@@ -10,7 +10,7 @@ from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
 from engine.lengths.acceptance import pooled, shrunk
 from engine.lengths.goodput import PROBE_FIRST, Goodput, _offers
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
 
 LONGEST = Budget(8, 8)

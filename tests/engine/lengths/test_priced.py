@@ -11,7 +11,7 @@ from engine.decode.tree import chain
 from engine.decode.verify import Verdict
 from engine.errors import InvalidRequest
 from engine.lengths.priced import Priced
-from engine.protocols import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
 
 CONTEXT = Context(1, 0, [1, 2], SamplingParams(), None)

@@ -8,7 +8,7 @@ from engine.errors import OutOfMemory
 from engine.models.cuda_target import CudaTarget, masked_attention
 from engine.models.static_cache import StaticCache
 from engine.models.torch_target import TorchTarget
-from engine.protocols import Rows
+from engine.protocols.target import Rows
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_weights
 

@@ -13,7 +13,8 @@ from engine.drafters import AUTO, DRAFTERS
 from engine.errors import ModelUnusable
 from engine.models.config import backend_for
 from engine.models.hf_target import Abilities, HfTarget, load
-from engine.protocols import Parts, Rows
+from engine.protocols.drafting import Parts
+from engine.protocols.target import Rows
 from engine.request import GenerationRequest, ModelSpec
 from tests.engine.models.test_families import IDS, SMALL, TREE, oracle, path_tokens, saved
 from tests.engine.tiny import SlowMachine, run_all

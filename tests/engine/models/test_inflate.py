@@ -10,7 +10,7 @@ from engine.errors import ModelUnusable
 from engine.models.decoder import Dense
 from engine.models.inflate import inflated
 from engine.models.torch_target import TorchTarget
-from engine.protocols import Rows
+from engine.protocols.target import Rows
 from tests.engine.tiny import tiny_weights
 
 TOLERANCE = 1e-5

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.models.packed import can_pack
 from engine.models.streamed_maps import LONG, Scratch, StreamedFeedForward, StreamedMap
-from engine.protocols import Block
+from engine.protocols.target import Block
 
 WIDTH, FORWARD = 48, 112
 PACKS = can_pack(torch.device("cpu"), torch.float32)

@@ -8,7 +8,7 @@ import transformers
 
 from engine.decode.tree import DraftTree, Warm, chain, single
 from engine.models.torch_target import load_target
-from engine.protocols import Rows
+from engine.protocols.target import Rows
 from tests.engine.tiny import tiny_target
 
 TOLERANCE = 1e-4

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.protocols import MapParts, Streaming
+from engine.protocols.target import MapParts, Streaming
 
 LAYERS, WIDTH, FORWARD = 6, 256, 1100
 MEGABYTE = 1 << 20

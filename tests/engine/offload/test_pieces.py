@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.errors import ModelUnusable
 from engine.offload.extents import Extent, locate
 from engine.offload.pieces import PAGE, cut
-from engine.protocols import MapParts
+from engine.protocols.target import MapParts
 from tests.engine.offload.conftest import Stored
 
 

@@ -22,7 +22,7 @@ from engine.models.gguf.context import LEAST_TRIALS, TRIALS, CacheFull
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
 from engine.models.torch_target import load_target
-from engine.protocols import Rows
+from engine.protocols.target import Rows
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
 from tests.engine.models.gguf.files import exported, random_gguf
 from tests.engine.tiny import run_all

@@ -1,0 +1,1 @@
+"""The seams: what targets, drafters and length policies promise each other."""
