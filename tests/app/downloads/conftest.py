@@ -14,6 +14,8 @@ from tests.app.downloads.hub import Repo, StandInHub, model_files
 
 MIB = 1 << 20
 
+pytest.register_assert_rewrite("tests.app.downloads.queueing")
+
 
 @pytest.fixture
 def stand_in() -> Iterator[StandInHub]:
