@@ -66,3 +66,8 @@ def random_law(size: int, seed: int, zeros: int = 0) -> Tensor:
     law = torch.rand(size, generator=generator, dtype=torch.float64) ** 2
     law[torch.randperm(size, generator=generator)[:zeros]] = 0
     return law / law.sum()
+
+
+def rows(*laws: Tensor) -> Tensor:
+    """Logits whose softmax is exactly these laws; impossible tokens are -inf."""
+    return torch.stack([law.double().log() for law in laws])
