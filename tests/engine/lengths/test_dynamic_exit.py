@@ -1,61 +1,28 @@
-"""Dynamic exit: the paper's numbers, exact laws while exits change, nothing lost where it loses."""
+"""Dynamic exit: the paper's numbers, what requests teach, and when exits are tried again."""
 
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
 from engine.decode.chance import SeededChance
-from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict, verify
 from engine.drafters.early_exit import EarlyExit
-from engine.engine import Engine
-from engine.errors import InvalidRequest
 from engine.lengths import dynamic_exit
 from engine.lengths.dynamic_exit import PROBE_GAP, TRACE_GAP, DynamicExit, Price
 from engine.lengths.exit_value import best_exit
 from engine.lengths.shadow_tokens import BINS, CERTAIN, POOL_WEIGHT, Counts
-from engine.models.torch_target import TorchTarget
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.protocols.target import Scores
-from engine.request import GenerationRequest, SamplingParams
-from tests.engine.enumeration import law_of, random_law
+from engine.request import SamplingParams
 from tests.engine.lengths.counted import GREEDY, context, counts, drafted, flat, units
-from tests.engine.tiny import Markov, engine_over, run_all, tiny_target, tiny_weights
+from tests.engine.lengths.deep import Deep, new, one_hot
+from tests.engine.tiny import tiny_target
 
 LONGEST = Budget(6, 6)
-PAPER = (("units", 1.0),)  # decisions that do not depend on how fast this machine is
-
-
-class Deep(Markov):
-    """A Markov target with a law for every layer; the last one is the target's."""
-
-    def __init__(self, *laws):
-        super().__init__(laws[-1])
-        self.layers = len(laws)
-        self._all = torch.stack([law.double().log() for law in laws])  # [L, V, V]
-
-    def shallow(self, slots, tokens, layers):
-        super().shallow(slots, tokens, layers)
-        return self._all[layers - 1, list(tokens)], self._states(tokens)[:layers]
-
-    def read(self, states):
-        return self._all[states[..., 0].long(), states[..., 1].long()]
-
-    def _states(self, tokens):
-        names = torch.tensor(list(tokens), dtype=torch.float64)
-        levels = range(self.layers)
-        return torch.stack([torch.stack((torch.full_like(names, at), names), -1) for at in levels])
-
-
-def one_hot(*following):
-    """A Markov law [V, V] in which token i is all but surely followed by ``following[i]``."""
-    law = torch.full((len(following),) * 2, 1e-6, dtype=torch.float64)
-    law[range(len(following)), list(following)] = 1.0
-    return law / law.sum(-1, keepdim=True)
 
 
 # Formulas.
@@ -120,10 +87,6 @@ def rounds(target, policy, ids, until, sampling=GREEDY):
         policy.observe([outcome])
         target.commit(0, outcome.verdict.path)
         ids += [*(outcome.tree.tokens[n] for n in outcome.verdict.path[1:]), outcome.verdict.bonus]
-
-
-def new(target, **options):
-    return DynamicExit(Parts(target, options={"units": 1.0, **options}), "early_exit")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -251,33 +214,6 @@ def test_a_request_learns_a_little_from_one_that_runs_beside_it():
 # Off, and probing.
 
 
-class Counting(TorchTarget):
-    """A tiny target that counts what drafting and looking at layers cost."""
-
-    drafted = read_rows = 0
-
-    def shallow(self, slots, tokens, layers):
-        self.drafted += layers * len(tokens)
-        return super().shallow(slots, tokens, layers)
-
-    def read(self, states):
-        self.read_rows += states.shape[:-1].numel()
-        return super().read(states)
-
-
-def test_weights_without_early_exits_cost_next_to_nothing():
-    """Random layers disagree with the last one: drafts end after a few rounds, and stay away."""
-    target = Counting(tiny_weights(2, layers=12, vocab=97, context=256))
-    engine = engine_over(target)
-    request = GenerationRequest((1, 2, 3), 200, drafter="early_exit", length="dynamic_exit", options=PAPER)  # fmt: skip
-    [(ids, _)] = run_all(engine, [request])
-    first = target.drafted, target.read_rows
-    assert first[0] <= 12 * len(ids) / 25  # layers run beyond plain decoding
-    assert first[1] <= 2 * len(ids)  # of 12 rows for each token, and no rows but these
-    run_all(engine, [replace(request, prompt=(5, 6, 7))])
-    assert target.drafted - first[0] <= 12 * len(ids) / 25
-
-
 def test_while_off_nothing_is_traced_but_growing_intervals_apart():
     target = Deep(one_hot(2, 0, 1), one_hot(2, 0, 1), one_hot(1, 2, 0))
     policy = new(target)
@@ -332,106 +268,6 @@ def test_a_settled_choice_is_looked_at_less_often_and_a_changed_one_more():
     assert request.gap == TRACE_GAP // 2
 
 
-# Laws.
-
-
-@pytest.mark.parametrize("threshold", [0.0, 1.0])
-@pytest.mark.parametrize(
-    "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
-)
-def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling, threshold):
-    """Every round's exit, length and end follow from the past and the drafted tokens alone."""
-    length, size = 4, 2
-    target_law, other = (
-        torch.stack([random_law(size, seed + row) for row in range(size)]) for seed in (35, 85)
-    )
-    laws = [0.8 * other + 0.2 * target_law, 0.25 * other + 0.75 * target_law, target_law]
-    prompt, seen = [1, 0, 1], set()
-
-    def run(chance):
-        target = Deep(*laws)
-        policy = new(target, threshold=threshold)
-        ids = list(prompt)
-        here = Context(1, 0, ids, sampling, chance)
-        policy.prompt(here, target.feed(0, ids[:-1], policy.prompt_rows))
-        drafter, log = EarlyExit(Parts(target)), []
-        while len(ids) < len(prompt) + length:
-            here = Context(1, 0, list(ids), sampling, chance)
-            tree = drafter.draft([here], policy.budgets([here], [Budget(2, 2)]))[0]
-            scores = target.score([0], [tree])[0]
-            verdict = verify(tree, scores.logits, sampling, chance)
-            policy.observe([Outcome(here, tree, verdict, 0.0, 0.0, scores)])
-            target.commit(0, verdict.path)
-            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
-            log.append((tree.warm.layer if tree.warm else 0, tree.drafted))
-        seen.update(log)
-        return tuple(ids[len(prompt) : len(prompt) + length])
-
-    found = law_of(run)
-    warped = probabilities(laws[-1].log(), sampling)
-    for sequence in product(range(size), repeat=length):
-        wanted, last = 1.0, prompt[-1]
-        for token in sequence:
-            wanted *= float(warped[last][token])
-            last = token
-        assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
-    assert {1, 2} <= {exit_layer for exit_layer, _ in seen}
-    assert {1, 2} <= {depth for _, depth in seen}
-
-
-@pytest.mark.parametrize(
-    ("options", "sampling"),
-    [(PAPER, GREEDY), ((), GREEDY), ((*PAPER, ("threshold", 1.0)), SamplingParams(0.9, seed=4))],
-)
-def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling, monkeypatch):
-    used = {}
-    commit = Engine._commit
-
-    def spy(self, session, outcome):
-        warm = outcome.tree.warm
-        used.setdefault((id(self), session.id), set()).add(warm.layer if warm else 0)
-        return commit(self, session, outcome)
-
-    for seed in range(4):
-        prompts = [(1, 2, 3), (4,), (5, 6, 7, 8, 9, 1, 2), (3, 3, 3)]
-        requests = [GenerationRequest(p, 30, sampling, frozenset({0})) for p in prompts]
-        plain = run_all(engine_over(tiny_target(seed, layers=6)), [replace(r, drafter="none") for r in requests])  # fmt: skip
-        drafted_by = {"drafter": "early_exit", "length": "dynamic_exit", "options": options}
-        monkeypatch.setattr(Engine, "_commit", spy)
-        engine = engine_over(tiny_target(seed, layers=6))
-        found = run_all(engine, [replace(r, **drafted_by, draft_depth=8) for r in requests])
-        monkeypatch.undo()
-        assert [ids for ids, _ in found] == [ids for ids, _ in plain]
-    assert sum(len(exits - {0}) > 1 for exits in used.values()) >= 4  # they did change
-
-
-def test_the_cache_equals_a_fresh_one_after_every_round():
-    target, fresh = tiny_target(8, layers=8), tiny_target(8, layers=8)
-    engine = engine_over(target, slots=1)
-    ids, exits = [1, 2, 3, 1, 2], set()
-    engine.submit(
-        GenerationRequest(
-            tuple(ids),
-            60,
-            SamplingParams(1.0, seed=3),
-            drafter="early_exit",
-            length="dynamic_exit",
-            options=PAPER,
-        )
-    )
-    while engine.busy:
-        for _, event in engine.step():
-            ids += getattr(event, "ids", ())
-        for policy in engine._lengths.values():
-            exits |= {r.choice.exit for r in policy._requests.values() if r.choice}
-        fresh.crop(0, 0)
-        fresh.feed(0, ids[: target.length(0)])
-        for layer in range(target.layers):
-            pairs = zip(target.cache.rows(0, layer), fresh.cache.rows(0, layer), strict=True)
-            assert all((held - wanted).abs().max() < 1e-4 for held, wanted in pairs)
-    assert len(exits) > 1
-
-
 # Contracts.
 
 
@@ -442,22 +278,6 @@ def test_never_more_than_allowed(longest):
         assert budget.depth <= min(longest.depth, 18)
         assert budget.nodes <= longest.nodes
         assert not (budget.trace and longest.depth == 0)
-
-
-def test_it_is_refused_for_drafters_without_exits():
-    with pytest.raises(InvalidRequest, match=r"dynamic_exit.*'chain'.*early_exit"):
-        engine_over(tiny_target(), tiny_target()).submit(
-            GenerationRequest((1, 2), 4, drafter="chain", length="dynamic_exit")
-        )
-
-
-def test_a_target_of_one_layer_decodes_plainly():
-    engine = engine_over(tiny_target(layers=1))
-    request = GenerationRequest((1, 2, 3), 9, drafter="early_exit", length="dynamic_exit")
-    [(ids, done)] = run_all(engine, [request])
-    [(plain, _)] = run_all(engine_over(tiny_target(layers=1)), [replace(request, drafter="none", length="fixed")])  # fmt: skip
-    assert ids == plain
-    assert done.stats.drafted == 0
 
 
 def test_outcomes_without_scores_are_heard_too():
