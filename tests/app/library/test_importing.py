@@ -87,12 +87,15 @@ def test_what_is_no_model_is_refused(settings, tmp_path, make, said):
     assert not [name for name in names(settings.models_folder) if name != INCOMPLETE]
 
 
-@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "two words", "x" * 101])
+@pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "two words", "x" * 101])
 def test_a_name_that_could_be_a_path_is_refused(settings, tmp_path, name):
     source = model_folder(tmp_path / "mine")
-    if name:
-        with pytest.raises(SettingsError, match="cannot be a model's name"):
-            import_model(settings, Import(source, name))
+    with pytest.raises(SettingsError, match="cannot be a model's name"):
+        import_model(settings, Import(source, name))
+
+
+def test_an_empty_name_is_the_folders_own(settings, tmp_path):
+    assert import_model(settings, Import(model_folder(tmp_path / "mine"), "")) == "mine"
 
 
 def test_a_taken_name_is_told(settings, tmp_path):

@@ -126,16 +126,21 @@ def test_a_cancel_is_heard_in_the_middle_of_a_step() -> None:
 
 
 def test_an_app_that_is_gone_in_the_middle_of_a_step_ends_the_loop() -> None:
+    """The app had gone before the engine was ready, so no step ever began."""
+
     class Orphan(FakeEngine):
         def step(self) -> list[tuple[int, Event]]:
+            ours.close()
             self.listen()
+            steps.append("ended")  # nothing was raised into the pass
             return []
 
+    steps: list[str] = []
     ours, theirs = Pipe()
     ours.send(Submit(1, GenerationRequest((1,), 50)))
-    ours.close()
     serve(theirs, SPEC, Orphan)  # returns
     theirs.close()
+    assert steps == ["ended"]
 
 
 def test_failures_of_a_request_leave_the_loop_running() -> None:
@@ -177,7 +182,9 @@ def test_the_last_word_names_the_error() -> None:
     assert broken.message == "KeyError: 'weights'"
 
 
-def test_an_app_that_is_gone_ends_the_loop_quietly() -> None:
+def test_an_app_that_is_gone_ends_the_loop_quietly(capfd: pytest.CaptureFixture[str]) -> None:
     ours, theirs = Pipe()
     ours.close()
     serve(theirs, SPEC, FakeEngine)
+    theirs.close()
+    assert capfd.readouterr() == ("", "")
