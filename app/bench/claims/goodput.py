@@ -8,7 +8,8 @@ from app.bench.options import Conditions
 INFLATE = 8
 LOADS, LENGTHS = (1, 2, 4, 8), (1, 2, 3, 4, 6)
 ADAPTIVE = Lane("goodput", "chain", length="goodput", depth=8)
-TOKENS, PROMPTS, REPEATS = 40, {1: 12, 2: 12, 4: 16, 8: 16}, {1: 2, 2: 2, 4: 2, 8: 2}
+TOKENS = 40
+PROMPTS = {1: 24, 2: 24, 4: 32, 8: 32}  # once each: one length suits the words of one prompt
 QUEUED = {1: 3, 2: 4, 4: 8, 8: 8}  # prompts before the next lane's turn: the machine's mood changes
 
 
@@ -30,7 +31,7 @@ def show(instrument: Instrument) -> Row:
         # They are submitted at once, so that the load stays what it is while they last.
         conditions = Conditions(
             max_tokens=TOKENS,
-            repeats=REPEATS[load],
+            repeats=1,
             concurrent=load,
             queued=min(QUEUED[load], PROMPTS[load]),
             warm_up=False,

@@ -156,20 +156,33 @@ def ranked(found: Mapping[str, float], lanes: Sequence[Lane]) -> list[Lane]:
 def over_best(measurement: Measurement, adaptive: Lane, figure: Figure = rates) -> Rival:
     """A lane against the best of all others, none of which profits from luck of its own.
 
-    So in each repeat the lane to beat is the one that was best in the other repeats, and the ratio
-    is the geometric mean over the repeats. With one repeat there is nothing else to choose by.
+    So in each part of the measurement the lane to beat is the one that was best in the other parts,
+    and the ratio is the geometric mean over the parts. Parts are repeats; of a single repeat every
+    other group of prompts, since one lane happens to suit the words of a prompt in every repeat.
+    With one group there is nothing else to choose by.
     """
-    repeats = sorted({sample.repeat for sample in measurement.samples})
+    parts = _parts(measurement)
     ratios = []
-    for repeat in repeats:
-        here = figure(_of(measurement, {repeat}))
-        chosen = _best(figure(_of(measurement, set(repeats) - {repeat} or {repeat})), adaptive)
+    for part in parts:
+        here = figure(_of(measurement, {part}))
+        chosen = _best(figure(_of(measurement, set(parts) - {part} or {part})), adaptive)
         ratios.append(here[adaptive.name] / here[chosen])
     return Rival(_best(figure(measurement), adaptive), geometric_mean(ratios))
 
 
-def _of(measurement: Measurement, repeats: set[int]) -> Measurement:
-    kept = tuple(sample for sample in measurement.samples if sample.repeat in repeats)
+Part = tuple[int, int]  # repeat, and which half of a single repeat
+
+
+def _parts(measurement: Measurement) -> list[Part]:
+    return sorted({_part_of(measurement, sample) for sample in measurement.samples})
+
+
+def _part_of(measurement: Measurement, sample: Sample) -> Part:
+    return sample.repeat, sample.group % 2 if measurement.conditions.repeats == 1 else 0
+
+
+def _of(measurement: Measurement, parts: set[Part]) -> Measurement:
+    kept = tuple(s for s in measurement.samples if _part_of(measurement, s) in parts)
     return replace(measurement, samples=kept)
 
 

@@ -20,8 +20,8 @@ from tests.app.bench.samples import sample
 MINIATURE = {  # what makes a claim small enough for a test; its verdict then means nothing
     "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "SWEPT": 1, "TOKENS": 8, "REPEATS": {4: 1}},
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
-    "early_exit": {"INFLATE": 1, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
-    "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": {2: 3}, "TOKENS": 8, "REPEATS": {2: 1}},
+    "early_exit": {"INFLATE": 1, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
+    "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": {2: 3}, "TOKENS": 8},
     "auto": {"INFLATE": 1, "TOKENS": 8, "REPEATS": 1, "FIRST": 1},
     "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
@@ -133,3 +133,17 @@ def test_the_lane_to_beat_is_chosen_by_the_other_repeats():
     assert found.name == "steady"
     once = replace(measured, samples=samples[:3])
     assert over_best(once, lanes[2]).ratio == pytest.approx(0.5)
+
+
+def test_of_a_single_repeat_the_lane_to_beat_is_chosen_by_the_other_prompts():
+    def run(lane, group, seconds):
+        return sample(lane, (group, 1), tuple(range(10)), seconds)
+
+    lanes = (Lane("lucky", "none"), Lane("steady", "lookup"), Lane("mine", "chain"))
+    samples = (
+        run("lucky", 1, 1.0), run("steady", 1, 2.0), run("mine", 1, 2.0),
+        run("lucky", 2, 4.0), run("steady", 2, 2.0), run("mine", 2, 2.0),
+    )  # fmt: skip
+    measured = Measurement(None, lanes, Conditions(max_tokens=10, repeats=1), samples, (), 0)
+    found = over_best(measured, lanes[2])
+    assert (found.name, found.ratio) == ("steady", pytest.approx(2**0.5))
