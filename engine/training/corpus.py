@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.training.chores import draw_chore, is_held_out
 from engine.training.dialogues import Turn, small_talk, unknown
+from engine.training.own_answers import Answered
 from engine.training.passages import Passages, Problem
 from engine.training.tokenizer import ASSISTANT, BOS, END, USER, token_id
 
@@ -42,17 +43,24 @@ class Mixture:
     talk: float = 0.09
     source: float = 0.02
     copying: float = 0.03  # repeated random tokens: what makes copying be learnt early
+    own: float = 0.0  # answers that the teacher wrote
 
 
 class Corpus:
     """Endless shuffled samples; draws are a function of the seed alone."""
 
     def __init__(
-        self, tokenizer: Tokenizer, problems: Sequence[Problem], passages: Passages, seed: int
+        self,
+        tokenizer: Tokenizer,
+        problems: Sequence[Problem],
+        passages: Passages,
+        seed: int,
+        own: Sequence[Answered] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._problems = problems
         self._passages = passages
+        self._own_answers = own
         self._rng = Random(seed)
         self._special = {name: token_id(tokenizer, name) for name in (BOS, USER, ASSISTANT, END)}
 
@@ -79,6 +87,7 @@ class Corpus:
             self._talk: mixture.talk,
             self._source: mixture.source,
             self._copying: mixture.copying,
+            self._own: mixture.own,
         }
         while True:
             yield self._rng.choices(tuple(kinds), tuple(kinds.values()))[0]()
@@ -115,11 +124,20 @@ class Corpus:
         drawn = drawn[: self._rng.randint(8, 40)]
         return self._joined([(drawn, drawn)], 0.0)
 
+    def _own(self) -> Sample:
+        drawn = self._rng.choice(self._own_answers)
+        weights = [0.0] * len(drawn.prompt) + [1.0] * len(drawn.answer)
+        return Sample([*drawn.prompt, *drawn.answer], weights)
+
     def conversation(self, turns: Sequence[Turn], prompt_weight: float = 0.0) -> Sample:
         """Turns in the chat template; answers and their end tokens weigh 1."""
         encode = self._tokenizer.encode
         return self._joined([(encode(said).ids, encode(reply).ids) for said, reply in turns],
                             prompt_weight)  # fmt: skip
+
+    def prompt(self, question: str) -> tuple[int, ...]:
+        """The chat template up to where the answer begins."""
+        return tuple(self.conversation([(question, "")]).ids[:-1])
 
     def _joined(self, turns: Sequence[tuple[list[int], list[int]]], prompt_weight: float) -> Sample:
         mark = self._special

@@ -15,13 +15,13 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Generator, Tensor
 
-from engine.build import assemble, load
+from engine.build import load
 from engine.decode.tree import DraftTree
-from engine.errors import ModelUnusable, NumericalError
+from engine.errors import ModelUnusable
 from engine.lengths.acceptance_head import Kind
-from engine.protocols.drafting import Parts
 from engine.protocols.target import DraftModel, Rows, Target
-from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
+from engine.request import ModelSpec, SamplingParams
+from engine.training.own_answers import Asked, plain_answers
 
 KINDS = (Kind(drawn=False, greedy=True), Kind(drawn=True, greedy=False), Kind(drawn=False, greedy=False))  # fmt: skip
 
@@ -99,24 +99,13 @@ def judged_drafts(
 
 def _answers(
     pair: Pair, prompts: Sequence[tuple[int, tuple[int, ...]]], recipe: Recipe, *, greedy: bool
-) -> list[list[int]]:
+) -> list[tuple[int, ...]]:
     """The target's own answers, decoded plainly, all together."""
-    spec = ModelSpec("target", "", slots=max(1, len(prompts)))
-    engine = assemble(spec, Parts(pair.target), "answers are decoded plainly")
-    answers: dict[int, list[int]] = {}
-    for number, prompt in prompts:
-        law = SamplingParams() if greedy else SamplingParams(1.0, seed=recipe.seed + number)
-        request = GenerationRequest(
-            prompt, recipe.answer_tokens, law, pair.stop_tokens, drafter="none"
-        )
-        answers[engine.submit(request)] = []
-    while engine.busy:
-        for request_id, event in engine.step():
-            if isinstance(event, Tokens):
-                answers[request_id] += event.ids
-            elif event.reason is FinishReason.ERROR:
-                raise NumericalError(event.error or "the target failed while it answered")
-    return list(answers.values())
+    asked = [
+        Asked(p, SamplingParams() if greedy else SamplingParams(1.0, seed=recipe.seed + number))
+        for number, p in prompts
+    ]
+    return plain_answers(pair.target, asked, recipe.answer_tokens, pair.stop_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -14,10 +14,12 @@ from tokenizers import Tokenizer
 from torch import Generator
 
 from engine.models.decoder import Architecture
+from engine.models.torch_target import load_target
 from engine.training.chores import draw_chore
 from engine.training.corpus import Corpus, Mixture, Rows
 from engine.training.dialogues import small_talk, unknown
 from engine.training.network import TrainableDecoder
+from engine.training.own_answers import Answered, own_answers
 from engine.training.passages import (
     HELD_OUT_PROBLEMS,
     Passages,
@@ -25,14 +27,18 @@ from engine.training.passages import (
     gather_passages,
     read_problems,
 )
-from engine.training.tokenizer import save_tokenizer, train_tokenizer
+from engine.training.questions import Questions
+from engine.training.tokenizer import END, save_tokenizer, token_id, train_tokenizer
 from engine.training.trainer import Batches, Progress, Recipe, train
 
 VOCAB = 4096
 CONTEXT = 4096
 ROPE_THETA = 10_000.0
-DRAFT_SHARE = 0.12  # of the minutes
+DRAFT_SHARE = 0.25  # of the minutes
 LONG_EVERY = 40  # one step in forty sees rows of the full context
+OWN_ANSWERS = 13_000  # of pocket, which its draft model learns from
+OWN_TOKENS = 200  # at most, of one answer
+OWN_TEXT = Mixture(problem=0.08, chore=0.1, talk=0.02, source=0.0, copying=0.0, own=0.8)
 
 POCKET = Architecture(320, 8, 10, 5, 32, 864, VOCAB, CONTEXT, 1e-5)
 POCKET_DRAFT = Architecture(128, 3, 4, 2, 32, 352, VOCAB, CONTEXT, 1e-5)
@@ -61,15 +67,14 @@ def tokenizer_texts(problems: list[Problem], passages: Passages) -> list[str]:
     return texts + [s[:3000] for s in passages.sources]
 
 
-def batches_for(corpus: Corpus, job: Job, *, long_rows: bool) -> Batches:
-    """Rows by progress: copying first, then everything; now and then rows of the full context."""
+def batches_for(corpus: Corpus, job: Job, mixture: Mixture) -> Batches:
+    """Rows by progress: copying first, then the mixture; now and then rows of the full context."""
 
     def rows(share: float, step: int) -> Rows:
-        early = max(0.0, 1 - share / 0.12)
-        mixture = Mixture(copying=0.03 + early)
-        if long_rows and step % LONG_EVERY == LONG_EVERY - 1:
-            return corpus.rows(mixture, max(1, job.batch * job.length // CONTEXT), CONTEXT)
-        return corpus.rows(mixture, job.batch, job.length)
+        early = replace(mixture, copying=mixture.copying + max(0.0, 1 - share / 0.12))
+        if step % LONG_EVERY == LONG_EVERY - 1:
+            return corpus.rows(early, max(1, job.batch * job.length // CONTEXT), CONTEXT)
+        return corpus.rows(early, job.batch, job.length)
 
     return rows
 
@@ -102,24 +107,15 @@ def run(job: Job) -> None:
     """Tokenizer, pocket, then pocket-draft taught by pocket; every stage resumes where it stood."""
     problems = read_problems(job.gsm8k)[:-HELD_OUT_PROBLEMS]
     passages = gather_passages(problems)
-    saved = job.out / "tokenizer.json"
-    if saved.exists():
-        tokenizer = Tokenizer.from_file(str(saved))
-    else:
-        job.out.mkdir(parents=True, exist_ok=True)
-        tokenizer = train_tokenizer(tokenizer_texts(problems, passages), VOCAB)
-        tokenizer.save(str(saved))
+    tokenizer = _tokenizer(problems, passages, job.out)
     pocket = TrainableDecoder(POCKET, ROPE_THETA, Generator().manual_seed(1)).to(job.device)
-    corpus = Corpus(tokenizer, problems, passages, seed=1)
+    batches = batches_for(Corpus(tokenizer, problems, passages, seed=1), job, Mixture())
     recipe = Recipe(minutes=job.minutes * (1 - DRAFT_SHARE))
-    _follow(
-        "pocket",
-        pocket,
-        train(pocket, batches_for(corpus, job, long_rows=True), recipe, job.out / "pocket"),
-    )
+    _follow("pocket", pocket, train(pocket, batches, recipe, job.out / "pocket"))
     export(pocket, tokenizer, job.out / "export" / "pocket")
+    own = _own_answers(problems, passages, tokenizer, job.out)
     draft = TrainableDecoder(POCKET_DRAFT, ROPE_THETA, Generator().manual_seed(2)).to(job.device)
-    corpus = Corpus(tokenizer, problems, passages, seed=2)
+    batches = batches_for(Corpus(tokenizer, problems, passages, seed=2, own=own), job, OWN_TEXT)
     recipe = Recipe(
         minutes=job.minutes * DRAFT_SHARE, dropout=0.0, exit_scale=0.0, learning_rate=5e-3
     )
@@ -128,9 +124,34 @@ def run(job: Job) -> None:
         with torch.no_grad():
             return pocket.logits(pocket.hidden(tokens, [], [None] * POCKET.layers)[-1])
 
-    batches = batches_for(corpus, job, long_rows=False)
     _follow("pocket-draft", draft, train(draft, batches, recipe, job.out / "pocket-draft", teacher))
     export(draft, tokenizer, job.out / "export" / "pocket-draft")
+
+
+def _tokenizer(problems: list[Problem], passages: Passages, out: Path) -> Tokenizer:
+    saved = out / "tokenizer.json"
+    if saved.exists():
+        return Tokenizer.from_file(str(saved))
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(tokenizer_texts(problems, passages), VOCAB)
+    tokenizer.save(str(saved))
+    return tokenizer
+
+
+def _own_answers(
+    problems: list[Problem], passages: Passages, tokenizer: Tokenizer, out: Path
+) -> list[Answered]:
+    """What pocket says to many questions; on the processor, as every test runs it."""
+    questions = Questions(problems, passages, seed=3)
+    corpus = Corpus(tokenizer, problems, passages, seed=3)
+    prompts = [corpus.prompt(questions.draw()) for _ in range(OWN_ANSWERS)]
+    target = load_target(out / "export" / "pocket", "float32", "cpu")
+    end = token_id(tokenizer, END)
+    answered: list[Answered] = []
+    for answered in own_answers(target, prompts, OWN_TOKENS, end, out / "own_answers.jsonl"):
+        sys.stderr.write(f"pocket answered {len(answered)} of {len(prompts)} questions\n")
+        sys.stderr.flush()
+    return answered
 
 
 def _follow(name: str, model: TrainableDecoder, progress: Iterable[Progress]) -> None:
