@@ -18,6 +18,8 @@ MODE_NAMES = {
 }
 _INTERRUPTED = "Cut off: Slipstream ended while this was being written. Continue goes on from here."
 
+LEAST_TIMED = 8  # passes; fewer tell how busy the machine was just then, not what drafting brings
+
 _WHYS = {"asked for": "you chose this mode"}  # as the person under whose question it stands
 
 
@@ -47,7 +49,7 @@ def sentence(message: str) -> str:
 
 def _figures(facts: AnswerFacts) -> str:
     parts = [f"<b>{escape(_mode(facts))}</b>"]
-    if facts.speedup is not None and facts.drafted:
+    if facts.speedup is not None and facts.drafted and facts.passes >= LEAST_TIMED:
         parts.append(f"<b>{facts.speedup:.1f}\u00d7 plain</b>")
     if facts.decode_seconds > 0:
         parts.append(f"{facts.emitted / facts.decode_seconds:,.0f} tokens/s")

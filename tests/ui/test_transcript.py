@@ -12,7 +12,7 @@ from app.history.records import AnswerFacts, StoredMessage
 from app.turn import Written
 from engine.request import FinishReason
 from ui import transcript
-from ui.caption import caption
+from ui.caption import LEAST_TIMED, caption
 from ui.transcript import Look
 
 PLAIN, MARKDOWN = Look(plain=True, overlay=False), Look(plain=False, overlay=True)
@@ -137,6 +137,13 @@ def test_caption_of_plain_decoding_speaks_of_no_drafts() -> None:
     assert "Plain" in shown
     assert "drafted" not in shown
     assert "\u00d7" not in shown
+
+
+def test_caption_of_a_few_passes_claims_no_speed_up() -> None:
+    few = caption(facts(passes=LEAST_TIMED - 1), FinishReason.STOP)
+    assert "\u00d7" not in few
+    assert "tokens/s" in few
+    assert "\u00d7 plain" in caption(facts(passes=LEAST_TIMED), FinishReason.STOP)
 
 
 def test_caption_says_how_the_answer_ended() -> None:
