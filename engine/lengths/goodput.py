@@ -173,24 +173,25 @@ class Goodput:
     def _admit(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float, int]:
         """How many offers of each request to take; then tokens per second, and rows, of the pass.
 
-        Requests draft in step, so the deepest sets the draft's time: every limit of it is tried.
+        Requests draft in step, so the deepest sets the draft's time: every limit of it is a row of
+        the tables below, every number of admitted offers a column.
         """
-        requests = len(offers)
-        plain = requests / self._cost.seconds(requests, context)
+        requests, drafting = len(offers), sum(bool(own) for own in offers)
         queue = _queue(offers)
-        taken, rate, rows = np.zeros(requests, np.int64), plain, requests
-        drafting = sum(bool(own) for own in offers)
-        for limit in sorted({int(steps) for steps in queue.steps}):
-            allowed = queue.steps <= limit
-            widths = requests + np.cumsum(queue.rows[allowed])
-            gains = requests + np.cumsum(queue.gains[allowed])
-            seconds = self._cost.each(widths, context) + self._draft.seconds(limit, drafting)
-            best = int((gains / seconds).argmax())
-            if gains[best] / seconds[best] > rate:
-                admitted = queue.requests[allowed][: best + 1]
-                taken = np.bincount(admitted, minlength=requests)
-                rate, rows = float(gains[best] / seconds[best]), int(widths[best])
-        return taken.tolist(), rate, rows
+        limits = np.unique(queue.steps)
+        allowed = queue.steps <= limits[:, None]
+        widths = requests + np.cumsum(allowed * queue.rows, axis=1)
+        gains = requests + np.cumsum(allowed * queue.gains, axis=1)
+        drafts = np.array([self._draft.seconds(int(limit), drafting) for limit in limits])
+        passes = self._cost.each(np.arange(requests, requests + int(queue.rows.sum()) + 1), context)
+        rates = gains / (passes[widths - requests] + drafts[:, None])
+        plain = requests / float(passes[0])
+        if rates.size == 0 or rates.max() <= plain:
+            return [0] * requests, plain, requests
+        limit, last = divmod(int(rates.argmax()), len(queue.steps))
+        admitted = queue.requests[: last + 1][allowed[limit, : last + 1]]
+        taken = np.bincount(admitted, minlength=requests)
+        return taken.tolist(), float(rates[limit, last]), int(widths[limit, last])
 
     def _admit_alone(
         self, offers: list[list[_Offer]], context: int
