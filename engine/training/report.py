@@ -30,6 +30,7 @@ from engine.training.passages import (
     gather_passages,
     read_problems,
 )
+from engine.training.pocket import OWN_ANSWERS
 from engine.training.tokenizer import END, token_id
 
 CHORES_PER_KIND = 40
@@ -80,11 +81,9 @@ class _Asker:
 
     def __call__(self, question: str) -> str:
         """The greedy answer."""
-        asked = self.corpus.conversation([(question, "")]).ids[:-1]
+        asked = self.corpus.prompt(question)
         end = token_id(self.tokenizer, END)
-        self.engine.submit(
-            GenerationRequest(tuple(asked), LONGEST_ANSWER, stop_tokens=frozenset({end}))
-        )
+        self.engine.submit(GenerationRequest(asked, LONGEST_ANSWER, stop_tokens=frozenset({end})))
         ids: list[int] = []
         while self.engine.busy:
             for _, event in self.engine.step():
@@ -207,8 +206,9 @@ The weights are Apache-2.0 like the project.
         f"""# pocket-draft
 
 The draft model of `pocket`: a Llama of {quality.draft_parameters / 1e6:.1f}M parameters with the same
-tokenizer, taught by pocket's own distribution on the same data. It is never shown as a chat model.
-It agrees with pocket on {quality.draft_agreement:.0%} of the answer tokens of {PROBLEMS} unseen word
+tokenizer. It learnt pocket's distribution, mostly on {OWN_ANSWERS:,} answers that pocket wrote
+itself: half of them to GSM8K training problems, the others to generated chores and open requests, half
+of them greedy. It is never shown as a chat model. It agrees with pocket on {quality.draft_agreement:.0%} of the answer tokens of {PROBLEMS} unseen word
 problems. Trained {trained}; data and licences as in pocket's card. Weights in bfloat16, Apache-2.0.
 """,
         encoding="utf-8",
