@@ -1,6 +1,7 @@
 """The files that are measured: one function, at the cost of a larger model, in several types."""
 
 from collections.abc import Callable
+from hashlib import file_digest, sha256
 from pathlib import Path
 
 from app.bench.offload.checkpoint import write_inflated
@@ -15,7 +16,7 @@ PRE = "gpt-2"  # how llama.cpp cuts text into words: nothing is encoded with the
 
 def gguf_file(source: Path, kind: str, folder: Path, progress: Callable[[str], None]) -> Path:
     """The widened model of ``source`` as this type of GGUF, made in ``folder`` unless it is there."""
-    wide = folder / f"{source.name}-{INFLATE}x"
+    wide = folder / f"{_named(source)}-{INFLATE}x"
     file, full = (folder / f"{wide.name}-{name}.gguf" for name in (kind, FULL))
     folder.mkdir(parents=True, exist_ok=True)
     if not full.exists():
@@ -30,11 +31,20 @@ def gguf_file(source: Path, kind: str, folder: Path, progress: Callable[[str], N
 
 def draft_file(source: Path, folder: Path, progress: Callable[[str], None]) -> Path:
     """The draft model of ``source`` as it is, in full precision."""
-    file = folder / f"{source.name}-{FULL}.gguf"
+    file = folder / f"{_named(source)}-{FULL}.gguf"
     folder.mkdir(parents=True, exist_ok=True)
     if not file.exists():
         _write(source, file, progress)
     return file
+
+
+def _named(source: Path) -> str:
+    """The folder's name and its weights': files of weights that were trained anew are made anew."""
+    digest = sha256()
+    for weights in sorted(source.glob("*.safetensors")):
+        with weights.open("rb") as file:
+            digest.update(file_digest(file, "sha256").digest())
+    return f"{source.name}-{digest.hexdigest()[:8]}"
 
 
 def _write(source: Path, file: Path, progress: Callable[[str], None]) -> None:

@@ -1,18 +1,24 @@
 """``bench gguf``: it runs on real files in miniature, and its rows hold only if the figures do."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from app.arguments import parse
 from app.bench.claims.prompts import PromptSet
 from app.bench.gguf import command
+from app.bench.gguf.files import draft_file
 from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Answer, Figures, race
 from app.bench.gguf.rivals import LOOKUP, PLAIN, Step
 from app.bench.gguf.rows import rows
 from app.bench.options import GgufOptions
 from app.errors import LaneError
 from app.settings import load_settings
+
+BUNDLED = Path(__file__).parents[4] / "engine" / "bundled"
 
 
 def figures(**rates):
@@ -73,6 +79,20 @@ def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, 
     assert len(written) == 3
     assert written[0]["figures"]["q8_0, answers"] == 2
     assert {f"q8_0, {CHORES}, {lane}, tokens/s" for lane in (OURS, AUTO, PLAIN, LOOKUP)} <= set(written[0]["figures"])  # fmt: skip
+
+
+def test_files_of_weights_that_were_trained_anew_are_made_anew(tmp_path):
+    source = Path(shutil.copytree(BUNDLED / "pocket-draft", tmp_path / "draft"))
+    first = draft_file(source, tmp_path, lambda said: None)
+    written = first.stat().st_mtime_ns
+    assert draft_file(source, tmp_path, lambda said: None) == first
+    assert first.stat().st_mtime_ns == written
+    weights = load_file(source / "model.safetensors")
+    weights["model.norm.weight"] = weights["model.norm.weight"] * 2
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    second = draft_file(source, tmp_path, lambda said: None)
+    assert second != first
+    assert second.read_bytes() != first.read_bytes()
 
 
 def test_an_unknown_type_is_refused():
