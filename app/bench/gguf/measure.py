@@ -25,7 +25,7 @@ from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, Tok
 OURS, AUTO = "plain", "auto"
 CHORES, PROBLEMS = "text chores", "GSM8K"
 FIRST = 3  # questions and chores at the start of a session
-EACH = 4  # chores, and word problems
+CHORE_COUNT, PROBLEM_COUNT = 4, 12  # word problems differ much in how well they are drafted
 TOKENS = 48
 Category = tuple[str, tuple[Turns, ...]]
 
@@ -111,8 +111,8 @@ def race(lanes: Mapping[str, Iterator[Step]]) -> dict[str, Answer]:
 def categories(prompts: PromptSet) -> list[Category]:
     """Text chores, word problems, and open questions by kind."""
     return [
-        (CHORES, prompts.edits[FIRST : FIRST + EACH]),
-        (PROBLEMS, prompts.problems[FIRST : FIRST + EACH]),
+        (CHORES, prompts.edits[FIRST : FIRST + CHORE_COUNT]),
+        (PROBLEMS, prompts.problems[FIRST : FIRST + PROBLEM_COUNT]),
         *prompts.open,
     ]
 

@@ -66,7 +66,7 @@ def test_lanes_take_turns_at_every_pass_until_each_has_ended():
 
 
 def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, capsys):
-    for name, value in {"FIRST": 1, "EACH": 1, "TOKENS": 6}.items():
+    for name, value in {"FIRST": 1, "CHORE_COUNT": 1, "PROBLEM_COUNT": 1, "TOKENS": 6}.items():
         monkeypatch.setattr(f"app.bench.gguf.measure.{name}", value)
     monkeypatch.setattr("app.bench.gguf.files.INFLATE", 2)
     few = PromptSet((("What is 2 + 3?",),) * 2, (("Repeat after me: a b c",),) * 2, ())
