@@ -154,7 +154,9 @@ class PassCost:
         mean with its neighbours is compared with what it says itself, or it would move on and on.
         Far from all knots a new one is made.
         """
-        knot = min(self.knots, key=lambda known: abs(known - rows))
+        knot = rows
+        if rows not in self.knots:
+            knot = min(self.knots, key=lambda known: abs(known - rows))
         last, new = self._last, not knot / 2 < rows < knot * 2
         if new:
             self.knots[rows], knot = self._curve(rows), rows

@@ -183,7 +183,7 @@ class Engine:
             if passed.scores is None:
                 ended.append(self._finish(r.session, FinishReason.ERROR, passed.refused))
                 continue
-            kept.append(replace(r, tree=passed.tree))
+            kept.append(r if passed.tree is r.tree else replace(r, tree=passed.tree))
             scores.append(passed.scores)
         return kept, scores, ended
 
@@ -197,15 +197,16 @@ class Engine:
             [r.session.chance for r in rounds],
         )
         return [
-            Outcome(r.session.context(), r.tree, v, r.draft_seconds, scored, s, r.batch)
+            Outcome(r.context, r.tree, v, r.draft_seconds, scored, s, r.batch)
             for r, s, v in zip(rounds, scores, verdicts, strict=True)
         ]
 
     def _learn(self, rounds: Sequence[Round], outcomes: Sequence[Outcome]) -> None:
         """Every drafter and policy hears of all its requests of this step at once."""
-        pairs = list(zip(rounds, outcomes, strict=True))
         for group in self._grouped([r.session for r in rounds]):
-            heard = [o for r, o in pairs if r.session in group and r.heard]
+            members = {session.id for session in group}
+            pairs = zip(rounds, outcomes, strict=True)
+            heard = [o for r, o in pairs if r.session.id in members and r.heard]
             if not heard:
                 continue
             self._drafter(group[0]).observe(heard)
@@ -236,6 +237,8 @@ class Engine:
 
     def _grouped(self, sessions: Sequence[Session]) -> list[list[Session]]:
         """Sessions that share a drafter and a length policy."""
+        if len(sessions) == 1:
+            return [list(sessions)]
         groups: dict[tuple[int, int], list[Session]] = {}
         for session in sessions:
             key = (id(self._drafter(session)), id(self._length(session)))
@@ -255,8 +258,8 @@ class Engine:
                 self._retreat.drafted_too_much(max(budget.nodes for budget in longest))
             trees, heard = [single(context.ids[-1]) for context in batch], False
         seconds = time.perf_counter() - started
-        pairs = zip(sessions, trees, strict=True)
-        return [Round(session, tree, seconds, len(batch), heard) for session, tree in pairs]
+        triples = zip(sessions, batch, trees, strict=True)
+        return [Round(s, context, tree, seconds, len(batch), heard) for s, context, tree in triples]
 
     def _longest(self, session: Session, drafter: Drafter) -> Budget:
         """The longest useful draft: what can still be emitted, the bonus token set aside."""
@@ -297,7 +300,7 @@ class Engine:
         self._target.commit(session.slot, verdict.path)
         fresh = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
         kept, reason = self._cut(session, fresh)
-        refused = bool(tree.children[verdict.path[-1]])
+        refused = tree.drafted > 0 and bool(tree.children[verdict.path[-1]])
         run = session.runs.setdefault(self._playing(session), Run())
         run.count(tree.drafted, len(verdict.path) - 1, refused=refused)
         run.emitted += len(kept)

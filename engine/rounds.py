@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine.decode.tree import DraftTree
-from engine.protocols.drafting import Arbiter, Drafter, Outcome
+from engine.protocols.drafting import Arbiter, Context, Drafter, Outcome
 from engine.request import FinishReason
 from engine.schedule import Session
 
@@ -13,6 +13,7 @@ class Round:
     """One session's part of a step."""
 
     session: Session
+    context: Context  # as the drafter saw it
     tree: DraftTree
     draft_seconds: float
     batch: int  # requests that were drafted for together

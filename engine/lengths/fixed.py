@@ -1,7 +1,6 @@
 """Fixed lengths: every draft is as long as the drafter's own default."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -27,7 +26,10 @@ class Fixed:
 
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """The longest for all."""
-        return [replace(budget, exact=True, exit_layer=self._exit) for budget in longest]
+        return [
+            Budget(budget.depth, budget.nodes, exact=True, exit_layer=self._exit)
+            for budget in longest
+        ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing to learn."""
