@@ -170,7 +170,8 @@ def main() -> None:
     """Command line of the recipe."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gsm8k", type=Path, required=True, help="JSON lines: question, answer")
-    parser.add_argument("--minutes", type=float, required=True, help="wall time for both models")
+    parser.add_argument("--minutes", type=float, required=True,
+                        help="wall time of training both; pocket's answers between come on top")  # fmt: skip
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--batch", type=int, default=14)
     parser.add_argument("--length", type=int, default=320)

@@ -117,33 +117,23 @@ def test_rates_and_tokens_per_pass_count_what_ran(instrument):
     assert rates(found)["plain"] == pytest.approx(wanted)
 
 
-def test_the_lane_to_beat_is_chosen_by_the_other_repeats():
-    def run(lane, repeat, seconds):
-        return sample(lane, (1, repeat), tuple(range(10)), seconds)
+@pytest.mark.parametrize(("places", "repeats"), [(((1, 1), (1, 2)), 2), (((1, 1), (2, 1)), 1)])
+def test_the_lane_to_beat_is_chosen_by_the_other_repeat_or_of_one_by_the_other_prompts(
+    places, repeats
+):
+    def run(lane, part, seconds):
+        return sample(lane, places[part], tuple(range(10)), seconds)
 
     lanes = (Lane("lucky", "none"), Lane("steady", "lookup"), Lane("mine", "chain"))
     samples = (
-        run("lucky", 1, 1.0), run("steady", 1, 2.0), run("mine", 1, 2.0),
-        run("lucky", 2, 4.0), run("steady", 2, 2.0), run("mine", 2, 2.0),
+        run("lucky", 0, 1.0), run("steady", 0, 2.0), run("mine", 0, 2.0),
+        run("lucky", 1, 4.0), run("steady", 1, 2.0), run("mine", 1, 2.0),
     )  # fmt: skip
-    measured = Measurement(None, lanes, Conditions(max_tokens=10, repeats=2), samples, (), 0)
+    conditions = Conditions(max_tokens=10, repeats=repeats)
+    measured = Measurement(None, lanes, conditions, samples, (), 0)
     found = over_best(measured, lanes[2])
-    # in repeat 1 the other repeat says steady (ratio 1), in repeat 2 the other says lucky (ratio 2)
+    # of the first part the other one says steady (ratio 1), of the second it says lucky (ratio 2)
     assert found.ratio == pytest.approx(2**0.5)
     assert found.name == "steady"
     once = replace(measured, samples=samples[:3])
     assert over_best(once, lanes[2]).ratio == pytest.approx(0.5)
-
-
-def test_of_a_single_repeat_the_lane_to_beat_is_chosen_by_the_other_prompts():
-    def run(lane, group, seconds):
-        return sample(lane, (group, 1), tuple(range(10)), seconds)
-
-    lanes = (Lane("lucky", "none"), Lane("steady", "lookup"), Lane("mine", "chain"))
-    samples = (
-        run("lucky", 1, 1.0), run("steady", 1, 2.0), run("mine", 1, 2.0),
-        run("lucky", 2, 4.0), run("steady", 2, 2.0), run("mine", 2, 2.0),
-    )  # fmt: skip
-    measured = Measurement(None, lanes, Conditions(max_tokens=10, repeats=1), samples, (), 0)
-    found = over_best(measured, lanes[2])
-    assert (found.name, found.ratio) == ("steady", pytest.approx(2**0.5))
