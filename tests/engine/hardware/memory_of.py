@@ -2,7 +2,7 @@
 
 Arguments: torch, folder, dtype, tokens; or llama_cpp, file, tokens. Memory is what the process
 cannot give back: file pages that the system may drop at any time are left out, but for those of
-weights that llama.cpp reads in place.
+weights that are read in place.
 """
 
 import ctypes
@@ -14,6 +14,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from engine.models.torch_target import TorchTarget
 
 ROWS = 256
 
@@ -51,6 +57,25 @@ def taken(field: str) -> int:
     return 1024 * int(found[1])
 
 
+def plain_weights(target: "TorchTarget") -> "Iterator[Tensor]":
+    """Embedding and maps that are not packed; a processor may be unable to pack any."""
+    from engine.models.decoder import Dense
+
+    yield target._weights.embedding
+    for layer in target._weights.layers:
+        for linear in (layer.qkv, layer.out, layer.gate_up, layer.down):
+            if isinstance(linear, Dense):
+                yield linear.weight
+
+
+def in_a_file(tensor: "Tensor", folder: str) -> bool:
+    """Whether it lies in the pages of one of the folder's files."""
+    maps = Path("/proc/self/maps").read_text()
+    found = re.findall(rf"^(\w+)-(\w+) .* {re.escape(folder)}/", maps, re.MULTILINE)
+    ranges = [range(int(start, 16), int(end, 16)) for start, end in found]
+    return any(tensor.data_ptr() in one for one in ranges)
+
+
 def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
     """A torch target: loaded, then with a full cache."""
     from engine.decode.tree import chain
@@ -64,9 +89,7 @@ def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
     with peak_of("RssAnon") as peak:
         target = load_target(Path(folder), dtype, "cpu")
     loaded = resident("RssAnon")
-    table = target._weights.embedding
-    if table.untyped_storage().nbytes() > table.nbytes:  # a view into the file's pages
-        loaded += table.nbytes
+    loaded += sum(t.nbytes for t in plain_weights(target) if in_a_file(t, folder))
     for _ in range(tokens // ROWS):
         target.feed(0, [1] * ROWS)
     cache = sum(t.nbytes for row in target.cache._slots.values() for t in (*row.keys, *row.values))
