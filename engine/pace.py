@@ -29,6 +29,11 @@ class Pace:
         """The pace with ``credit`` over the root of its rounds: a few unlucky ones are no verdict."""
         return self.value * (1 + credit / math.sqrt(max(1, self.rounds)))
 
+    def hoped(self, pace: float, passes: float, credit: float) -> float:
+        """``guessed(pace, passes).lucky(credit)``, without making it: every round asks."""
+        value = (self.tokens + pace * passes) / (self.passes + passes)
+        return value * (1 + credit / math.sqrt(max(1, self.rounds)))
+
     def add(self, tokens: float, passes: float, memory: float = 1.0) -> None:
         """One round; ``memory`` is the weight of those before it."""
         self.tokens = memory * self.tokens + tokens

@@ -16,6 +16,7 @@ from engine.protocols.target import DraftModel, LayerSource, Rows, Streamed, Tar
 PROFILE_ROWS = (1, 8, 4, 2, 16, 6, 64, 32, 12)
 PROFILE_REPEATS = 5
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
+NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured
 PROFILE_CONTEXT = 512
 WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
 STREAMED_SECONDS = 30.0  # a model that is read in minutes is measured at few widths
@@ -43,7 +44,7 @@ def profile(target: Target, cost: PassCost) -> None:
         for n in range(PROFILE_REPEATS)
         if n == 0 or time.perf_counter() - started < 0.75 * PROFILE_SECONDS  # the rest: a context
     ]
-    fit_rounds(rounds, cost)
+    fit_rounds([*rounds, *_narrow_rounds(target, rounds)], cost)
     if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:
         target.feed(0, [0] * PROFILE_CONTEXT)
         seconds = median(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
@@ -51,15 +52,33 @@ def profile(target: Target, cost: PassCost) -> None:
         target.crop(0, 0)
 
 
+def _narrow_rounds(target: Target, rounds: Sequence[Mapping[int, float]]) -> list[dict[int, float]]:
+    """More rounds of the widths that cost little, where wide passes took the time for them.
+
+    Whether one drafted token pays hangs on a single ratio. Measured once, on a machine that was busy
+    just then, it said 1.7 instead of 1.2, and a whole session was decoded plainly.
+    """
+    single = rounds[0][1]
+    narrow = [width for width, seconds in rounds[0].items() if seconds <= NARROW * single]
+    found: list[dict[int, float]] = []
+    started = time.perf_counter()
+    while len(rounds) + len(found) < PROFILE_REPEATS:
+        if time.perf_counter() - started > NARROW_SECONDS:
+            break
+        found.append({width: _timed(target, [chain([0] * width)]) for width in narrow})
+    return found
+
+
 def fit_rounds(rounds: Sequence[Mapping[int, float]], cost: PassCost) -> None:
-    """Knots from several rounds of rows -> seconds, each with one pass of every width.
+    """Knots from several rounds of rows -> seconds, the first of them with a pass of every width.
 
     A machine that others use as well is faster in one second than in the next, by half and more. A
     curve of each width's luckiest pass would mix such seconds, so widths are compared within a round.
     """
     single = median(found[1] for found in rounds)
     for rows in rounds[0]:
-        cost.profile(rows, single * median(found[rows] / found[1] for found in rounds))
+        ratios = [found[rows] / found[1] for found in rounds if rows in found]
+        cost.profile(rows, single * median(ratios))
 
 
 def profile_draft(draft: DraftModel) -> float:

@@ -37,6 +37,7 @@ USUAL_RATE = 0.3  # of the newest answer in the length of a usual one
 PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
 WORTH_A_PROBE = 0.8  # share of the best pace
 REPRICED = 16  # rounds for which the prices of rows are believed
+RECONSIDERED = 8  # tokens after which a favourite is chosen anew, if nothing was measured before
 READING = 2.0  # on the price of reading: about every other round is another arm's
 LEAST_LEFT = 32  # tokens that an answer is expected to go on for
 AFFORDABLE = 0.01  # plain passes per token to come that reading for a trial may take
@@ -63,6 +64,22 @@ class _Luck:
         self.expected = SLOW * self.expected + expected
 
 
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """Tokens that 0, 1, ... drafted rows must bring at plain's pace, and the least of any row."""
+
+    rows: tuple[float, ...]
+    cheapest: float
+
+    @classmethod
+    def of(cls, rows: tuple[float, ...]) -> "_Prices":
+        return cls(rows, min((price / n for n, price in enumerate(rows) if n), default=0.0))
+
+    def budget(self, most: Budget, pace: float) -> Budget:
+        """As much as is allowed, at the prices of this pace."""
+        return Budget(most.depth, most.nodes, prices=self.rows, pace=pace, cheapest=self.cheapest)
+
+
 @dataclass
 class _Match:
     """The arms of one request."""
@@ -73,6 +90,7 @@ class _Match:
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
     emitted: int = 0
+    judged: tuple[int, int] = (-1, 0)  # what was known when the favourite was chosen
     stint: int = 0  # rounds that the arm on trial still has
     on_trial: str = PLAIN
     read: set[str] = field(default_factory=set)  # arms that have drafted for this request
@@ -114,7 +132,8 @@ class Auto:
         self._luck = {name: _Luck() for name in self._declining}
         drafters = [parts.arms[name].drafter for name in self._declining]
         self._longest = max((farthest(drafter).nodes for drafter in drafters), default=0)
-        self._prices: dict[int, tuple[float, ...]] = {}  # by requests
+        self._prices: dict[int, _Prices] = {}  # by requests
+        self._news = 0  # rounds that arms which always propose were measured in
         self._asked = 0
         self._matches: dict[int, _Match] = {}
         self._usual_tokens = 0.0  # of an answer
@@ -141,10 +160,13 @@ class Auto:
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on to the arms that drafted; measure their pace."""
+        by_arm: dict[str, list[Outcome]] = {}
+        for outcome in outcomes:
+            by_arm.setdefault(self.playing(outcome.context.request), []).append(outcome)
         for name, arm in self.arms.items():
-            heard = [o for o in outcomes if self.playing(o.context.request) == name]
+            heard = by_arm.get(name, [])
             # what is copied can be compared with what was said whoever drafted
-            copied = list(outcomes) if name in self._luck else heard
+            copied = outcomes if name in self._luck else heard
             if copied:
                 arm.drafter.observe(copied)
             if heard:
@@ -197,13 +219,18 @@ class Auto:
         return self._session[name].weighing(MEMORY)
 
     def _favourite(self, match: _Match) -> str:
-        """The steady arm of this round; plain where none of them pays."""
-        best = max(self._steady, key=lambda name: self._worth(match, name), default=PLAIN)
-        if self._worth(match, best) > STICKINESS * self._worth(match, match.favourite):
-            match.favourite = best
-        if _promise(match.paces[match.favourite]) < 1:
-            match.favourite = PLAIN
+        """The steady arm of this round; a comparison takes long beside a pass, so only after news."""
+        known = self._news, match.emitted // RECONSIDERED
+        if match.judged != known:
+            match.judged, match.favourite = known, self._chosen(match)
         return match.favourite
+
+    def _chosen(self, match: _Match) -> str:
+        """The steady arm that promises most; plain where none of them pays."""
+        best = max(self._steady, key=lambda name: self._worth(match, name), default=PLAIN)
+        if self._worth(match, best) <= STICKINESS * self._worth(match, match.favourite):
+            best = match.favourite
+        return best if _promise(match.paces[best]) >= 1 else PLAIN
 
     def _readings(self, context: Context) -> dict[str, float]:
         """Plain passes that arms with a cache of their own need for the prompt."""
@@ -233,7 +260,7 @@ class Auto:
         session = self._session[name]
         if session.rounds == 0 or session.lost >= MOST_LOST:
             return 0.0  # its trial comes, or came
-        usual = session.guessed(GUESS, GUESSED).lucky(RIVAL_CREDIT)
+        usual = session.hoped(GUESS, GUESSED, RIVAL_CREDIT)
         now = _promise(match.paces[name])
         if now <= 1:
             return 0.0
@@ -255,9 +282,11 @@ class Auto:
     def _untried(self, match: _Match) -> tuple[str, int] | None:
         if max(match.emitted, self._usual_tokens) < SHORT or self._since_trial < APART:
             return None
+        untried = [name for name in self._steady if self._session[name].rounds == 0]
+        if not untried:
+            return None
         trying = {match.on_trial for match in self._matches.values() if match.stint}
-        untried = (n for n in self._steady if self._session[n].rounds == 0 and n not in trying)
-        new = [name for name in untried if self._affordable(match, name)]
+        new = [n for n in untried if n not in trying and self._affordable(match, n)]
         return (new[0], STINT) if new else None
 
     def _affordable(self, match: _Match, name: str) -> bool:
@@ -297,30 +326,27 @@ class Auto:
             drafter, luck = self.arms[name].drafter, self._luck[name].value
             rates = [self._matches[batch[i].request].rate for i in members]
             asked = [
-                replace(
-                    _within(drafter, budgets[i]),
-                    exact=False,
-                    prices=tuple(rate / luck * price for price in prices),
-                )
+                prices.budget(_within(drafter, budgets[i]), rate / luck)
                 for i, rate in zip(members, rates, strict=True)
             ]
             trees = drafter.draft([batch[i] for i in members], asked)
             for i, rate, tree in zip(members, rates, trees, strict=True):
-                price = MARGIN * prices[tree.drafted]
+                price = MARGIN * prices.rows[tree.drafted]
                 gain = 1 + luck * tree.expected - rate * (1 + price)
                 if tree.drafted and gain > best[i]:
                     best[i], found[i] = gain, tree
                     self._matches[batch[i].request].playing = name
         return found
 
-    def _row_prices(self, batch: Sequence[Context]) -> tuple[float, ...]:
+    def _row_prices(self, batch: Sequence[Context]) -> "_Prices":
         """Tokens that rows must bring at plain's pace; they change slowly, and asking takes 70 us."""
         if self._asked % REPRICED == 0:
             self._prices.clear()
         self._asked += 1
         if len(batch) not in self._prices:
             together = sum(len(context.ids) for context in batch)
-            self._prices[len(batch)] = self._cost.prices(1.0, self._longest, len(batch), together)
+            rows = self._cost.prices(1.0, self._longest, len(batch), together)
+            self._prices[len(batch)] = _Prices.of(rows)
         return self._prices[len(batch)]
 
     def _usual(self, match: _Match) -> float:
@@ -344,6 +370,7 @@ class Auto:
                 luck.add(tokens - 1, outcome.tree.expected)
             else:
                 luck.fade()
+        self._news += name in self._session
         if name in self._session and name not in match.read:
             match.read.add(name)  # it read the prompt as well, which says nothing of a round
             if name in match.reading:
@@ -367,6 +394,8 @@ def _promise(pace: Pace) -> float:
 def _within(drafter: Drafter, budget: Budget) -> Budget:
     """A request's budget, as far as this drafter drafts at all."""
     own = farthest(drafter)
+    if budget.depth <= own.depth and budget.nodes <= own.nodes:
+        return budget
     return replace(budget, depth=min(own.depth, budget.depth), nodes=min(own.nodes, budget.nodes))
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from engine.decode.confidence import Confidence
 from engine.decode.suffix_automaton import SuffixAutomaton
-from engine.decode.tree import DraftTree
+from engine.decode.tree import DraftTree, single
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.protocols.target import Capability
 
@@ -76,6 +76,8 @@ class Lookup:
         text.matched, _ = text.automaton.match()
         most = min(budget.depth, budget.nodes)
         text.expected = text.automaton.continuation(most, self._min_match)
+        if budget.hopeless(text.confidence.at(text.matched)):
+            return single(context.ids[-1])
         copied = _before(text.expected, context.stop_tokens)
         chances = text.confidence.survival(text.matched, len(copied))
         drafted, expected = budget.worth(chances)

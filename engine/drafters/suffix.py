@@ -139,9 +139,12 @@ class Suffix:
         running.index.extend(context.ids[len(running.index) :])
         sources = self._sources(running.index, context.ids[-LONGEST:], budget.depth)
         running.foremost = sources[0] if sources else None
+        shares = list(self._shares(sources, running.confidence))
+        if budget.hopeless(sum(share for _, share in shares)):
+            return single(context.ids[-1])
         least = 0.0 if budget.exact else budget.floor or FLOOR
         trie = Trie([context.ids[-1]])
-        for source, share in self._shares(sources, running.confidence):
+        for source, share in shares:
             self._plant(
                 trie, source, share, (running.confidence, context.stop_tokens, least / (2 * NEWEST))
             )

@@ -65,9 +65,15 @@ class Budget:
     floor: float = 0.0  # least probability under the draft that makes a chosen node worth its row
     prices: tuple[float, ...] = ()  # tokens that 0, 1, ... drafted rows must bring: a drafter that
     #                                 knows its chances drafts where it gains most; in place of floor
+    pace: float = 1.0  # what prices are multiplied by
+    cheapest: float = 0.0  # least price of a row among ``prices``
     stop: Stop | None = None  # fresh for every draft
     exit_layer: int | None = None  # early exit only; None: the drafter's own
     trace: bool = False  # the policy wants ``Scores.states`` of this round
+
+    def hopeless(self, chance: float) -> bool:
+        """Whether candidates are worth nothing, none of which is likelier than this."""
+        return not self.exact and chance <= self.pace * self.cheapest
 
     def worth(self, chances: Sequence[float]) -> tuple[int, float]:
         """How many of these candidates to draft, likeliest first, and how many are expected to hold.
@@ -77,7 +83,7 @@ class Budget:
         most = len(chances)
         if self.prices and not self.exact:
             sums = [0.0, *accumulate(chances)]
-            gains = [a - price for a, price in zip(sums, self.prices, strict=False)]
+            gains = [a - self.pace * price for a, price in zip(sums, self.prices, strict=False)]
             most = max(range(len(gains)), key=gains.__getitem__)
         elif not self.exact:
             least = self.floor or FLOOR

@@ -36,6 +36,15 @@ def test_nothing_measured_is_plain_s_pace_and_a_guess_is_the_guess():
     assert Pace(10.0, 5.0).guessed(1.0, 5.0).value == pytest.approx(1.5)
 
 
+@given(rounds, st.floats(0.5, 3.0), st.floats(0.1, 9.0), st.floats(0.0, 0.5))
+def test_what_is_hoped_of_an_arm_is_its_pace_with_a_guess_and_luck(found, guess, passes, credit):
+    pace = Pace()
+    for tokens, seconds in found:
+        pace.add(tokens, seconds)
+    wanted = pace.guessed(guess, passes).lucky(credit)
+    assert pace.hoped(guess, passes, credit) == pytest.approx(wanted)
+
+
 def test_luck_is_granted_to_few_rounds_only():
     assert Pace(2.0, 1.0, 1).lucky(0.5) == pytest.approx(3.0)
     assert Pace(2.0, 1.0, 10_000).lucky(0.5) == pytest.approx(2.0, rel=0.01)

@@ -1,11 +1,18 @@
-"""The cost curve of a streamed model: reading and computing overlap, and disks are moody."""
+"""The cost curve measured at load: machines and disks are moody, and reading overlaps computing."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cost import PassCost
-from engine.profile import StreamedPass, fit_rounds, fit_streamed
+from engine.decode.tree import DraftTree
+from engine.profile import PROFILE_ROWS, StreamedPass, fit_rounds, fit_streamed, profile
+from engine.protocols.target import Scores, Target
 
 
 def fitted(passes: list[StreamedPass]) -> PassCost:
@@ -60,3 +67,39 @@ def test_a_machine_whose_mood_changes_between_rounds_bends_no_curve(moods: list[
     fit_rounds([{n: mood * s for n, s in curve.items()} for mood in moods], cost)
     assert cost.seconds(8) / cost.seconds(1) == pytest.approx(1.5)
     assert cost.seconds(4) / cost.seconds(1) == pytest.approx(1.1)
+
+
+class Clocked:
+    """A target whose passes take what they are told to, on a clock of its own."""
+
+    context = 256
+
+    def __init__(self, seconds: Callable[[int, int], float]) -> None:
+        self.now, self.passes, self._seconds = 0.0, Counter[int](), seconds
+
+    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
+        rows = len(trees[0])
+        self.now += self._seconds(rows, self.passes[rows])
+        self.passes[rows] += 1
+        return [Scores(torch.zeros(rows, 1))]
+
+    def commit(self, slot: int, path: Sequence[int]) -> None:
+        """Nothing is kept."""
+
+
+def test_one_busy_moment_does_not_decide_what_a_second_row_costs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where wide passes take all the time, narrow ones are still measured several times."""
+
+    def seconds(rows: int, passed: int) -> float:
+        busy = 1.5 if rows == 2 and passed == 1 else 1.0  # of the round; the first call is none
+        return busy * (0.015 + 0.004 * rows if rows < 4 else 0.008 * rows)
+
+    target, cost = Clocked(seconds), PassCost()
+    monkeypatch.setattr("engine.profile.time.perf_counter", lambda: target.now)
+    profile(cast("Target", target), cost)
+    assert cost.knots[2] / cost.knots[1] == pytest.approx(0.023 / 0.019)
+    assert target.passes[64] == 2
+    assert set(cost.knots) <= set(PROFILE_ROWS)
+    assert target.now < 4.0

@@ -37,6 +37,25 @@ def test_no_other_number_of_candidates_gains_more(chances, prices):
     assert gains[drafted] >= 0
 
 
+@given(
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12).map(lambda c: sorted(c, reverse=True)),
+    st.lists(st.floats(0.0, 3.0), min_size=12, max_size=12).map(sorted),
+    st.floats(0.5, 4.0),
+)
+def test_what_is_hopeless_would_not_have_been_drafted(chances, prices, pace):
+    cheapest = min(price / n for n, price in enumerate(prices, 1))
+    budget = Budget(12, 12, prices=(0.0, *prices), pace=pace, cheapest=cheapest)
+    scaled = Budget(12, 12, prices=(0.0, *(pace * price for price in prices)))
+    assert budget.worth(chances) == scaled.worth(chances)
+    if budget.hopeless(chances[0]):
+        assert budget.worth(chances) == (0, 0)
+
+
+def test_an_exact_budget_is_never_hopeless():
+    assert Budget(3, 3, prices=(0.0, 0.5, 1.0), cheapest=0.5).hopeless(0.4)
+    assert not Budget(3, 3, exact=True, prices=(0.0, 0.5, 1.0), cheapest=0.5).hopeless(0.4)
+
+
 def test_an_exact_budget_is_spent_whole_and_a_floor_cuts():
     chances = [0.9, 0.5, 0.1]
     assert Budget(3, 3, exact=True, prices=(0.0, 9.0, 9.0, 9.0)).worth(chances)[0] == 3
