@@ -44,8 +44,9 @@ def profile(target: Target, cost: PassCost) -> None:
         for n in range(PROFILE_REPEATS)
         if n == 0 or time.perf_counter() - started < 0.75 * PROFILE_SECONDS  # the rest: a context
     ]
+    early = time.perf_counter() - started < PROFILE_SECONDS
     fit_rounds([*rounds, *_narrow_rounds(target, rounds)], cost)
-    if time.perf_counter() - started < PROFILE_SECONDS and target.context > PROFILE_CONTEXT:
+    if early and target.context > PROFILE_CONTEXT:
         target.feed(0, [0] * PROFILE_CONTEXT)
         seconds = median(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
         cost.profile_context(PROFILE_CONTEXT, seconds)
