@@ -13,6 +13,7 @@ from engine.protocols.drafting import (
     Outcome,
     Parts,
     Reader,
+    RowPrices,
     farthest,
     starts_empty,
 )
@@ -62,22 +63,6 @@ class _Luck:
     def add(self, accepted: float, expected: float) -> None:
         self.accepted = SLOW * self.accepted + accepted
         self.expected = SLOW * self.expected + expected
-
-
-@dataclass(frozen=True, slots=True)
-class _Prices:
-    """Tokens that 0, 1, ... drafted rows must bring at plain's pace, and the least of any row."""
-
-    rows: tuple[float, ...]
-    cheapest: float
-
-    @classmethod
-    def of(cls, rows: tuple[float, ...]) -> "_Prices":
-        return cls(rows, min((price / n for n, price in enumerate(rows) if n), default=0.0))
-
-    def budget(self, most: Budget, pace: float) -> Budget:
-        """As much as is allowed, at the prices of this pace."""
-        return Budget(most.depth, most.nodes, prices=self.rows, pace=pace, cheapest=self.cheapest)
 
 
 @dataclass
@@ -132,7 +117,7 @@ class Auto:
         self._luck = {name: _Luck() for name in self._declining}
         drafters = [parts.arms[name].drafter for name in self._declining]
         self._longest = max((farthest(drafter).nodes for drafter in drafters), default=0)
-        self._prices: dict[int, _Prices] = {}  # by requests
+        self._prices: dict[int, RowPrices] = {}  # by requests
         self._news = 0  # rounds that arms which always propose were measured in
         self._asked = 0
         self._matches: dict[int, _Match] = {}
@@ -338,7 +323,7 @@ class Auto:
                     self._matches[batch[i].request].playing = name
         return found
 
-    def _row_prices(self, batch: Sequence[Context]) -> "_Prices":
+    def _row_prices(self, batch: Sequence[Context]) -> RowPrices:
         """Tokens that rows must bring at plain's pace; they change slowly, and asking takes 70 us."""
         if self._asked % REPRICED == 0:
             self._prices.clear()
@@ -346,7 +331,7 @@ class Auto:
         if len(batch) not in self._prices:
             together = sum(len(context.ids) for context in batch)
             rows = self._cost.prices(1.0, self._longest, len(batch), together)
-            self._prices[len(batch)] = _Prices.of(rows)
+            self._prices[len(batch)] = RowPrices.of(rows)
         return self._prices[len(batch)]
 
     def _usual(self, match: _Match) -> float:

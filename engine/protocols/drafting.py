@@ -92,6 +92,23 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class RowPrices:
+    """Tokens that 0, 1, ... drafted rows must bring at plain's pace, and the least of any row."""
+
+    rows: tuple[float, ...]
+    cheapest: float
+
+    @classmethod
+    def of(cls, rows: tuple[float, ...]) -> "RowPrices":
+        """With the least price of a row."""
+        return cls(rows, min((price / n for n, price in enumerate(rows) if n), default=0.0))
+
+    def budget(self, most: Budget, pace: float) -> Budget:
+        """As much as is allowed, at the prices of this pace."""
+        return Budget(most.depth, most.nodes, prices=self.rows, pace=pace, cheapest=self.cheapest)
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one draft; seconds are wall time of the whole step it took part in."""
 
