@@ -50,6 +50,8 @@ class DraftTree:
         """Reject a malformed tree where it is made, not where it is scored."""
         if len(self.tokens) != len(self.parents) or not self.tokens or self.parents[0] != -1:
             raise ValueError("a tree needs a root with parent -1 and one parent per token")
+        if len(self.tokens) == 1:
+            return
         if any(not 0 <= parent < node for node, parent in enumerate(self.parents) if node):
             raise ValueError("every node but the root needs a parent that stands before it")
 
@@ -77,6 +79,24 @@ class DraftTree:
         for parent in self.parents[1:]:
             found.append(found[parent] + 1)
         return tuple(found)
+
+    @cached_property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes by depth, the root's level first."""
+        found: list[list[int]] = [[] for _ in range(max(self.depth) + 1)]
+        for node, depth in enumerate(self.depth):
+            found[depth].append(node)
+        return tuple(tuple(level) for level in found)
+
+    @cached_property
+    def leaves_first(self) -> tuple[int, ...]:
+        """Every node after all that is below it, siblings in draw order; the root is last."""
+        found, waiting = [], [0]
+        while waiting:
+            node = waiting.pop()
+            found.append(node)
+            waiting += self.children[node]  # the last child is met first, and turned round below
+        return tuple(reversed(found))
 
     @property
     def is_chain(self) -> bool:

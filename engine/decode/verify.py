@@ -1,20 +1,20 @@
 """verify(): which drafted tokens the target accepts. This file is the definition of correctness.
 
 Every token that leaves here follows the target's own law given the tokens before it, whatever
-the drafter proposed. Five rules, one for each way in which candidates come about:
+the drafter proposed. Three rules, one for each way in which candidates come about:
 
 - greedy: the law is one-hot, so follow the largest logit;
 - chosen candidates (``tree.q`` None): draw from the target, follow the child that carries the
   token (SpecExec, arXiv 2406.02532);
-- a drawn chain: block verification (Sun et al., arXiv 2403.10444);
-- a drawn tree without replacement: Sequoia (arXiv 2402.12374, Algorithm 2);
-- a drawn tree with replacement: SpecInfer (arXiv 2305.09781, multi-step speculative sampling).
+- drawn candidates: traversal verification (Weng et al., arXiv 2505.12398), leaves before inner
+  nodes. A chain's is block verification (Sun et al., arXiv 2403.10444), a single level's that of
+  Sequoia (arXiv 2402.12374, Algorithm 2), or with replacement SpecInfer's (arXiv 2305.09781).
 
 Exactness is enumerated in tests/engine/decode/test_verify.py.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 
 import numpy as np
@@ -53,9 +53,9 @@ def verify(tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: Ch
         return _follow(tree, logits)
     if tree.q is None:
         return _look_up(tree, logits, sampling, chance)
-    if tree.is_chain and len(tree.q) == tree.drafted:
-        return _judge_block(tree, probabilities(logits, sampling), chance)
-    return _descend(tree, logits, sampling, chance)
+    if tree.is_chain:  # hardly a row of it that is not asked: all laws at once
+        return _traverse(tree, probabilities(logits, sampling).__getitem__, chance)
+    return _traverse(tree, lambda node: probabilities(logits[node], sampling), chance)
 
 
 def _follow(tree: DraftTree, logits: Tensor) -> Verdict:
@@ -73,8 +73,13 @@ def _follow_rows(tree: DraftTree, rows: NDArray[np.float32]) -> Verdict:
 
     Plain rounds come here, with a cold cache: after a pass every call into torch takes 20 us.
     """
+    if len(tree.tokens) == 1:
+        token = int(rows[0].argmax())
+        if not isfinite(rows[0, token]):
+            raise not_finite()
+        return Verdict((0,), token)
     tokens: list[int] = rows.argmax(-1).tolist()
-    path = _path(tree, tokens) if tree.drafted else [0]
+    path = _path(tree, tokens)
     if not all(isfinite(rows[node, tokens[node]]) for node in path):
         raise not_finite()
     return Verdict(tuple(path), tokens[path[-1]])
@@ -105,78 +110,79 @@ def _child_with(tree: DraftTree, node: int, token: int) -> int | None:
     return next((c for c in tree.children[node] if tree.tokens[c] == token), None)
 
 
-def _judge_block(tree: DraftTree, laws: Tensor, chance: Chance) -> Verdict:
-    """Block verification: the whole chain at once accepts more than token by token (section 4).
+@dataclass
+class _Standing:
+    """A node of the traversal, and what is left of it once children were refused.
 
-    With p [N, V] the target's laws, pi_0 = 1 and pi_i = min(1, pi_{i-1} p(x_i) / q(x_i)), the
-    prefix x_1 .. x_i is kept, with or without what follows, with probability pi_i. The largest i
-    wins that passes h_i = S_i / (S_i + 1 - pi_i), S_i = sum max(pi_i p_{i+1} - q_{i+1}, 0), at the
-    chain's end pi_i; the deepest is asked first, so the first to pass is the largest. What
-    follows it is drawn from the residual max(pi_i p_{i+1} - q_{i+1}, 0); without the pi it would be wrong.
-    A chain may end where its own tokens made it end: pi_i does not depend on what was not drafted.
+    ``weight`` is the chance that the answer goes through the node, given the tokens on the way to
+    it; ``law`` [V] what follows the node then, if none of the children tried so far does.
+    """
+
+    node: int
+    weight: float
+    untried: list[int]  # children, the next one last
+    law: Tensor  # of a leaf empty until it is needed
+    offer: Tensor  # [V], what the next child was drawn from; of a leaf empty
+    tried: list[int] = field(default_factory=list)  # tokens
+
+    def share(self, token: int) -> float:
+        """The weight of the child that carries this token: min(1, weight p / q), never by 0."""
+        wanted, offered = self.weight * float(self.law[token]), float(self.offer[token])
+        if wanted >= offered:
+            return 1.0 if wanted > 0 else 0.0
+        return wanted / offered
+
+    def refuse(self, drawn_from: Tensor, *, replaced: bool) -> None:
+        """The child that was just tried is not part of the answer, nor is anything below it.
+
+        With S = sum max(weight p - q, 0), the mass that no draw from q can stand for, the weight
+        becomes S / (S + 1 - weight). Without replacement the offer loses the token; with it the
+        offer stays, and a token that was drawn twice is tried twice.
+        """
+        excess = (self.weight * self.law - self.offer).clamp_(min=0)
+        mass = float(excess.sum())
+        if mass > 0:  # else p and q were equal but for rounding
+            self.law = excess.div_(mass)
+        if self.weight < 1:
+            self.weight = mass / (mass + 1 - self.weight)
+        if self.untried and not replaced:
+            self.offer = without(drawn_from.to(self.law), self.tried)
+
+
+def _traverse(tree: DraftTree, law: Callable[[int], Tensor], chance: Chance) -> Verdict:
+    """Judge drawn candidates from the leaves up: the first node to be kept ends the path.
+
+    Token by token a path ends at the first refused token, although its later tokens may make up for
+    it: that the target wants the whole path more often than it was drafted. So every node is asked
+    after all that is below it, siblings in draw order, whether the path ends with it. Given the
+    tokens down to a node, something in its sub-tree is kept exactly with the node's weight: by
+    induction, since it is so of its children, and what the children leave is its own (section 4).
     """
     assert tree.q is not None
-    kept = _kept(tree, laws)
-    last = len(tree) - 1
-    if last == 0 or chance.accept(kept[last], 1.0):
-        return Verdict(tuple(range(last + 1)), chance.draw(laws[last]))
-    for node in range(last - 1, -1, -1):
-        if kept[node] <= 0:
-            continue
-        wanted, offered = kept[node] * laws[node], tree.q[node].to(laws)
-        excess = float((wanted - offered).clamp_(min=0).sum())
-        if node == 0 or chance.accept(excess, excess + 1 - kept[node]):
-            return Verdict(tuple(range(node + 1)), chance.draw(residual(wanted, offered)))
-    raise AssertionError("the root is always kept")
-
-
-def _kept(tree: DraftTree, laws: Tensor) -> list[float]:
-    """pi of every node of a chain; the root's is 1. Compares before it divides, so never by 0."""
-    assert tree.q is not None
-    kept = [1.0]
-    wanted = laws[range(tree.drafted), tree.tokens[1:]].tolist()
-    for node, share in enumerate(wanted):
-        reach, offered = kept[-1] * share, float(tree.q[node][tree.tokens[node + 1]])
-        kept.append(1.0 if reach >= offered else reach / offered)
-    return kept
-
-
-def _descend(tree: DraftTree, logits: Tensor, sampling: SamplingParams, chance: Chance) -> Verdict:
-    """Try the drawn children of every node of the walk in draw order."""
-    node, path = 0, [0]
+    path = [_opened(tree, 0, 1.0, law)]
     while True:
-        law = probabilities(logits[node], sampling)
-        if tree.children[node]:
-            accepted, bonus = _try_children(tree, node, law, chance)
+        here = path[-1]
+        if here.untried:
+            child = here.untried.pop()
+            here.tried.append(tree.tokens[child])
+            weight = here.share(tree.tokens[child])
+            if weight > 0:
+                path.append(_opened(tree, child, weight, law))
+                continue
+        elif len(path) == 1 or chance.accept(here.weight, 1.0):
+            rest = here.law if tree.children[here.node] else law(here.node)
+            return Verdict(tuple(standing.node for standing in path), chance.draw(rest))
         else:
-            accepted, bonus = None, chance.draw(law)
-        if accepted is None:
-            return Verdict(tuple(path), bonus)
-        path.append(accepted)
-        node = accepted
+            path.pop()
+        path[-1].refuse(tree.q[path[-1].node], replaced=tree.replaced)
 
 
-def _try_children(
-    tree: DraftTree, node: int, law: Tensor, chance: Chance
-) -> tuple[int | None, int]:
-    """Accept a child or draw from what rejection leaves of ``law`` [V].
-
-    Each child is a draw from ``offer``, judged against the residual of the ones before it. Without
-    replacement the offer loses every drawn token; with replacement it stays, and a token that
-    was drawn twice is tried twice.
-    """
+def _opened(tree: DraftTree, node: int, weight: float, law: Callable[[int], Tensor]) -> _Standing:
     assert tree.q is not None
-    rest, offer = law, tree.q[node].to(law)
-    tried: list[int] = []
-    for child in tree.children[node]:
-        if tried:
-            rest = residual(rest, offer)
-            offer = offer if tree.replaced else without(offer, tried)
-        token = tree.tokens[child]
-        if chance.accept(float(rest[token]), float(offer[token])):
-            return child, token
-        tried.append(token)
-    return None, chance.draw(residual(rest, offer))
+    if not tree.children[node]:
+        return _Standing(node, weight, [], torch.empty(0), torch.empty(0))
+    own = law(node)
+    return _Standing(node, weight, [*reversed(tree.children[node])], own, tree.q[node].to(own))
 
 
 def residual(wanted: Tensor, offered: Tensor) -> Tensor:

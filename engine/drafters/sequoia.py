@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.cost import Line
 from engine.decode.chance import Chance
+from engine.decode.rank_evidence import WIDTH, Lift, RankEvidence
 from engine.decode.ranks import chosen_ranks, drawn_ranks, padded
 from engine.decode.sampling import probabilities
 from engine.decode.shape import Optimum, Shape, uniform
@@ -23,7 +24,6 @@ from engine.protocols.target import Capability, DraftModel, Target
 from engine.request import Prior, SamplingParams
 
 NAME = "sequoia"
-WIDTH = 32  # ranks that are told apart: the widest fan-out
 # Acceptance by rank before anything was measured: a power law behind the first rank, as the paper
 # finds for its pairs; these numbers lie between pocket's at temperatures 0.6 and 1.
 DEFAULT = (0.64, *(0.12 * (rank - 1) ** -1.3 for rank in range(2, WIDTH + 1)))
@@ -36,28 +36,6 @@ EAGER_NODES, LAZY_ROUNDS = 128, 4  # so many nodes are measured at once, then ev
 INNER = 0.6  # share of an optimal tree's nodes that have children, hence are fed to the draft
 PROBE_FIRST, PROBE_LAST = 8, 512  # plain rounds before a tree is tried anyway, doubling
 LADDER = tuple(sorted({1, 3, *(base << k for k in range(12) for base in (2, 3))}))
-
-
-@dataclass
-class _Evidence:
-    """Chance by rank, averaged over nodes; ``keep`` below 1 forgets."""
-
-    hits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(WIDTH))
-    trials: NDArray[np.float64] = field(default_factory=lambda: np.zeros(WIDTH))
-    keep: float = 1.0
-
-    def add(self, chances: NDArray[np.float64]) -> None:
-        """Measured nodes [M, K]; NaN where a rank was not judged."""
-        for row in chances[:, :WIDTH]:
-            known = np.flatnonzero(~np.isnan(row))
-            self.hits[known] = self.keep * self.hits[known] + row[known]
-            self.trials[known] = self.keep * self.trials[known] + 1
-
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        """The averages, at most 1 in all; ranks without a trial are 0."""
-        found = self.hits / np.maximum(self.trials, 1e-9)
-        return np.divide(found, max(1.0, float(found.sum())))
 
 
 @dataclass
@@ -80,8 +58,9 @@ class _Plan:
 class _Class:
     """What is known of requests that are judged alike: by temperature, and drawn or chosen."""
 
-    evidence: _Evidence
+    evidence: RankEvidence
     ranks: int  # no more children than the vocabulary has tokens
+    lift: Lift = field(default_factory=Lift)
     plan: _Plan | None = None
     nodes: int = 0  # measured since the engine was built
     rounds: int = 0
@@ -90,7 +69,7 @@ class _Class:
 
     def planned(self, nodes: int, depth: int) -> _Plan:
         """A plan for trees of up to ``nodes`` nodes and ``depth`` levels."""
-        known, shares = self.plan, self.evidence.shares[: self.ranks]
+        known, shares = self.plan, self.lift.over(self.evidence.shares[: self.ranks])
         if known is not None and nodes <= known.optimum.nodes and depth <= known.depth:
             before = np.asarray(known.optimum.acceptance)
             if np.abs(shares - before).sum() <= MOVED * before.sum():
@@ -200,7 +179,7 @@ class Sequoia:
         self._arity = int(parts.options.get("arity", 0))
         self._replaced = bool(parts.options.get("replacement", 0))
         self._classes: dict[tuple[bool, int], _Class] = {}
-        self._own: dict[int, _Evidence] = {}  # by request, once it was drafted for
+        self._own: dict[int, RankEvidence] = {}  # by request, once it was drafted for
 
     @torch.inference_mode()
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
@@ -313,7 +292,7 @@ class Sequoia:
             rows = sum(len(nodes) for _, nodes in growing)
             self._time([s for s, _ in growing], rows, began)
         for sprout in sprouts:
-            self._own.setdefault(sprout.context.request, _Evidence())
+            self._own.setdefault(sprout.context.request, RankEvidence())
 
     def _time(self, sprouts: Sequence[_Sprout], rows: int, began: float) -> None:
         """One level of the draft took from ``began`` until now."""
@@ -337,6 +316,8 @@ class Sequoia:
             chances = drawn_ranks(p, torch.stack([tree.q[n] for n in nodes]).to(p), tokens)
         found = chances.double().numpy(force=True)
         known.evidence.add(found)
+        each = sum(float(np.nansum(row[: len(own)])) for row, own in zip(found, rows, strict=True))
+        known.lift.add(len(outcome.verdict.path) - 1, each)
         known.nodes += len(nodes)
         if outcome.context.request in self._own:
             self._own[outcome.context.request].add(found)
@@ -347,7 +328,7 @@ def _band(sampling: SamplingParams) -> int:
     return 0 if sampling.greedy else 1 if sampling.temperature <= WARM_T else 2
 
 
-def _started(prior: Prior | None) -> _Evidence:
+def _started(prior: Prior | None) -> RankEvidence:
     """What is believed of a class before its first round here."""
     trials = np.full(WIDTH, DEFAULT_WEIGHT)
     shares = np.asarray(DEFAULT)
@@ -355,7 +336,7 @@ def _started(prior: Prior | None) -> _Evidence:
         measured = min(len(prior.shares), WIDTH)
         shares[:measured] = prior.shares[:measured]
         trials[:measured] += min(prior.share_weight, HISTORY_WEIGHT)
-    return _Evidence(shares * trials, trials, FORGETTING)
+    return RankEvidence(shares * trials, trials, FORGETTING)
 
 
 def measure_acceptance(
@@ -371,7 +352,7 @@ def measure_acceptance(
     drafter draws them, so for greedy or seeded requests they are the draft's likeliest tokens.
     Both models' slot 0 is emptied.
     """
-    evidence = _Evidence()
+    evidence = RankEvidence()
     width = min(width, WIDTH, models[0].vocab)
     draws = not sampling.greedy and sampling.seed is None
     for ids, first in texts:

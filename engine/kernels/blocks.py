@@ -48,8 +48,7 @@ def chain_walk(
     node = tl.program_id(0)
     lane = tl.arange(0, BLOCK)
     kept, deeper = _kept(laws, node, nodes)
-    asked = tl.where(node == nodes - 1, 0, 1 + deeper)  # questions before this node's own
-    drawn_at = asked + tl.where(node == 0, 0, 1)
+    drawn_at = deeper + tl.where(node == 0, 0, 1)
     row = rows + node.to(tl.int64) * stride
     best = tl.load(laws + node * 5)
     mass = tl.load(laws + node * 5 + 1)
@@ -80,7 +79,7 @@ def chain_walk(
     over = excess.to(tl.float64)
     limit = tl.where(inner, over + 1.0 - kept, 1.0)
     wanted = tl.where(inner, over, kept)
-    passes = (uniform(key, call + asked) * limit < wanted) & (kept > 0.0)
+    passes = (uniform(key, call + deeper) * limit < wanted) & (kept > 0.0)
     passes = passes | (node == 0)
     tl.store(judged + node * 3, passes.to(tl.int32))
     tl.store(judged + node * 3 + 1, tl.where(excess > 0.0, new_chosen, old_chosen))
@@ -90,7 +89,7 @@ def chain_walk(
 
 @triton.jit
 def _kept(laws, node, nodes):
-    """pi of ``node`` in float64, and how many inner nodes behind it are asked before it."""
+    """pi of ``node`` in float64, and how many nodes behind it are asked before it."""
     reach = tl.full((), 1.0, tl.float64)
     own = reach
     deeper = 0
@@ -100,7 +99,7 @@ def _kept(laws, node, nodes):
         whole = share >= offered
         reach = tl.where(whole, 1.0, share / tl.where(whole, 1.0, offered))
         own = tl.where(step == node, reach, own)
-        deeper += ((step > node) & (step < nodes - 1) & (reach > 0.0)).to(tl.int32)
+        deeper += ((step > node) & (reach > 0.0)).to(tl.int32)
     return own, deeper
 
 

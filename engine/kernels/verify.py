@@ -1,14 +1,15 @@
 """verify_all(): the host side of the verification kernels, the twin of decode.verify on a device.
 
-The three walks take one launch per tree, a drawn chain (block verification) two. What a tree means
-to a kernel travels in one copy; verdicts of all trees come back in one copy, so the accepted
-lengths of a round are read once. Filters of the law (top-k, top-p, min-p) run in torch before.
+Greedy and chosen candidates take one launch per tree, a drawn chain two, a drawn tree one for each
+of its levels and two more. What a tree means to a kernel travels in one copy; verdicts of all trees
+come back in one copy, so the accepted lengths of a round are read once. Filters of the law (top-k, top-p, min-p) run in torch before.
 Random numbers do not travel: see kernels.chance. Given the same numbers the verdicts are those of
 decode.verify up to the rounding of exp and of sums, which decide only where two tokens tie.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ class _Launch:
     meta: Tensor  # [N, 5] int32, see kernels.walks
     judged: Tensor  # [N, 3] int32
     ticket: Tensor  # [1] int32
-    out: Tensor  # [4 + N] int32: length, bonus, finite, questions of a chain, path
+    out: Tensor  # [4 + N] int32: length, bonus, finite, questions of drawn candidates, path
 
     @property
     def source(self) -> tuple[Tensor, int]:
@@ -109,21 +110,36 @@ def _launch(case: _Case, out: Tensor) -> None:
     elif _is_block(tree):
         _launch_block(work, random)
     else:
-        _launch_descent(work, random)
+        _launch_traversal(work, random)
 
 
 _Random = tuple[int, int, float]
 
 
-def _launch_descent(work: _Launch, random: _Random) -> None:
-    from engine.kernels.walks import descend_walk
+def _launch_traversal(work: _Launch, random: _Random) -> None:
+    from engine.kernels.traversal import refuse_level, traversal_walk, tree_laws
 
-    count, vocab = work.shape
-    drawn = _drawn(work.tree, work.rows.device)
-    scratch = torch.empty(count, 3, vocab, dtype=torch.float32, device=work.rows.device)
-    descend_walk[(count,)](
-        *work.source, drawn, drawn.stride(0), scratch, *work.verdict, *random, *work.shape,
-        REPLACED=work.tree.replaced, FROM_LAW=work.from_law, BLOCK=work.block,
+    (count, vocab), device = work.shape, work.rows.device
+    drawn, meta = _drawn(work.tree, device), work.meta
+    levels = work.tree.levels
+    order = torch.tensor([*chain(*levels), *work.tree.leaves_first], dtype=torch.int32).to(device)
+    scratch = torch.empty(count, 3, vocab, dtype=torch.float32, device=device)
+    turn, sound = torch.ones(2, count, dtype=torch.int32, device=device)
+    reached = torch.empty(count, 2, dtype=torch.float64, device=device)
+    tree_laws[(count,)](
+        *work.source, scratch, reached, sound, random[2], vocab,
+        FROM_LAW=work.from_law, BLOCK=work.block,
+    )  # fmt: skip
+    first = 0
+    for level in levels:
+        refuse_level[(len(level),)](
+            drawn, drawn.stride(0), meta, order, first, scratch, turn, reached, vocab,
+            REPLACED=work.tree.replaced, BLOCK=work.block,
+        )  # fmt: skip
+        first += len(level)
+    traversal_walk[(1,)](
+        meta, order[count:], scratch, turn, reached, sound, work.out, *random[:2], *work.shape,
+        BLOCK=work.block,
     )  # fmt: skip
 
 
@@ -160,15 +176,13 @@ def _prepared(tree: DraftTree, logits: Tensor, sampling: SamplingParams, out: Te
 def described(tree: DraftTree) -> NDArray[np.int32]:
     """The tree as a kernel reads it: see ``meta`` in kernels.walks, [N, 5] int32.
 
-    Chosen candidates ask one question per node of the path; drawn ones one per child that was tried.
+    Chosen candidates ask one question per node of the path: as many as the node is deep come before.
     """
     rows = np.full((len(tree), 5), -1, dtype=np.int32)
     rows[:, 0] = tree.tokens
-    rows[0, 3] = 0
+    rows[:, 3] = tree.depth if tree.q is None else tree.parents
     for node, children in enumerate(tree.children):
-        for rank, child in enumerate(children):
-            rows[child, 3] = rows[node, 3] + (1 if tree.q is None else rank + 1)
-            rows[child, 2] = children[rank + 1] if rank + 1 < len(children) else -1
+        rows[list(children[:-1]), 2] = children[1:]
         if children:
             rows[node, 1] = children[0]
     for at, node in enumerate(tree.q or ()):
@@ -191,13 +205,5 @@ def _verdict(case: _Case, numbers: Sequence[int]) -> Verdict:
         raise NumericalError("the model's logits are not finite; its weights may be damaged")
     path = tuple(numbers[_HEAD : _HEAD + length])
     if isinstance(chance, PhiloxChance) and not sampling.greedy:
-        chance.calls += _questions(tree, path[-1], numbers)
+        chance.calls += length if tree.q is None else numbers[_HEAD - 1]
     return Verdict(path, bonus)
-
-
-def _questions(tree: DraftTree, last: int, numbers: Sequence[int]) -> int:
-    """How many questions decode.verify would have asked to come to this verdict."""
-    if tree.q is not None and _is_block(tree):
-        return numbers[_HEAD - 1]
-    asked = int(described(tree)[last, 3])
-    return asked + 1 + (0 if tree.q is None else len(tree.children[last]))

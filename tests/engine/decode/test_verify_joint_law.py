@@ -8,7 +8,7 @@ import torch
 
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree
-from engine.decode.verify import Verdict, residual, verify
+from engine.decode.verify import Verdict, residual, verify, without
 from engine.request import SamplingParams
 from tests.engine.enumeration import law_of, random_law, rows
 
@@ -209,4 +209,59 @@ def test_joint_law_of_a_sampled_tree_is_the_targets(widths, replaced, zeros):
 
     found = law_of(run)
     for sequence in product(range(3), repeat=len(widths) + 1):
+        assert found.get(sequence, 0.0) == pytest.approx(text.share(sequence), abs=EXACT)
+
+
+def child_wise(tree, logits, sampling, chance):
+    """Sequoia's and SpecInfer's own rule: down from the root, and back up never."""
+    node, path = 0, [0]
+    while True:
+        rest, tried = probabilities(logits[node], sampling), []
+        for child in tree.children[node]:
+            offer = tree.q[node] if tree.replaced or not tried else without(tree.q[node], tried)
+            if chance.accept(float(rest[tree.tokens[child]]), float(offer[tree.tokens[child]])):
+                path.append(child)
+                break
+            rest = residual(rest, offer)
+            tried.append(tree.tokens[child])
+        if path[-1] == node:
+            return Verdict(tuple(path), chance.draw(rest))
+        node = path[-1]
+
+
+def accepted(text, widths, replaced, rule):
+    """Expected accepted tokens of one round over a drawn tree."""
+
+    def run(chance):
+        tree, logits = grown(text, widths, chance, replaced)
+        return len(rule(tree, logits, SAMPLED, chance).path) - 1
+
+    return sum(count * share for count, share in law_of(run).items())
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(("widths", "gain"), [((2,), 1.0), ((2, 1), 1.015), ((1, 2), 1.008)])
+def test_leaves_before_inner_nodes_accept_more(widths, replaced, gain):
+    """On one level there is nothing to gain; below it a path's later tokens make up for earlier ones."""
+    texts = [Text(seed, len(widths)) for seed in range(8)]
+    ours, theirs = (
+        sum(accepted(text, widths, replaced, rule) for text in texts)
+        for rule in (verify, child_wise)
+    )
+    assert ours == pytest.approx(theirs) if gain == 1 else ours > gain * theirs
+
+
+def test_the_rule_that_goes_down_only_is_exact_too():
+    text = Text(1, 2)
+
+    def run(chance):
+        tree, logits = grown(text, (2, 1), chance)
+        verdict = child_wise(tree, logits, SAMPLED, chance)
+        tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+        while len(tokens) < 3:
+            tokens.append(chance.draw(text.p[tuple(tokens)]))
+        return tuple(tokens)
+
+    found = law_of(run)
+    for sequence in product(range(3), repeat=3):
         assert found.get(sequence, 0.0) == pytest.approx(text.share(sequence), abs=EXACT)

@@ -9,6 +9,7 @@ import torch
 
 from engine.cost import PassCost
 from engine.decode.chance import SeededChance
+from engine.decode.rank_evidence import Lift
 from engine.decode.sampling import probabilities
 from engine.decode.shape import uniform
 from engine.decode.verify import verify
@@ -393,3 +394,27 @@ def test_an_identical_draft_is_taken_to_the_end_every_time():
     plain = run_all(engine_over(tiny_target()), [replace(request, drafter="none")])
     assert ids == plain[0][0]
     assert done.stats.emitted / done.stats.passes > 5
+
+
+# What leaves-first verification adds to acceptance by rank.
+
+
+def test_a_lift_is_learned_where_paths_make_up_for_their_tokens(monkeypatch):
+    """A draft that errs now one way, now the other: whole paths are likelier than their tokens."""
+    monkeypatch.setattr("engine.decode.rank_evidence.LIFT_FORGETTING", 1.0)
+    monkeypatch.setattr("engine.drafters.sequoia.EAGER_NODES", 10**9)
+    found = []
+    for budget in (exact(12, 6), exact(3, 1)):
+        trial = Trial(P, Q)
+        trial.play(1500, budget)
+        lift = trial.drafter._class(context()).lift
+        found.append(lift.kept / lift.expected)
+    assert found[0] > 1.03
+    assert found[1] == pytest.approx(1.0, abs=0.03)  # one level: nothing stands below
+
+
+def test_lifted_shares_stay_a_law():
+    lift = Lift(kept=30.0, expected=20.0)
+    assert lift.over(np.array([0.4, 0.1])) == pytest.approx([0.6, 0.15])
+    assert lift.over(np.array([0.7, 0.2])).sum() == pytest.approx(1.0)
+    assert Lift(kept=10.0, expected=20.0).over(np.array([0.5])) == pytest.approx([0.5])
