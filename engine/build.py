@@ -19,7 +19,7 @@ from engine.kernels.verify import verify_all
 from engine.lengths import LENGTHS
 from engine.machinery import Machinery, Options, Verify
 from engine.models import STREAMED, TARGETS
-from engine.models.damage import damage, naming_files
+from engine.models.damage import damage
 from engine.models.pairing import vocabulary_mismatch
 from engine.models.precision import notes
 from engine.offload import SOURCES
@@ -89,7 +89,8 @@ def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
         cost=parts.cost,
         facts=facts,
         slots=spec.slots,
-        verify=naming_files(_verification(spec.device), spec),
+        verify=_verification(spec.device),
+        damage=damage(spec),
         chance=_randomness(spec.device),
     )
     return Engine(machinery)
@@ -113,8 +114,7 @@ def _one_by_one(
     samplings: Sequence[SamplingParams],
     chances: Sequence[Chance],
 ) -> list[Verdict]:
-    cases = zip(trees, logits, samplings, chances, strict=True)
-    return [verify(*case) for case in cases]
+    return list(map(verify, trees, logits, samplings, chances))
 
 
 def _target(spec: ModelSpec) -> Any:

@@ -9,7 +9,6 @@ from engine.decode.tree import single
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError, OutOfMemory
 from engine.machinery import THROWN_AWAY, Machinery, Options
 from engine.protocols.drafting import (
-    Arbiter,
     Budget,
     Drafter,
     LengthPolicy,
@@ -27,8 +26,8 @@ from engine.request import (
     Tokens,
 )
 from engine.retreat import PROMPT_CHUNK, Retreat
-from engine.rounds import Fresh, Round, Seat, margins
-from engine.schedule import Run, Scheduler, Session
+from engine.rounds import Fresh, Round, margins
+from engine.schedule import Run, Scheduler, Seat, Session, seated
 
 KEPT_OPTIONS = 32  # sets of a request's options whose drafters outlive it
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
@@ -86,13 +85,13 @@ class Engine:
             id=next(self._numbers),
             request=request,
             drafter=drafter,
+            seat=self._seat(drafter, request.options),
+            policy=self._length(request.length, drafter, request.options),
             why=why,
             chance=self._machinery.chance(request.sampling.seed),
             ids=list(request.prompt),
             priors={prior.drafter: prior for prior in request.priors},
         )
-        self._drafter(session)
-        self._length(session)
         self._sessions[session.id] = session
         self._scheduler.waiting.append(session)
         return session.id
@@ -107,11 +106,12 @@ class Engine:
         events = self._drop_cancelled()
         for session in self._scheduler.admit():
             self._target.crop(session.slot, session.cached)
-        ready = [s for s in self._scheduler.running if self._missing(s) == 0]
+        ready: list[Session] = []
+        unread: list[Session] = []
         for session in self._scheduler.running:
-            if self._missing(session):
-                events += self._guarded([session], self._feed)
-                break
+            (unread if self._missing(session) else ready).append(session)
+        if unread:
+            events += self._guarded(unread[:1], self._feed)
         return events + self._guarded(ready, self._decode)
 
     def _check(self, request: GenerationRequest) -> None:
@@ -145,13 +145,13 @@ class Engine:
         started = time.perf_counter()
         at = self._target.length(session.slot)
         chunk = session.ids[at : min(at + PROMPT_CHUNK, len(session.ids) - 1)]
-        policy = self._length(session)
+        policy = session.policy
         last = at + len(chunk) == len(session.ids) - 1
         self._reading = session
         states = self._retreat.feed(session.slot, chunk, policy.prompt_rows if last else 0)
         self._reading = None
         if states is not None:
-            policy.prompt(session.context(), states)
+            policy.prompt(session.context, states)
         session.prompt_seconds += time.perf_counter() - started
         return []
 
@@ -190,12 +190,15 @@ class Engine:
     def _judge(
         self, rounds: Sequence[Round], scores: Sequence[Scores], scored: float
     ) -> list[Outcome]:
-        verdicts = self._machinery.verify(
-            [r.tree for r in rounds],
-            [s.rows for s in scores],
-            [r.session.request.sampling for r in rounds],
-            [r.session.chance for r in rounds],
-        )
+        try:
+            verdicts = self._machinery.verify(
+                [r.tree for r in rounds],
+                [s.rows for s in scores],
+                [r.session.request.sampling for r in rounds],
+                [r.session.chance for r in rounds],
+            )
+        except NumericalError as error:
+            raise NumericalError(self._machinery.damage) from error
         return [
             Outcome(r.context, r.tree, v, r.draft_seconds, scored, s, r.batch)
             for r, s, v in zip(rounds, scores, verdicts, strict=True)
@@ -203,14 +206,12 @@ class Engine:
 
     def _learn(self, rounds: Sequence[Round], outcomes: Sequence[Outcome]) -> None:
         """Every drafter and policy hears of all its requests of this step at once."""
-        for group in self._grouped([r.session for r in rounds]):
+        for group in self._grouped([r.session for r in rounds if r.heard]):
             members = {session.id for session in group}
             pairs = zip(rounds, outcomes, strict=True)
-            heard = [o for r, o in pairs if r.session.id in members and r.heard]
-            if not heard:
-                continue
-            self._drafter(group[0]).observe(heard)
-            self._length(group[0]).observe(heard)
+            heard = [o for r, o in pairs if r.session.id in members]
+            group[0].seat.drafter.observe(heard)
+            group[0].policy.observe(heard)
 
     def _account(
         self,
@@ -237,18 +238,22 @@ class Engine:
 
     def _grouped(self, sessions: Sequence[Session]) -> list[list[Session]]:
         """Sessions that share a drafter and a length policy."""
-        if len(sessions) == 1:
-            return [list(sessions)]
+        if len(sessions) < 2:
+            return [list(sessions)] if sessions else []
         groups: dict[tuple[int, int], list[Session]] = {}
         for session in sessions:
-            key = (id(self._drafter(session)), id(self._length(session)))
+            key = (id(session.seat), id(session.policy))
             groups.setdefault(key, []).append(session)
         return list(groups.values())
 
     def _draft_together(self, sessions: Sequence[Session]) -> list[Round]:
+        seat, policy, batch = sessions[0].seat, sessions[0].policy, [s.context for s in sessions]
+        drafter = seat.drafter
+        if seat.plain:  # no length to ask for, nothing to learn
+            pairs = zip(sessions, batch, strict=True)
+            many = len(batch)
+            return [Round(s, c, single(c.ids[-1]), 0.0, many, heard=False) for s, c in pairs]
         started = time.perf_counter()
-        drafter, policy = self._drafter(sessions[0]), self._length(sessions[0])
-        batch = [session.context() for session in sessions]
         longest = [self._longest(session, drafter) for session in sessions]
         heard = True
         try:
@@ -273,25 +278,20 @@ class Engine:
             nodes, room = min(nodes, self._retreat.nodes - 1), min(room, self._retreat.nodes - 1)
         return Budget(max(0, min(depth, room)), max(0, nodes))
 
-    def _seat(self, session: Session) -> Seat:
-        key = (session.drafter, session.request.options)
+    def _seat(self, drafter: str, options: Options) -> Seat:
+        key = (drafter, options)
         if key not in self._seats:
-            drafter = self._machinery.drafter(*key)
-            arbiter = drafter if isinstance(drafter, Arbiter) else None
-            self._seats[key] = Seat(drafter, arbiter)
+            self._seats[key] = seated(self._machinery.drafter(*key))
         return self._seats[key]
 
-    def _drafter(self, session: Session) -> Drafter:
-        return self._seat(session).drafter
-
-    def _length(self, session: Session) -> LengthPolicy:
-        key = (session.request.length, session.drafter, session.request.options)
+    def _length(self, policy: str, drafter: str, options: Options) -> LengthPolicy:
+        key = (policy, drafter, options)
         if key not in self._lengths:
             self._lengths[key] = self._machinery.length(*key)
         return self._lengths[key]
 
     def _playing(self, session: Session) -> str:
-        arbiter = self._seat(session).arbiter
+        arbiter = session.seat.arbiter
         return session.drafter if arbiter is None else arbiter.playing(session.id)
 
     def _commit(self, session: Session, outcome: Outcome) -> Fresh:
@@ -343,8 +343,8 @@ class Engine:
         else:
             self._scheduler.waiting.remove(session)
         stats = self._stats(session)
-        self._drafter(session).forget(session.id, session.slot)
-        self._length(session).forget(session.id)
+        session.seat.drafter.forget(session.id, session.slot)
+        session.policy.forget(session.id)
         del self._sessions[session.id]
         self._forget_options()
         said = (None, None) if error is None else (str(error), error.code)
@@ -360,7 +360,7 @@ class Engine:
             self._lengths = {key: own for key, own in self._lengths.items() if key[2] != options}
 
     def _stats(self, session: Session) -> Stats:
-        seat = self._seat(session)
+        seat = session.seat
         arms = {session.drafter: seat.drafter}
         if seat.arbiter is not None:
             session.why = seat.arbiter.reason(session.id)

@@ -35,6 +35,7 @@ class Machinery:
     facts: ModelFacts
     slots: int
     verify: Verify
+    damage: str  # what is said of logits that are not finite
     chance: Callable[[int | None], Chance]  # of a request with this seed
 
     @property

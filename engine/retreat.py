@@ -50,9 +50,12 @@ class Retreat:
 
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Passed]:
         """One pass, or as many as it takes; one ``Passed`` for each tree."""
-        self._recover()
-        size = self.together or len(slots)
-        found: list[Passed] = []
+        self._calm += 1
+        if self._calm >= CALM:
+            self._recover()
+        if self.together is None:
+            return self._within(slots, trees)
+        size, found = self.together, list[Passed]()
         for at in range(0, len(slots), size):
             found += self._within(slots[at : at + size], trees[at : at + size])
         return found
@@ -79,7 +82,7 @@ class Retreat:
         self.nodes = max(1, min(nodes, self.nodes or nodes) // 2)
 
     def _within(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Passed]:
-        tried = [cut(tree, self.nodes) for tree in trees]
+        tried = trees if self.nodes is None else [cut(tree, self.nodes) for tree in trees]
         try:
             scores = self._target.score(slots, tried)
         except OutOfMemory as error:
@@ -126,9 +129,6 @@ class Retreat:
         return OutOfMemory(error.needed, error.free, error.total, tried)
 
     def _recover(self) -> None:
-        self._calm += 1
-        if self._calm < CALM:
-            return
         self._calm = 0
         self.nodes = None if self.nodes is None or self.nodes >= PROMPT_CHUNK else 2 * self.nodes
         self.together = None if self.together is None or self.together > 8 else 2 * self.together

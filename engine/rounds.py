@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine.decode.tree import DraftTree
-from engine.protocols.drafting import Arbiter, Context, Drafter, Outcome
+from engine.protocols.drafting import Context, Outcome
 from engine.request import FinishReason
 from engine.schedule import Session
 
@@ -18,14 +18,6 @@ class Round:
     draft_seconds: float
     batch: int  # requests that were drafted for together
     heard: bool = True  # its drafter and policy learn from it; not if the draft broke off
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A drafter, and what else it is: asking that of a protocol in every round takes too long."""
-
-    drafter: Drafter
-    arbiter: Arbiter | None
 
 
 @dataclass(frozen=True, slots=True)

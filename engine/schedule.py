@@ -3,9 +3,10 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from engine.decode.chance import Chance
-from engine.protocols.drafting import Context
+from engine.protocols.drafting import Arbiter, Context, Drafter, LengthPolicy
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 
 
@@ -43,6 +44,21 @@ class Run:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A drafter, and what else it is: asking that of a protocol in every round takes too long."""
+
+    drafter: Drafter
+    arbiter: Arbiter | None
+    plain: bool  # it never drafts
+
+
+def seated(drafter: Drafter) -> Seat:
+    """The seat of a drafter."""
+    arbiter = drafter if isinstance(drafter, Arbiter) else None
+    return Seat(drafter, arbiter, drafter.length.nodes == 0)
+
+
 @dataclass
 class Session:
     """The only mutable state of a request while it runs."""
@@ -50,6 +66,8 @@ class Session:
     id: int
     request: GenerationRequest
     drafter: str
+    seat: Seat
+    policy: LengthPolicy
     why: str
     chance: Chance
     ids: list[int]  # prompt and emitted tokens
@@ -62,8 +80,9 @@ class Session:
     decode_seconds: float = 0.0
     cancelled: bool = False
 
+    @cached_property
     def context(self) -> Context:
-        """The read-only view that drafters and policies get."""
+        """The read-only view that drafters and policies get; of a session that has its slot."""
         request = self.request
         return Context(
             self.id, self.slot, self.ids, request.sampling, self.chance, request.stop_tokens,

@@ -203,6 +203,8 @@ class LlamaCppTarget:
     def crop(self, slot: int, length: int) -> None:
         """Forget uncommitted rows and everything behind the first ``length`` tokens."""
         held = self._slots[slot]
+        if not held.tokens and len(held.committed) <= length:
+            return  # every round asks, and there is seldom anything left to forget
         if len(held.committed) > length or held.branches.get(slot):
             self._llama.remove(slot, min(length, len(held.committed)))
         self._forget_rows(slot)
@@ -241,9 +243,18 @@ class LlamaCppTarget:
     def _alone(self, slot: int, token: int) -> Array:
         """Logits [1, V] of a plain round's row: planning it would take as long as what is around it."""
         held = self._slots[slot]
-        held.add(Rows(slot, (token,), (-1,)))
+        held.tokens.append(token)
+        held.parents.append(-1)
+        held.depths.append(0)
         held.branches[slot] = [0]
-        return self._pass({slot}, [BatchRow(token, len(held.committed), (slot,), output=True)])
+        rows = [BatchRow(token, len(held.committed), (slot,), output=True)]
+        try:
+            return self._llama.decode(rows)
+        except CacheFull:
+            return self._pass({slot}, rows)  # others make room
+        except EngineError:
+            self.crop(slot, len(held.committed))
+            raise
 
     def _run(self, batch: Sequence[Rows]) -> list[Array]:
         """Logits of the asked rows of every slot, in as few passes as the limits allow."""
