@@ -80,7 +80,7 @@ class Lookup:
             return single(context.ids[-1])
         copied = _before(text.expected, context.stop_tokens)
         chances = text.confidence.survival(text.matched, len(copied))
-        drafted, expected = budget.worth(chances)
+        drafted, expected = budget.worth(chances, copied=True)
         tokens = (context.ids[-1], *copied[:drafted])
         return DraftTree(tokens, tuple(range(-1, drafted)), expected=expected)
 

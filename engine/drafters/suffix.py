@@ -61,7 +61,7 @@ class Trie:
 
     def _cut(self, ranked: Sequence[int], budget: Budget) -> DraftTree:
         """Of these nodes the first ones that are worth it."""
-        drafted, expected = budget.worth([self.scores[node] for node in ranked])
+        drafted, expected = budget.worth([self.scores[node] for node in ranked], copied=True)
         kept = [0, *sorted(ranked[:drafted])]
         place = {node: i for i, node in enumerate(kept)}
         parents = [-1, *(place[self.parents[n]] for n in kept[1:])]

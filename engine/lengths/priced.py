@@ -6,7 +6,8 @@ maximise
     sum_{i<=k} s_i - R (t(k + 1) - t(1))
 
 with s_i the chance that the first i tokens are accepted, t the target's measured pass and R the rate
-at which tokens come in the long run (renewal reward; for k = 0 both parts are 0). SmartSpec (arXiv
+at which tokens come in the long run (renewal reward; for k = 0 both parts are 0), or that of the
+copy itself where it is higher: see ``Budget.worth``. SmartSpec (arXiv
 2406.14066) takes s_i from the request's acceptance by depth. A copy knows more: how long the match
 was that it continues, so that what is copied goes on for long and what was a coincidence ends soon.
 """
@@ -50,7 +51,7 @@ class Priced:
         context = sum(len(c.ids) for c in batch)
         paces = [max(1.0, self._pace(c).value) for c in batch]
         return [
-            replace(most, prices=self._cost.prices(pace, most.nodes, len(batch), context))
+            replace(most, prices=self._cost.prices(1.0, most.nodes, len(batch), context), pace=pace)
             for pace, most in zip(paces, longest, strict=True)
         ]
 

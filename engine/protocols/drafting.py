@@ -75,15 +75,21 @@ class Budget:
         """Whether candidates are worth nothing, none of which is likelier than this."""
         return not self.exact and chance <= self.pace * self.cheapest
 
-    def worth(self, chances: Sequence[float]) -> tuple[int, float]:
+    def worth(self, chances: Sequence[float], *, copied: bool = False) -> tuple[int, float]:
         """How many of these candidates to draft, likeliest first, and how many are expected to hold.
 
         With prices so many that they gain most over what they must bring, else those above the floor.
+        What is not copied now can be copied in the next round: while a copy lasts, tokens come at
+        the best pace that it allows, which is what one more row has to keep up with.
         """
         most = len(chances)
         if self.prices and not self.exact:
             sums = [0.0, *accumulate(chances)]
-            gains = [a - self.pace * price for a, price in zip(sums, self.prices, strict=False)]
+            pairs = list(zip(sums, self.prices, strict=False))
+            pace = self.pace
+            if copied:
+                pace = max(pace, *((1 + held) / (1 + price) for held, price in pairs))
+            gains = [held - pace * price for held, price in pairs]
             most = max(range(len(gains)), key=gains.__getitem__)
         elif not self.exact:
             least = self.floor or FLOOR
