@@ -16,11 +16,17 @@ HISTORY = 200_000  # tokens of finished requests that are remembered, some 50 MB
 
 
 class Source(NamedTuple):
-    """A place where the same words stood, and what followed there."""
+    """A place where the same words stood."""
 
     length: int  # of the match
     origin: int  # 0: this request, 1: a finished one
-    tokens: list[int]
+    text: Sequence[int]
+    end: int  # of the match in ``text``
+
+    def following(self, depth: int) -> list[int]:
+        """At most ``depth`` tokens that stood behind it; a period of this request runs on into itself."""
+        tokens = list(self.text[self.end : self.end + depth])
+        return tokens if self.origin or len(tokens) == depth else (tokens * depth)[:depth]
 
 
 @dataclass
@@ -76,6 +82,7 @@ class _Running:
     confidence: Confidence
     index: SuffixIndex = field(default_factory=SuffixIndex)
     foremost: Source | None = None
+    expected: list[int] = field(default_factory=list)  # behind ``foremost``
 
 
 class Suffix:
@@ -111,7 +118,7 @@ class Suffix:
             if running is not None and running.foremost is not None:
                 path, tree = outcome.verdict.path, outcome.tree
                 emitted = [*(tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
-                running.confidence.learn(running.foremost.length, running.foremost.tokens, emitted)
+                running.confidence.learn(running.foremost.length, running.expected, emitted)
                 running.foremost = None
 
     def forget(self, request: int, slot: int) -> None:
@@ -137,29 +144,29 @@ class Suffix:
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])
         running.index.extend(context.ids[len(running.index) :])
-        sources = self._sources(running.index, context.ids[-LONGEST:], budget.depth)
-        running.foremost = sources[0] if sources else None
+        sources = self._sources(running.index, context.ids[-LONGEST:])
+        if not sources:
+            return single(context.ids[-1])
+        running.foremost, running.expected = sources[0], sources[0].following(budget.depth)
         shares = list(self._shares(sources, running.confidence))
-        if budget.hopeless(sum(share for _, share in shares)):
+        if budget.hopeless(_likeliest(shares)):
             return single(context.ids[-1])
         least = 0.0 if budget.exact else budget.floor or FLOOR
         trie = Trie([context.ids[-1]])
         for source, share in shares:
             self._plant(
-                trie, source, share, (running.confidence, context.stop_tokens, least / (2 * NEWEST))
+                trie,
+                source,
+                share,
+                (running.confidence, context.stop_tokens, least / (2 * NEWEST)),
+                budget.depth,
             )
         return trie.best(budget) if self._trees else trie.likeliest(budget)
 
-    def _sources(self, own: SuffixIndex, tail: Sequence[int], depth: int) -> list[Source]:
+    def _sources(self, own: SuffixIndex, tail: Sequence[int]) -> list[Source]:
         """Longest match first; equal ones own first, then newest first."""
-        found = []
-        for match in own.matches(tail):
-            tokens = list(match.text[match.end : match.end + depth])
-            repeats = -(-depth // len(tokens))  # a period is continued into itself
-            found.append(Source(match.length, 0, (tokens * repeats)[:depth]))
-        for match in self._finished.matches(tail):
-            tokens = list(match.text[match.end : match.end + depth])
-            found.append(Source(match.length, 1, tokens))
+        found = [Source(m.length, 0, m.text, m.end) for m in own.matches(tail)]
+        found += [Source(m.length, 1, m.text, m.end) for m in self._finished.matches(tail)]
         return sorted(found, key=lambda source: (-source.length, source.origin))
 
     def _shares(
@@ -178,6 +185,7 @@ class Suffix:
         source: Source,
         share: float,
         limits: tuple[Confidence, frozenset[int], float],
+        most: int,
     ) -> None:
         """Add a source's tokens until they are too unlikely for all sources together to save them.
 
@@ -185,8 +193,17 @@ class Suffix:
         """
         confidence, stops, least = limits
         node = 0
-        for depth, token in enumerate(source.tokens, 1):
+        for depth, token in enumerate(source.following(most), 1):
             if share < least or token in stops:
                 return
             node = trie.follow(node, token, share)
             share *= confidence.at(source.length + depth)
+
+
+def _likeliest(shares: Sequence[tuple[Source, float]]) -> float:
+    """The chance of the likeliest next token: nothing below it is likelier."""
+    first: dict[int, float] = {}
+    for source, share in shares:
+        token = source.text[source.end]
+        first[token] = first.get(token, 0.0) + share
+    return max(first.values())

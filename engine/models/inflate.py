@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.functional import pad
 
 from engine.errors import ModelUnusable
 from engine.models.decoder import Architecture, Dense, Layer, Linear
@@ -23,6 +24,42 @@ def inflated(weights: DecoderWeights, times: int) -> DecoderWeights:
     )
     added = sum(_size(new) - _size(old) for new, old in zip(layers, weights.layers, strict=True))
     return replace(weights, arch=arch, layers=layers, parameters=weights.parameters + added)
+
+
+def padded(weights: DecoderWeights, hidden: int) -> DecoderWeights:
+    """The same function over states of ``hidden`` numbers, of which the new ones are always zero.
+
+    A norm's mean then runs over more numbers, for which its weights and its epsilon make up.
+    """
+    extra, share = hidden - weights.arch.hidden, weights.arch.hidden / hidden
+
+    def reads(linear: Linear) -> Dense:
+        return Dense(pad(_dense(linear).weight, (0, extra)))
+
+    def writes(linear: Linear) -> Dense:
+        return Dense(pad(_dense(linear).weight, (0, 0, 0, extra)))
+
+    def normed(weight: Tensor) -> Tensor:
+        return pad(weight * share**0.5, (0, extra))
+
+    layers = tuple(
+        replace(
+            layer,
+            attention_norm=normed(layer.attention_norm),
+            mlp_norm=normed(layer.mlp_norm),
+            qkv=reads(layer.qkv),
+            gate_up=reads(layer.gate_up),
+            out=writes(layer.out),
+            down=writes(layer.down),
+        )
+        for layer in weights.layers
+    )
+    arch = replace(weights.arch, hidden=hidden, norm_eps=weights.arch.norm_eps * share)
+    embedding = pad(weights.embedding, (0, extra))
+    return replace(
+        weights, arch=arch, layers=layers, embedding=embedding, norm=normed(weights.norm),
+        head=reads(weights.head),
+    )  # fmt: skip
 
 
 def _widened(layer: Layer, arch: Architecture, times: int, generator: Generator) -> Layer:

@@ -12,7 +12,7 @@ from pathlib import Path
 from app.bench.claims.command import summary
 from app.bench.claims.prompts import load_prompts
 from app.bench.claims.row import Row
-from app.bench.gguf.files import INFLATE, draft_file, gguf_file
+from app.bench.gguf.files import HIDDEN, INFLATE, draft_file, gguf_file
 from app.bench.gguf.measure import measure_file
 from app.bench.gguf.rows import rows
 from app.bench.machine import Machine, describe_machine
@@ -31,8 +31,8 @@ def bench_gguf(options: GgufOptions) -> int:
     prompts = load_prompts(options.prompts, EACH)
     machine = describe_machine()
     sys.stdout.write(
-        f"{machine.cpu}, {machine.cores} cores, {machine.date}; {spec.name} with feed-forward parts "
-        f"{INFLATE} times as wide: the same answers at a larger cost\n"
+        f"{machine.cpu}, {machine.cores} cores, {machine.date}; {spec.name} with states of {HIDDEN} "
+        f"numbers and feed-forward parts {INFLATE} times as wide: the same answers at a larger cost\n"
     )
     shown: list[Row] = []
     with _folder(options) as folder:

@@ -9,18 +9,20 @@ from app.bench.options import GGUF_KINDS
 from engine.models.gguf.export import open_source, write_gguf
 from engine.models.gguf.quantise import quantise
 
-INFLATE = 48  # 322M parameters of the bundled model; rows of a length that 4-bit blocks divide
+# 346M parameters of the bundled model, in rows whose lengths blocks of 256 divide, as those of the
+# models that people have: of others llama.cpp makes no 4-bit blocks, but some of 5 and 8 bits.
+INFLATE, HIDDEN = 32, 512
 FULL = GGUF_KINDS[0]  # what the others are made from
 PRE = "gpt-2"  # how llama.cpp cuts text into words: nothing is encoded with these files
 
 
 def gguf_file(source: Path, kind: str, folder: Path, progress: Callable[[str], None]) -> Path:
     """The widened model of ``source`` as this type of GGUF, made in ``folder`` unless it is there."""
-    wide = folder / f"{_named(source)}-{INFLATE}x"
+    wide = folder / f"{_named(source)}-{INFLATE}x{HIDDEN}"
     file, full = (folder / f"{wide.name}-{name}.gguf" for name in (kind, FULL))
     folder.mkdir(parents=True, exist_ok=True)
     if not full.exists():
-        write_inflated(source, INFLATE, wide, progress)
+        write_inflated(source, INFLATE, wide, progress, HIDDEN)
         _write(wide, full, progress)
     if not file.exists():
         fresh = file.with_suffix(".part")

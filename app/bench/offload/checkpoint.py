@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from app.errors import RequestFailed
-from engine.models.decoder import Dense, Linear
-from engine.models.inflate import inflated
+from engine.models.decoder import Architecture, Dense, Linear
+from engine.models.inflate import inflated, padded
 from engine.models.weights import DecoderWeights, load_weights
 
 SPARE = 512 << 20  # bytes that stay free on the disk
@@ -21,19 +21,27 @@ COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 MARK = "inflated.json"  # written last: a folder without it was broken off
 
 
-def write_inflated(source: Path, times: int, folder: Path, progress: Callable[[str], None]) -> None:
+def write_inflated(
+    source: Path,
+    times: int,
+    folder: Path,
+    progress: Callable[[str], None],
+    hidden: int | None = None,
+) -> None:
     """Write ``source`` in float32, feed-forward parts ``times`` as wide, one shard a layer.
 
+    With ``hidden`` its states have so many numbers. The function stays what it was.
     A folder that holds just that already is left as it is. Raises RequestFailed for lack of room.
     """
-    mark = {"source": str(source), "changed": _changed(source), "times": times}
+    mark = {"source": str(source), "changed": _changed(source), "times": times, "hidden": hidden}
     if _mark(folder) == mark:
         return
     weights = load_weights(source, torch.float32, torch.device("cpu"))
+    weights = weights if hidden is None else padded(weights, hidden)
     _check_room(folder, _size(weights, times))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).unlink(missing_ok=True)
-    _write_config(source, folder, times)
+    _write_config(source, folder, times, weights.arch)
     index: dict[str, str] = {}
     for at, layer in enumerate(weights.layers):
         progress(f"writing layer {at + 1} of {len(weights.layers)} of the large model")
@@ -72,8 +80,9 @@ def _check_room(folder: Path, needed: int) -> None:
         )
 
 
-def _write_config(source: Path, folder: Path, times: int) -> None:
+def _write_config(source: Path, folder: Path, times: int, arch: Architecture) -> None:
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config["hidden_size"], config["rms_norm_eps"] = arch.hidden, arch.norm_eps
     config["intermediate_size"] *= times
     config["dtype"] = "float32"
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

@@ -8,7 +8,7 @@ import torch
 from engine.decode.tree import DraftTree, Warm, chain, single
 from engine.errors import ModelUnusable
 from engine.models.decoder import Dense
-from engine.models.inflate import inflated
+from engine.models.inflate import inflated, padded
 from engine.models.torch_target import TorchTarget
 from engine.protocols.target import Rows
 from tests.engine.tiny import tiny_weights
@@ -131,3 +131,15 @@ def test_a_bias_is_refused_with_a_sentence():
     biased = replace(small.layers[0], down=Dense(small.layers[0].down.weight, torch.ones(32)))
     with pytest.raises(ModelUnusable, match="cannot be inflated"):
         inflated(replace(small, layers=(biased, *small.layers[1:])), 2)
+
+
+def test_wider_states_are_the_same_function():
+    """So that rows have lengths which blocks of a quantised file divide."""
+    small = tiny_weights()
+    large = padded(small, 48)
+    assert large.arch == replace(small.arch, hidden=48, norm_eps=small.arch.norm_eps * (32 / 48))
+    assert large.layers[0].gate_up.weight.shape[1] == 48
+    scores = [TorchTarget(w).score([0], [TREE])[0].logits for w in (small, large)]
+    assert near(scores[1], scores[0])
+    both = [TorchTarget(w).score([0], [TREE])[0].logits for w in (small, inflated(large, 3))]
+    assert near(both[1], both[0])

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from app.arguments import parse
 from app.bench.claims.prompts import PromptSet
 from app.bench.gguf import command
-from app.bench.gguf.files import draft_file
+from app.bench.gguf.files import HIDDEN, INFLATE, draft_file
 from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Answer, Figures, race
 from app.bench.gguf.rivals import LOOKUP, PLAIN, Step
 from app.bench.gguf.rows import rows
@@ -79,6 +79,13 @@ def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, 
     assert len(written) == 3
     assert written[0]["figures"]["q8_0, answers"] == 2
     assert {f"q8_0, {CHORES}, {lane}, tokens/s" for lane in (OURS, AUTO, PLAIN, LOOKUP)} <= set(written[0]["figures"])  # fmt: skip
+
+
+def test_blocks_of_256_divide_the_rows_so_that_4_bits_are_4_bits():
+    """Rows of 320 became 5-bit blocks, whose passes cost something else altogether."""
+    trained = json.loads((BUNDLED / "pocket" / "config.json").read_text())
+    assert HIDDEN % 256 == 0
+    assert trained["intermediate_size"] * INFLATE % 256 == 0
 
 
 def test_files_of_weights_that_were_trained_anew_are_made_anew(tmp_path):
