@@ -61,7 +61,8 @@ def test_lanes_take_turns_at_every_pass_until_each_has_ended():
             yield Step((number,), 0.5, 1)
 
     found = race({"a": lane("a", 3), "b": lane("b", 1)})
-    assert log == ["a", "b", "a", "a"]
+    assert sorted(log[:2]) == ["a", "b"]
+    assert log[2:] == ["a", "a"]
     assert (found["a"].ids, found["a"].seconds, found["b"].tokens) == ([0, 1, 2], 1.5, 1)
 
 
