@@ -1,8 +1,13 @@
-"""Pace: how fast tokens came, in plain passes; 1 is plain decoding on the same machine at the same time."""
+"""Pace: how fast tokens came, in plain passes; 1 is plain decoding on the same machine at the same time.
+
+Luck: how much of what was expected came.
+"""
 
 import math
 from dataclasses import dataclass, replace
 
+SLOW = 0.995  # what is left per round of what a session measured
+EVIDENCE = 3.0  # tokens that the estimates of a drafter are believed for at first
 LENGTH_RATE = 0.1  # of the newest round in the length of a usual one
 
 
@@ -49,3 +54,25 @@ class Pace:
         """The same pace with the weight of at most so many plain passes."""
         weight = min(passes, self.passes)
         return replace(self, tokens=weight * self.value, passes=weight)
+
+
+@dataclass
+class Luck:
+    """Accepted tokens of an arm's proposals, over those that it expected."""
+
+    accepted: float = EVIDENCE
+    expected: float = EVIDENCE
+
+    @property
+    def value(self) -> float:
+        """At most 1: who expects too little is not corrected."""
+        return min(1.0, self.accepted / self.expected)
+
+    def fade(self) -> None:
+        """A round without a proposal: what is held against an arm is forgotten in the end."""
+        self.add(EVIDENCE * (1 - SLOW), EVIDENCE * (1 - SLOW))
+
+    def add(self, accepted: float, expected: float) -> None:
+        """One proposal."""
+        self.accepted = SLOW * self.accepted + accepted
+        self.expected = SLOW * self.expected + expected

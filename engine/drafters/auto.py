@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
-from engine.pace import Pace
+from engine.pace import SLOW, Luck, Pace
 from engine.protocols.drafting import (
     Budget,
     Context,
@@ -27,7 +27,7 @@ MEMORY = 10.0  # plain passes that it counts for at the start of a request
 CREDIT, RIVAL_CREDIT = 0.15, 0.3  # for luck: share of a pace over the root of its rounds
 SETTLED = 10**6  # rounds after which a pace is taken for what it is: plain's is by definition
 MOST_LOST = 0.95  # plain passes that an arm may lose before it counts as one that does not pay
-SLOW, FAST = 0.995, 0.9  # what is left per round: of the session's pace, of the request's own
+FAST = 0.9  # what is left per round of the request's own pace; SLOW: of the session's
 CLEARLY_LESS = 0.75  # of the session's pace: more than luck takes from an answer
 STICKINESS = 1.05  # another arm must be this much faster
 MARGIN = 1.15  # on a proposal's price: one that just breaks even adds nothing but risk
@@ -37,32 +37,12 @@ SHORT = 8  # tokens that an answer has, or usually gets, before a trial: fewer c
 USUAL_RATE = 0.3  # of the newest answer in the length of a usual one
 PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
 WORTH_A_PROBE = 0.8  # share of the best pace
+UNDRAFTED = 2  # rounds of a trial in a row without a draft that end it
 REPRICED = 16  # rounds for which the prices of rows are believed
 RECONSIDERED = 8  # tokens after which a favourite is chosen anew, if nothing was measured before
 READING = 2.0  # on the price of reading: about every other round is another arm's
 LEAST_LEFT = 32  # tokens that an answer is expected to go on for
 AFFORDABLE = 0.01  # plain passes per token to come that reading for a trial may take
-EVIDENCE = 3.0  # tokens that the estimates of a declining arm are believed for at first
-
-
-@dataclass
-class _Luck:
-    """Accepted tokens of an arm's proposals, over those that it expected."""
-
-    accepted: float = EVIDENCE
-    expected: float = EVIDENCE
-
-    @property
-    def value(self) -> float:
-        return min(1.0, self.accepted / self.expected)
-
-    def fade(self) -> None:
-        """A round without a proposal: what is held against an arm is forgotten in the end."""
-        self.add(EVIDENCE * (1 - SLOW), EVIDENCE * (1 - SLOW))
-
-    def add(self, accepted: float, expected: float) -> None:
-        self.accepted = SLOW * self.accepted + accepted
-        self.expected = SLOW * self.expected + expected
 
 
 @dataclass
@@ -78,6 +58,7 @@ class _Match:
     judged: tuple[int, int] = (-1, 0)  # what was known when the favourite was chosen
     stint: int = 0  # rounds that the arm on trial still has
     on_trial: str = PLAIN
+    undrafted: int = 0  # rounds of the trial in a row
     read: set[str] = field(default_factory=set)  # arms that have drafted for this request
     sums: dict[str, Pace] = field(default_factory=dict)  # by arm, nothing faded: for people
 
@@ -114,7 +95,8 @@ class Auto:
         self._steady = [name for name in others if not parts.arms[name].drafter.declines]
         self._session = {name: Pace() for name in self._steady}
         self._whole = Pace().guessed(1.0, MEMORY)  # of all arms
-        self._luck = {name: _Luck() for name in self._declining}
+        self._silent: set[str] = set()  # arms whose length policy drafted nothing on trial
+        self._luck = {name: Luck() for name in self._declining}
         drafters = [parts.arms[name].drafter for name in self._declining]
         self._longest = max((farthest(drafter).nodes for drafter in drafters), default=0)
         self._prices: dict[int, RowPrices] = {}  # by requests
@@ -243,7 +225,7 @@ class Auto:
         if name == PLAIN:
             return 1.0
         session = self._session[name]
-        if session.rounds == 0 or session.lost >= MOST_LOST:
+        if session.rounds == 0 or session.lost >= MOST_LOST or name in self._silent:
             return 0.0  # its trial comes, or came
         usual = session.hoped(GUESS, GUESSED, RIVAL_CREDIT)
         now = _promise(match.paces[name])
@@ -257,6 +239,7 @@ class Auto:
         self._since_probe += 1
         if match.stint == 0:
             match.on_trial, match.stint = self._untried(match) or self._probe(match)
+            match.undrafted = 0
             if match.stint == 0:
                 return ""
         else:
@@ -367,8 +350,17 @@ class Auto:
             return
         match.paces[name].add(tokens, seconds / plain, FAST)
         self._session[name].add(tokens, seconds / plain, SLOW)
-        if self._session[name].lost >= MOST_LOST:
+        self._listen(match, drafted=outcome.tree.drafted > 0)
+        if self._session[name].lost >= MOST_LOST or name in self._silent:
             match.stint = 0
+
+    def _listen(self, match: _Match, *, drafted: bool) -> None:
+        """A trial without drafts ends, and its pace is no reason to hope."""
+        match.undrafted = 0 if drafted else match.undrafted + 1
+        if drafted:
+            self._silent.discard(match.playing)
+        elif match.stint and match.undrafted >= UNDRAFTED:
+            self._silent.add(match.playing)
 
 
 def _promise(pace: Pace) -> float:

@@ -10,7 +10,16 @@ import pytest
 from engine.cost import PassCost
 from engine.decode.tree import chain, single
 from engine.decode.verify import Verdict
-from engine.drafters.auto import APART, MEMORY, PROBE, PROBE_FIRST, SHORT, STINT, Auto
+from engine.drafters.auto import (
+    APART,
+    MEMORY,
+    PROBE,
+    PROBE_FIRST,
+    SHORT,
+    STINT,
+    UNDRAFTED,
+    Auto,
+)
 from engine.lengths.fixed import Fixed
 from engine.protocols.drafting import Arm, Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
@@ -324,3 +333,10 @@ def test_no_arm_is_tried_that_had_to_read_too_much_first():
     auto._usual_tokens = 64
     assert "far" not in play(auto, 200, request=2)[0][:100]
     assert "far" in play(auto, 2000, request=2)[0]
+
+
+def test_a_trial_without_a_draft_ends_soon():
+    """Its length policy drafts nothing here, so that six rounds would show what two have shown."""
+    silent = Scripted(3, 1.5, every=10**9)
+    played, _, _ = play(auto_over(silent=silent), SHORT + STINT)
+    assert Counter(played)["silent"] == 1 + UNDRAFTED  # the first round reads the prompt
