@@ -2,7 +2,8 @@
 
 Greedy and chosen candidates take one launch per tree, a drawn chain two, a drawn tree one for each
 of its levels and two more. What a tree means to a kernel travels in one copy; verdicts of all trees
-come back in one copy, so the accepted lengths of a round are read once. Filters of the law (top-k, top-p, min-p) run in torch before.
+come back in one copy, so the accepted lengths of a round are read once. Filters of the law (top-k,
+top-p, min-p) run in torch before.
 Random numbers do not travel: see kernels.chance. Given the same numbers the verdicts are those of
 decode.verify up to the rounding of exp and of sums, which decide only where two tokens tie.
 """
