@@ -1,21 +1,19 @@
-"""Sequoia: budgets are spent along the optimal shape, the law is kept, acceptance is learned."""
+"""Sequoia: budgets are spent along the optimal shape, the law is kept."""
 
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 
 from engine.cost import PassCost
 from engine.decode.chance import SeededChance
-from engine.decode.rank_evidence import Lift
 from engine.decode.sampling import probabilities
 from engine.decode.shape import uniform
 from engine.decode.verify import verify
-from engine.drafters.sequoia import DEFAULT, PROBE_FIRST, WIDTH, Sequoia, measure_acceptance
+from engine.drafters.sequoia import DEFAULT, WIDTH, Sequoia
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
-from engine.request import GenerationRequest, Prior, SamplingParams
+from engine.request import GenerationRequest, SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
 
@@ -223,156 +221,6 @@ def test_replacement_draws_duplicates_and_says_so():
     assert not greedy.replaced
 
 
-# Learning.
-
-
-class Trial:
-    """Rounds of one drafter over memoryless laws, so that every node has the same p and q."""
-
-    def __init__(self, p, q, **parts):
-        self.p, self.q, size = p, q, len(p)
-        self.target, self.model = Markov(p.repeat(size, 1)), Markov(q.repeat(size, 1))
-        self.drafter = Sequoia(Parts(self.target, self.model, **parts))
-
-    def play(self, rounds, budget, sampling=HOT, request=1, **fields):
-        """Nodes drafted in each round."""
-        chance, sizes = SeededChance(7), []
-        for _ in range(rounds):
-            at = Context(request, 0, [0, 1], sampling, chance, **fields)
-            tree = self.drafter.draft([at], [budget])[0]
-            scores = self.target.score([0], [tree])[0]
-            verdict = verify(tree, scores.logits, sampling, chance)
-            self.drafter.observe([Outcome(at, tree, verdict, 0.0, 0.0, scores)])
-            sizes.append(tree.drafted)
-        return sizes
-
-    def believed(self, sampling=HOT):
-        return self.drafter._class(context(sampling)).evidence.shares
-
-
-P, Q = random_law(6, 1), random_law(6, 2)
-
-
-def true_ranks(p, q, width):
-    """How often verification takes each of ``width`` children, exactly."""
-
-    def run(chance):
-        drawn = chance.draw_distinct(q, width)
-        rest, offer = p, q.clone()
-        for rank, token in enumerate(drawn):
-            if chance.accept(float(rest[token]), float(offer[token] / offer.sum())):
-                return rank
-            rest = (rest - offer / offer.sum()).clamp(min=0)
-            rest, offer[token] = rest / rest.sum(), 0
-        return None
-
-    laws = law_of(run)
-    return [laws.get(rank, 0.0) for rank in range(width)]
-
-
-def test_acceptance_is_learned_from_the_scores_of_past_rounds():
-    trial = Trial(P, Q)
-    trial.play(400, exact(12, 3))
-    assert trial.believed()[:3] == pytest.approx(true_ranks(P, Q, 3), abs=0.03)
-
-
-def test_measuring_offline_gives_what_is_learned_online():
-    texts = [
-        ([0, *np.random.default_rng(seed).integers(0, 6, 40).tolist()], 1) for seed in range(8)
-    ]
-    models = Markov(P.repeat(6, 1)), Markov(Q.repeat(6, 1))
-    found = measure_acceptance(models, HOT, texts, SeededChance(1), 3)
-    assert found == pytest.approx(true_ranks(P, Q, 3), abs=0.03)
-    greedy = measure_acceptance(models, GREEDY, texts, SeededChance(1), 6)
-    place = Q.argsort(descending=True).tolist().index(int(P.argmax()))
-    assert greedy == pytest.approx(np.eye(6)[place])
-    seeded = measure_acceptance(models, SEEDED, texts, SeededChance(1), 6)
-    assert seeded == pytest.approx(P[Q.argsort(descending=True)].tolist())
-
-
-def test_chosen_candidates_teach_by_their_probability():
-    trial = Trial(P, Q)
-    trial.play(60, exact(12, 3), replace(HOT, seed=1))
-    wanted = P[Q.argsort(descending=True)].tolist()
-    found = trial.drafter._class(context(replace(HOT, seed=1))).evidence.shares
-    assert found[:2] == pytest.approx(wanted[:2], abs=0.05)
-
-
-def test_what_was_learned_shapes_the_next_trees():
-    """A draft that is always right wants a chain, one that never is wants width."""
-    sure, lost = (
-        Trial(P, P),
-        Trial(torch.tensor([0, 0, 0.5, 0.5, 0, 0]), torch.tensor([0.4, 0.3, 0.1, 0.1, 0.05, 0.05])),
-    )
-    for trial in (sure, lost):
-        trial.play(150, exact(8, 8))
-    shapes = [t.drafter._class(context()).planned(9, 8).shape(9, 8) for t in (sure, lost)]
-    assert shapes[0].depth == 8
-    assert len(shapes[1].children[0]) >= 3
-
-
-def test_temperatures_and_ways_of_drafting_are_learned_apart():
-    trial = Trial(P, Q)
-    for sampling in (HOT, WARM, GREEDY, SEEDED):
-        before = trial.believed(sampling)
-        assert before[:6] == pytest.approx(DEFAULT[:6])
-        trial.play(5, exact(8), sampling)
-        assert trial.believed(sampling)[0] != pytest.approx(before[0])
-
-
-def test_shapes_are_kept_while_the_acceptance_stays():
-    trial = Trial(P, Q)
-    trial.play(300, exact(12, 3))
-    plans = set()
-    for _ in range(40):
-        trial.play(1, exact(12, 3))
-        plans.add(id(trial.drafter._class(context()).plan))
-    assert len(plans) <= 4
-
-
-def test_history_is_where_a_class_begins_and_what_a_request_showed_is_reported():
-    trial = Trial(P, Q)
-    prior = Prior("sequoia", shares=(0.2, 0.15, 0.1), share_weight=500.0)
-    trial.play(1, exact(8), priors={"sequoia": prior})
-    assert trial.believed()[0] == pytest.approx(0.2, abs=0.03)
-    trial.play(30, exact(8), request=2)
-    shares, weight = trial.drafter.shares(2)
-    assert weight >= 30
-    assert shares[0] == pytest.approx(float(torch.minimum(P, Q).sum()), abs=1e-6)
-    assert sum(shares) <= 1 + 1e-9
-    trial.drafter.forget(2, 0)
-    assert trial.drafter.shares(2) == ((), 0.0)
-
-
-# Size and depth from the measured cost.
-
-
-def cost(per_row, flat=1.0):
-    found = PassCost()
-    for rows in (1, 2, 4, 8, 16, 32, 64):
-        found.profile(rows, flat + per_row * rows)
-    return found
-
-
-def test_a_flat_pass_takes_the_whole_budget_and_a_steep_one_little():
-    sizes = [Trial(P, Q, cost=cost(c)).play(3, Budget(8, 31))[-1] for c in (0.0, 0.02, 0.2)]
-    assert sizes[0] == 31
-    assert sizes[0] > sizes[1] > sizes[2] > 0
-
-
-def test_where_no_tree_pays_none_is_drafted_but_now_and_then():
-    sizes = Trial(P, Q, cost=cost(50.0)).play(6 * PROBE_FIRST, Budget(8, 31))
-    probes = [at for at, size in enumerate(sizes) if size]
-    assert probes == [PROBE_FIRST, 3 * PROBE_FIRST + 1]  # the second one waits twice as long
-
-
-def test_depth_is_not_bought_where_a_level_of_the_draft_costs_more_than_it_brings():
-    trial = Trial(P, Q, cost=cost(0.001))
-    trial.drafter._level.add(1.0, 5.0)  # five passes of the target
-    tree = trial.drafter.draft([context()], [Budget(8, 31)])[0]
-    assert max(tree.depth) <= 1
-
-
 # Through the engine.
 
 
@@ -394,27 +242,3 @@ def test_an_identical_draft_is_taken_to_the_end_every_time():
     plain = run_all(engine_over(tiny_target()), [replace(request, drafter="none")])
     assert ids == plain[0][0]
     assert done.stats.emitted / done.stats.passes > 5
-
-
-# What leaves-first verification adds to acceptance by rank.
-
-
-def test_a_lift_is_learned_where_paths_make_up_for_their_tokens(monkeypatch):
-    """A draft that errs now one way, now the other: whole paths are likelier than their tokens."""
-    monkeypatch.setattr("engine.decode.rank_evidence.LIFT_FORGETTING", 1.0)
-    monkeypatch.setattr("engine.drafters.sequoia.EAGER_NODES", 10**9)
-    found = []
-    for budget in (exact(12, 6), exact(3, 1)):
-        trial = Trial(P, Q)
-        trial.play(1500, budget)
-        lift = trial.drafter._class(context()).lift
-        found.append(lift.kept / lift.expected)
-    assert found[0] > 1.03
-    assert found[1] == pytest.approx(1.0, abs=0.03)  # one level: nothing stands below
-
-
-def test_lifted_shares_stay_a_law():
-    lift = Lift(kept=30.0, expected=20.0)
-    assert lift.over(np.array([0.4, 0.1])) == pytest.approx([0.6, 0.15])
-    assert lift.over(np.array([0.7, 0.2])).sum() == pytest.approx(1.0)
-    assert Lift(kept=10.0, expected=20.0).over(np.array([0.5])) == pytest.approx([0.5])
