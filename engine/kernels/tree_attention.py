@@ -77,14 +77,7 @@ def _attend(
     for start in range(first, tl.minimum(first + size, end), TOKENS):
         token = start + tl.arange(0, TOKENS)
         exists = token < end
-        spot = tl.maximum(token - length, 0)
-        word = tl.load(
-            bits + row[:, None] * words + (spot // 32)[None, :],
-            inside[:, None] & ((token >= length) & exists & (spot < words * 32))[None, :],
-            0,
-        )
-        seen = ((word >> (spot % 32)[None, :]) & 1) != 0
-        seen = (seen | (token < length)[None, :]) & exists[None, :]
+        seen = _seen(bits, words, row, inside, token, length) & exists[None, :]
         k = tl.load(
             keys + head * k_head + token[None, :] * k_row + width[:, None], exists[None, :], 0.0
         )
@@ -107,21 +100,43 @@ def _attend(
     tl.store(scales + ((own + part) * ROWS + lane) * 2 + 1, mass)
     tl.debug_barrier()
     if tl.atomic_add(tickets + head * tiles + tile, 1) == PARTS - 1:
-        high = tl.full((ROWS,), float("-inf"), tl.float32)
-        mass = tl.zeros((ROWS,), tl.float32)
-        mixed = tl.zeros((ROWS, WIDTH), tl.float32)
-        for other in range(0, PARTS):
-            at = (own + other) * ROWS + lane
-            theirs = tl.load(scales + at * 2, cache_modifier=".cg")
-            top = tl.maximum(high, theirs)
-            safe = tl.where(top == float("-inf"), 0.0, top)
-            fade = tl.exp(high - safe)
-            share = tl.exp(theirs - safe)
-            piece = tl.load(parts + at[:, None] * WIDTH + width[None, :], cache_modifier=".cg")
-            mixed = mixed * fade[:, None] + piece * share[:, None]
-            mass = mass * fade + tl.load(scales + at * 2 + 1, cache_modifier=".cg") * share
-            high = top
-        result = mixed / tl.where(mass > 0.0, mass, 1.0)[:, None]
+        result = _added_up(parts, scales, own, WIDTH, ROWS, PARTS)
         tl.store(
             out + place[:, None] + width[None, :], result.to(out.dtype.element_ty), inside[:, None]
         )
+
+
+@triton.jit
+def _seen(bits, words, row, inside, token, length):
+    """Which tokens each row sees: the prefix, and behind it those whose bit is set."""
+    spot = tl.maximum(token - length, 0)
+    word = tl.load(
+        bits + row[:, None] * words + (spot // 32)[None, :],
+        inside[:, None] & ((token >= length) & (spot < words * 32))[None, :],
+        0,
+    )
+    return (((word >> (spot % 32)[None, :]) & 1) != 0) | (token < length)[None, :]
+
+
+@triton.jit
+def _added_up(
+    parts, scales, own, WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr
+):  # fmt: skip
+    """All parts of one tile, [ROWS, WIDTH]; read past the first cache, where others wrote them."""
+    lane = tl.arange(0, ROWS)
+    width = tl.arange(0, WIDTH)
+    high = tl.full((ROWS,), float("-inf"), tl.float32)
+    mass = tl.zeros((ROWS,), tl.float32)
+    mixed = tl.zeros((ROWS, WIDTH), tl.float32)
+    for other in range(0, PARTS):
+        at = (own + other) * ROWS + lane
+        theirs = tl.load(scales + at * 2, cache_modifier=".cg")
+        top = tl.maximum(high, theirs)
+        safe = tl.where(top == float("-inf"), 0.0, top)
+        fade = tl.exp(high - safe)
+        share = tl.exp(theirs - safe)
+        piece = tl.load(parts + at[:, None] * WIDTH + width[None, :], cache_modifier=".cg")
+        mixed = mixed * fade[:, None] + piece * share[:, None]
+        mass = mass * fade + tl.load(scales + at * 2 + 1, cache_modifier=".cg") * share
+        high = top
+    return mixed / tl.where(mass > 0.0, mass, 1.0)[:, None]
