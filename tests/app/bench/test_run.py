@@ -141,7 +141,7 @@ class TestCaches:
             def step(self) -> list[tuple[int, Event]]:
                 running = self.engine._sessions.values()
                 if any(len(s.ids) > 1 and s.slot < 0 and not s.cancelled for s in running):
-                    follower = self.engine._seats["chain", ()].drafter._follower
+                    follower = self.engine._seats.made["chain", ()].drafter._follower
                     seen.append(list(follower._model.tokens(0)))
                 return super().step()
 

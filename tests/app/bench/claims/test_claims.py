@@ -21,7 +21,7 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
     "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "SWEPT": 1, "TOKENS": 8, "REPEATS": {4: 1}},
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"INFLATE": 1, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
-    "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": {2: 3}, "TOKENS": 8},
+    "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
     "auto": {"INFLATE": 1, "TOKENS": 8, "REPEATS": 1, "FIRST": 1},
     "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
