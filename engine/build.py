@@ -11,7 +11,7 @@ from typing import Any
 from engine.decode.chance import Chance, SeededChance
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits, Verdict, verify
-from engine.drafters import ARMS, AUTO, DRAFTERS
+from engine.drafters import AUTO, DRAFTERS
 from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
 from engine.kernels.chance import PhiloxChance
@@ -24,19 +24,11 @@ from engine.models.pairing import vocabulary_mismatch
 from engine.models.precision import notes
 from engine.offload import SOURCES
 from engine.profile import profile, profile_draft
-from engine.protocols.drafting import Arm, Drafter, LengthPolicy, Parts
+from engine.protocols.drafting import Arm, Drafter, LengthPolicy, Parts, Rule
 from engine.protocols.target import Capability, Layered, Limited, Streamed, Target
 from engine.request import ModelFacts, ModelSpec, SamplingParams
 
 DEFAULT, PLAIN = "default", "none"
-DEFAULT_LENGTH = {  # goodput for all others
-    "none": "fixed",
-    "auto": "fixed",
-    "early_exit": "dynamic_exit",
-    "chain": "confidence",
-    "lookup": "priced",
-    "suffix": "priced",
-}
 WARM_SECONDS = 1.0
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
 
@@ -212,7 +204,7 @@ def _new_drafter(parts: Parts, able: tuple[str, ...], name: str, options: Option
     kind = _named(DRAFTERS, name)
     chosen = replace(parts, options={**parts.options, **dict(options)})
     if name == AUTO:
-        arms = {arm: _arm(chosen, able, arm) for arm in able if arm in ARMS}
+        arms = {arm: _arm(chosen, able, arm) for arm in able if arm != AUTO}
         chosen = replace(chosen, arms=arms)
     drafter: Drafter = kind(chosen)
     return drafter
@@ -223,18 +215,33 @@ def _arm(parts: Parts, able: tuple[str, ...], name: str) -> Arm:
 
 
 def _new_length(parts: Parts, name: str, drafter: str, options: Options) -> LengthPolicy:
+    drafting: type[Drafter] = _named(DRAFTERS, drafter)
     if name == DEFAULT:
-        name = DEFAULT_LENGTH.get(drafter, "goodput")
+        name = drafting.policy
     if name not in LENGTHS:
         raise InvalidRequest(
             f"unknown length policy {name!r}; known are {DEFAULT}, {', '.join(LENGTHS)}"
         )
-    kind: type[Drafter] = _named(DRAFTERS, drafter)
-    chains = Capability.DRAFT_MODEL in kind.needs and kind.length.nodes <= kind.length.depth
+    if unheeded := _named(LENGTHS, name).steers_by - drafting.heeds:
+        raise InvalidRequest(_not_steered(name, drafter, unheeded))
+    longest = drafting.length
+    chains = Capability.DRAFT_MODEL in drafting.needs and longest.nodes <= longest.depth
     # the model's own exit layer is the drafter's business; a policy sees what was asked for
-    seen = replace(parts, options=dict(options), draft_step=parts.draft_step if chains else 0.0)
+    step = parts.draft_step if chains else 0.0
+    seen = replace(parts, options=dict(options), draft_step=step, heeds=drafting.heeds)
     policy: LengthPolicy = _named(LENGTHS, name)(seen, drafter)
     return policy
+
+
+def _not_steered(name: str, drafter: str, unheeded: frozenset[Rule]) -> str:
+    """Why this policy cannot set this drafter's lengths, and which choices there are instead."""
+    steers_by, usual = _named(LENGTHS, name).steers_by, _named(DRAFTERS, drafter).policy
+    able = [other for other in DRAFTERS if steers_by <= _named(DRAFTERS, other).heeds]
+    return (
+        f"length policy {name!r} ends drafts by {' and '.join(sorted(unheeded))}, which drafter "
+        f"{drafter!r} does not heed; choose the length policy {usual!r}, or of the drafters "
+        f"{' or '.join(able)}"
+    )
 
 
 def _named(registry: dict[str, str], name: str) -> Any:

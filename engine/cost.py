@@ -89,13 +89,14 @@ class PassCost:
     def observe(self, rows: int, context: int, seconds: float, overhead: float = 0.0) -> None:
         """One pass of the running engine, and what its round took besides draft and pass."""
         self.overhead += WEATHER_RATE * (min(overhead, seconds) - self.overhead)
-        usual = self._curve(rows) + self.per_context * context
         if not self.knots:
             self.profile(rows, seconds)
             return
+        curve = self._curve(rows)
+        usual = curve + self.per_context * context
         ratio = min(max(seconds / usual, 1 / OUTLIER), OUTLIER)
         self.weather += WEATHER_RATE * (ratio - self.weather)
-        self._bend(rows, log(ratio))
+        self._bend(rows, log(ratio), curve)
 
     def seconds(self, rows: int, context: int = 0) -> float:
         """Expected seconds of a round without its draft."""
@@ -133,7 +134,7 @@ class PassCost:
         """Linear between knots, never falling; beyond the last knot as steep as the last piece."""
         if not self.knots:
             return UNKNOWN_SECONDS
-        widths, values = self._points()
+        widths, values = self._sorted or self._points()
         at = min(max(bisect_right(widths, rows), 1), max(len(widths) - 1, 1))
         if len(widths) == 1 or rows <= widths[0]:
             return values[0]
@@ -147,10 +148,10 @@ class PassCost:
             self._sorted = widths, _rising([self.knots[width] for width in widths])
         return self._sorted
 
-    def _bend(self, rows: int, surprise: float) -> None:
+    def _bend(self, rows: int, surprise: float, curve: float) -> None:
         """Move the knots of this pass and the last one until both are as surprising.
 
-        ``surprise`` is the logarithm of the pass's seconds over the curve's. A knot that shares a
+        ``surprise`` is the logarithm of the pass's seconds over ``curve``, the curve's. A knot that shares a
         mean with its neighbours is compared with what it says itself, or it would move on and on.
         Far from all knots a new one is made.
         """
@@ -161,7 +162,7 @@ class PassCost:
         if new:
             self.knots[rows], knot = self._curve(rows), rows
             self._sorted = None
-        surprise += log(self._curve(knot) / self.knots[knot])
+        surprise += log((curve if knot == rows else self._curve(knot)) / self.knots[knot])
         self._last = knot, surprise
         if last is None or last[0] == knot:
             return

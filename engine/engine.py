@@ -7,11 +7,10 @@ from itertools import count
 
 from engine.decode.tree import single
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError, OutOfMemory
-from engine.machinery import THROWN_AWAY, Machinery, Options
+from engine.machinery import THROWN_AWAY, Machinery
 from engine.protocols.drafting import (
     Budget,
     Drafter,
-    LengthPolicy,
     Outcome,
     SelfMeasured,
     farthest,
@@ -27,9 +26,9 @@ from engine.request import (
 )
 from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.rounds import Fresh, Round, margins
-from engine.schedule import Run, Scheduler, Seat, Session, seated
+from engine.schedule import Run, Scheduler, Session
+from engine.seats import Seats
 
-KEPT_OPTIONS = 32  # sets of a request's options whose drafters outlive it
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
@@ -44,10 +43,10 @@ class Engine:
         self._widest = machinery.widest
         self._retreat = Retreat(machinery.target)
         self._scheduler = Scheduler(machinery.slots)
-        self._seats: dict[tuple[str, Options], Seat] = {}
-        self._lengths: dict[tuple[str, str, Options], LengthPolicy] = {}
+        self._seats = Seats(machinery)
         self._sessions: dict[int, Session] = {}
         self._numbers = count(1)
+        self._cancelled: list[Session] = []  # whose Done comes with the next step
         self._reading: Session | None = None  # whose prompt is being fed
         self.listen: Callable[[], None] = _nothing  # called in long passes: time to take in cancels
         if isinstance(self._target, Abortable):
@@ -73,8 +72,7 @@ class Engine:
             )
             while self.busy:
                 self.step()
-        self._seats.clear()
-        self._lengths.clear()
+        self._seats = Seats(self._machinery)
         cost.reset(knots)
 
     def submit(self, request: GenerationRequest) -> int:
@@ -85,8 +83,8 @@ class Engine:
             id=next(self._numbers),
             request=request,
             drafter=drafter,
-            seat=self._seat(drafter, request.options),
-            policy=self._length(request.length, drafter, request.options),
+            seat=self._seats.seat(drafter, request.options),
+            policy=self._seats.policy(request.length, drafter, request.options),
             why=why,
             chance=self._machinery.chance(request.sampling.seed),
             ids=list(request.prompt),
@@ -98,18 +96,21 @@ class Engine:
 
     def cancel(self, request_id: int) -> None:
         """End a request; its Done comes with the next step. Unknown ids are over already."""
-        if request_id in self._sessions:
-            self._sessions[request_id].cancelled = True
+        session = self._sessions.get(request_id)
+        if session is not None and not session.cancelled:
+            session.cancelled = True
+            self._cancelled.append(session)
 
     def step(self) -> list[tuple[int, Event]]:
         """One pass: at most one prompt chunk, and one round of every request that decodes."""
-        events = self._drop_cancelled()
+        events = self._drop_cancelled() if self._cancelled else []
         for session in self._scheduler.admit():
             self._target.crop(session.slot, session.cached)
         ready: list[Session] = []
         unread: list[Session] = []
         for session in self._scheduler.running:
-            (unread if self._missing(session) else ready).append(session)
+            session.read = session.read or self._missing(session) == 0
+            (ready if session.read else unread).append(session)
         if unread:
             events += self._guarded(unread[:1], self._feed)
         return events + self._guarded(ready, self._decode)
@@ -128,8 +129,8 @@ class Engine:
             raise ContextOverflow(len(request.prompt) + 1, self._target.context)
 
     def _drop_cancelled(self) -> list[tuple[int, Event]]:
-        gone = [s for s in self._sessions.values() if s.cancelled]
-        return [self._finish(s, FinishReason.CANCELLED) for s in gone]
+        gone, self._cancelled = self._cancelled, []
+        return [self._finish(s, FinishReason.CANCELLED) for s in gone if s.id in self._sessions]
 
     def _unwanted(self) -> bool:
         """Whether the prompt that is being fed belongs to a cancelled request by now."""
@@ -227,9 +228,8 @@ class Engine:
         cost.observe(rows, context, scored, overhead=ended - drafted - scored)
         plain = cost.seconds(len(rounds), context)
         for r, fresh in zip(rounds, kept, strict=True):
-            run = r.session.runs[self._playing(r.session)]
-            run.seconds += ended - started
-            run.plain_seconds += plain * len(fresh.ids)
+            fresh.run.seconds += ended - started
+            fresh.run.plain_seconds += plain * len(fresh.ids)
             r.session.decode_seconds += ended - started
 
     def _draft(self, sessions: Sequence[Session]) -> list[Round]:
@@ -278,18 +278,6 @@ class Engine:
             nodes, room = min(nodes, self._retreat.nodes - 1), min(room, self._retreat.nodes - 1)
         return Budget(max(0, min(depth, room)), max(0, nodes))
 
-    def _seat(self, drafter: str, options: Options) -> Seat:
-        key = (drafter, options)
-        if key not in self._seats:
-            self._seats[key] = seated(self._machinery.drafter(*key))
-        return self._seats[key]
-
-    def _length(self, policy: str, drafter: str, options: Options) -> LengthPolicy:
-        key = (policy, drafter, options)
-        if key not in self._lengths:
-            self._lengths[key] = self._machinery.length(*key)
-        return self._lengths[key]
-
     def _playing(self, session: Session) -> str:
         arbiter = session.seat.arbiter
         return session.drafter if arbiter is None else arbiter.playing(session.id)
@@ -306,8 +294,9 @@ class Engine:
         run.emitted += len(kept)
         session.ids += kept
         session.emitted += len(kept)
-        self._target.crop(session.slot, len(session.ids))
-        return Fresh(tuple(kept), reason)
+        if len(kept) < len(fresh):
+            self._target.crop(session.slot, len(session.ids))
+        return Fresh(tuple(kept), reason, run)
 
     def _emit(self, session: Session, outcome: Outcome, fresh: Fresh) -> list[tuple[int, Event]]:
         events: list[tuple[int, Event]] = []
@@ -346,18 +335,9 @@ class Engine:
         session.seat.drafter.forget(session.id, session.slot)
         session.policy.forget(session.id)
         del self._sessions[session.id]
-        self._forget_options()
+        self._seats.forget({session.request.options for session in self._sessions.values()})
         said = (None, None) if error is None else (str(error), error.code)
         return session.id, Done(reason, stats, *said)
-
-    def _forget_options(self) -> None:
-        """The oldest drafters made for options that no request has any more go, with what they remember."""
-        used = {session.request.options for session in self._sessions.values()}
-        known = dict.fromkeys(options for _, options in self._seats)
-        idle = [options for options in known if options and options not in used]
-        for options in idle[:-KEPT_OPTIONS]:
-            self._seats = {key: seat for key, seat in self._seats.items() if key[1] != options}
-            self._lengths = {key: own for key, own in self._lengths.items() if key[2] != options}
 
     def _stats(self, session: Session) -> Stats:
         seat = session.seat

@@ -6,8 +6,11 @@ Luck: how much of what was expected came.
 import math
 from dataclasses import dataclass, replace
 
+from engine.request import Prior
+
 SLOW = 0.995  # what is left per round of what a session measured
 EVIDENCE = 3.0  # tokens that the estimates of a drafter are believed for at first
+FASTEST = 4.0  # times plain decoding, that earlier sessions are believed
 LENGTH_RATE = 0.1  # of the newest round in the length of a usual one
 
 
@@ -56,6 +59,13 @@ class Pace:
         return replace(self, tokens=weight * self.value, passes=weight)
 
 
+def earlier(prior: Prior | None) -> float | None:
+    """The pace that earlier sessions measured, plain's where it was slower; None: they say nothing."""
+    if prior is None or prior.pace is None:
+        return None
+    return min(max(prior.pace, 1.0), FASTEST)
+
+
 @dataclass
 class Luck:
     """Accepted tokens of an arm's proposals, over those that it expected."""
@@ -67,6 +77,10 @@ class Luck:
     def value(self) -> float:
         """At most 1: who expects too little is not corrected."""
         return min(1.0, self.accepted / self.expected)
+
+    def believe(self, share: float) -> None:
+        """Before any proposal: earlier sessions saw this share of what was expected come."""
+        self.accepted = EVIDENCE * min(1.0, share)
 
     def fade(self) -> None:
         """A round without a proposal: what is held against an arm is forgotten in the end."""

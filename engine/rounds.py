@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from engine.decode.tree import DraftTree
 from engine.protocols.drafting import Context, Outcome
 from engine.request import FinishReason
-from engine.schedule import Session
+from engine.schedule import Run, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Fresh:
 
     ids: tuple[int, ...]
     end: FinishReason | None
+    run: Run  # of the drafter that had this pass
 
 
 def margins(outcome: Outcome) -> tuple[float, ...]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from engine.decode.chance import Chance
-from engine.protocols.drafting import Arbiter, Context, Drafter, LengthPolicy
+from engine.protocols.drafting import Context, LengthPolicy
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
+from engine.seats import Seat
 
 
 @dataclass
@@ -44,21 +45,6 @@ class Run:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A drafter, and what else it is: asking that of a protocol in every round takes too long."""
-
-    drafter: Drafter
-    arbiter: Arbiter | None
-    plain: bool  # it never drafts
-
-
-def seated(drafter: Drafter) -> Seat:
-    """The seat of a drafter."""
-    arbiter = drafter if isinstance(drafter, Arbiter) else None
-    return Seat(drafter, arbiter, drafter.length.nodes == 0)
-
-
 @dataclass
 class Session:
     """The only mutable state of a request while it runs."""
@@ -74,6 +60,7 @@ class Session:
     priors: dict[str, Prior] = field(default_factory=dict)
     slot: int = -1
     cached: int = 0
+    read: bool = False  # the whole prompt is in the target's cache
     emitted: int = 0
     runs: dict[str, Run] = field(default_factory=dict)  # by drafter
     prompt_seconds: float = 0.0

@@ -14,7 +14,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from app.turn import Message, Turn
+from app.errors import UnknownDrafter
+from app.turn import AUTO, Message, Turn, check_drafter
 from engine.request import SamplingParams
 
 _NO_TOOLS = "tools are not supported; leave it out and put what the model needs in the prompt"
@@ -49,8 +50,6 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
 }
-
-Drafter = Literal["auto", "none", "lookup", "early_exit", "chain", "specexec"]
 
 
 def _changes_something(value: object, harmless: tuple[object, ...]) -> bool:
@@ -139,7 +138,7 @@ class ChatRequest(BaseModel):
     stop: Stop | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    drafter: Drafter = "auto"
+    drafter: str = AUTO
 
     @model_validator(mode="before")
     @classmethod
@@ -159,6 +158,15 @@ class ChatRequest(BaseModel):
                 "empty", "the last message is empty; there is nothing to answer"
             )
         return messages
+
+    @field_validator("drafter")
+    @classmethod
+    def _be_known(cls, name: str) -> str:
+        try:
+            check_drafter(name)
+        except UnknownDrafter as error:
+            raise PydanticCustomError("drafter", "{said}", {"said": str(error)}) from error
+        return name
 
     @property
     def include_usage(self) -> bool:

@@ -13,13 +13,3 @@ DRAFTERS: dict[str, str] = {
 }
 
 AUTO = "auto"
-ARMS = (
-    "none",
-    "lookup",
-    "suffix",
-    "recycling",
-    "early_exit",
-    "chain",
-    "sequoia",
-    "specexec",
-)  # what ``auto`` chooses among

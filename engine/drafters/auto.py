@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
-from engine.pace import SLOW, Luck, Pace
+from engine.pace import FASTEST, SLOW, Luck, Pace
 from engine.protocols.drafting import (
     Budget,
     Context,
@@ -14,6 +14,7 @@ from engine.protocols.drafting import (
     Parts,
     Reader,
     RowPrices,
+    Rule,
     farthest,
     starts_empty,
 )
@@ -21,7 +22,7 @@ from engine.protocols.target import Capability
 
 PLAIN = "none"
 GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for
-SLOWEST, FASTEST = 0.7, 4.0  # paces that earlier sessions are believed
+SLOWEST = 0.7  # pace that earlier sessions are believed
 EARLIER = 15.0  # most plain passes that what earlier sessions measured counts for
 MEMORY = 10.0  # plain passes that it counts for at the start of a request
 CREDIT, RIVAL_CREDIT = 0.15, 0.3  # for luck: share of a pace over the root of its rounds
@@ -84,6 +85,8 @@ class Auto:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=64, nodes=256)
+    heeds: ClassVar[frozenset[Rule]] = frozenset()
+    policy: ClassVar[str] = "fixed"
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:
@@ -171,6 +174,8 @@ class Auto:
         if context.request not in self._matches:
             paces = {PLAIN: Pace(1.0, 1.0, SETTLED)}
             paces |= {name: self._start(context, name) for name in self._steady}
+            if self._whole.rounds == 0:
+                self._believe(context)
             whole = self._whole.weighing(MEMORY)
             self._matches[context.request] = _Match(paces, whole, self._readings(context))
         return self._matches[context.request]
@@ -184,6 +189,13 @@ class Auto:
         if self._session[name].rounds == 0:
             return Pace().guessed(GUESS, GUESSED)
         return self._session[name].weighing(MEMORY)
+
+    def _believe(self, context: Context) -> None:
+        """Before the session's first round: where copies were slower than what else ran, they had no luck."""
+        best = max([1.0, *(pace.value for pace in self._session.values())])
+        for name, luck in self._luck.items():
+            if (found := _prior(context, name, best)) is not None:
+                luck.believe(found.value / best)
 
     def _favourite(self, match: _Match) -> str:
         """The steady arm of this round; a comparison takes long beside a pass, so only after news."""
@@ -382,4 +394,4 @@ def _prior(context: Context, name: str, highest: float) -> Pace | None:
     if prior is None or prior.pace is None or prior.pace_weight <= 0:
         return None
     weight, pace = min(EARLIER, prior.pace_weight), min(max(prior.pace, SLOWEST), highest)
-    return Pace(weight * pace, weight, round(prior.pace_weight))
+    return Pace(weight * pace, weight, max(1, round(prior.pace_weight)))

@@ -7,7 +7,7 @@ import torch
 
 from engine.decode.tree import DraftTree
 from engine.follow import Follower, Growth
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 from engine.strand import Strand
 
@@ -20,6 +20,8 @@ class Chain:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.DRAFT_MODEL})
     length: ClassVar[Budget] = Budget(depth=16, nodes=16)
+    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.STATES})
+    policy: ClassVar[str] = "confidence"
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.decode.tree import DraftTree, Warm
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability, LayeredTarget, Streamed
 from engine.strand import Strand
 
@@ -24,6 +24,8 @@ class EarlyExit:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LAYERS})
     length: ClassVar[Budget] = Budget(depth=12, nodes=12)
+    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.EXIT})
+    policy: ClassVar[str] = "dynamic_exit"
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:

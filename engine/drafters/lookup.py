@@ -7,7 +7,7 @@ from typing import ClassVar
 from engine.decode.confidence import Confidence
 from engine.decode.suffix_automaton import SuffixAutomaton
 from engine.decode.tree import DraftTree, single
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 
 NAME = "lookup"
@@ -33,6 +33,8 @@ class Lookup:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=32, nodes=32)
+    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
+    policy: ClassVar[str] = "priced"
     declines: ClassVar[bool] = True
 
     def __init__(self, parts: Parts) -> None:

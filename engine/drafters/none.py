@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 
 
@@ -13,6 +13,8 @@ class Plain:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=0, nodes=0)
+    heeds: ClassVar[frozenset[Rule]] = frozenset()
+    policy: ClassVar[str] = "fixed"
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.decode.tree import DraftTree
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 
 WIDTH = 8  # successors kept of every token
@@ -34,6 +34,8 @@ class Recycling:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
     length: ClassVar[Budget] = Budget(depth=6, nodes=32)
+    heeds: ClassVar[frozenset[Rule]] = frozenset()
+    policy: ClassVar[str] = "goodput"
     declines: ClassVar[bool] = False
     starts_empty: ClassVar[bool] = True
 

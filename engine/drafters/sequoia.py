@@ -19,7 +19,7 @@ from engine.decode.sampling import probabilities
 from engine.decode.shape import Optimum, Shape, uniform
 from engine.decode.tree import DraftTree, chain, single
 from engine.follow import Follower, Growth
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability, DraftModel, Target
 from engine.request import Prior, SamplingParams
 
@@ -168,6 +168,8 @@ class Sequoia:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     length: ClassVar[Budget] = Budget(depth=8, nodes=32)
+    heeds: ClassVar[frozenset[Rule]] = frozenset()
+    policy: ClassVar[str] = "goodput"
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:

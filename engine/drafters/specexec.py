@@ -14,7 +14,7 @@ from engine.cost import DraftCost
 from engine.decode.tree import DraftTree
 from engine.errors import InvalidRequest
 from engine.follow import Follower, Growth
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 
 DECAY = 0.95  # per level: a child is strictly worse than its parent even when the draft is certain
@@ -174,6 +174,8 @@ class SpecExec:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     length: ClassVar[Budget] = Budget(depth=8, nodes=24)
+    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.FLOOR})
+    policy: ClassVar[str] = "goodput"
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:

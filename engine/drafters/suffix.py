@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from engine.decode.confidence import LONGEST, Confidence
 from engine.decode.suffix_index import NEWEST, SuffixIndex
 from engine.decode.tree import DraftTree, single
-from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts
+from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 
 NAME = "suffix"
@@ -98,6 +98,8 @@ class Suffix:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=32, nodes=32)
+    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
+    policy: ClassVar[str] = "priced"
     declines: ClassVar[bool] = True
 
     def __init__(self, parts: Parts) -> None:

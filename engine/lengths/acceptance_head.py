@@ -38,7 +38,7 @@ from typing_extensions import override
 
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.lengths.early_stop import EarlyStop, option
-from engine.protocols.drafting import Context, Parts, Stop
+from engine.protocols.drafting import Context, Parts, Rule, Stop
 from engine.protocols.target import Target
 
 WEIGHTS, CARD = "head.safetensors", "head.json"
@@ -219,7 +219,7 @@ class AcceptanceHead(EarlyStop):
     paper the newest token is not judged yet, so at least two are drafted; 0 by default.
     """
 
-    drafters: ClassVar[tuple[str, ...]] = ("chain",)
+    steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.STATES})
     patience: ClassVar[float] = 1.25
 
     def __init__(self, parts: Parts, drafter: str) -> None:

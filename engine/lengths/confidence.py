@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.lengths.early_stop import EarlyStop, option
-from engine.protocols.drafting import Context, Parts, Stop
+from engine.protocols.drafting import Context, Parts, Rule, Stop
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Confidence(EarlyStop):
     floor on the product was faster than every threshold on single tokens (0.2 to 0.7).
     """
 
-    drafters: ClassVar[tuple[str, ...]] = ("chain", "early_exit")
+    steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES})
     patience: ClassVar[float] = 0.75  # tokens are accepted more often than they are drafted
 
     def __init__(self, parts: Parts, drafter: str) -> None:

@@ -34,7 +34,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.errors import InvalidRequest
 from engine.lengths.exit_value import Choice, ExitCost, best_exit
 from engine.lengths.shadow_tokens import (
     BIN_WEIGHT,
@@ -45,7 +44,7 @@ from engine.lengths.shadow_tokens import (
     bin_of,
     shadow_counts,
 )
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import LayeredTarget, Streamed
 
 LONGEST = 18  # most tokens of one draft, as in the paper
@@ -177,18 +176,11 @@ class _Request:
 class DynamicExit:
     """Exit layer and length per request and round; plain, with rare traced passes, where it loses."""
 
+    steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.EXIT})
     prompt_rows: ClassVar[int] = PROMPT_ROWS
 
     def __init__(self, parts: Parts, drafter: str) -> None:
-        """Raises InvalidRequest for drafters that do not exit early.
-
-        Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule.
-        """
-        if drafter != "early_exit":
-            raise InvalidRequest(
-                f"length policy 'dynamic_exit' chooses exit layers, which drafter {drafter!r} lacks; "
-                "choose drafter 'early_exit' or another length policy"
-            )
+        """Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule."""
         self._target = cast("LayeredTarget", parts.target)
         paper = parts.options.get("units", 0.0) == 1
         self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)

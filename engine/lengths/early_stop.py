@@ -29,7 +29,8 @@ from torch import Tensor
 
 from engine.errors import InvalidRequest
 from engine.lengths.goodput import Goodput
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Stop
+from engine.pace import earlier
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule, Stop
 
 LEAST, MOST, UNMEASURED = 0.02, 0.9, 0.15  # of the threshold on the chance of full acceptance
 FORGETTING = 0.98  # weight of the past per round
@@ -44,6 +45,8 @@ class Price:
     """Tokens that the seconds of one more draft step would bring at the present rate."""
 
     patience: float
+    step: float = 0.0  # seconds of a draft step as it was measured at load; 0: it was not
+    pace: float | None = None  # times plain decoding, in earlier sessions; None: there were none
     tokens: float = 0.0
     seconds: float = 0.0  # of whole rounds
     steps: float = 0.0
@@ -61,12 +64,22 @@ class Price:
         self.drafting = FORGETTING * self.drafting + first.draft_seconds
         self.rounds += 1
 
-    def floors(self, rows: NDArray[np.float64]) -> tuple[float, ...]:
-        """Least chances of full acceptance for which drafts go on, where one more row takes ``rows``."""
-        if self.rounds < TRUSTED or self.seconds <= 0:
+    def floors(
+        self, rows: NDArray[np.float64], plain: float, requests: int = 1
+    ) -> tuple[float, ...]:
+        """Least chances of full acceptance for which drafts go on, where one more row takes ``rows``.
+
+        Before enough rounds were measured, the rate is what earlier sessions tell of ``plain``, the
+        seconds of a plain round of so many requests, which share their draft steps. Without earlier
+        sessions it is a constant below most prices: a first trial shows what long drafts bring.
+        """
+        if self.rounds >= TRUSTED and self.seconds > 0:
+            rate, step = self.tokens / self.seconds, self.drafting / self.steps
+        elif self.step > 0 and self.pace is not None:
+            rate, step = self.pace * requests / plain, self.step / requests
+        else:
             return (UNMEASURED,) * len(rows)
-        prices = self.tokens / self.seconds * (self.drafting / self.steps + rows)
-        return tuple(np.clip(self.patience * prices, LEAST, MOST).tolist())
+        return tuple(np.clip(self.patience * rate * (step + rows), LEAST, MOST).tolist())
 
 
 class EarlyStop(ABC):
@@ -76,21 +89,17 @@ class EarlyStop(ABC):
     """
 
     prompt_rows: ClassVar[int] = 0
-    drafters: ClassVar[tuple[str, ...]]  # that ask this rule
+    steers_by: ClassVar[frozenset[Rule]]
     patience: ClassVar[float]  # of the measured threshold
 
     def __init__(self, parts: Parts, drafter: str, floor: float | None) -> None:
         """``floor`` is the least chance of full acceptance; None: what is measured."""
-        if drafter not in self.drafters:
-            raise InvalidRequest(
-                f"this length policy ends chains of {' and '.join(self.drafters)}, not of "
-                f"{drafter}; choose that drafter, or the length policy goodput"
-            )
         limit = option(parts, "limit", 1, 1024)
         self._longest = LONGEST if limit is None else int(limit)
         self._floor = floor
         self._switch = Goodput(parts, drafter)
-        self._price, self._cost = Price(self.patience), parts.cost
+        self._price, self._cost = Price(self.patience, parts.draft_step), parts.cost
+        self._drafter = drafter
         self._on: tuple[int, ...] = ()  # requests that drafted, all of them, when it was last asked
         self._believed = 0  # rounds for which that still counts
         self._drafting: set[int] = set()  # requests whose prompt the draft model has read
@@ -105,6 +114,8 @@ class EarlyStop(ABC):
 
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Nothing where goodput says so, else all that is allowed and a fresh stop."""
+        if self._price.rounds == 0:
+            self._price.pace = earlier(batch[0].priors.get(self._drafter))
         floors = self._floors(len(batch))
         found = []
         for context, most, drafts in zip(batch, longest, self._drafts(batch, longest), strict=True):
@@ -133,7 +144,8 @@ class EarlyStop(ABC):
         if self._floor is not None:
             return (self._floor,) * self._longest
         widths = requests * np.arange(2, self._longest + 3)
-        return self._price.floors(np.diff(self._cost.each(widths)) / requests)
+        rows = np.diff(self._cost.each(widths)) / requests
+        return self._price.floors(rows, self._cost.seconds(requests), requests)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Goodput learns acceptance and costs, the price what a step takes."""

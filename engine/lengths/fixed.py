@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 
 
 class Fixed:
@@ -14,6 +14,7 @@ class Fixed:
     ``exit_layer`` of the options fixes where early exit leaves the network.
     """
 
+    steers_by: ClassVar[frozenset[Rule]] = frozenset()
     prompt_rows: ClassVar[int] = 0
 
     def __init__(self, parts: Parts, drafter: str) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from engine.cost import DraftCost
 from engine.lengths.acceptance import MEMORY, POOL_MEMORY, Depths, Faded, pooled, shrunk
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.request import Prior
 
 GUESS_WEIGHT = 2.0  # trees that a guess of their gain counts for
@@ -32,7 +32,6 @@ HISTORY_WEIGHT = 36.0  # most evaluated tokens that earlier sessions count for, 
 HISTORY_MEMORY = 0.9  # what a walk leaves of it
 FORGETTING = 0.9  # weight of the past per tree
 TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
-SELECTIVE = ("specexec",)  # drafters that leave out nodes below the floor
 LEAST_FLOOR = 0.02  # where rows are nearly free: a node still takes a place in the draft's waves
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
 PROBE_LENGTH = 4  # of a request that runs alone; beside others a probe takes no steps of its own
@@ -103,12 +102,13 @@ class _Queue:
 class Goodput:
     """Length per request and round, 0 included; probes with growing intervals while off."""
 
+    steers_by: ClassVar[frozenset[Rule]] = frozenset()
     prompt_rows: ClassVar[int] = 0
 
     def __init__(self, parts: Parts, drafter: str) -> None:
         """Share the target's measured cost; learn the draft's own."""
         self._cost, self._drafter = parts.cost, drafter
-        self._selective = drafter in SELECTIVE
+        self._selective = Rule.FLOOR in parts.heeds  # it leaves out nodes
         self._draft = DraftCost(step=parts.draft_step)
         self._pool = Depths(POOL_MEMORY)
         self._traces: dict[int, _Trace] = {}

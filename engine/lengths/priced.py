@@ -18,28 +18,21 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from engine.errors import InvalidRequest
-from engine.pace import Pace
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.pace import Pace, earlier
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 
-DRAFTERS = ("lookup", "suffix")
 FORGETTING = 0.95  # weight of the past per round
 FIRST = 8.0  # plain passes that the first guess counts for
-FASTEST = 4.0  # that is taken for granted
 
 
 class Priced:
     """Every row has a price in tokens; the drafter proposes what is worth more, so often nothing."""
 
+    steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
     prompt_rows: ClassVar[int] = 0
 
     def __init__(self, parts: Parts, drafter: str) -> None:
-        """Share the target's measured cost; raises InvalidRequest for drafters that ask no price."""
-        if drafter not in DRAFTERS:
-            raise InvalidRequest(
-                f"length policy 'priced' is for {' and '.join(DRAFTERS)}, which know how likely a copy "
-                f"is; {drafter} would ignore its prices; choose the length policy goodput"
-            )
+        """Share the target's measured cost."""
         self._cost, self._drafter = parts.cost, drafter
         self._paces: dict[int, Pace] = {}
 
@@ -70,7 +63,6 @@ class Priced:
     def _pace(self, context: Context) -> Pace:
         """The request's, which starts as earlier sessions ended, or as plain's."""
         if context.request not in self._paces:
-            prior = context.priors.get(self._drafter)
-            known = prior.pace if prior is not None and prior.pace is not None else 1.0
-            self._paces[context.request] = Pace().guessed(min(max(known, 1.0), FASTEST), FIRST)
+            known = earlier(context.priors.get(self._drafter)) or 1.0
+            self._paces[context.request] = Pace().guessed(known, FIRST)
         return self._paces[context.request]

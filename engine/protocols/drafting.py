@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
@@ -53,6 +54,16 @@ class Stop(Protocol):
         The state proposes the next token, which is drawn next; True: the draft ends here.
         """
         ...
+
+
+class Rule(StrEnum):
+    """What drafts may end by, besides depth and nodes: length policies set it, some drafters heed it."""
+
+    PRICES = "what rows cost"  # ``Budget.prices``
+    FLOOR = "a least probability"  # ``Budget.floor``
+    CHANCES = "the chance of every drafted token"  # ``Stop.drawn``
+    STATES = "the draft model's states"  # ``Stop.fed``
+    EXIT = "the layer where the draft leaves the model"  # ``Budget.exit_layer``
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +143,8 @@ class Drafter(Protocol):
 
     needs: ClassVar[frozenset[Capability]]
     length: ClassVar[Budget]  # the longest useful draft; nodes > depth says that it draws trees
+    heeds: ClassVar[frozenset[Rule]]
+    policy: ClassVar[str]  # the name of the length policy that suits it best
     # proposes only where it has reason to, and says in ``DraftTree.expected`` how much; asking
     # costs next to nothing
     declines: ClassVar[bool]
@@ -152,6 +165,7 @@ class Drafter(Protocol):
 class LengthPolicy(Protocol):
     """Decides how long drafts are; built from ``Parts`` and the drafter's name."""
 
+    steers_by: ClassVar[frozenset[Rule]]  # a drafter that does not heed all of it is refused
     prompt_rows: ClassVar[int]  # last rows of a prompt whose states it wants; 0: none
 
     def prompt(self, context: Context, states: Tensor) -> None:
@@ -236,4 +250,5 @@ class Parts:
     draft_step: float = 0.0  # seconds of one row through the draft model; 0: not measured
     options: Mapping[str, float] = field(default_factory=dict)
     acceptance_head: Path | None = None
+    heeds: frozenset[Rule] = frozenset()  # of the drafter whose lengths a policy sets
     arms: Mapping[str, Arm] = field(default_factory=dict)  # for auto alone

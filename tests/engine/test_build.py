@@ -85,8 +85,8 @@ def test_warming_up_runs_every_drafter_and_leaves_nothing_behind(folders):
     engine.warm_up(60.0)
     assert len(steps) > len(engine.facts.drafters)
     assert not engine.busy
-    assert engine._seats == {}
-    assert engine._lengths == {}
+    assert engine._seats.made == {}
+    assert engine._seats.policies == {}
     steps.clear()
     engine.warm_up(0.0)
     assert len(steps) <= 8  # no time: at most the first drafter

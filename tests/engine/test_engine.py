@@ -195,7 +195,7 @@ def test_broken_weights_end_the_request_with_a_sentence_and_not_the_engine():
 
 
 def test_drafters_of_options_that_nobody_uses_any_more_are_forgotten(monkeypatch):
-    monkeypatch.setattr("engine.engine.KEPT_OPTIONS", 3)
+    monkeypatch.setattr("engine.seats.KEPT_OPTIONS", 3)
     engine = engine_over(tiny_target())
     running = GenerationRequest((1, 2), 400, drafter="lookup", options=(("min_match", 2.0),))
     engine.submit(running)
@@ -204,8 +204,8 @@ def test_drafters_of_options_that_nobody_uses_any_more_are_forgotten(monkeypatch
         number = engine.submit(asked)
         while not any(i == number and isinstance(e, Done) for i, e in engine.step()):
             pass
-    options = {options for _, options in engine._seats}
+    options = {options for _, options in engine._seats.made}
     assert running.options in options
     assert (("history", 0.0),) not in options
     assert len(options) <= 3 + 2
-    assert {own for _, _, own in engine._lengths} <= options
+    assert {own for _, _, own in engine._seats.policies} <= options

@@ -97,18 +97,16 @@ class LlamaContext:
 
         Raises CacheFull, Aborted, or EngineError for anything that llama.cpp refuses.
         """
-        outputs = self._fill(rows)
-        code = self._run_accompanied() if self.accompanied and len(rows) == 1 else self._run()
-        if code == _NO_SLOT:
-            raise CacheFull(
-                f"the cache of {self.cells} tokens has no room for {len(rows)} more; "
-                "run fewer conversations at once, or shorter ones"
-            )
-        if code == _ABORTED:
-            raise Aborted("the pass was asked to end")
-        if code:
-            raise EngineError(f"llama.cpp refused a pass of {len(rows)} rows with code {code}")
-        return self._logits(outputs)
+        return self._run_filled(self._fill(rows))
+
+    def decode_one(self, token: int, position: int, sequence: int) -> NDArray[np.float32]:
+        """``decode`` of one row with an output, for plain rounds: making a ``BatchRow`` takes longer."""
+        columns = self._columns
+        columns.tokens[0], columns.positions[0] = token, position
+        columns.counts[0] = columns.outputs[0] = 1
+        columns.sequences[0, 0] = sequence
+        self._batch.n_tokens = 1
+        return self._run_filled(1)
 
     def read(self, rows: Sequence[BatchRow], asked: Callable[[], bool]) -> None:
         """``decode`` of rows without outputs that ends within one operation after ``asked()``.
@@ -158,6 +156,20 @@ class LlamaContext:
         seconds = perf_counter() - started
         self.remove(0)
         return seconds
+
+    def _run_filled(self, outputs: int) -> NDArray[np.float32]:
+        rows = self._batch.n_tokens
+        code = self._run_accompanied() if self.accompanied and rows == 1 else self._run()
+        if code == _NO_SLOT:
+            raise CacheFull(
+                f"the cache of {self.cells} tokens has no room for {rows} more; "
+                "run fewer conversations at once, or shorter ones"
+            )
+        if code == _ABORTED:
+            raise Aborted("the pass was asked to end")
+        if code:
+            raise EngineError(f"llama.cpp refused a pass of {rows} rows with code {code}")
+        return self._logits(outputs)
 
     def _run(self) -> int:
         code: int = self._api.llama_decode(self._context, self._batch)

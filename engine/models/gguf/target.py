@@ -163,8 +163,9 @@ class LlamaCppTarget:
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """Logits [N, V] float32 of every node of each tree, hung behind its slot's prefix."""
         for slot in slots:
-            self.crop(slot, self.length(slot))
-        if len(slots) == len(trees[0]) == 1:
+            if self._slots[slot].tokens:
+                self.crop(slot, self.length(slot))
+        if len(slots) == len(trees[0].tokens) == 1:
             return [Scores(self._alone(slots[0], trees[0].tokens[0]))]
         pairs = zip(slots, trees, strict=True)
         return [
@@ -184,7 +185,8 @@ class LlamaCppTarget:
         held = self._slots[slot]
         before, path = len(held.committed), list(path)
         if path == held.branches.get(slot):  # plain, or all of a chain: every cell is in its place
-            held.committed += [held.tokens[row] for row in path]
+            for row in path:
+                held.committed.append(held.tokens[row])
             self._forget_rows(slot)
             return
         best = max(held.branches, key=lambda b: _common(held.branches[b], path), default=slot)
@@ -224,8 +226,9 @@ class LlamaCppTarget:
     def _forget_rows(self, slot: int) -> None:
         """All branches; the slot's own sequence was cut already."""
         held = self._slots[slot]
-        for branch in [b for b in held.branches if b != slot]:
-            self._drop(slot, branch)
+        for branch in tuple(held.branches):
+            if branch != slot:
+                self._drop(slot, branch)
         held.branches.clear()
         for column in (held.tokens, held.parents, held.depths):
             column.clear()
@@ -247,11 +250,11 @@ class LlamaCppTarget:
         held.parents.append(-1)
         held.depths.append(0)
         held.branches[slot] = [0]
-        rows = [BatchRow(token, len(held.committed), (slot,), output=True)]
+        place = len(held.committed)
         try:
-            return self._llama.decode(rows)
-        except CacheFull:
-            return self._pass({slot}, rows)  # others make room
+            return self._llama.decode_one(token, place, slot)
+        except CacheFull:  # others make room
+            return self._pass({slot}, [BatchRow(token, place, (slot,), output=True)])
         except EngineError:
             self.crop(slot, len(held.committed))
             raise

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from app.api.schemas import ChatRequest
 from app.turn import Message
+from engine.drafters import DRAFTERS
 from tests.app.api.conftest import Running
 
 HI = [{"role": "user", "content": "hi"}]
@@ -116,6 +117,11 @@ def test_wrong_values_are_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         parsed(**{name: value})
     assert {error["loc"][0] for error in caught.value.errors()} == {name}
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_every_drafter_can_be_asked_for(drafter: str) -> None:
+    assert parsed(drafter=drafter).turn.drafter == drafter
 
 
 @pytest.mark.parametrize(

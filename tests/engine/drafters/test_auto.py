@@ -295,6 +295,18 @@ def test_a_trial_comes_at_once_where_answers_are_long():
     assert play(auto, 1, 2)[0] != ["none"]
 
 
+@pytest.mark.parametrize(("pace", "first"), [(None, "lookup"), (3.0, "lookup"), (0.7, "model")])
+def test_copies_that_were_slow_in_earlier_sessions_have_to_promise_more_in_this_one(pace, first):
+    class Boasting(Scripted):
+        def draft(self, batch, budgets):
+            return [replace(tree, expected=2.5) for tree in super().draft(batch, budgets)]
+
+    auto = auto_over(lookup=Boasting(0, 1.0, declines=True), model=Scripted(3, 1.5))
+    known = {"model": 2.6} if pace is None else {"model": 2.6, "lookup": pace}
+    priors = {name: Prior(name, pace=it, pace_weight=20.0) for name, it in known.items()}
+    assert play(auto, 1, priors=priors)[0] == [first]
+
+
 def test_an_arm_that_starts_empty_is_not_hoped_to_begin_as_it_ended():
     class Empty(Scripted):
         starts_empty = True

@@ -188,7 +188,7 @@ def test_a_second_conversation_is_drafted_from_the_first_ones_answer():
 def test_the_last_round_of_a_finished_answer_is_remembered_too():
     engine = engine_over(tiny_target(2), slots=1)
     ids, _ = passes(engine, asked((3, 1, 4, 1, 5)))
-    [seat] = engine._seats.values()
+    [seat] = engine._seats.made.values()
     drafter = seat.drafter
     [text] = drafter._finished._texts.values()
     assert text == [3, 1, 4, 1, 5, *ids]
@@ -210,7 +210,7 @@ def test_requests_that_run_together_do_not_mix_their_texts(seed):
     wanted = [ids for ids, _ in run_all(engine_over(tiny_target(2)), plain)]
     engine = engine_over(tiny_target(2))
     assert [ids for ids, _ in run_all(engine, requests)] == wanted
-    [seat] = engine._seats.values()
+    [seat] = engine._seats.made.values()
     drafter = seat.drafter
     held = sorted(drafter._finished._texts.values())
     assert held == sorted([*p, *ids] for p, ids in zip(prompts, wanted, strict=True))

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.lengths.acceptance_head import (
     CARD,
@@ -186,13 +187,13 @@ def test_the_probability_and_the_kind_reach_the_head(tmp_path, pair):
 
 def run_with(folder, pair, head, sampling=GREEDY, prompts=((1, 2, 3),), **options):
     target, draft = pair
-    engine = engine_over(target, draft)
+    made = engine_over(target, draft)._machinery
     save_head(head, folder, Likeness.of(target, draft), {})
     policy = AcceptanceHead(Parts(target, draft, acceptance_head=folder, options=options), "chain")
-    machinery = replace(engine._machinery, length=lambda name, drafter, options: policy)
+    machinery = replace(made, length=lambda name, drafter, options: policy)
     machinery.cost.profile(1, 1e3)  # a dear target, so that goodput never says no
     machinery.cost.profile(64, 1e3)
-    engine._machinery = machinery
+    engine = Engine(machinery)
     requests = [
         GenerationRequest(p, 40, sampling, frozenset({0}), drafter="chain", draft_depth=12)
         for p in prompts
@@ -263,9 +264,3 @@ def test_a_head_of_another_pair_is_refused(tmp_path, pair):
 def test_an_option_out_of_its_range_is_named(tmp_path, pair, name, value):
     with pytest.raises(InvalidRequest, match=f"option {name} is"):
         AcceptanceHead(parts_with(tmp_path, pair, random_head(), **{name: value}), "chain")
-
-
-@pytest.mark.parametrize("drafter", ["early_exit", "lookup", "auto"])
-def test_only_chains_of_a_draft_model_have_the_states(tmp_path, pair, drafter):
-    with pytest.raises(InvalidRequest, match="ends chains of chain, not of"):
-        AcceptanceHead(parts_with(tmp_path, pair, random_head()), drafter)

@@ -107,7 +107,7 @@ def test_the_cache_equals_a_fresh_one_after_every_round():
     while engine.busy:
         for _, event in engine.step():
             ids += getattr(event, "ids", ())
-        for policy in engine._lengths.values():
+        for policy in engine._seats.policies.values():
             exits |= {r.choice.exit for r in policy._requests.values() if r.choice}
         fresh.crop(0, 0)
         fresh.feed(0, ids[: target.length(0)])

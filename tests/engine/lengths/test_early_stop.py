@@ -15,8 +15,9 @@ from engine.drafters.chain import Chain
 from engine.errors import InvalidRequest
 from engine.lengths.confidence import Confidence
 from engine.lengths.early_stop import LEAST, MOST, TRUSTED, UNMEASURED, Price
+from engine.pace import FASTEST
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
-from engine.request import SamplingParams
+from engine.request import Prior, SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov
 
@@ -73,8 +74,8 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 # --- the threshold --------------------------------------------------------------------------------
 
 
-def floor(price, row=0.0):
-    return price.floors(np.array([row]))[0]
+def floor(price, row=0.0, plain=1.0):
+    return price.floors(np.array([row]), plain)[0]
 
 
 def priced(draft_step, target_pass, drafted=4, accepted=2, batch=1):
@@ -123,6 +124,21 @@ def test_until_something_is_measured_the_threshold_is_a_constant():
     assert floor(price) == UNMEASURED
     price.add([outcome(4, 2, 0.4, 1.0)])
     assert floor(price) == UNMEASURED
+
+
+@pytest.mark.parametrize(("earlier", "pace"), [(0.5, 1.0), (2.5, 2.5), (99.0, FASTEST)])
+def test_until_then_a_step_that_was_measured_at_load_is_paid_at_the_pace_of_earlier_sessions(
+    earlier, pace
+):
+    cost = PassCost({1: 1.0, 64: 1.0 + 63 * 0.05})  # a row takes .05 seconds, a step .1
+    policy = Confidence(Parts(None, cost=cost, draft_step=0.1), "chain")
+    assert policy.budgets([HERE], [LONGEST])[0].stop.floors[0] == UNMEASURED
+    here = replace(HERE, priors={"chain": Prior("chain", pace=earlier, pace_weight=9.0)})
+    (budget,) = policy.budgets([here], [LONGEST])
+    assert budget.stop.floors[0] == pytest.approx(min(MOST, PATIENCE * pace * 0.15))
+    (first, _) = policy.budgets([here, replace(here, request=2)], [LONGEST] * 2)
+    two = pace * 2 / 1.05 * (0.1 / 2 + 0.05)  # tokens a second of both, and each one's part
+    assert first.stop.floors[0] == pytest.approx(min(MOST, PATIENCE * two))
 
 
 def test_a_requests_first_draft_does_not_count_since_it_reads_the_prompt():
@@ -184,12 +200,6 @@ def test_every_draft_gets_a_stop_of_its_own():
 
 
 # --- mistakes -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("drafter", ["lookup", "specexec", "none", "auto"])
-def test_drafters_that_ask_no_stop_are_refused(drafter):
-    with pytest.raises(InvalidRequest, match=f"not of {drafter}"):
-        Confidence(Parts(None), drafter)
 
 
 @pytest.mark.parametrize("name", ["limit", "floor", "tau"])

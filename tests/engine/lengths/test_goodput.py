@@ -10,11 +10,12 @@ from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
 from engine.lengths.acceptance import pooled, shrunk
 from engine.lengths.goodput import PROBE_FIRST, Goodput, _offers
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.request import Prior, SamplingParams
 
 LONGEST = Budget(8, 8)
 HERE = Context(1, 0, [1], SamplingParams(), None)
+SELECTIVE = frozenset({Rule.FLOOR})
 
 
 def outcome(drafted, accepted, draft_seconds, score_seconds):
@@ -205,8 +206,8 @@ def tree_outcome(nodes, accepted):
     return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), 0.1, 0.0)
 
 
-def grown(cost, gains, rounds=30, drafter="sequoia"):
-    policy = Goodput(Parts(None, cost=cost), drafter)
+def grown(cost, gains, rounds=30, heeds=frozenset()):
+    policy = Goodput(Parts(None, cost=cost, heeds=heeds), "sequoia")
     for _ in range(rounds):
         for nodes, accepted in gains.items():
             policy.observe([tree_outcome(nodes, accepted)])
@@ -228,7 +229,7 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
     for hidden, nodes in ((0, 4), (33, 32), (65, 64), (900, 64)):
         cost = curve((1, 10.0), (64, 10.5))
         cost.hidden = hidden
-        policy = Goodput(Parts(None, cost=cost), "specexec")
+        policy = Goodput(Parts(None, cost=cost, heeds=SELECTIVE), "specexec")
         for _ in range(30):
             for size, accepted in few.items():
                 policy.observe([tree_outcome(size, accepted)])
@@ -241,16 +242,16 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
 def test_a_drafter_that_leaves_out_unlikely_nodes_gets_room_and_a_price():
     """What is likely differs from round to round: a tree's size learnt from others would miss that."""
     gains = {4: 2, 16: 3, 64: 5}
-    least, steep = grown(STEEP, gains), grown(STEEP, gains, drafter="specexec")
+    least, steep = grown(STEEP, gains), grown(STEEP, gains, heeds=SELECTIVE)
     assert (least.nodes < 32, steep.nodes, steep.depth) == (True, 64, 8)
-    assert steep.floor == least.floor > grown(FLAT, gains, drafter="specexec").floor > 0
-    assert grown(STEEP, {16: 0, 64: 0}, drafter="specexec").nodes == 0
+    assert steep.floor == least.floor > grown(FLAT, gains, heeds=SELECTIVE).floor > 0
+    assert grown(STEEP, {16: 0, 64: 0}, heeds=SELECTIVE).nodes == 0
 
 
 def test_a_selective_drafter_hears_what_its_rows_cost_at_the_rate_of_the_pass():
     """Nothing for no row; the jump to the second row, and at least what plain decoding would bring."""
     jump = curve((1, 10.0), (2, 18.0), (64, 20.0))
-    prices = grown(jump, {4: 2, 16: 3, 64: 5}, drafter="specexec").prices
+    prices = grown(jump, {4: 2, 16: 3, 64: 5}, heeds=SELECTIVE).prices
     plain = jump.prices(1.0, len(prices) - 1)
     assert prices[0] == 0
     assert all(price >= least for price, least in zip(prices, plain, strict=True))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from engine.cost import PassCost
 from engine.decode.tree import chain
 from engine.decode.verify import Verdict
-from engine.errors import InvalidRequest
 from engine.lengths.priced import Priced
 from engine.protocols.drafting import Budget, Context, Outcome, Parts, RowPrices
 from engine.request import Prior, SamplingParams
@@ -116,8 +115,3 @@ def test_where_rows_are_free_everything_is_drafted_and_where_they_are_dear_nothi
     free, dear = priced({1: 1.0, 8: 1.0}), priced({1: 1.0, 2: 2.0, 8: 8.0})
     assert free.budgets([CONTEXT], [Budget(4, 4)])[0].worth(chances)[0] == 4
     assert dear.budgets([CONTEXT], [Budget(4, 4)])[0].worth(chances)[0] == 0
-
-
-def test_a_drafter_that_knows_no_prices_is_refused():
-    with pytest.raises(InvalidRequest, match="chain would ignore its prices"):
-        Priced(Parts(None), "chain")

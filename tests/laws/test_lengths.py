@@ -1,0 +1,96 @@
+"""A length policy steers by what a drafter heeds; who claims to heed something does, others are refused."""
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from engine.build import _named
+from engine.decode.chance import SeededChance
+from engine.drafters import AUTO, DRAFTERS
+from engine.errors import InvalidRequest
+from engine.lengths import LENGTHS
+from engine.protocols.drafting import Budget, Context, Parts, Rule
+from engine.request import GenerationRequest, SamplingParams
+from tests.engine.tiny import engine_over, tiny_target
+
+LOOPING = [3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3, 1]
+PAIRS = [(policy, drafter) for policy in LENGTHS for drafter in DRAFTERS]
+
+
+@dataclass
+class Ends:
+    """A stop that ends a draft at the first question of one kind."""
+
+    kind: Rule
+
+    def drawn(self, probability: float) -> bool:
+        assert 0 < probability <= 1
+        return self.kind is Rule.CHANCES
+
+    def fed(self, hidden) -> bool:
+        assert hidden.ndim == 1
+        return self.kind is Rule.STATES
+
+
+# rule -> a budget that leaves room for four tokens and takes it back by that rule alone
+TAKEN_BACK = {
+    Rule.PRICES: Budget(4, 4, prices=(0.0, 9.0, 18.0, 27.0, 36.0)),
+    Rule.FLOOR: Budget(4, 4, floor=1.1),
+    Rule.CHANCES: Budget(4, 4, stop=Ends(Rule.CHANCES)),
+    Rule.STATES: Budget(4, 4, stop=Ends(Rule.STATES)),
+}
+HEEDED = [
+    (rule, name)
+    for name in DRAFTERS
+    for rule in sorted(_named(DRAFTERS, name).heeds)
+    if rule in TAKEN_BACK
+]
+
+
+def drafted(name, budget):
+    parts = Parts(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
+    context = Context(1, 0, LOOPING, SamplingParams(), SeededChance(0))
+    parts.target.feed(0, LOOPING[:-1])
+    [tree] = _named(DRAFTERS, name)(parts).draft([context], [budget])
+    return tree.drafted
+
+
+@pytest.mark.parametrize(("rule", "name"), HEEDED)
+def test_what_a_drafter_heeds_makes_its_drafts_shorter(rule, name):
+    exact = Budget(4, 4, exact=True)
+    assert drafted(name, TAKEN_BACK[rule]) <= 1 < drafted(name, exact)
+
+
+@pytest.mark.parametrize("name", [name for name in DRAFTERS if name != AUTO])
+def test_the_exit_is_heeded_by_whom_it_concerns(name):
+    kind = _named(DRAFTERS, name)
+    parts = Parts(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
+    context = Context(1, 0, LOOPING, SamplingParams(), SeededChance(0))
+    parts.target.feed(0, LOOPING[:-1])
+    [tree] = kind(parts).draft([context], [Budget(2, 2, exact=True, exit_layer=2)])
+    layer = None if tree.warm is None else tree.warm.layer
+    assert layer == (2 if Rule.EXIT in kind.heeds else None)
+
+
+@pytest.mark.parametrize(("policy", "drafter"), PAIRS)
+def test_a_pair_runs_or_is_refused_with_what_can_be_chosen_instead(policy, drafter):
+    needed, heeds = _named(LENGTHS, policy).steers_by, _named(DRAFTERS, drafter).heeds
+    engine = engine_over(tiny_target(), tiny_target())
+    request = GenerationRequest((1, 2), 4, drafter=drafter, length=policy)
+    if needed <= heeds and policy != "acceptance_head":  # which would need a trained head
+        assert engine.submit(request) > 0
+        return
+    usual = _named(DRAFTERS, drafter).policy
+    said = "no acceptance head" if needed <= heeds else rf"'{policy}'.*'{drafter}'.*'{usual}'"
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        engine.submit(request)
+    named = set(re.findall(r"\w+", str(caught.value))) & set(DRAFTERS)
+    able = {name for name in DRAFTERS if needed <= _named(DRAFTERS, name).heeds}
+    assert needed <= heeds or able <= named
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_the_policy_that_suits_a_drafter_can_steer_it(name):
+    kind = _named(DRAFTERS, name)
+    assert _named(LENGTHS, kind.policy).steers_by <= kind.heeds
