@@ -3,7 +3,7 @@ window.slipstream.models = (() => {
   const { byId, send } = slipstream;
   let ask = () => {}; // until the tab is there
   let seen = "", now = { done: 0, model: "", here: [], downloads: {} }, focused = null, words = "";
-  const kinds = new Set();
+  const kinds = new Set(), folds = new Map(); // folds: what a person opened or closed, by place
 
   const post = (button, command) => {
     byId("models").querySelectorAll("[popover]:popover-open").forEach((open) => open.hidePopover());
@@ -19,8 +19,7 @@ window.slipstream.models = (() => {
     if (!kind) return;
     kinds[kinds.has(kind) ? "delete" : "add"](kind);
     button.setAttribute("aria-pressed", kinds.has(kind));
-    filter();
-    unfold();
+    find();
   });
   here("submit", (event) => {
     event.preventDefault();
@@ -31,8 +30,7 @@ window.slipstream.models = (() => {
   here("input", ({ target }) => {
     if (target.id !== "models-search") return;
     words = target.value.toLowerCase();
-    filter();
-    unfold();
+    find();
   });
 
   // --- The catalogue: every word and every kind that is chosen
@@ -54,8 +52,27 @@ window.slipstream.models = (() => {
     if (none) none.hidden = shown > 0;
   };
 
+  const matching = (group) => Boolean(words || kinds.size) && !group.hidden;
+  const find = () => {
+    filter();
+    for (const group of byId("models-list").querySelectorAll("details.group")) {
+      folds.delete(place(group));
+      group.open = matching(group);
+    }
+  };
+
+  // --- What a person unfolded stays so though it was drawn anew, and so does what a search did
+  const LISTED = "details.group, details.how";
+  const place = (details) => `${details.closest("[id^=models-]").id} ${details.className} ${details.closest("[data-row]")?.dataset.row ?? ""}`;
+  here("click", ({ target }) => {
+    const details = target.closest("summary")?.parentElement;
+    if (details?.matches(LISTED)) folds.set(place(details), !details.open); // this click changes it yet
+  });
   const unfold = () => {
-    for (const group of byId("models").querySelectorAll("details.group")) group.open = Boolean(words || kinds.size) && !group.hidden;
+    for (const details of byId("models").querySelectorAll(LISTED)) {
+      const open = folds.get(place(details)) ?? (details.matches(".group") ? matching(details) : details.open);
+      if (details.open !== open) details.open = open;
+    }
   };
 
   // --- Figures of the downloads, in the rows that stand there
@@ -71,11 +88,14 @@ window.slipstream.models = (() => {
     }
   };
 
-  // --- Whoever works with the keyboard stays where they were, though the row was drawn anew
+  // --- Whoever works with the keyboard stays where they were: drawn anew, the focused element may be another row's
   here("focusin", ({ target }) => (focused = target.closest("[data-row]")?.dataset.row ?? null));
   const refocus = () => {
-    if (focused === null || document.activeElement !== document.body) return;
-    byId("models").querySelector(`[data-row="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    const at = document.activeElement, row = at.closest("#models [data-row]");
+    if (focused === null || (at !== document.body && (!row || row.dataset.row === focused))) return;
+    const place = byId("models").querySelector(`[data-row="${CSS.escape(focused)}"]`);
+    const again = (at.dataset.ask && place?.querySelector(`[data-ask="${at.dataset.ask}"]`)) || place;
+    again ? again.focus({ preventScroll: true }) : at.blur();
   };
 
   const read = () => {
@@ -97,6 +117,7 @@ window.slipstream.models = (() => {
     if (!root || !changes.some(({ target }) => root.contains(target) || target.contains(root))) return;
     read();
     filter();
+    unfold();
     refocus();
   }).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-models"] });
   return { connect: (how) => (ask = how) };

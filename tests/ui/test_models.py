@@ -76,6 +76,8 @@ def page(world: World, browser_path: str) -> Iterator[Page]:
 def models(page: Page) -> None:
     page.get_by_role("tab", name="Models").click()
     expect(page.get_by_role("heading", name="On this computer", exact=True)).to_be_visible()
+    # then what the visit found is drawn, and nothing is drawn anew under a click
+    page.wait_for_function("JSON.parse(document.querySelector('[data-models]').dataset.models).done")
 
 
 def find(page: Page, hub: StandInHub, repo: str) -> None:
@@ -283,6 +285,33 @@ def test_filter_search_and_the_best_for_this_computer(page: Page, world: World) 
     button(page, "Search Hugging Face")
     expect(page.get_by_text("No text model that could run here has these words.")).to_be_visible()
     assert len(world.hub.requests) == asked + 1
+
+
+def test_a_list_drawn_anew_keeps_what_was_unfolded_and_the_keyboards_place(
+    page: Page, world: World
+) -> None:
+    got, kept = "smollm2-135m-instruct", "tinyllama-1.1b-chat"
+    listed = "#models-list [data-row='{}']".format
+    page.get_by_label("Search models").fill("l")
+    shown = page.locator("#models-list li[data-row]:visible")
+    count = shown.count()
+    page.locator(f"{listed(kept)} summary").click()
+    page.locator(listed(kept)).get_by_role("button", name="Get ").focus()
+    other = page.context.new_page()  # another window takes a row away above it
+    other.goto(world.app.address)
+    models(other)
+    other.locator(listed(got)).get_by_role("button", name="Get ").click()
+    expect(row(page, got)).to_be_visible()
+    expect(page.locator(listed(got))).to_have_count(0)
+    expect(shown).to_have_count(count - 1)
+    unfolded = page.locator("#models-list details.how[open]")
+    expect(unfolded).to_have_count(1)
+    assert unfolded.evaluate("how => how.closest('li').dataset.row") == kept
+    focus = "[document.activeElement.tagName, document.activeElement.closest('li').dataset.row]"
+    assert page.evaluate(focus) == ["BUTTON", kept]
+    row(other, got).get_by_role("button", name="Delete", exact=True).click()
+    row(other, got).get_by_role("button", name=f"Delete {got}").click()
+    expect(page.locator(listed(got))).to_have_count(1)
 
 
 def test_accessible_with_everything_open(page: Page, world: World) -> None:
