@@ -77,7 +77,9 @@ def models(page: Page) -> None:
     page.get_by_role("tab", name="Models").click()
     expect(page.get_by_role("heading", name="On this computer", exact=True)).to_be_visible()
     # then what the visit found is drawn, and nothing is drawn anew under a click
-    page.wait_for_function("JSON.parse(document.querySelector('[data-models]').dataset.models).done")
+    page.wait_for_function(
+        "JSON.parse(document.querySelector('[data-models]').dataset.models).done"
+    )
 
 
 def find(page: Page, hub: StandInHub, repo: str) -> None:
