@@ -98,6 +98,7 @@ class LoadedModel:
             sampling=turn.sampling,
             stop_tokens=self.text.stop_tokens,
             session=turn.session,
+            task=task_class(turn.messages),
             drafter=turn.drafter,
         )
         return Prepared(self, turn, request, begun)

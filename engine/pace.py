@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from engine.request import Prior
 
 SLOW = 0.995  # what is left per round of what a session measured
-EVIDENCE = 3.0  # tokens that the estimates of a drafter are believed for at first
+EVIDENCE = 10.0  # tokens that a drafter's estimates are believed for: copies fail in bursts
+SLOWEST = 0.7  # times plain decoding, that earlier sessions are believed
+EARLIER = 15.0  # most plain passes that what they measured counts for
 FASTEST = 4.0  # times plain decoding, that earlier sessions are believed
 LENGTH_RATE = 0.1  # of the newest round in the length of a usual one
 
@@ -64,6 +66,14 @@ def earlier(prior: Prior | None) -> float | None:
     if prior is None or prior.pace is None:
         return None
     return min(max(prior.pace, 1.0), FASTEST)
+
+
+def remembered(prior: Prior | None, highest: float) -> Pace | None:
+    """What earlier sessions measured of a drafter, as far as a new one may hope for it."""
+    if prior is None or prior.pace is None or prior.pace_weight <= 0:
+        return None
+    weight, pace = min(EARLIER, prior.pace_weight), min(max(prior.pace, SLOWEST), highest)
+    return Pace(weight * pace, weight, max(1, round(prior.pace_weight)))
 
 
 @dataclass

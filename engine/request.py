@@ -69,6 +69,7 @@ class GenerationRequest:
     sampling: SamplingParams = SamplingParams()
     stop_tokens: frozenset[int] = frozenset()
     session: str | None = None  # same session: the cached prefix is reused
+    task: str = ""  # its kind, in the caller's words: how far copies go is measured by kind
     drafter: str = "auto"
     length: str = "default"  # a name of ``engine.lengths``; default: what suits the drafter best
     draft_depth: int | None = None  # levels below the root; None: the drafter's own default

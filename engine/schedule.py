@@ -73,7 +73,7 @@ class Session:
         request = self.request
         return Context(
             self.id, self.slot, self.ids, request.sampling, self.chance, request.stop_tokens,
-            self.priors,
+            self.priors, request.task,
         )  # fmt: skip
 
     def stats(self, runs: tuple[DrafterRun, ...]) -> Stats:

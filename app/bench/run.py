@@ -16,6 +16,7 @@ from app.bench.options import Conditions
 from app.errors import RequestFailed
 from app.process.engine_process import Engine
 from app.prompts import Turns
+from app.task_class import task_class
 from app.text import ChatText
 from app.turn import Message
 from app.verify import Difference, find_difference
@@ -119,6 +120,7 @@ def measure(
 class _Prompt:
     number: int
     ids: tuple[int, ...]
+    task: str
 
 
 @dataclass
@@ -169,7 +171,7 @@ class _Loop:
             return None
         talk.said += 1
         self.prompts += 1
-        return _Prompt(self.prompts, ids)
+        return _Prompt(self.prompts, ids, task_class(talk.messages))
 
     def _measure(self, prompts: list[_Prompt]) -> Sample:
         """All repeats of one group in all lanes; returns the first lane's first sample."""
@@ -217,6 +219,7 @@ class _Loop:
             max_tokens=self.conditions.max_tokens,
             sampling=self.conditions.sampling,
             stop_tokens=self.text.stop_tokens,
+            task=prompt.task,
         )
         session = (SESSION, self._session(lane, repeat))
         asked = lane.asks(request)

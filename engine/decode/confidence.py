@@ -38,6 +38,10 @@ class Confidence:
             found.append(sure)
         return found
 
+    def renew(self) -> None:
+        """Take in what is ``usual`` by now."""
+        self._table = [self._value(length) for length in range(LONGEST + 1)]
+
     def remember(self, prior: Prior | None) -> None:
         """Start from what earlier sessions measured (``shares``), unless something was learnt."""
         if prior is None or len(prior.shares) != 2 * KINDS or any(self._trials):
@@ -46,7 +50,7 @@ class Confidence:
         self._hits = [weight * share for share in prior.shares[:KINDS]]
         misses = prior.shares[KINDS:]
         self._trials = [h + weight * m for h, m in zip(self._hits, misses, strict=True)]
-        self._table = [self._value(length) for length in range(LONGEST + 1)]
+        self.renew()
 
     def shares(self) -> tuple[tuple[float, ...], float]:
         """Of the tokens evaluated here those that were right, by kind of match, then those that
@@ -79,3 +83,22 @@ class Confidence:
         guess, kind = known, length.bit_length()
         share = (PRIOR_WEIGHT * guess + self._hits[kind]) / (PRIOR_WEIGHT + self._trials[kind])
         return min(share, CERTAIN)
+
+
+class Confidences:
+    """A drafter's confidence by kind of task; a kind starts from what held over all of them.
+
+    Where a text is to be copied the first matching word decides, elsewhere it is mostly chance.
+    """
+
+    def __init__(self) -> None:
+        """Know the guess alone."""
+        self._overall = Confidence()
+        self._tasks: dict[str, Confidence] = {}
+
+    def start(self, task: str, prior: Prior | None) -> Confidence:
+        """The confidence of a new request; what it learns, its kind and all of them learn."""
+        kind = self._tasks.setdefault(task, Confidence(self._overall))
+        kind.remember(prior)
+        kind.renew()
+        return Confidence(kind)

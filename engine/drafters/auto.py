@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
-from engine.pace import FASTEST, SLOW, Luck, Pace
+from engine.pace import FASTEST, SLOW, Luck, Pace, remembered
 from engine.protocols.drafting import (
     Budget,
     Context,
@@ -22,8 +22,6 @@ from engine.protocols.target import Capability
 
 PLAIN = "none"
 GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for
-SLOWEST = 0.7  # pace that earlier sessions are believed
-EARLIER = 15.0  # most plain passes that what earlier sessions measured counts for
 MEMORY = 10.0  # plain passes that it counts for at the start of a request
 CREDIT, RIVAL_CREDIT = 0.15, 0.3  # for luck: share of a pace over the root of its rounds
 SETTLED = 10**6  # rounds after which a pace is taken for what it is: plain's is by definition
@@ -31,6 +29,7 @@ MOST_LOST = 0.95  # plain passes that an arm may lose before it counts as one th
 FAST = 0.9  # what is left per round of the request's own pace; SLOW: of the session's
 CLEARLY_LESS = 0.75  # of the session's pace: more than luck takes from an answer
 STICKINESS = 1.05  # another arm must be this much faster
+BY_COPIES = 0.5  # of what copies lately brought, that tokens to come are expected to share in
 MARGIN = 1.15  # on a proposal's price: one that just breaks even adds nothing but risk
 STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; of another look
 APART = 8  # rounds between two trials: no answer pays for all of them
@@ -65,8 +64,13 @@ class _Match:
 
     @property
     def rate(self) -> float:
-        """The pace at which tokens come otherwise: never less than plain's, which can always be had."""
-        return max(1.0, self.whole.value)
+        """The pace at which tokens come otherwise: never less than plain's, which can always be had.
+
+        A text that was just copied made tokens cheap, but what is left of it goes on at less: at the
+        whole pace of such a burst no short copy was worth its rows.
+        """
+        copied = 1 + BY_COPIES * (self.whole.value - 1)
+        return max(1.0, self.paces[self.favourite].value, copied)
 
 
 class Auto:
@@ -99,7 +103,7 @@ class Auto:
         self._session = {name: Pace() for name in self._steady}
         self._whole = Pace().guessed(1.0, MEMORY)  # of all arms
         self._silent: set[str] = set()  # arms whose length policy drafted nothing on trial
-        self._luck = {name: Luck() for name in self._declining}
+        self._luck: dict[str, dict[str, Luck]] = {}  # of declining arms, by kind of task
         drafters = [parts.arms[name].drafter for name in self._declining]
         self._longest = max((farthest(drafter).nodes for drafter in drafters), default=0)
         self._prices: dict[int, RowPrices] = {}  # by requests
@@ -136,7 +140,7 @@ class Auto:
         for name, arm in self.arms.items():
             heard = by_arm.get(name, [])
             # what is copied can be compared with what was said whoever drafted
-            copied = outcomes if name in self._luck else heard
+            copied = outcomes if name in self._declining else heard
             if copied:
                 arm.drafter.observe(copied)
             if heard:
@@ -174,8 +178,8 @@ class Auto:
         if context.request not in self._matches:
             paces = {PLAIN: Pace(1.0, 1.0, SETTLED)}
             paces |= {name: self._start(context, name) for name in self._steady}
-            if self._whole.rounds == 0:
-                self._believe(context)
+            if context.task not in self._luck:
+                self._luck[context.task] = self._believed(context)
             whole = self._whole.weighing(MEMORY)
             self._matches[context.request] = _Match(paces, whole, self._readings(context))
         return self._matches[context.request]
@@ -183,19 +187,21 @@ class Auto:
     def _start(self, context: Context, name: str) -> Pace:
         """The session's pace; before it has one, what earlier sessions measured, or a guess."""
         highest = GUESS if starts_empty(self.arms[name].drafter) else FASTEST
-        found = _prior(context, name, highest)
+        found = remembered(context.priors.get(name), highest)
         if self._session[name].rounds == 0 and found is not None:
             self._session[name] = found
         if self._session[name].rounds == 0:
             return Pace().guessed(GUESS, GUESSED)
         return self._session[name].weighing(MEMORY)
 
-    def _believe(self, context: Context) -> None:
-        """Before the session's first round: where copies were slower than what else ran, they had no luck."""
+    def _believed(self, context: Context) -> dict[str, Luck]:
+        """At a kind's first round: where copies were slower than what else ran, they had no luck."""
         best = max([1.0, *(pace.value for pace in self._session.values())])
-        for name, luck in self._luck.items():
-            if (found := _prior(context, name, best)) is not None:
+        lucks = {name: Luck() for name in self._declining}
+        for name, luck in lucks.items():
+            if (found := remembered(context.priors.get(name), best)) is not None:
                 luck.believe(found.value / best)
+        return lucks
 
     def _favourite(self, match: _Match) -> str:
         """The steady arm of this round; a comparison takes long beside a pass, so only after news."""
@@ -303,14 +309,15 @@ class Auto:
         prices = self._row_prices(batch)
         best = {i: self._usual(self._matches[batch[i].request]) for i in members}
         for name in self._declining:
-            drafter, luck = self.arms[name].drafter, self._luck[name].value
+            drafter = self.arms[name].drafter
             rates = [self._matches[batch[i].request].rate for i in members]
+            lucks = [self._luck[batch[i].task][name].value for i in members]
             asked = [
                 prices.budget(_within(drafter, budgets[i]), rate / luck)
-                for i, rate in zip(members, rates, strict=True)
+                for i, rate, luck in zip(members, rates, lucks, strict=True)
             ]
             trees = drafter.draft([batch[i] for i in members], asked)
-            for i, rate, tree in zip(members, rates, trees, strict=True):
+            for i, rate, luck, tree in zip(members, rates, lucks, trees, strict=True):
                 price = MARGIN * prices.rows[tree.drafted]
                 gain = 1 + luck * tree.expected - rate * (1 + price)
                 if tree.drafted and gain > best[i]:
@@ -345,7 +352,7 @@ class Auto:
         tokens = len(outcome.verdict.path)
         match.emitted += tokens
         match.sums.setdefault(name, Pace()).add(tokens, seconds / plain)
-        for arm, luck in self._luck.items():
+        for arm, luck in self._luck[outcome.context.task].items():
             if arm == name:
                 luck.add(tokens - 1, outcome.tree.expected)
             else:
@@ -386,12 +393,3 @@ def _within(drafter: Drafter, budget: Budget) -> Budget:
     if budget.depth <= own.depth and budget.nodes <= own.nodes:
         return budget
     return replace(budget, depth=min(own.depth, budget.depth), nodes=min(own.nodes, budget.nodes))
-
-
-def _prior(context: Context, name: str, highest: float) -> Pace | None:
-    """What earlier sessions measured of an arm, as far as a new one may hope for it."""
-    prior = context.priors.get(name)
-    if prior is None or prior.pace is None or prior.pace_weight <= 0:
-        return None
-    weight, pace = min(EARLIER, prior.pace_weight), min(max(prior.pace, SLOWEST), highest)
-    return Pace(weight * pace, weight, max(1, round(prior.pace_weight)))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from engine.decode.confidence import Confidence
+from engine.decode.confidence import Confidence, Confidences
 from engine.decode.suffix_automaton import SuffixAutomaton
 from engine.decode.tree import DraftTree, single
 from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
@@ -41,7 +41,7 @@ class Lookup:
         """Start with no text; ``min_match`` of the options overrides the shortest match."""
         self._min_match = max(1, int(parts.options.get("min_match", MIN_MATCH)))
         self._texts: dict[int, _Text] = {}
-        self._confidence = Confidence()
+        self._confidences = Confidences()
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """A chain for every context whose suffix occurred before, else the root alone."""
@@ -68,8 +68,8 @@ class Lookup:
 
     def _text(self, context: Context) -> _Text:
         if context.request not in self._texts:
-            self._confidence.remember(context.priors.get(NAME))
-            self._texts[context.request] = _Text(Confidence(self._confidence))
+            sure = self._confidences.start(context.task, context.priors.get(NAME))
+            self._texts[context.request] = _Text(sure)
         return self._texts[context.request]
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:

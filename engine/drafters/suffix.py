@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import ClassVar, NamedTuple
 
-from engine.decode.confidence import LONGEST, Confidence
+from engine.decode.confidence import LONGEST, Confidence, Confidences
 from engine.decode.suffix_index import NEWEST, SuffixIndex
 from engine.decode.tree import DraftTree, single
 from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts, Rule
@@ -107,7 +107,7 @@ class Suffix:
         self._trees = Capability.TREE in parts.target.offers
         self._finished = SuffixIndex(int(parts.options.get("history", HISTORY)))
         self._running: dict[int, _Running] = {}
-        self._confidence = Confidence()
+        self._confidences = Confidences()
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; the root alone where nothing is likely enough."""
@@ -136,8 +136,8 @@ class Suffix:
 
     def _run(self, context: Context) -> _Running:
         if context.request not in self._running:
-            self._confidence.remember(context.priors.get(NAME))
-            self._running[context.request] = _Running(context.ids, Confidence(self._confidence))
+            sure = self._confidences.start(context.task, context.priors.get(NAME))
+            self._running[context.request] = _Running(context.ids, sure)
         return self._running[context.request]
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:

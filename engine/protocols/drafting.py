@@ -30,6 +30,7 @@ class Context:
     chance: Chance
     stop_tokens: frozenset[int] = frozenset()
     priors: Mapping[str, Prior] = field(default_factory=dict)  # by drafter
+    task: str = ""  # ``GenerationRequest.task``
 
     @property
     def draws(self) -> bool:

@@ -73,6 +73,7 @@ class _Session:
             prompt=self._instrument.text.encode_chat([Message("user", question)]),
             max_tokens=TOKENS,
             stop_tokens=self._instrument.text.stop_tokens,
+            task=conditions.task,
             drafter="auto",
             priors=tuple(self._priors(conditions)) if priors else (),
         )

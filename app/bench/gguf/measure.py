@@ -14,9 +14,10 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from app.bench.claims.prompts import PromptSet
-from app.bench.gguf.rivals import LOOKUP, PLAIN, Rival, Runner, Step
+from app.bench.gguf.rivals import LOOKUP, PLAIN, Question, Rival, Runner, Step
 from app.errors import RequestFailed
 from app.prompts import Turns
+from app.task_class import task_class
 from app.text import ChatText
 from app.turn import Message
 from engine.build import build
@@ -79,9 +80,11 @@ class _Ours:
     engine: Engine
     drafter: str
 
-    def steps(self, prompt: Sequence[int], most: int, stops: frozenset[int]) -> Iterator[Step]:
+    def steps(self, question: Question, most: int, stops: frozenset[int]) -> Iterator[Step]:
         """Whole steps of the engine; those that read the prompt give no events."""
-        request = GenerationRequest(tuple(prompt), most, stop_tokens=stops, drafter=self.drafter)
+        request = GenerationRequest(
+            question.ids, most, stop_tokens=stops, drafter=self.drafter, task=question.task
+        )
         number = self.engine.submit(request)
         while self.engine.busy:
             started = time.perf_counter()
@@ -145,10 +148,10 @@ def measure_file(
     gc.freeze()  # as the engine's process does once a model is loaded
     try:
         progress(f"{file.name}: warming up")
-        _warm_up(lanes, [_ids(text, turns) for turns in _first(prompts)], text.stop_tokens)
-        for category, number, ids in _asked(text, categories(prompts), context):
+        _warm_up(lanes, [_question(text, turns) for turns in _first(prompts)], text.stop_tokens)
+        for category, number, asked in _asked(text, categories(prompts), context):
             progress(f"{file.name}: {category}")
-            found = race({n: r.steps(ids, TOKENS, text.stop_tokens) for n, r in lanes.items()})
+            found = race({n: r.steps(asked, TOKENS, text.stop_tokens) for n, r in lanes.items()})
             figures.races[category, number] = found
     finally:
         gc.unfreeze()
@@ -164,27 +167,28 @@ def _first(prompts: PromptSet) -> list[Turns]:
 
 
 def _warm_up(
-    lanes: Mapping[str, Runner], prompts: Sequence[tuple[int, ...]], stops: frozenset[int]
+    lanes: Mapping[str, Runner], questions: Sequence[Question], stops: frozenset[int]
 ) -> None:
     """One answer from every lane; the one that learns gets the others, too."""
     for name, lane in lanes.items():
-        for ids in prompts if name == AUTO else prompts[:1]:
-            race({name: lane.steps(ids, TOKENS, stops)})
+        for question in questions if name == AUTO else questions[:1]:
+            race({name: lane.steps(question, TOKENS, stops)})
 
 
 def _asked(
     text: ChatText, groups: Sequence[Category], context: int
-) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-    """(category, number, ids) of every first turn that fits."""
+) -> Iterator[tuple[str, int, Question]]:
+    """(category, number, question) of every first turn that fits."""
     number = 0
     for category, group in groups:
         for turns in group:
-            ids = _ids(text, turns)
+            question = _question(text, turns)
             number += 1
-            if len(ids) + TOKENS < context:
-                yield category, number, ids
+            if len(question.ids) + TOKENS < context:
+                yield category, number, question
 
 
-def _ids(text: ChatText, turns: Turns) -> tuple[int, ...]:
-    """The first turn as it is asked."""
-    return tuple(text.encode_chat([Message("user", turns[0])]))
+def _question(text: ChatText, turns: Turns) -> Question:
+    """The first turn as the app asks it."""
+    messages = [Message("user", turns[0])]
+    return Question(tuple(text.encode_chat(messages)), task_class(messages))

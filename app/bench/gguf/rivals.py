@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,10 +20,18 @@ class Step:
     tokens: int  # that ``seconds`` were spent on: a stop token is decoded too
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt, and what kind of task the app takes it for."""
+
+    ids: tuple[int, ...]
+    task: str
+
+
 class Runner(Protocol):
     """Answers one prompt greedily, a pass at a time."""
 
-    def steps(self, prompt: Sequence[int], most: int, stops: frozenset[int]) -> Iterator[Step]:
+    def steps(self, question: Question, most: int, stops: frozenset[int]) -> Iterator[Step]:
         """Passes until a stop token or ``most`` tokens; reading the prompt is not timed."""
         ...
 
@@ -43,10 +51,10 @@ class Rival:
             verbose=False, logits_all=lookup, draft_model=draft,
         )  # fmt: skip
 
-    def steps(self, prompt: Sequence[int], most: int, stops: frozenset[int]) -> Iterator[Step]:
+    def steps(self, question: Question, most: int, stops: frozenset[int]) -> Iterator[Step]:
         """The pass that reads the prompt gives the first token too, so that one is not timed."""
         found: Iterator[int] = self._llama.generate(
-            list(prompt), temp=0.0, top_k=1, top_p=1.0, min_p=0.0, repeat_penalty=1.0
+            list(question.ids), temp=0.0, top_k=1, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         )
         for number in range(most):
             started = time.perf_counter()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decode.confidence import CERTAIN, KINDS, LONGEST, Confidence
+from engine.decode.confidence import CERTAIN, KINDS, LONGEST, Confidence, Confidences
 from engine.request import Prior
 
 NOTES = st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=60)
@@ -112,6 +112,30 @@ def test_a_record_of_another_form_says_nothing(shares):
     confidence, fresh = Confidence(), Confidence()
     confidence.remember(Prior("lookup", shares=shares, share_weight=50.0))
     assert confidence.at(3) == fresh.at(3)
+
+
+def test_kinds_of_tasks_are_told_apart_and_a_new_one_starts_from_all():
+    kinds, fresh = Confidences(), Confidence()
+    edit = kinds.start("edit", None)
+    for _ in range(20):
+        edit.learn(1, [7], [7])
+    chat = kinds.start("chat", None)
+    assert chat.at(1) > fresh.at(1)  # what is known of all
+    for _ in range(20):
+        chat.learn(1, [7], [8])
+    assert kinds.start("edit", None).at(1) > 0.85
+    assert kinds.start("chat", None).at(1) < 0.3
+    between = kinds.start("maths", None).at(1)
+    assert 0.3 < between < 0.7
+    assert kinds.start("maths", None).at(8) == fresh.at(8)  # nothing said anything of those
+
+
+def test_earlier_sessions_speak_of_their_own_kind_of_task():
+    kinds = Confidences()
+    shares, events = taught([(2, False)] * 20).shares()
+    prior = Prior("lookup", shares=shares, share_weight=events)
+    assert kinds.start("chat", prior).at(2) < 0.3
+    assert kinds.start("edit", None).at(2) == Confidence().at(2)
 
 
 def test_before_anything_was_evaluated_there_is_nothing_to_keep():

@@ -36,6 +36,7 @@ class Scripted:
     every: int = 1
     declines: bool = False
     length: Budget = field(default_factory=lambda: Budget(4, 4))
+    hoped: float | None = None  # tokens; None: those that come
     rounds: int = 0
     heard: int = 0
     forgotten: int = 0
@@ -44,7 +45,7 @@ class Scripted:
         self.rounds += 1
         if self.rounds % self.every:
             return [single(1) for _ in batch]
-        hoped = float(self.accepted)  # honest: what comes is what was expected
+        hoped = float(self.accepted) if self.hoped is None else self.hoped
         return [replace(chain([1, 2, 3, 4, 5]), expected=hoped) for _ in batch]
 
     def observe(self, outcomes):
@@ -277,7 +278,25 @@ def test_reading_the_prompt_says_nothing_of_how_fast_tokens_come():
     assert auto._matches[2].whole.value == before
     assert auto._whole.value > 1
     auto._matches[2].whole.add(0, 100.0)
-    assert auto._matches[2].rate == 1.0  # plain decoding can always be had
+    assert auto._matches[2].rate == 2.0  # the favourite can be had whatever a round took
+    auto._matches[2].favourite = "none"
+    assert auto._matches[2].rate == 1.0  # and plain decoding always can
+
+
+def test_tokens_to_come_are_not_as_cheap_as_those_of_a_text_that_was_just_copied():
+    auto = auto_over()
+    play(auto, 1)
+    auto._matches[1].whole.add(30, 5.0)
+    assert 1.5 < auto._matches[1].rate < 0.8 * auto._matches[1].whole.value
+
+
+def test_what_one_kind_of_task_made_of_proposals_is_not_held_against_another():
+    auto = auto_over(lookup=Scripted(0, 1.2, declines=True, hoped=4.0))
+    play(auto, 30, 1)
+    edit = Context(2, 0, [1], SamplingParams(), None, task="edit")
+    auto.draft([edit], [ROOM])
+    assert auto._luck[""]["lookup"].value < 0.9
+    assert auto._luck["edit"]["lookup"].value == 1.0
 
 
 def test_a_short_answer_has_no_trial():
