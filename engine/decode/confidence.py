@@ -66,17 +66,17 @@ class Confidence:
         """What followed a match of ``length``, against what the target then said."""
         if self._usual is not None:
             self._usual.learn(length, expected, emitted)
+        noted = set()
         for depth, (token, said) in enumerate(zip(expected, emitted, strict=False)):
-            self._note(length + depth, hit=token == said)
+            kind = min(length + depth, LONGEST).bit_length()
+            noted.add(kind)
+            self._hits[kind] = FORGETTING * self._hits[kind] + (token == said)
+            self._trials[kind] = FORGETTING * self._trials[kind] + 1
             if token != said:
-                return
-
-    def _note(self, length: int, *, hit: bool) -> None:
-        kind = min(length, LONGEST).bit_length()
-        self._hits[kind] = FORGETTING * self._hits[kind] + hit
-        self._trials[kind] = FORGETTING * self._trials[kind] + 1
-        for near in range(2 ** (kind - 1), min(2**kind, LONGEST + 1)):
-            self._table[near] = self._value(near)
+                break
+        for kind in noted:
+            for near in range(2 ** (kind - 1), min(2**kind, LONGEST + 1)):
+                self._table[near] = self._value(near)
 
     def _value(self, length: int) -> float:
         known = (length + 0.5) / (length + 1.5) if self._usual is None else self._usual.at(length)

@@ -109,7 +109,7 @@ class FakeEngine:
         stats = replace(
             STATS,
             drafter="lookup",
-            why=f"the fake was told of {told}",
+            why=f"{one.request.task}: the fake was told of {told}",
             prompt_tokens=len(one.request.prompt),
             emitted=one.emitted,
             passes=one.passes,

@@ -115,7 +115,7 @@ class TestGuidance:
                 (await ended(await assistant.regenerate(made.id, PLAIN))).stats.why,
             ]
             assert remembered(assistant) == [("chat", "greedy", 3)]
-        assert whys == [f"the fake was told of {n}" for n in ("nothing", "lookup", "lookup")]
+        assert whys == [f"chat: the fake was told of {n}" for n in ("nothing", "lookup", "lookup")]
 
     @asynchronous
     async def test_a_closed_and_opened_assistant_still_knows(self, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ class TestGuidance:
             await report_of(assistant.reply(said("tell me a story")))
         async with assisted(tmp_path) as assistant:
             report = await report_of(assistant.reply(said("tell me another")))
-        assert report.stats.why == "the fake was told of lookup"
+        assert report.stats.why == "chat: the fake was told of lookup"
 
     @asynchronous
     async def test_what_lives_beside_it_ends_before_its_history(self, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ class TestGuidance:
             (origin, _) = (row.origin for row in assistant.history.measurements.remembered())
         assert (origin.model, origin.draft) == ("fake", "")
         assert origin.machine.endswith(", cpu, float32")
-        assert first.stats.why == second.stats.why == "the fake was told of nothing"
+        assert first.stats.why == second.stats.why == "maths: the fake was told of nothing"
 
     @asynchronous
     async def test_a_stopped_answer_counts_too(self, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from engine.decode.tree import single
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import Done, FinishReason, GenerationRequest, SamplingParams, Tokens
@@ -49,6 +50,18 @@ def test_tokens_do_not_depend_on_neighbours(name, temperature):
     [alone] = run_all(engine(), [wanted])
     together = run_all(engine(), [others[0], wanted, *others[1:]])
     assert together[1][0] == alone[0]
+
+
+def test_drafters_are_told_what_kind_of_task_it_is():
+    held, seen = engine(), []
+    number = held.submit(request(drafter="lookup", task="edit"))
+    drafter = held._sessions[number].seat.drafter
+    drafter.draft = lambda batch, budgets: [
+        seen.append(context.task) or single(context.ids[-1]) for context in batch
+    ]
+    held.step()
+    held.step()
+    assert set(seen) == {"edit"}
 
 
 def test_more_requests_than_slots_wait_their_turn():
