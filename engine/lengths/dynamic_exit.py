@@ -18,8 +18,7 @@ Where this departs from the paper, and why:
   drafts that end so, too, told their rates better, but chose no better ones.)
 * A request's counts lean on those of all requests: twenty tokens of seven exits are mostly noise.
 * The head product is not free. Rounds without it learn from the exit that drafted, and how rare it
-  is follows from how often it changes the choice, for a new request from how often it did for
-  the last one. While speculation loses nothing is drafted at
+  is follows from how often it changes the choice. While speculation loses nothing is drafted at
   all: now and then a plain pass is traced, and luck is followed up at once.
 * Prompts count for little: how well early layers follow a question says little about its answer.
 * Where candidates are drawn, alpha_l is sum_x min(p_l(x), p_L(x)), the exact acceptance of a draw.
@@ -102,7 +101,6 @@ class _Pool:
     """What all requests of one kind of sampling taught."""
 
     counts: Counts
-    gap: int = 1  # rounds between traces that its requests came to
 
 
 @dataclass
@@ -138,7 +136,6 @@ class _Request:
         choice = best_exit(known.alpha, cost)
         if self.fresh is not None and self.choice is not None:
             self.gap = self._next_gap(self.choice, choice, self.fresh)
-            self.pool.gap = self.gap if choice.depth else 1  # where drafts lose, look first
         self.choice, self.fresh = choice, None
         return choice
 
@@ -235,7 +232,7 @@ class DynamicExit:
             kind = (context.draws, round(2 * context.sampling.temperature))
             empty = Counts.empty(self._target.layers - 1)
             pool = self._pools.setdefault(kind, _Pool(empty))
-            self._requests[context.request] = _Request(empty, pool, gap=max(1, pool.gap // 2))
+            self._requests[context.request] = _Request(empty, pool)
         return self._requests[context.request]
 
     def _budget(self, request: _Request, depth: int, cost: np.ndarray) -> Budget:

@@ -268,18 +268,6 @@ def test_a_settled_choice_is_looked_at_less_often_and_a_changed_one_more():
     assert request.gap == TRACE_GAP // 2
 
 
-def test_a_new_request_is_looked_at_about_as_rarely_as_the_last_one_came_to():
-    right = one_hot(1, 2, 0)
-    target = Deep(right, right, right, right)
-    policy = new(target)
-    assert policy._request(context(1)).gap == 1
-    for _ in rounds(target, policy, [0, 1, 2, 0], 350):
-        pass
-    assert policy._request(context(2)).gap == TRACE_GAP // 2
-    other = replace(context(3), sampling=SamplingParams(1.0))
-    assert policy._request(other).gap == 1
-
-
 # Contracts.
 
 
