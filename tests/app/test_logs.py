@@ -3,6 +3,8 @@
 import logging
 from pathlib import Path
 
+import pytest
+
 from app.logs import logging_to_file
 from app.settings import Settings, prepare_home
 
@@ -19,3 +21,18 @@ def test_warnings_go_to_the_file_and_nothing_else_does(tmp_path: Path) -> None:
     assert [line.split(" ", 2)[2] for line in file.read_text().splitlines()] == [
         "WARNING app.somewhere: something is odd"
     ]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
+def test_a_log_that_cannot_grow_says_so_once_and_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(home=tmp_path)
+    prepare_home(settings)
+    (settings.logs / "slipstream.log").symlink_to("/dev/full")
+    with logging_to_file(settings):
+        for _ in range(3):
+            logging.getLogger("app.somewhere").warning("something is odd")
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "slipstream.log cannot be written (No space left on device); check free space" in said[0]
