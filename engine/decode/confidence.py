@@ -24,7 +24,8 @@ class Confidence:
         """Start from the guess, or one request from what is ``usual``: some copy, others do not."""
         self._usual = usual
         self._hits, self._trials = [0.0] * KINDS, [0.0] * KINDS
-        self._table = [self._value(length) for length in range(LONGEST + 1)]
+        self._table: list[float] = []
+        self.renew()
 
     def at(self, length: int) -> float:
         """Probability of the next token behind a match of ``length`` >= 1."""
