@@ -14,6 +14,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from app.errors import AppError
+from engine.hardware.limits import instruction_sets
+from engine.models.gguf.compiler import AMX, BUILD_FLAGS
 
 ROOT = Path(__file__).resolve().parent.parent
 UNFINISHED = "unfinished"  # in the stamp while packages are being installed
@@ -176,7 +178,7 @@ def _make(environment: Environment, run: Run) -> None:
 def _install_gguf(environment: Environment, run: Run) -> None:
     """GGUF support is compiled on this machine; where that fails, the rest still works."""
     _say("Building llama-cpp-python, for GGUF models: ten minutes on a small machine, once.")
-    if run(_pip_install(environment, ".[gguf]"), environment.log) == 0:
+    if run(_compiling(_pip_install(environment, ".[gguf]")), environment.log) == 0:
         return
     compiler = any(map(shutil.which, COMPILERS))
     cause = _cause(environment.log) if compiler else "this machine has no C++ compiler"
@@ -186,6 +188,14 @@ def _install_gguf(environment: Environment, run: Run) -> None:
 def _pip_install(environment: Environment, requirement: str) -> list[str]:
     pip = [str(environment.python), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
     return [*pip, "--disable-pip-version-check", "-e", requirement]
+
+
+def _compiling(install: list[str]) -> list[str]:
+    """With AMX, in a way that compiles it rightly, and not as somebody else compiled it before."""
+    if AMX not in instruction_sets():
+        return install
+    with_flags = 'CXXFLAGS="$CXXFLAGS $0" exec "$@"'  # behind those of the person who installs
+    return ["sh", "-c", with_flags, BUILD_FLAGS, *install[:-2], "--no-cache-dir", *install[-2:]]
 
 
 def _must(environment: Environment, run: Run, command: Sequence[str]) -> None:

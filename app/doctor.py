@@ -9,8 +9,11 @@ from dataclasses import asdict, dataclass
 
 from app.hardware import measured_profile
 from app.hardware_options import DoctorOptions
+from engine.errors import ModelUnusable
 from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import gib
+from engine.models.gguf.compiler import REBUILD
+from engine.models.gguf.library import llama_library
 
 COMPILERS = ("c++", "g++", "clang++", "cl")
 LEAST_DISK = 5 * GIB  # a small model of 4 bits with its draft model
@@ -26,6 +29,7 @@ class Software:
     llama_cpp: bool
     torch_cuda: bool
     torch: str  # its version
+    amx_left_out_by: str = ""  # the compiler because of which llama.cpp runs without AMX
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,15 @@ def software() -> Software:
         llama_cpp=importlib.util.find_spec("llama_cpp") is not None,
         torch_cuda=torch.cuda.is_available(),
         torch=str(torch.__version__),
+        amx_left_out_by=_amx_left_out_by(),
     )
+
+
+def _amx_left_out_by() -> str:
+    try:
+        return llama_library().amx_left_out_by
+    except ModelUnusable:  # not installed, which is a finding of its own
+        return ""
 
 
 def findings(profile: HardwareProfile, software: Software) -> Iterator[Finding]:
@@ -90,6 +102,12 @@ def findings(profile: HardwareProfile, software: Software) -> Iterator[Finding]:
         yield Finding(
             "llama-cpp-python is not installed: GGUF files cannot be run",
             f"install {compiler}it: pip install 'slipstream[gguf]'",
+        )
+    if software.amx_left_out_by:
+        yield Finding(
+            f"llama.cpp was compiled by {software.amx_left_out_by}, which leaves the set-up of AMX "
+            "out: GGUF files run without these instructions, more slowly than they could",
+            f"compile it again: {REBUILD}",
         )
 
 

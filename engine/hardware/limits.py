@@ -10,7 +10,9 @@ from pathlib import Path
 
 from engine.hardware.profile import Gpu, Ram
 
-INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+INSTRUCTIONS = (
+    "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16"
+)  # fmt: skip
 ROOT = Path("/")
 _MIB = 2**20
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")

@@ -7,6 +7,8 @@ import torch
 
 from engine.errors import ModelUnusable
 from engine.models.decoder import Layer
+from engine.models.gguf.compiler import REBUILD
+from engine.models.gguf.library import llama_library
 from engine.models.inflate import inflated
 from engine.models.int8 import quantised, quantised_layer
 from engine.models.packed import can_pack, packed, packed_layer
@@ -68,5 +70,10 @@ def notes(spec: ModelSpec) -> tuple[str, ...]:
         found.append(
             "float16 is slow on most processors, which compute it in float32; bfloat16 takes the "
             "same memory"
+        )
+    if spec.backend == "llama_cpp" and (compiler := llama_library().amx_left_out_by):
+        found.append(
+            f"llama.cpp runs without this processor's AMX: it was compiled by {compiler}, which leaves "
+            f"AMX's set-up out; to have it compiled rightly, run: {REBUILD}"
         )
     return tuple(found)

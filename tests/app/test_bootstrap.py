@@ -11,6 +11,7 @@ import pytest
 from app import __main__ as entry
 from app import bootstrap
 from app.bootstrap import Environment, SetupError, install, run_logged, set_up_and_go
+from engine.models.gguf.compiler import BUILD_FLAGS
 
 NO_NETWORK = (
     "WARNING: Retrying ... Temporary failure in name resolution\nERROR: No matching distribution"
@@ -27,17 +28,20 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.steps: list[str] = []
+        self.commands: dict[str, list[str]] = {}  # by step
         self.became: list[str] = []
         self.failures: dict[str, str] = {}  # step -> what the program wrote
 
     def run(self, command: Sequence[str], log: Path) -> int:
         step = self.name(command)
         self.steps.append(step)
+        self.commands[step] = list(command)
         with log.open("a") as sink:
             sink.write(f"\n$ {step}\n{self.failures.get(step, '')}\n")
         if step in self.failures:
             return 1
-        self.take_effect(step, Path(command[-1] if step == "venv" else command[0]))
+        python = next(Path(word) for word in command if Path(word).name.startswith("python"))
+        self.take_effect(step, Path(command[-1]) if step == "venv" else python)
         return 0
 
     @staticmethod
@@ -69,6 +73,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     root.mkdir()
     (root / "pyproject.toml").write_text("[project]\n")
     monkeypatch.setattr("app.bootstrap.shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("app.bootstrap.instruction_sets", lambda: ("avx2",))
     return Machine(root)
 
 
@@ -236,6 +241,19 @@ def test_with_a_compiler_the_cause_is_what_the_build_said(machine, capsys):
     assert "(Failed building wheel for llama-cpp-python; log: " in capsys.readouterr().err
 
 
+def test_with_amx_llama_cpp_is_compiled_so_that_amx_is_set_up(machine, monkeypatch):
+    monkeypatch.setattr("app.bootstrap.instruction_sets", lambda: ("avx2", "amx_int8"))
+    machine.start()
+    assert machine.steps == ALL
+    command = machine.commands["install .[gguf]"]
+    python = command.index(str(machine.root / ".venv" / "bin" / "python"))
+    asked = [*command[:python], sys.executable, "-c", "import os; print(os.environ['CXXFLAGS'])"]
+    said = subprocess.check_output(asked, text=True, env={"CXXFLAGS": "-mine"})
+    assert said.split() == ["-mine", *BUILD_FLAGS.split()]
+    assert "--no-cache-dir" in command, "else pip takes what was compiled wrongly before"
+    assert "--no-cache-dir" not in machine.commands["install ."]
+
+
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
@@ -319,4 +337,4 @@ def test_set_up_needs_nothing_but_python():
         ],
         text=True,
     )
-    assert set(found.split()) - sys.stdlib_module_names <= {"app", "__main__"}
+    assert set(found.split()) - sys.stdlib_module_names <= {"app", "engine", "__main__"}

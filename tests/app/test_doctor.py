@@ -54,6 +54,12 @@ def test_a_whole_machine_lacks_nothing() -> None:
             "GGUF files cannot",
             "a C++ compiler first",
         ),
+        (
+            MACHINE,
+            replace(WHOLE, amx_left_out_by="GCC 12.2"),
+            "compiled by GCC 12.2, which leaves the set-up of AMX out",
+            "--force-reinstall --no-deps llama-cpp-python",
+        ),
     ],
 )
 def test_one_thing_that_is_missing_is_one_finding(

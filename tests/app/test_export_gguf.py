@@ -64,9 +64,8 @@ class Reference:
     """llama.cpp alone, greedy, one token a pass."""
 
     def __init__(self, file: Path) -> None:
-        llama_library()
         self._model = llama_cpp.llama_model_load_from_file(
-            str(file).encode(), llama_cpp.llama_model_default_params()
+            str(file).encode(), llama_library().model_parameters()
         )
         assert self._model
 

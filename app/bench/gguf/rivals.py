@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from engine.errors import ModelUnusable
+from engine.models.gguf.compiler import REBUILD
+from engine.models.gguf.library import llama_library
+
 LOOKUP = "llama-cpp-python, prompt lookup"
 PLAIN = "llama-cpp-python, plain"
 
@@ -41,6 +45,11 @@ class Rival:
 
     def __init__(self, file: Path, context: int, *, lookup: bool) -> None:
         """Load the file, all cores, as many tokens per pass as the own target."""
+        if compiler := llama_library().amx_left_out_by:
+            raise ModelUnusable(
+                f"llama-cpp-python's own generation would end this process: {compiler} left AMX's "
+                f"set-up out of it; first run: {REBUILD}"
+            )
         from llama_cpp import Llama
         from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 

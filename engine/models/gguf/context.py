@@ -309,7 +309,7 @@ def _load_model(library: Library, spec: ModelSpec) -> object:
             f"{spec.gpu_layers} layers were to run on a GPU, but this build of llama.cpp has no GPU "
             "support; install one that has, or ask for 0"
         )
-    params = api.llama_model_default_params()
+    params = library.model_parameters()
     params.n_gpu_layers = spec.gpu_layers
     model = api.llama_model_load_from_file(os.fsencode(spec.folder), params)
     if not model:

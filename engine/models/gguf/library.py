@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from engine.errors import ModelUnusable
+from engine.models.gguf.compiler import left_out_by
 
 Listener = Callable[[int, str], None]  # (level, one piece of the log)
 
 ERROR = 4  # llama.cpp's level
 LAST_ERRORS = 4
 SPINS = "1000"  # looks at a barrier before a thread sleeps
+USES_AMX = b"AMX_INT8 = 1"  # in what llama.cpp says of how it was compiled
+MAPS = Path("/proc/self/maps")  # Linux; elsewhere nobody compiles for AMX with GCC
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Library:
     """The C interface and what llama.cpp said last."""
 
     api: ModuleType
+    amx_left_out_by: str = ""  # the compiler because of which AMX must not be used here
     errors: list[str] = field(default_factory=list)  # the last few, oldest first
     _listeners: list[Listener] = field(default_factory=list)
     _kept: list[object] = field(default_factory=list)  # the callback: C holds only its address
@@ -32,6 +38,12 @@ class Library:
     def said(self) -> str:
         """The last error, for the end of a clause."""
         return f": {self.errors[-1]}" if self.errors else ""
+
+    def model_parameters(self) -> Any:
+        """llama.cpp's defaults; without weights repacked for AMX where that would end the process."""
+        parameters = self.api.llama_model_default_params()
+        parameters.use_extra_bufts = parameters.use_extra_bufts and not self.amx_left_out_by
+        return parameters
 
     @contextmanager
     def heard(self, listener: Listener) -> Iterator[None]:
@@ -75,7 +87,16 @@ def llama_library() -> Library:
             f"GGUF files need llama-cpp-python, which cannot be loaded here ({error}); "
             "run: python -m pip install 'slipstream[gguf]'"
         ) from error
-    library = Library(api)
+    library = Library(api, _amx_left_out_by(api))
     library.take_over_log()
     api.llama_backend_init()
     return library
+
+
+def _amx_left_out_by(api: ModuleType) -> str:
+    """See ``engine.hardware.amx``; empty where AMX is used rightly, or not at all."""
+    if USES_AMX not in api.llama_print_system_info() or not MAPS.exists():
+        return ""
+    paths = {line.split(maxsplit=5)[-1] for line in MAPS.read_text().splitlines() if "ggml" in line}
+    found = (left_out_by(Path(path).read_bytes()) for path in sorted(paths) if Path(path).is_file())
+    return next(filter(None, found), "")

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from engine.errors import ModelUnusable
-from engine.models.gguf.library import llama_library
+from engine.models.gguf.library import Library, llama_library
 from engine.models.gguf.vocabulary import GgufVocabulary
 
 pytest.importorskip("llama_cpp")
@@ -24,3 +24,14 @@ def test_those_who_listened_can_be_forgotten(tmp_path):
         GgufVocabulary(tmp_path / "second")
     assert len(heard) == said
     assert "second" in " ".join(llama_library().errors)
+
+
+def test_weights_are_not_repacked_for_an_amx_that_ends_the_process():
+    library = llama_library()
+    assert Library(library.api).model_parameters().use_extra_bufts
+    assert not Library(library.api, "GCC 12.2").model_parameters().use_extra_bufts
+
+
+def test_this_library_was_compiled_rightly_by_set_up():
+    """Set-up compiles it with flags of ours where that is needed: ``app.bootstrap``."""
+    assert llama_library().amx_left_out_by == ""

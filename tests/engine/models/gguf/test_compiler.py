@@ -1,0 +1,35 @@
+"""Which compilers left AMX's set-up out, read off the library that they made."""
+
+import pytest
+
+from engine.models.gguf.compiler import BUILD_FLAGS, MARK, left_out_by
+
+DEBIAN = b"\0GCC: (Debian 12.2.0-14+deb12u1) 12.2.0\0"
+
+
+@pytest.mark.parametrize(
+    ("library", "compiler"),
+    [
+        (DEBIAN, "GCC 12.2"),
+        (b"GCC: (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0", "GCC 11.4"),
+        (b"GCC: (GNU) 13.2.1 20240316 (Red Hat 13.2.1-7)", "GCC 13.2"),
+        (b"GCC: (GNU) 10.3.0", "GCC 10.3"),
+        (b"GCC: (GNU) 11.5.0", ""),
+        (b"GCC: (GNU) 12.4.0", ""),
+        (b"GCC: (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0", ""),
+        (b"GCC: (GNU) 14.1.0", ""),
+        (b"GCC: (GNU) 15.2.0", ""),
+        (DEBIAN + b"clang version 19.1.0", ""),
+        (b"clang version 19.1.0", ""),
+        (b"", ""),
+        (DEBIAN + b"GCC: (GNU) 14.2.0", ""),
+        (DEBIAN + BUILD_FLAGS.encode(), ""),
+    ],
+)
+def test_what_a_library_says_of_its_compilers(library: bytes, compiler: str) -> None:
+    assert left_out_by(library) == compiler
+
+
+def test_the_flags_leave_their_mark() -> None:
+    assert MARK.decode() in BUILD_FLAGS.split()
+    assert "-frecord-gcc-switches" in BUILD_FLAGS.split()
