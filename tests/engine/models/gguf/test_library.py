@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from engine.errors import ModelUnusable
+from engine.models.gguf.compiler import REBUILD
 from engine.models.gguf.library import Library, llama_library
 from engine.models.gguf.vocabulary import GgufVocabulary
 
@@ -34,4 +35,4 @@ def test_weights_are_not_repacked_for_an_amx_that_ends_the_process():
 
 def test_this_library_was_compiled_rightly_by_set_up():
     """Set-up compiles it with flags of ours where that is needed: ``app.bootstrap``."""
-    assert llama_library().amx_left_out_by == ""
+    assert llama_library().amx_left_out_by == "", f"run: {REBUILD}"
