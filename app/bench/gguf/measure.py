@@ -25,10 +25,11 @@ from engine.engine import Engine
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, Tokens
 
 OURS, AUTO = "plain", "auto"
+LANES = (OURS, AUTO, PLAIN, LOOKUP)
 CHORES, PROBLEMS = "text chores", "GSM8K"
 FIRST = 3  # questions and chores at the start of a session
 CHORE_COUNT, PROBLEM_COUNT = 4, 12  # word problems differ much in how well they are drafted
-TOKENS = 48
+TOKENS, CONTEXT = 48, 4096  # of an answer; of prompt and answer, longer ones are left out
 Category = tuple[str, tuple[Turns, ...]]
 
 
@@ -129,35 +130,55 @@ def categories(prompts: PromptSet) -> list[Category]:
 def measure_file(
     spec: ModelSpec, file: Path, prompts: PromptSet, progress: Callable[[str], None]
 ) -> Figures:
-    """Own lanes and llama-cpp-python's on one file; raises RequestFailed."""
-    progress(f"loading {file.name}")
+    """Own lanes and llama-cpp-python's on one file; raises RequestFailed.
+
+    Every lane has a copy of the weights, unless they are read in place, and the copy that was made
+    first may be the slowest: of four of the same 4-bit file, passes over the first took up to 6 %
+    longer than over the last. So all are loaded twice, in opposite orders, and each time every
+    other prompt of a kind is asked.
+    """
     text = ChatText.load(Path(spec.folder))
     own = replace(
         spec, folder=str(file), backend="llama_cpp", slots=1, exit_layer=None,
-        acceptance_head=None, threads=os.cpu_count(),
+        acceptance_head=None, threads=os.cpu_count(), context=CONTEXT,
     )  # fmt: skip
-    plain, drafting = build(replace(own, draft_folder=None)), build(own)
-    context = min(plain.facts.context, drafting.facts.context)
-    rivals = [Rival(file, context, lookup=kind) for kind in (False, True)]
-    lanes: dict[str, Runner] = {
-        OURS: _Ours(plain, "none"), AUTO: _Ours(drafting, "auto"), PLAIN: rivals[0],
-        LOOKUP: rivals[1],
-    }  # fmt: skip
     figures = Figures()
-    gc.collect()
-    gc.freeze()  # as the engine's process does once a model is loaded
-    try:
-        progress(f"{file.name}: warming up")
-        _warm_up(lanes, [_question(text, turns) for turns in _first(prompts)], text.stop_tokens)
-        for category, number, asked in _asked(text, categories(prompts), context):
-            progress(f"{file.name}: {category}")
-            found = race({n: r.steps(asked, TOKENS, text.stop_tokens) for n, r in lanes.items()})
-            figures.races[category, number] = found
-    finally:
-        gc.unfreeze()
-        for rival in rivals:
-            rival.close()
+    for half, order in enumerate((LANES, LANES[::-1])):
+        progress(f"loading {file.name}")
+        lanes = _loaded(own, file, order)
+        gc.collect()
+        gc.freeze()  # as the engine's process does once a model is loaded
+        try:
+            progress(f"{file.name}: warming up")
+            _warm_up(lanes, [_question(text, turns) for turns in _first(prompts)], text.stop_tokens)
+            for category, number, asked in _asked(text, categories(prompts), half):
+                progress(f"{file.name}: {category}")
+                found = race({n: lanes[n].steps(asked, TOKENS, text.stop_tokens) for n in LANES})
+                figures.races[category, number] = found
+        finally:
+            gc.unfreeze()
+            _release(lanes)
     return figures
+
+
+def _loaded(own: ModelSpec, file: Path, order: Sequence[str]) -> dict[str, Runner]:
+    """The lanes, their copies of the weights made in this order."""
+    makers: dict[str, Callable[[], Runner]] = {
+        OURS: lambda: _Ours(build(replace(own, draft_folder=None)), "none"),
+        AUTO: lambda: _Ours(build(own), "auto"),
+        PLAIN: lambda: Rival(file, CONTEXT, lookup=False),
+        LOOKUP: lambda: Rival(file, CONTEXT, lookup=True),
+    }
+    return {name: makers[name]() for name in order}
+
+
+def _release(lanes: dict[str, Runner]) -> None:
+    """Give all their memory back."""
+    for lane in lanes.values():
+        if isinstance(lane, Rival):
+            lane.close()
+    lanes.clear()
+    gc.collect()  # an engine and its target hold each other
 
 
 def _first(prompts: PromptSet) -> list[Turns]:
@@ -176,15 +197,15 @@ def _warm_up(
 
 
 def _asked(
-    text: ChatText, groups: Sequence[Category], context: int
+    text: ChatText, groups: Sequence[Category], half: int
 ) -> Iterator[tuple[str, int, Question]]:
-    """(category, number, question) of every first turn that fits."""
+    """(category, number, question) of every other first turn of a kind, as far as they fit."""
     number = 0
     for category, group in groups:
-        for turns in group:
-            question = _question(text, turns)
+        for place, turns in enumerate(group):
             number += 1
-            if len(question.ids) + TOKENS < context:
+            question = _question(text, turns)
+            if place % 2 == half and len(question.ids) + TOKENS < CONTEXT:
                 yield category, number, question
 
 

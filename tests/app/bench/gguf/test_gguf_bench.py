@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,23 @@ from app.arguments import parse
 from app.bench.claims.prompts import PromptSet
 from app.bench.gguf import command
 from app.bench.gguf.files import HIDDEN, INFLATE, draft_file
-from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Answer, Figures, race
+from app.bench.gguf.measure import (
+    AUTO,
+    CHORES,
+    LANES,
+    OURS,
+    PROBLEMS,
+    Answer,
+    Figures,
+    measure_file,
+    race,
+)
 from app.bench.gguf.rivals import LOOKUP, PLAIN, Step
 from app.bench.gguf.rows import rows
 from app.bench.options import GgufOptions
 from app.errors import LaneError
 from app.settings import load_settings
+from engine.request import ModelSpec
 
 BUNDLED = Path(__file__).parents[4] / "engine" / "bundled"
 
@@ -80,6 +92,31 @@ def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, 
     assert len(written) == 3
     assert written[0]["figures"]["q8_0, answers"] == 2
     assert {f"q8_0, {CHORES}, {lane}, tokens/s" for lane in (OURS, AUTO, PLAIN, LOOKUP)} <= set(written[0]["figures"])  # fmt: skip
+
+
+def test_either_side_loads_first_for_half_of_the_questions_of_every_kind(tmp_path, monkeypatch):
+    """Of several copies of the weights the first was the slowest, and it was always ours."""
+    loaded, asked = [], []
+
+    class Lane:
+        def steps(self, question, most, stops):
+            asked.append((len(loaded), question.ids))
+            yield Step((1,), 0.1, 1)
+
+    def load(own, file, order):
+        loaded.append(tuple(order))
+        return {name: Lane() for name in order}
+
+    monkeypatch.setattr("app.bench.gguf.measure._loaded", load)
+    few = PromptSet((("a",),) * 7, (("b",),) * 5, (("kind", (("c",), ("d",))),))
+    spec = ModelSpec("pocket", str(BUNDLED / "pocket"))
+    figures = measure_file(spec, tmp_path / "x.gguf", few, lambda said: None)
+    assert loaded == [LANES, LANES[::-1]]
+    kinds = Counter(category for category, _ in figures.races)
+    assert kinds == {CHORES: 2, PROBLEMS: 4, "kind": 2}
+    halves = [{ids for half, ids in asked if half == number} for number in (1, 2)]
+    assert len(halves[0]) == len(halves[1]) == 3, "a question of every kind, each time"
+    assert all(set(answers) == set(LANES) for answers in figures.races.values())
 
 
 def test_blocks_of_256_divide_the_rows_so_that_4_bits_are_4_bits():
