@@ -96,7 +96,7 @@ def llama_library() -> Library:
 
 
 def _amx_left_out_by(api: ModuleType) -> str:
-    """See ``engine.hardware.amx``; empty where AMX is used rightly, or not at all."""
+    """See ``engine.models.gguf.compiler``; empty where AMX is used rightly, or not at all."""
     if USES_AMX not in api.llama_print_system_info() or not MAPS.exists():
         return ""
     paths = {line.split(maxsplit=5)[-1] for line in MAPS.read_text().splitlines() if "ggml" in line}
