@@ -11,9 +11,8 @@ Nothing but the standard library is needed here: set-up asks before anything is 
 import re
 
 MARK = b"-fno-tree-dse"
-BUILD_FLAGS = (
-    f"{MARK.decode()} -fno-dse -frecord-gcc-switches"  # the last leaves MARK in the library
-)
+# the last one leaves MARK in the library
+BUILD_FLAGS = f"{MARK.decode()} -fno-dse -frecord-gcc-switches"
 REBUILD = (
     f'CXXFLAGS="{BUILD_FLAGS}" python -m pip install --no-cache-dir --force-reinstall --no-deps '
     "llama-cpp-python"
