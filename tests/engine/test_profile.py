@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -85,6 +86,18 @@ class Clocked:
 
     def commit(self, slot: int, path: Sequence[int]) -> None:
         """Nothing is kept."""
+
+
+def test_a_step_of_the_kernels_behind_six_rows_is_found_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An eighth row that costs nothing is not charged for half of what the seventh took."""
+    target, cost = Clocked(lambda rows, _: 0.02 if rows < 7 else 0.025 + 0.0001 * rows), PassCost()
+    monkeypatch.setattr("engine.profile.time.perf_counter", lambda: target.now)
+    profile(cast("Target", target), cost)
+    six, seven, eight = cost.each(np.array([6, 7, 8]))
+    assert seven - six == pytest.approx(0.0057)
+    assert eight - seven == pytest.approx(0.0001)
 
 
 def test_one_busy_moment_does_not_decide_what_a_second_row_costs(
