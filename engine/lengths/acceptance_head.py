@@ -17,7 +17,11 @@ step a tenth of a target pass; greedy / sampled:
     state that proposed Y_i, with the probability      .84 / .85     1.10 / 1.11
 
 Decoding starts a draft where the last one failed, where text is harder, and gains less: the
-bundled head's card has the figures of whole answers.
+bundled head's card has the figures of whole answers. And most of what a state tells, a draft model
+that learnt from its target's own answers says by the probability itself: AUC .897 of the bundled
+pair's drafts on new questions. Beside a state the logarithm alone gave .888, since all sure tokens
+look alike in it; with the logarithm of the rest, 1 - q, and a single block for three it is .896, and
+the loss is .304 nats for .323.
 """
 
 import json
@@ -42,8 +46,10 @@ from engine.protocols.drafting import Context, Parts, Rule, Stop
 from engine.protocols.target import Target
 
 WEIGHTS, CARD = "head.safetensors", "head.json"
-EVIDENCE = 3  # numbers beside the state
+FORMAT = 2  # of the card and the weights
+EVIDENCE = 4  # numbers beside the state
 LEAST_LOG = -8.0  # of a probability; less says nothing more
+LEAST = math.exp(LEAST_LOG)
 HOW_TO_TRAIN = "train one with: slipstream train-head --target T --draft D --prompts FILE --out DIR"
 
 
@@ -60,10 +66,14 @@ class Kind:
         return cls(context.draws, context.sampling.greedy)
 
     def evidence(self, log_probability: Tensor) -> Tensor:
-        """What the head reads beside the state, [..., 3], of tokens' log probabilities [...]."""
-        log = log_probability.clamp(min=LEAST_LOG)
+        """What the head reads beside the state, [..., 4], of tokens' log probabilities [...].
+
+        Of the token, of all others together, and the kind; float32 rounds a sure token's rest to 0.
+        """
+        log = log_probability.clamp(LEAST_LOG, 0.0)
+        rest = (-torch.expm1(log)).log().clamp(min=LEAST_LOG)
         flags = (torch.full_like(log, float(flag)) for flag in (self.drawn, self.greedy))
-        return torch.stack((log, *flags), -1)
+        return torch.stack((log, rest, *flags), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ class Head:
     their published heads share one block's weights.)
     """
 
-    evidence: Tensor  # [C, 3]: what the evidence adds to the state
+    evidence: Tensor  # [C, 4]: what the evidence adds to the state
     blocks: Tensor  # [D, C, C]
     biases: Tensor  # [D, C]
     out: Tensor  # [2, C]
@@ -86,7 +96,7 @@ class Head:
         return self.out.shape[1]
 
     def logits(self, states: Tensor, evidence: Tensor) -> Tensor:
-        """[..., 2] of states [..., C] and evidence [..., 3]; softmax gives P_rej, P_acc."""
+        """[..., 2] of states [..., C] and evidence [..., 4]; softmax gives P_rej, P_acc."""
         x = states.float() + F.linear(evidence, self.evidence)
         for weight, bias in zip(self.blocks, self.biases, strict=True):
             x = x + F.silu(F.linear(x, weight, bias))
@@ -115,8 +125,9 @@ class Judge:
 
     def acceptance(self, state: NDArray[np.float32], log_probability: float, kind: Kind) -> float:
         """P_acc of a token with this log probability under the law that ``state`` [C] proposed."""
-        log = max(log_probability, LEAST_LOG)
-        x = state + self._evidence @ np.array((log, kind.drawn, kind.greedy), np.float32)
+        log = min(max(log_probability, LEAST_LOG), 0.0)
+        rest = math.log(max(-math.expm1(log), LEAST))
+        x = state + self._evidence @ np.array((log, rest, kind.drawn, kind.greedy), np.float32)
         for weight, bias in self._blocks:
             y = weight @ x + bias
             x += y * _sigmoid(y)
@@ -156,7 +167,7 @@ def save_head(head: Head, folder: Path, likeness: Likeness, figures: Mapping[str
     part.write_bytes(save(tensors))
     part.replace(folder / WEIGHTS)
     card = {
-        "format": 1, "target": likeness.target, "draft": likeness.draft, "width": head.width,
+        "format": FORMAT, "target": likeness.target, "draft": likeness.draft, "width": head.width,
         **figures,
     }  # fmt: skip
     part = folder / f"{CARD}.part"
@@ -171,8 +182,10 @@ def load_head(folder: Path) -> tuple[Head, Likeness]:
         tensors = load_file(str(folder / WEIGHTS))
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelUnusable(f"no acceptance head can be read from {folder}: {error}") from error
-    if not isinstance(card, dict) or card.get("format") != 1:
-        raise ModelUnusable(f"{folder / CARD} is no card of an acceptance head of format 1")
+    if not isinstance(card, dict) or card.get("format") != FORMAT:
+        raise ModelUnusable(
+            f"{folder / CARD} is no card of an acceptance head of format {FORMAT}; {HOW_TO_TRAIN}"
+        )
     _check(tensors, folder)
     likeness = Likeness(tuple(card["target"]), tuple(card["draft"]))
     return Head(**{name: tensor.float() for name, tensor in tensors.items()}), likeness
@@ -265,7 +278,7 @@ class Watch:
         """Judge the token by the state that proposed it; it stays in the draft either way."""
         assert self.state is not None  # chains feed the root before they draw
         before = self.survival
-        log = math.log(max(probability, math.exp(LEAST_LOG)))
+        log = math.log(max(probability, LEAST))
         self.survival *= self.policy.acceptance(self.state, log, self.kind)
         self.drafted += 1
         return (before if self.lag else self.survival) < self.floors[self.drafted - 1]

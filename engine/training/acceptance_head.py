@@ -192,7 +192,7 @@ def fit(rows: Judged, recipe: Recipe, work: Path) -> Steps[Progress, None, Head]
     head = new_head(rows.states.shape[1], recipe)
     tensors = head.tensors()
     optimiser = torch.optim.AdamW(
-        [t.requires_grad_() for t in tensors.values()], lr=recipe.learning_rate, weight_decay=0.01
+        [t.requires_grad_() for t in tensors.values()], lr=recipe.learning_rate, weight_decay=0.1
     )
     each = math.ceil(len(rows.prompt) / recipe.batch)  # steps of an epoch
     total = each * recipe.epochs

@@ -2,7 +2,7 @@
 
 The paper lets the draft model read answers in which each token was replaced by a drafted one with
 chance 1 - 0.15, so that its states resemble those behind drafted tokens. Here drafts start from the
-target's own text with chance 0.15 at each token and run on as they do when decoding: the states are
+target's own text with chance 0.25 at each token and run on as they do when decoding: the states are
 those that will be judged, and no label belongs to another context than its state.
 
 Each prompt is answered twice, greedily and at temperature 1, and drafted for in the three ways in
@@ -32,10 +32,10 @@ class Recipe:
 
     minutes: float = 20.0
     answer_tokens: int = 96
-    start_share: float = 0.15  # of an answer's tokens from which a draft starts: the paper's r
-    draft_tokens: int = 6
+    start_share: float = 0.25  # of an answer's tokens start a draft; the paper's r is 0.15
+    draft_tokens: int = 8
     reject_weight: float = 6.0  # the paper's w
-    depth: int = 3  # the paper's D
+    depth: int = 1  # the paper's D, 3 there
     epochs: int = 3
     batch: int = 512
     learning_rate: float = 2e-3
@@ -66,7 +66,7 @@ class Judged:
     """Drafted tokens with what the head may read and what it should say, [n] each."""
 
     states: Tensor  # [n, C] float16: proposed the token
-    evidence: Tensor  # [n, 3]
+    evidence: Tensor  # [n, 4]
     accepted: Tensor  # the label, 0 to 1
     reached: Tensor  # chance that verification gets there
     prompt: Tensor  # int64, the prompt's number

@@ -14,6 +14,7 @@ from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.lengths.acceptance_head import (
     CARD,
+    EVIDENCE,
     WEIGHTS,
     AcceptanceHead,
     Head,
@@ -37,7 +38,7 @@ DRAWN, SEEDED = SamplingParams(1.0), SamplingParams(1.0, seed=3)
 
 def random_head(width=WIDTH, depth=3, seed=0, scale=0.3):
     generator = torch.Generator().manual_seed(seed)
-    shapes = {"evidence": (width, 3), "blocks": (depth, width, width), "biases": (depth, width),
+    shapes = {"evidence": (width, EVIDENCE), "blocks": (depth, width, width), "biases": (depth, width),
               "out": (2, width), "out_bias": (2,)}  # fmt: skip
     return Head(**{n: torch.randn(s, generator=generator) * scale for n, s in shapes.items()})
 
@@ -70,7 +71,7 @@ def test_the_network_is_the_papers_blocks_and_two_logits():
         ):
             linear.weight.copy_(weight)
             linear.bias.copy_(bias)
-        states, evidence = torch.randn(5, WIDTH), torch.randn(5, 3)
+        states, evidence = torch.randn(5, WIDTH), torch.randn(5, EVIDENCE)
         x = states + evidence @ head.evidence.T
         for linear in linears[:2]:
             x = x + nn.functional.silu(linear(x))
@@ -78,22 +79,23 @@ def test_the_network_is_the_papers_blocks_and_two_logits():
 
 
 def test_rows_do_not_see_each_other():
-    head, states, evidence = random_head(), torch.randn(7, WIDTH), torch.randn(7, 3)
+    head, states, evidence = random_head(), torch.randn(7, WIDTH), torch.randn(7, EVIDENCE)
     together = head.logits(states, evidence)
     for row in range(7):
         assert (head.logits(states[row], evidence[row]) - together[row]).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("log", [-30.0, -0.7, -1e-3, 0.0, 1e-7])
 @pytest.mark.parametrize("scale", [1.0, 300.0])
-def test_the_judge_says_what_the_network_says_of_one_state(scale):
+def test_the_judge_says_what_the_network_says_of_one_state(scale, log):
     head = random_head(depth=3)
     judge = Judge(head)
     for state in scale * torch.randn(5, WIDTH):
         for sampling in (GREEDY, DRAWN, SEEDED):
             kind = Kind.of(Context(1, 0, [1], sampling, None))
-            logits = head.logits(state, kind.evidence(torch.tensor(-0.7)))
+            logits = head.logits(state, kind.evidence(torch.tensor(log)))
             wanted = float(logits.softmax(-1)[1])
-            assert judge.acceptance(state.numpy(), -0.7, kind) == pytest.approx(wanted, abs=1e-4)
+            assert judge.acceptance(state.numpy(), log, kind) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_the_three_kinds_of_requests_are_told_apart():
@@ -104,6 +106,13 @@ def test_the_three_kinds_of_requests_are_told_apart():
     }
     assert len(found) == 3
     assert Kind(drawn=True, greedy=False).evidence(logs)[1, 0] > -10  # nothing runs away
+
+
+def test_two_sure_tokens_are_told_apart_by_what_is_left_of_them():
+    """Their logarithms differ by a hundredth, and one is refused ten times as often as the other."""
+    sure, surer, certain = Kind(drawn=False, greedy=True).evidence(torch.tensor([-0.01, -0.001, 0.0]))  # fmt: skip
+    assert float(sure[1] - surer[1]) == pytest.approx(math.log(10), abs=0.01)
+    assert surer[1] > certain[1] > -10
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -172,8 +181,8 @@ def test_a_draft_ends_once_a_rejection_is_likelier_than_h(tmp_path, pair, h, lag
 
 
 def test_the_probability_and_the_kind_reach_the_head(tmp_path, pair):
-    evidence = torch.zeros(WIDTH, 3)
-    evidence[0] = torch.tensor([2.0, 0.0, -1.0])
+    evidence = torch.zeros(WIDTH, EVIDENCE)
+    evidence[0] = torch.tensor([2.0, 0.0, 0.0, -1.0])
     out = torch.zeros(2, WIDTH)
     out[1, 0] = 1.0
     head = replace(constant_head(0.9), evidence=evidence, out=out)

@@ -39,7 +39,7 @@ def rows(count=400, width=4, seed=0):
     states = torch.randn(count, width, generator=generator)
     return Judged(
         states=states.half(),
-        evidence=torch.randn(count, 3, generator=generator),
+        evidence=torch.randn(count, 4, generator=generator),
         accepted=torch.sigmoid(2 * states[:, 0]),
         reached=torch.ones(count),
         prompt=torch.arange(count) % 20,
@@ -138,7 +138,7 @@ def finish(steps):
 
 @pytest.mark.parametrize("weight", [1.0, 6.0])
 def test_whatever_the_weight_the_finished_head_states_probabilities(tmp_path, weight):
-    same = replace(rows(), states=torch.zeros(400, 4).half(), evidence=torch.zeros(400, 3),
+    same = replace(rows(), states=torch.zeros(400, 4).half(), evidence=torch.zeros(400, 4),
                    accepted=torch.full((400,), 0.3))  # fmt: skip
     recipe = replace(RECIPE, reject_weight=weight, epochs=40, learning_rate=2e-2)
     head, _ = finish(fit(same, recipe, tmp_path))
