@@ -8,7 +8,6 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from time import perf_counter
 from types import ModuleType
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import EngineError, ModelUnusable
+from engine.models.gguf.company import choose_company
 from engine.models.gguf.library import Library, llama_library
 from engine.request import ModelSpec
 
@@ -28,9 +28,6 @@ MOST_SCORES = (
 )  # bytes of attention scores of one pass; beyond, flash attention computes them
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-TRIALS, LEAST_TRIALS = 9, 2  # passes of one row and of two, by turns
-TRIAL_SECONDS = 1.0  # of a large file's, after which no more are made than the least
-CLEARLY = 0.9  # of a pass of one row: two rows must take less
 _NO_SLOT, _ABORTED = 1, 2
 
 
@@ -66,7 +63,7 @@ class LlamaContext:
         self.parameters = api.llama_model_n_params(self._model)
         self.context, self.cells = self._sizes(spec)
         self.sequences = min(sequences, api.llama_max_parallel_sequences() - 1, MOST_OUTPUTS - 1)
-        self.accompanied = False  # whether a row that would run alone gets another beside it
+        self.company: dict[int, int] = {}  # rows of a pass -> rows that run beside it
         # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
         self.batch = min(max(spec.batch, self.sequences + 1), self.cells)
         self.outputs = min(MOST_OUTPUTS, self.batch)
@@ -122,16 +119,8 @@ class LlamaContext:
             self._asked = _never
 
     def choose_company(self) -> None:
-        """Measure whether a row runs faster with another beside it; the cache must be empty.
-
-        llama.cpp multiplies by one row in another way than by several. With 8-bit weights a pass of
-        two rows took 16.0 ms on a processor where one of a single row took 21.7.
-        """
-        ratios: list[float] = []
-        until = perf_counter() + TRIAL_SECONDS
-        while len(ratios) < TRIALS and (len(ratios) < LEAST_TRIALS or perf_counter() < until):
-            ratios.append(self._timed(2) / self._timed(1))
-        self.accompanied = median(ratios[1:]) < CLEARLY  # the first passes build what they need
+        """Measure which passes run faster with more rows beside them; the cache must be empty."""
+        self.company = choose_company(self._timed)
 
     def copy(self, source: int, target: int, start: int, stop: int) -> None:
         """``target`` also sees the cells of ``source`` at positions [start, stop)."""
@@ -148,18 +137,19 @@ class LlamaContext:
         self._next = now + ASK_SECONDS
         return self._asked()
 
-    def _timed(self, rows: int) -> float:
-        """Seconds of a row that runs alone or, of two, with another."""
-        self.accompanied = rows == 2
+    def _timed(self, rows: int, beside: int) -> float:
+        """Seconds of a pass of so many rows with so many beside them."""
+        self.company = {rows: beside}
         started = perf_counter()
-        self.decode([BatchRow(0, 0, (0,), output=True)])
+        self.decode([BatchRow(0, place, (0,), output=True) for place in range(rows)])
         seconds = perf_counter() - started
         self.remove(0)
         return seconds
 
     def _run_filled(self, outputs: int) -> NDArray[np.float32]:
         rows = self._batch.n_tokens
-        code = self._run_accompanied() if self.accompanied and rows == 1 else self._run()
+        beside = min(self.company.get(rows, 0), self.batch - rows)
+        code = self._run_beside(rows, beside) if beside else self._run()
         if code == _NO_SLOT:
             raise CacheFull(
                 f"the cache of {self.cells} tokens has no room for {rows} more; "
@@ -175,16 +165,17 @@ class LlamaContext:
         code: int = self._api.llama_decode(self._context, self._batch)
         return code
 
-    def _run_accompanied(self) -> int:
-        """The one row and another, of a sequence that is empty before and after."""
-        company = self.sequences
+    def _run_beside(self, rows: int, beside: int) -> int:
+        """The rows and others, of a sequence that is empty before and after."""
+        company, more = self.sequences, slice(rows, rows + beside)
         columns = self._columns
-        columns.tokens[1] = columns.positions[1] = columns.outputs[1] = 0
-        columns.counts[1], columns.sequences[1, 0] = 1, company
-        self._batch.n_tokens = 2
+        columns.tokens[more] = columns.outputs[more] = 0
+        columns.positions[more], columns.counts[more] = range(beside), 1
+        columns.sequences[more, 0] = company
+        self._batch.n_tokens = rows + beside
         code = self._run()
-        if code == _NO_SLOT:  # the last cell is left
-            self._batch.n_tokens = 1
+        if code == _NO_SLOT:  # the last cells are left
+            self._batch.n_tokens = rows
             return self._run()
         self.remove(company)
         return code

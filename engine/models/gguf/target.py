@@ -127,7 +127,7 @@ class LlamaCppTarget:
         self._abort: Callable[[], bool] = bool
 
     def choose_company(self) -> None:
-        """Run single rows as they run fastest here; nothing may be cached."""
+        """Run passes of every width as they run fastest here; nothing may be cached."""
         self._llama.choose_company()
 
     def abort_when(self, asked: Callable[[], bool]) -> None:

@@ -18,7 +18,8 @@ from engine.build import build
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable, NumericalError
-from engine.models.gguf.context import LEAST_TRIALS, TRIALS, CacheFull
+from engine.models.gguf.company import BLOCK
+from engine.models.gguf.context import CacheFull
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
 from engine.models.torch_target import load_target
@@ -175,26 +176,30 @@ def test_trees_and_prompts_longer_than_a_pass(file, oracle):
     assert (wanted - found).abs().max() < TOLERANCE
 
 
-def test_a_single_row_is_the_same_with_company(target, oracle):
+@pytest.mark.parametrize(("rows", "beside"), [(1, 1), (1, 15), (10, 6)])
+def test_rows_are_the_same_with_company(target, oracle, rows, beside):
     oracle.crop(0, 0)
     for one in (target, oracle):
         one.feed(0, IDS[:20])
-    alone = target.score([0], [single(IDS[20])])[0].logits
-    target._llama.accompanied = True
-    for _ in range(3):  # the other row leaves nothing behind
-        beside = target.score([0], [single(IDS[20])])[0].logits
+    alone = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
+    target.commit(0, [])
+    target._llama.company = {rows: beside}
+    for _ in range(3):  # the other rows leave nothing behind
+        together = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
         target.commit(0, [])
-        assert (beside - alone).abs().max() < TOLERANCE
-    for token in IDS[20:30]:
-        wanted, found = (one.score([0], [single(token)])[0].logits for one in (oracle, target))
+        assert (together - alone).abs().max() < TOLERANCE
+    for start in range(20, 40, rows):
+        tree = chain(IDS[start : start + rows])
+        wanted, found = (one.score([0], [tree])[0].logits for one in (oracle, target))
         assert (wanted - found).abs().max() < TOLERANCE
         for one in (oracle, target):
-            one.commit(0, [0])
+            one.commit(0, list(range(rows)))
 
 
-def test_company_takes_no_cell_from_a_conversation(file):
+@pytest.mark.parametrize("beside", [1, 15])
+def test_company_takes_no_cell_from_a_conversation(file, beside):
     target = LlamaCppTarget(exact(file, slots=1, context=256))
-    target._llama.accompanied = True
+    target._llama.company = {1: beside}
     cells = target._llama.cells
     target.feed(0, [7] * (cells - 1))
     assert target.score([0], [single(8)])[0].logits.shape == (1, 4096)
@@ -203,23 +208,14 @@ def test_company_takes_no_cell_from_a_conversation(file):
         target.score([0], [single(8)])
 
 
-@pytest.mark.parametrize(("slow", "kept"), [(1, True), (2, False)])
-@pytest.mark.parametrize(("seconds", "trials"), [(60.0, TRIALS), (0.0, LEAST_TRIALS)])
-def test_company_is_kept_where_it_was_faster(file, monkeypatch, slow, kept, seconds, trials):
+def test_company_is_chosen_by_passes_of_the_file(file):
     target = LlamaCppTarget(exact(file))
-    llama, timed = target._llama, []
-
-    def took(rows, measure=llama._timed):
-        timed.append(measure(rows))
-        return 1.0 if rows == slow else 0.5
-
-    monkeypatch.setattr(llama, "_timed", took)
-    monkeypatch.setattr("engine.models.gguf.context.TRIAL_SECONDS", seconds)
     target.choose_company()
-    assert llama.accompanied is kept
-    assert len(timed) == 2 * trials
-    assert min(timed) > 0
+    widths = {rows + beside for rows, beside in target._llama.company.items()}
+    assert widths <= {2, BLOCK}
     assert target.length(0) == 0
+    target.feed(0, [7] * 40)
+    assert target.score([0], [chain([8] * 12)])[0].logits.shape == (12, 4096)
 
 
 def test_a_full_cache_forgets_an_idle_conversation_first(file):

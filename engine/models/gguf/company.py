@@ -1,0 +1,52 @@
+"""Company: rows that nobody asked for, beside a pass that is faster with them than alone.
+
+llama.cpp multiplies by one row in another way than by several, and by a whole block of rows in another
+way than by what is left of one. So wider may be faster. Milliseconds of a pass on a processor with
+AVX-512, 303M parameters:
+
+    rows                       1      2      8     10     12     14     16
+    8-bit weights           21.7   16.0
+    4-bit weights (K)       11.2   16.2   58.3   67.2   75.9   85.5   66.9
+
+Which widths gain is measured when a file is loaded, in the time that a small model needs for it.
+"""
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+TRIALS, LEAST_TRIALS = 9, 2  # passes of one row and of two, by turns
+TRIAL_SECONDS = 1.0  # of a large file's, after which no more are made than the least
+CLEARLY = 0.9  # of a pass of one row: two rows must take less
+BLOCK, PARTS = 16, (8, 10, 12, 14)  # rows
+BLOCK_TRIALS = 4  # of the block and each part, by turns; the first ones build what they need
+AFFORDABLE = 0.025  # seconds of one row's pass; blocks of larger models take too long to measure
+WORTHWHILE = 0.95  # of a part's pass: the whole block must take less
+
+Timed = Callable[[int, int], float]
+"""Seconds of a pass of so many rows, with so many beside them."""
+
+
+def choose_company(timed: Timed) -> dict[int, int]:
+    """Rows of a pass -> rows beside it, where that is faster."""
+    ratios: list[float] = []
+    singles: list[float] = []
+    until = perf_counter() + TRIAL_SECONDS
+    while len(ratios) < TRIALS and (len(ratios) < LEAST_TRIALS or perf_counter() < until):
+        two = timed(1, 1)
+        singles.append(timed(1, 0))
+        ratios.append(two / singles[-1])
+    beside = {1: 1} if median(ratios[1:]) < CLEARLY else {}  # the first passes build what they need
+    return beside | (_whole_blocks(timed) if median(singles) <= AFFORDABLE else {})
+
+
+def _whole_blocks(timed: Timed) -> dict[int, int]:
+    """Parts of a block that take longer than all of it, from the largest part down."""
+    widths = (*PARTS, BLOCK)
+    rounds = [{rows: timed(rows, 0) for rows in widths} for _ in range(BLOCK_TRIALS)][1:]
+    least = BLOCK
+    for part in reversed(PARTS):
+        if median(found[BLOCK] / found[part] for found in rounds) > WORTHWHILE:
+            break
+        least = part
+    return {rows: BLOCK - rows for rows in range(least, BLOCK)}

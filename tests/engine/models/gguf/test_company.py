@@ -1,0 +1,73 @@
+"""Which passes get rows beside them: those that were measured faster so, and no others."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from engine.models.gguf.company import (
+    AFFORDABLE,
+    BLOCK,
+    BLOCK_TRIALS,
+    LEAST_TRIALS,
+    PARTS,
+    TRIALS,
+    choose_company,
+)
+
+STEEP = {1: 11.2, 2: 16.2, 8: 58.3, 10: 67.2, 12: 75.9, 14: 85.5, 16: 66.9}  # milliseconds, Q4_K_M
+FLAT = {1: 21.7, 2: 16.0, 8: 20.0, 10: 24.0, 12: 26.0, 14: 29.0, 16: 32.0}
+
+
+class Machine:
+    """Passes take what a curve says, by rows and those beside them together."""
+
+    def __init__(self, milliseconds: Mapping[int, float], mood: Callable[[int], float]) -> None:
+        self.curve, self.mood = milliseconds, mood
+        self.passes: Counter[tuple[int, int]] = Counter()
+
+    def __call__(self, rows: int, beside: int) -> float:
+        self.passes[rows, beside] += 1
+        usual = float(np.interp(rows + beside, list(self.curve), list(self.curve.values())))
+        return usual / 1e3 * self.mood(sum(self.passes.values()))
+
+
+def steady(_: int) -> float:
+    return 1.0
+
+
+def test_parts_of_a_block_that_take_longer_than_all_of_it_become_one():
+    found = choose_company(Machine(STEEP, steady))
+    assert found == {12: 4, 13: 3, 14: 2, 15: 1}
+    for rows, beside in found.items():
+        assert np.interp(rows, list(STEEP), list(STEEP.values())) > STEEP[rows + beside]
+
+
+def test_a_row_gets_another_where_two_are_faster():
+    assert choose_company(Machine(FLAT, steady)) == {1: 1}
+
+
+def test_no_pass_is_widened_where_every_row_costs_something():
+    assert choose_company(Machine({1: 10.0, 16: 40.0}, steady)) == {}
+    assert choose_company(Machine({1: 10.0, 16: 10.3}, steady)) == {}  # nor where all cost the same
+
+
+@pytest.mark.parametrize("first", range(1, 60, 7))
+def test_a_machine_that_is_busy_for_a_moment_changes_nothing(first):
+    def busy(passed: int) -> float:
+        return 3.0 if first <= passed < first + 3 else 1.0
+
+    for curve in (STEEP, FLAT):
+        assert choose_company(Machine(curve, busy)) == choose_company(Machine(curve, steady))
+
+
+@pytest.mark.parametrize(("seconds", "trials"), [(60.0, TRIALS), (0.0, LEAST_TRIALS)])
+def test_a_large_file_is_not_measured_for_long(monkeypatch, seconds, trials):
+    monkeypatch.setattr("engine.models.gguf.company.TRIAL_SECONDS", seconds)
+    slow = Machine({rows: 2000 * AFFORDABLE * ms for rows, ms in FLAT.items()}, steady)
+    assert choose_company(slow) == {1: 1}
+    assert slow.passes == {(1, 0): trials, (1, 1): trials}
+    quick = Machine(STEEP, steady)
+    choose_company(quick)
+    assert quick.passes[BLOCK, 0] == quick.passes[PARTS[0], 0] == BLOCK_TRIALS
