@@ -24,12 +24,16 @@ class Confidence:
         """Start from the guess, or one request from what is ``usual``: some copy, others do not."""
         self._usual = usual
         self._hits, self._trials = [0.0] * KINDS, [0.0] * KINDS
-        self._table: list[float] = []
+        self._table: list[float | None] = []  # by length; None: nobody asked since it changed
         self.renew()
 
     def at(self, length: int) -> float:
         """Probability of the next token behind a match of ``length`` >= 1."""
-        return self._table[min(length, LONGEST)]
+        length = min(length, LONGEST)
+        known = self._table[length]
+        if known is None:
+            known = self._table[length] = self._value(length)
+        return known
 
     def survival(self, length: int, most: int) -> list[float]:
         """Probability that the first 1..most tokens behind the match are all right; it falls."""
@@ -41,7 +45,7 @@ class Confidence:
 
     def renew(self) -> None:
         """Take in what is ``usual`` by now."""
-        self._table = [self._value(length) for length in range(LONGEST + 1)]
+        self._table = [None] * (LONGEST + 1)
 
     def remember(self, prior: Prior | None) -> None:
         """Start from what earlier sessions measured (``shares``), unless something was learnt."""
@@ -65,19 +69,23 @@ class Confidence:
 
     def learn(self, length: int, expected: Sequence[int], emitted: Sequence[int]) -> None:
         """What followed a match of ``length``, against what the target then said."""
-        if self._usual is not None:
-            self._usual.learn(length, expected, emitted)
-        noted = set()
+        noted = []
         for depth, (token, said) in enumerate(zip(expected, emitted, strict=False)):
-            kind = min(length + depth, LONGEST).bit_length()
-            noted.add(kind)
-            self._hits[kind] = FORGETTING * self._hits[kind] + (token == said)
-            self._trials[kind] = FORGETTING * self._trials[kind] + 1
+            noted.append((min(length + depth, LONGEST).bit_length(), token == said))
             if token != said:
                 break
-        for kind in noted:
-            for near in range(2 ** (kind - 1), min(2**kind, LONGEST + 1)):
-                self._table[near] = self._value(near)
+        self.note(noted)
+
+    def note(self, noted: Sequence[tuple[int, bool]]) -> None:
+        """Tokens by kind of match, and whether they were right; what is usual learns them, too."""
+        if self._usual is not None:
+            self._usual.note(noted)
+        hits, trials = self._hits, self._trials
+        for kind, hit in noted:
+            hits[kind] = FORGETTING * hits[kind] + hit
+            trials[kind] = FORGETTING * trials[kind] + 1
+            least, most = 2 ** (kind - 1), min(2**kind, LONGEST + 1)
+            self._table[least:most] = [None] * (most - least)
 
     def _value(self, length: int) -> float:
         known = (length + 0.5) / (length + 1.5) if self._usual is None else self._usual.at(length)

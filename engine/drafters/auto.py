@@ -312,8 +312,9 @@ class Auto:
             drafter = self.arms[name].drafter
             rates = [self._matches[batch[i].request].rate for i in members]
             lucks = [self._luck[batch[i].task][name].value for i in members]
+            own = farthest(drafter)
             asked = [
-                prices.budget(_within(drafter, budgets[i]), rate / luck)
+                prices.budget(own, budgets[i], rate / luck)
                 for i, rate, luck in zip(members, rates, lucks, strict=True)
             ]
             trees = drafter.draft([batch[i] for i in members], asked)

@@ -6,10 +6,10 @@ maximise
     sum_{i<=k} s_i - R (t(k + 1) - t(1))
 
 with s_i the chance that the first i tokens are accepted, t the target's measured pass and R the rate
-at which tokens come in the long run (renewal reward; for k = 0 both parts are 0), or that of the
-copy itself where it is higher: see ``Budget.worth``. SmartSpec (arXiv
-2406.14066) takes s_i from the request's acceptance by depth. A copy knows more: how long the match
-was that it continues, so that what is copied goes on for long and what was a coincidence ends soon.
+at which tokens come in the long run (renewal reward; for k = 0 both parts are 0), with what is left
+to copy afterwards: see ``engine.decode.copying``. SmartSpec (arXiv 2406.14066) takes s_i from the
+request's acceptance by depth. A copy knows more: how long the match was that it continues, so that
+what is copied goes on for long and what was a coincidence ends soon.
 """
 
 from collections.abc import Sequence

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.cost import PassCost
 from engine.decode.chance import Chance
+from engine.decode.copying import gains
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict
 from engine.protocols.target import Capability, DraftModel, Scores, Target
@@ -91,18 +92,17 @@ class Budget:
         """How many of these candidates to draft, likeliest first, and how many are expected to hold.
 
         With prices so many that they gain most over what they must bring, else those above the floor.
-        What is not copied now can be copied in the next round: while a copy lasts, tokens come at
-        the best pace that it allows, which is what one more row has to keep up with.
+        What is ``copied`` later is worth something, too: see ``engine.decode.copying``.
         """
         most = len(chances)
         if self.prices and not self.exact:
-            sums = [0.0, *accumulate(chances)]
-            pairs = list(zip(sums, self.prices, strict=False))
-            pace = self.pace
             if copied:
-                pace = max(pace, *((1 + held) / (1 + price) for held, price in pairs))
-            gains = [held - pace * price for held, price in pairs]
-            most = max(range(len(gains)), key=gains.__getitem__)
+                gained = gains(chances, [self.pace * (1 + price) for price in self.prices])
+            else:
+                sums = accumulate(chances, initial=0.0)
+                pairs = zip(sums, self.prices, strict=False)
+                gained = [held - self.pace * price for held, price in pairs]
+            most = max(range(len(gained)), key=gained.__getitem__)
         elif not self.exact:
             least = self.floor or FLOOR
             most = next((i for i, chance in enumerate(chances) if chance < least), most)
@@ -121,9 +121,12 @@ class RowPrices:
         """With the least price of a row."""
         return cls(rows, min((price / n for n, price in enumerate(rows) if n), default=0.0))
 
-    def budget(self, most: Budget, pace: float) -> Budget:
-        """As much as is allowed, at the prices of this pace."""
-        return Budget(most.depth, most.nodes, prices=self.rows, pace=pace, cheapest=self.cheapest)
+    def budget(self, most: Budget, allowed: Budget, pace: float) -> Budget:
+        """As much as is useful and allowed, at the prices of this pace."""
+        return Budget(
+            min(most.depth, allowed.depth), min(most.nodes, allowed.nodes),
+            prices=self.rows, pace=pace, cheapest=self.cheapest,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

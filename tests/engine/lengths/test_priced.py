@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cost import PassCost
+from engine.decode.copying import gains
 from engine.decode.tree import chain
 from engine.decode.verify import Verdict
 from engine.lengths.priced import Priced
@@ -47,7 +48,7 @@ def test_no_other_number_of_candidates_gains_more(chances, prices):
     st.floats(0.5, 4.0),
 )
 def test_what_is_hopeless_would_not_have_been_drafted(chances, prices, pace):
-    budget = RowPrices.of((0.0, *prices)).budget(Budget(12, 12), pace)
+    budget = RowPrices.of((0.0, *prices)).budget(Budget(64, 12), Budget(12, 256), pace)
     scaled = Budget(12, 12, prices=(0.0, *(pace * price for price in prices)))
     assert budget.worth(chances) == scaled.worth(chances)
     if budget.hopeless(chances[0]):
@@ -60,14 +61,12 @@ def test_what_is_hopeless_would_not_have_been_drafted(chances, prices, pace):
     st.lists(st.floats(0.0, 3.0), min_size=12, max_size=12).map(sorted),
     st.floats(0.5, 4.0),
 )
-def test_a_copy_is_as_long_as_makes_it_fastest_unless_the_answer_is_faster(chances, prices, pace):
+def test_of_a_copy_what_gains_most_with_all_that_follows_is_drafted(chances, prices, pace):
     prices = (0.0, *prices)
     drafted, expected = Budget(12, 12, prices=prices, pace=pace).worth(chances, copied=True)
-    rates = [(1 + sum(chances[:n])) / (1 + prices[n]) for n in range(len(chances) + 1)]
-    if max(rates) >= pace:
-        assert rates[drafted] == pytest.approx(max(rates))
-    else:
-        assert (drafted, expected) == Budget(12, 12, prices=prices, pace=pace).worth(chances)
+    found = gains(chances, [pace * (1 + price) for price in prices])
+    assert found[drafted] == max(found)
+    assert expected == pytest.approx(sum(chances[:drafted]))
 
 
 def test_where_rows_are_dear_a_sure_copy_is_taken_in_parts():
