@@ -13,8 +13,9 @@ from engine.decode.tree import DraftTree, chain
 from engine.protocols.target import DraftModel, LayerSource, Rows, Streamed, Target
 
 # A large model gets the first few. Matrix kernels change behind 6 rows, where the seventh may cost a
-# quarter of a pass and the eighth nothing; a line between 6 and 8 would price both alike.
-PROFILE_ROWS = (1, 8, 4, 2, 16, 6, 7, 64, 32, 12)
+# quarter of a pass and the eighth nothing; a line between 6 and 8 would price both alike. Of 4-bit
+# weights three rows take half a pass more than two, and the fourth a whole one.
+PROFILE_ROWS = (1, 8, 4, 2, 16, 6, 3, 7, 64, 32, 12)
 PROFILE_REPEATS = 5
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured
