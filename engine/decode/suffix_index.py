@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from engine.decode.confidence import LONGEST
 
-GRAMS = (8, 1)  # suffixes that are looked up, longest first; what lies between is measured
+GRAMS = (8, 3, 1)  # suffixes that are looked up, longest first; what lies between is measured
 NEWEST = 8  # places that are kept of each
 _STRIDE = 1 << 32  # a place is one integer: text * _STRIDE + offset
 
@@ -19,9 +19,9 @@ class Match(NamedTuple):
 
 
 class SuffixIndex:
-    """Places by the 8 tokens and by the token before them, the newest 8 of each.
+    """Places by the 8 tokens, the 3 and the one before them, the newest 8 of each.
 
-    A token costs two dictionary entries, whatever its context; a look-up visits at most 8 places,
+    A token costs three dictionary entries, whatever its context; a look-up visits at most 8 places,
     those behind the longer suffix first. A match is thus the longest one unless 8 newer places hid
     it, and of short matches the newest are known: frequent and stale ones are what gets lost.
     """

@@ -12,7 +12,7 @@ from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts, Ru
 from engine.protocols.target import Capability
 
 NAME = "suffix"
-HISTORY = 200_000  # tokens of finished requests that are remembered, some 50 MB
+HISTORY = 200_000  # tokens of finished requests that are remembered, some 60 MB
 
 
 class Source(NamedTuple):
