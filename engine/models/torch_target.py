@@ -76,6 +76,10 @@ class TorchTarget:
             )
         )
 
+    def twin(self) -> "TorchTarget":
+        """Another target over the same weights, with a cache of its own."""
+        return TorchTarget(self._weights)
+
     def length(self, slot: int) -> int:
         """Committed tokens whose keys are cached."""
         return self.cache.length(slot)

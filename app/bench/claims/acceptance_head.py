@@ -31,9 +31,9 @@ def show(instrument: Instrument) -> Row:
     )
     fixed = [Lane(f"length {k}", "chain", length="fixed", depth=k) for k in LENGTHS]
     conditions = Conditions(max_tokens=TOKENS, repeats=REPEATS)
-    swept = rates(instrument.run(inflate, prompts[::SWEPT], fixed, SWEEP))
+    swept = rates(instrument.race(inflate, prompts[::SWEPT], fixed, SWEEP))
     finalists = ranked(swept, fixed)[:FINALISTS]
-    measured = instrument.run(inflate, prompts, [*finalists, ADAPTIVE], conditions)
+    measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE], conditions)
     found, best = rates(measured), over_best(measured, ADAPTIVE)
     auc = _auc(instrument)
     checks = [

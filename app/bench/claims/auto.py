@@ -24,7 +24,7 @@ def show(instrument: Instrument) -> Row:
     # What a session learns on its first questions is not counted, for any drafter.
     categories = (("first", instrument.prompts.problems[:FIRST]), *instrument.prompts.open)
     prompts = [turns for _, group in categories for turns in group]
-    whole = instrument.run(INFLATE, prompts, [*singles, ADAPTIVE], conditions)
+    whole = instrument.race(INFLATE, prompts, [*singles, ADAPTIVE], conditions)
     checks, first = [], 1
     figures: dict[str, float] = {}
     for category, group in categories:

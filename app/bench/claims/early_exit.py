@@ -32,7 +32,7 @@ def show(instrument: Instrument) -> Row:
         pairs = ranked(swept, [_fixed(e, length) for e in EXITS for length in LENGTHS])
         middle = pairs[len(pairs) // 2]
         finalists = list(dict.fromkeys([*pairs[:FINALISTS], middle]))
-        measured = instrument.run(INFLATE, prompts, [*finalists, ADAPTIVE], conditions)
+        measured = instrument.race(INFLATE, prompts, [*finalists, ADAPTIVE], conditions)
         found, best = rates(measured), over_best(measured, ADAPTIVE)
         over_middle = found[ADAPTIVE.name] / found[middle.name]
         checks.append(Check(f"{kind}: over the best pair ({best.name})", best.ratio, 1.0))
@@ -45,7 +45,7 @@ def show(instrument: Instrument) -> Row:
 def _sweep(instrument: Instrument, prompts: Sequence[Turns]) -> dict[str, float]:
     """Tokens per second of every pair, roughly."""
     lanes = [_fixed(e, length) for e in EXITS for length in LENGTHS]
-    return rates(instrument.run(INFLATE, prompts, lanes, SWEEP))
+    return rates(instrument.race(INFLATE, prompts, lanes, SWEEP))
 
 
 def _fixed(exit_layer: int, length: int) -> Lane:

@@ -14,6 +14,7 @@ import torch
 from app.bench.claims.prompts import PromptSet
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
+from app.bench.race import measure_race
 from app.bench.run import Measurement, Sample, measure, silent
 from app.catalog import resolve
 from app.prompts import Turns
@@ -22,6 +23,7 @@ from app.text import ChatText
 from engine.build import assemble, load
 from engine.cost import PassCost
 from engine.engine import Engine
+from engine.models.torch_target import TorchTarget
 from engine.protocols.drafting import Parts
 from engine.protocols.target import Rows
 from engine.request import ModelSpec
@@ -45,6 +47,14 @@ class Loaded:
         return assemble(
             replace(self.spec, slots=slots), replace(self.parts, cost=cost), self.no_draft
         )
+
+    def separate_engine(self) -> Engine:
+        """An engine with one slot in caches of its own: it may run while others do."""
+        target, draft = self.parts.target, self.parts.draft_model
+        assert isinstance(target, TorchTarget)  # claims are about such models
+        assert isinstance(draft, TorchTarget)
+        parts = replace(self.parts, target=target.twin(), draft_model=draft.twin())
+        return replace(self, parts=parts).engine()
 
     def draft_share(self) -> float:
         """Seconds of one draft-model step over those of one target pass, both of a single row."""
@@ -117,6 +127,17 @@ class Instrument:
         """The lanes, alternating, on a fresh engine."""
         engine = self.loaded(inflate).engine(conditions.concurrent)
         return measure(engine, self.text, prompts, lanes, conditions, self.progress)
+
+    def race(
+        self,
+        inflate: int,
+        prompts: Sequence[Turns],
+        lanes: Sequence[Lane],
+        conditions: Conditions,
+    ) -> Measurement:
+        """The lanes, alternating at every pass, on fresh engines: for what is told by seconds."""
+        engine = self.loaded(inflate).separate_engine
+        return measure_race(engine, self.text, prompts, lanes, conditions, self.progress)
 
 
 def _part(

@@ -6,7 +6,6 @@ learns on its first questions is not counted.
 
 import gc
 import os
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from app.bench.claims.prompts import PromptSet
 from app.bench.gguf.rivals import LOOKUP, PLAIN, Question, Rival, Runner, Step
+from app.bench.race import take_turns
 from app.errors import RequestFailed
 from app.prompts import Turns
 from app.task_class import task_class
@@ -101,20 +101,10 @@ class _Ours:
 
 
 def race(lanes: Mapping[str, Iterator[Step]]) -> dict[str, Answer]:
-    """Every lane's answer; each makes one pass, then the next one does, in ever another order.
-
-    What a pass leaves behind, in caches and in the processor's clock, the next one finds: with one
-    order it was always the same lane that came after the widest passes.
-    """
-    answers, running = {lane: Answer() for lane in lanes}, dict(lanes)
-    order = random.Random(0)
-    while running:
-        for lane in order.sample(list(running), len(running)):
-            step = next(running[lane], None)
-            if step is None:
-                del running[lane]
-            else:
-                answers[lane].add(step)
+    """Every lane's answer."""
+    answers = {lane: Answer() for lane in lanes}
+    for lane, step in take_turns(lanes):
+        answers[lane].add(step)
     return answers
 
 

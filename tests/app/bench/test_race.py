@@ -1,0 +1,96 @@
+"""Races: turns at every pass, engines that remember a repeat and nothing else, plain's tokens."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.bench.lanes import Lane
+from app.bench.options import Conditions
+from app.bench.race import measure_race, take_turns
+from app.bench.run import measure
+from app.errors import RequestFailed
+from app.text import ChatText
+from engine.build import assemble, build, load
+from engine.engine import Engine
+from engine.request import Done, FinishReason, GenerationRequest, ModelSpec
+
+BUNDLED = Path(__file__).parents[3] / "engine" / "bundled"
+SPEC = ModelSpec("pocket", str(BUNDLED / "pocket"), str(BUNDLED / "pocket-draft"), slots=1)
+TEXT = ChatText.load(BUNDLED / "pocket")
+LANES = (Lane("plain", "none"), Lane("suffix", "suffix"), Lane("chain", "chain"))
+PROMPTS = [(f"Repeat this: {words}",) for words in ("a b c a b c a b c", "red blue red blue red")]
+TWICE = Conditions(max_tokens=12, repeats=2, warm_up=False)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    parts, no_draft = load(SPEC)
+
+    def separate():
+        own = replace(parts, target=parts.target.twin(), draft_model=parts.draft_model.twin())
+        return assemble(SPEC, own, no_draft)
+
+    return separate
+
+
+def test_every_lane_steps_once_before_any_steps_again():
+    lanes = {"a": 5, "b": 5, "c": 2}
+    seen = list(take_turns({name: iter(range(steps)) for name, steps in lanes.items()}))
+    assert {name: [step for lane, step in seen if lane == name] for name in lanes} == {
+        name: list(range(steps)) for name, steps in lanes.items()
+    }
+    for first in (0, 3):  # both rounds that all three take part in
+        assert sorted(step for _, step in seen[first : first + 3]) == [first // 3] * 3
+    assert len({tuple(lane for lane, _ in seen[n : n + 2]) for n in range(6, 12, 2)}) == 2
+    assert list(take_turns({})) == []
+
+
+def test_a_race_gives_the_tokens_and_counts_of_a_measurement(engine):
+    raced = measure_race(engine, TEXT, PROMPTS, LANES, TWICE)
+    alone = measure(build(SPEC), TEXT, PROMPTS, LANES, TWICE)
+    assert len(raced.samples) == len(alone.samples) == len(LANES) * len(PROMPTS) * 2
+    for lane in LANES:
+        theirs = {(s.group, s.repeat): s for s in alone.of(lane)}
+        for ours in raced.of(lane):
+            [one], [other] = ours.answers, theirs[ours.group, ours.repeat].answers
+            assert one.ids == other.ids
+            assert one.stats.passes == sum(run.passes for run in one.stats.runs)
+            assert ours.seconds == one.stats.decode_seconds > 0
+    plain, *_ = raced.of(LANES[0])
+    assert plain.answers[0].stats.passes == len(plain.answers[0].ids)
+
+
+def test_a_lane_knows_the_earlier_prompts_of_its_own_repeat_only(engine):
+    again = [PROMPTS[0], PROMPTS[0]]
+    found = measure_race(engine, TEXT, again, LANES, replace(TWICE, warm_up=True)).of(LANES[1])
+    passes = {(s.group, s.repeat): s.answers[0].stats.passes for s in found}
+    assert passes[2, 1] < passes[1, 1]
+    assert passes[1, 2] == passes[1, 1]  # neither the warm-up nor the first repeat is known
+
+
+def test_a_lane_that_breaks_is_named(engine):
+    class Broken:
+        """The real engine, but its requests end in an error."""
+
+        def __init__(self, whole: Engine) -> None:
+            self.whole, self.facts = whole, whole.facts
+
+        @property
+        def busy(self) -> bool:
+            return self.whole.busy
+
+        def submit(self, request: GenerationRequest) -> int:
+            return self.whole.submit(request)
+
+        def step(self):
+            found = self.whole.step()
+            return [
+                (n, replace(e, reason=FinishReason.ERROR, error="no memory"))
+                if isinstance(e, Done)
+                else (n, e)
+                for n, e in found
+            ]
+
+    with pytest.raises(RequestFailed, match="in the lane plain: no memory"):
+        measure_race(lambda: Broken(engine()), TEXT, PROMPTS[:1], LANES[:1], TWICE)
