@@ -4,6 +4,7 @@ What disturbs a machine lasts for parts of a second and longer: where lanes take
 answers, it meets some of them. Passes of one prompt meet it alike.
 """
 
+import gc
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -57,13 +58,18 @@ def measure_race(
     if conditions.warm_up:
         race.run(1, prompts[0])
     samples: list[Sample] = []
-    for repeat in range(1, conditions.repeats + 1):
-        race = _Race(engine, text, lanes, conditions)
-        for group, turns in enumerate(prompts, 1):
-            progress(f"prompt {group} of {len(prompts)}, repeat {repeat}")
-            for name, answer in race.run(group, turns).items():
-                seconds = answer.stats.decode_seconds
-                samples.append(Sample(name, group, repeat, (answer,), seconds))
+    gc.collect()
+    gc.freeze()  # as the engine's process does once a model is loaded
+    try:
+        for repeat in range(1, conditions.repeats + 1):
+            race = _Race(engine, text, lanes, conditions)
+            for group, turns in enumerate(prompts, 1):
+                progress(f"prompt {group} of {len(prompts)}, repeat {repeat}")
+                for name, answer in race.run(group, turns).items():
+                    seconds = answer.stats.decode_seconds
+                    samples.append(Sample(name, group, repeat, (answer,), seconds))
+    finally:
+        gc.unfreeze()
     return Measurement(race.facts, tuple(lanes), conditions, tuple(samples), (), 0)
 
 

@@ -23,6 +23,7 @@ from app.text import ChatText
 from engine.build import assemble, load
 from engine.cost import PassCost
 from engine.engine import Engine
+from engine.errors import ModelUnusable
 from engine.models.torch_target import TorchTarget
 from engine.protocols.drafting import Parts
 from engine.protocols.target import Rows
@@ -30,6 +31,7 @@ from engine.request import ModelSpec
 
 PartT = TypeVar("PartT")
 FoundT = TypeVar("FoundT")
+OTHERWISE_RUN = "not the own decoder runs it, or its draft model"
 STEPS = 40  # draft steps that one timing takes the median of
 
 
@@ -49,10 +51,16 @@ class Loaded:
         )
 
     def separate_engine(self) -> Engine:
-        """An engine with one slot in caches of its own: it may run while others do."""
+        """An engine with one slot in caches of its own, which may run while others do.
+
+        Raises ModelUnusable unless our own decoder runs both models.
+        """
         target, draft = self.parts.target, self.parts.draft_model
-        assert isinstance(target, TorchTarget)  # claims are about such models
-        assert isinstance(draft, TorchTarget)
+        if not (isinstance(target, TorchTarget) and isinstance(draft, TorchTarget)):
+            raise ModelUnusable(
+                f"claims cannot be shown of {self.spec.name}: {self.no_draft or OTHERWISE_RUN}; "
+                "choose pocket"
+            )
         parts = replace(self.parts, target=target.twin(), draft_model=draft.twin())
         return replace(self, parts=parts).engine()
 

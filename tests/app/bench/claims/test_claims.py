@@ -15,6 +15,7 @@ from app.bench.options import CLAIMS, Conditions, SeedsOptions
 from app.bench.run import Measurement
 from app.errors import PromptFileError
 from app.settings import load_settings
+from engine.errors import ModelUnusable
 from tests.app.bench.samples import sample
 
 MINIATURE = {  # what makes a claim small enough for a test; its verdict then means nothing
@@ -50,6 +51,15 @@ def test_every_claim_runs_and_says_what_it_measured(instrument, monkeypatch, nam
     assert found.says
     assert found.figures
     assert all(value >= 0 for _, value in found.figures)
+
+
+def test_a_model_without_a_draft_model_is_refused_in_one_sentence(instrument):
+    loaded = instrument.loaded(1)
+    alone = replace(
+        loaded, parts=replace(loaded.parts, draft_model=None), no_draft="none is paired"
+    )
+    with pytest.raises(ModelUnusable, match="pocket: none is paired; choose pocket"):
+        alone.separate_engine()
 
 
 def test_a_row_holds_only_if_every_check_does():
