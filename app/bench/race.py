@@ -62,7 +62,8 @@ def measure_race(
     gc.freeze()  # as the engine's process does once a model is loaded
     try:
         for repeat in range(1, conditions.repeats + 1):
-            race = _Race(engine, text, lanes, conditions)
+            if repeat > 1 or conditions.warm_up:  # these engines have learnt something
+                race = _Race(engine, text, lanes, conditions)
             for group, turns in enumerate(prompts, 1):
                 progress(f"prompt {group} of {len(prompts)}, repeat {repeat}")
                 for name, answer in race.run(group, turns).items():

@@ -143,7 +143,7 @@ class Instrument:
         lanes: Sequence[Lane],
         conditions: Conditions,
     ) -> Measurement:
-        """The lanes, alternating at every pass, on fresh engines: for what is told by seconds."""
+        """The lanes, one request at a time, alternating at every pass, on fresh engines."""
         engine = self.loaded(inflate).separate_engine
         return measure_race(engine, self.text, prompts, lanes, conditions, self.progress)
 

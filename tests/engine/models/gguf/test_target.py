@@ -18,7 +18,7 @@ from engine.build import build
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable, NumericalError
-from engine.models.gguf.company import BLOCK
+from engine.models.gguf.company import BLOCK, BLOCK_TRIALS, PARTS, TRIALS
 from engine.models.gguf.context import CacheFull
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
@@ -208,11 +208,27 @@ def test_company_takes_no_cell_from_a_conversation(file, beside):
         target.score([0], [single(8)])
 
 
-def test_company_is_chosen_by_passes_of_the_file(file):
+@pytest.mark.parametrize(
+    ("fast", "chosen"),
+    [
+        ({2}, {1: 1}),
+        ({BLOCK}, {rows: BLOCK - rows for rows in range(PARTS[0], BLOCK)}),
+        (set(), {}),
+    ],
+)
+def test_company_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen):
     target = LlamaCppTarget(exact(file))
+    llama, ran = target._llama, []
+
+    def took(rows, beside, measure=llama._timed):
+        ran.append(measure(rows, beside))
+        return 0.005 if rows + beside in fast else 0.01
+
+    monkeypatch.setattr(llama, "_timed", took)
     target.choose_company()
-    widths = {rows + beside for rows, beside in target._llama.company.items()}
-    assert widths <= {2, BLOCK}
+    assert llama.company == chosen
+    assert len(ran) == 2 * TRIALS + (len(PARTS) + 1) * BLOCK_TRIALS
+    assert min(ran) > 0
     assert target.length(0) == 0
     target.feed(0, [7] * 40)
     assert target.score([0], [chain([8] * 12)])[0].logits.shape == (12, 4096)
