@@ -12,9 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 
-import numpy as np
-from numpy.typing import NDArray
-
 FORGETTING = 0.98  # weight of the past per observation
 OUTLIER = 4.0  # a pause of the whole machine says nothing about the curve
 TRUSTED = 5.0  # observations before outliers are cut
@@ -106,17 +103,24 @@ class PassCost:
         """The most rows that were measured at no more than ``factor`` passes of one; 0: unmeasured."""
         return max((n for n in self.knots if self._curve(n) <= factor * self._curve(1)), default=0)
 
-    def each(self, rows: NDArray[np.int64], context: int = 0) -> NDArray[np.float64]:
-        """``seconds`` of every number of rows [n]."""
+    def each(self, rows: Sequence[int], context: int = 0) -> list[float]:
+        """``seconds`` of every number of ``rows``, which never fall.
+
+        Plain Python: every round asks for a few, and numpy takes longer to be called than to count.
+        """
         rest = self.overhead + self.weather * self.per_context * context
         if not self.knots:
-            return np.full(len(rows), rest + self.weather * UNKNOWN_SECONDS)
-        widths, values = self._points()
-        curve = np.interp(rows, widths, values)
-        if len(widths) > 1:
-            slope = (values[-1] - values[-2]) / (widths[-1] - widths[-2])
-            curve += slope * np.maximum(rows - widths[-1], 0)
-        return np.asarray(rest + self.weather * curve)
+            return [rest + self.weather * UNKNOWN_SECONDS] * len(rows)
+        widths, values = self._sorted or self._points()
+        at, last, found = 0, len(widths) - 1, []
+        start, height, slope = widths[0], values[0], 0.0  # flat before the first knot
+        for count in rows:
+            while at < last and count > widths[at]:
+                start, height, at = widths[at], values[at], at + 1
+                slope = (values[at] - height) / (widths[at] - start)
+            more = max(count - start, 0)
+            found.append(rest + self.weather * (height + slope * more))
+        return found
 
     def prices(
         self, pace: float, most: int, requests: int = 1, context: int = 0
@@ -126,9 +130,9 @@ class PassCost:
         ``requests`` share the pass, and the seconds of more rows are lost to all of them, each of
         which goes on at ``pace`` times plain decoding.
         """
-        seconds = self.each(requests + np.arange(most + 1), context)
-        prices: list[float] = (pace * requests * (seconds / seconds[0] - 1)).tolist()
-        return tuple(prices)
+        seconds = self.each(range(requests, requests + most + 1), context)
+        lost, plain = pace * requests, seconds[0]
+        return tuple([lost * (each / plain - 1) for each in seconds])
 
     def _curve(self, rows: int) -> float:
         """Linear between knots, never falling; beyond the last knot as steep as the last piece."""
@@ -207,13 +211,14 @@ class DraftCost:
             return self.step * steps
         return self._line(batch).at(steps)
 
-    def each(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """``seconds`` of every number of steps [n] of one request."""
+    def each(self, steps: Sequence[int], batch: int = 1) -> list[float]:
+        """``seconds`` of every number of ``steps``, none of them 0."""
         if not self.lines:
-            return np.asarray(self.step * steps)
-        line = self._line(1)
+            return [self.step * count for count in steps]
+        line = self._line(batch)
         start = line.at(0)
-        return np.where(steps > 0, start + (line.at(1) - start) * steps, 0.0)
+        slope = line.at(1) - start
+        return [start + slope * count for count in steps]
 
     def _line(self, batch: int) -> Line:
         return self.lines[min(self.lines, key=lambda known: (abs(known - batch), known))]

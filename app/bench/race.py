@@ -6,19 +6,19 @@ answers, it meets some of them. Passes of one prompt meet it alike.
 
 import gc
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
-from app.bench.run import Answer, Measurement, Sample, silent
-from app.errors import RequestFailed
+from app.bench.run import Answer, Measurement, Running, Sample, silent
 from app.prompts import Turns
 from app.task_class import task_class
 from app.text import ChatText
 from app.turn import Message
 from engine.engine import Engine
-from engine.request import Done, FinishReason, GenerationRequest, Tokens
+from engine.request import Done, GenerationRequest, Tokens
 
 StepT = TypeVar("StepT")
 
@@ -49,14 +49,19 @@ def measure_race(
     conditions: Conditions,
     progress: Callable[[str], None] = silent,
 ) -> Measurement:
-    """``measure`` of first turns, one request at a time, with a turn for every pass.
+    """``measure`` of first turns, with a turn for every pass.
 
-    ``engine`` makes one that has learnt nothing and shares no cache: every lane has its own in each
-    repeat, so that it knows the earlier prompts of this repeat, as in a session. Raises RequestFailed.
+    ``engine`` makes one that has learnt nothing and shares no cache, with ``conditions.concurrent``
+    slots: every lane has its own in each repeat, so that it knows the earlier prompts of this repeat,
+    as in a session. Seconds of several prompts at once are those of their engine's own steps. Raises
+    RequestFailed.
     """
     race = _Race(engine, text, lanes, conditions)
+    numbered = list(enumerate(prompts, 1))
+    together = conditions.together
+    groups = [numbered[at : at + together] for at in range(0, len(numbered), together)]
     if conditions.warm_up:
-        race.run(1, prompts[0])
+        race.run(groups[0])
     samples: list[Sample] = []
     gc.collect()
     gc.freeze()  # as the engine's process does once a model is loaded
@@ -64,11 +69,10 @@ def measure_race(
         for repeat in range(1, conditions.repeats + 1):
             if repeat > 1 or conditions.warm_up:  # these engines have learnt something
                 race = _Race(engine, text, lanes, conditions)
-            for group, turns in enumerate(prompts, 1):
-                progress(f"prompt {group} of {len(prompts)}, repeat {repeat}")
-                for name, answer in race.run(group, turns).items():
-                    seconds = answer.stats.decode_seconds
-                    samples.append(Sample(name, group, repeat, (answer,), seconds))
+            for number, group in enumerate(groups, 1):
+                progress(f"prompt {group[-1][0]} of {len(prompts)}, repeat {repeat}")
+                for name, (answers, seconds) in race.run(group).items():
+                    samples.append(Sample(name, number, repeat, answers, seconds))
     finally:
         gc.unfreeze()
     return Measurement(race.facts, tuple(lanes), conditions, tuple(samples), (), 0)
@@ -88,36 +92,52 @@ class _Race:
         self._text, self._conditions = text, conditions
         self.facts = self._lanes[lanes[0].name][1].facts
 
-    def run(self, number: int, turns: Turns) -> dict[str, Answer]:
-        """One prompt in every lane."""
+    def run(
+        self, prompts: Sequence[tuple[int, Turns]]
+    ) -> dict[str, tuple[tuple[Answer, ...], float]]:
+        """Some numbered prompts, submitted together, in every lane; of each also its seconds."""
+        requests = [self._request(turns) for _, turns in prompts]
+        running, steps = {}, {}
+        for name, (lane, engine) in self._lanes.items():
+            asked = {engine.submit(lane.asks(request)): Running() for request in requests}
+            running[name], steps[name] = asked, _steps(engine)
+        seconds = dict.fromkeys(running, 0.0)
+        for name, step in take_turns(steps):
+            seconds[name] += step.seconds
+            for number, event in step.events:
+                running[name][number].take(event, name)
+        numbers = [number for number, _ in prompts]
+        found = {}
+        for name, asked in running.items():
+            ends = zip(numbers, asked.values(), strict=True)
+            answers = tuple(
+                Answer(number, tuple(end.ids), end.done.stats, None) for number, end in ends
+            )
+            alone = self._conditions.together == 1
+            found[name] = answers, answers[0].stats.decode_seconds if alone else seconds[name]
+        return found
+
+    def _request(self, turns: Turns) -> GenerationRequest:
         messages = [Message("user", turns[0])]
-        request = GenerationRequest(
+        return GenerationRequest(
             prompt=self._text.encode_chat(messages),
             max_tokens=self._conditions.max_tokens,
             sampling=self._conditions.sampling,
             stop_tokens=self._text.stop_tokens,
             task=task_class(messages),
         )
-        said: dict[str, list[int]] = {name: [] for name in self._lanes}
-        steps = {
-            name: _steps(engine, lane.asks(request)) for name, (lane, engine) in self._lanes.items()
-        }
-        ends = {}
-        for name, event in take_turns(steps):
-            if isinstance(event, Tokens):
-                said[name] += event.ids
-            elif isinstance(event, Done):
-                if event.reason is FinishReason.ERROR:
-                    raise RequestFailed(f"in the lane {name}: {event.error}")
-                ends[name] = event.stats
-        return {name: Answer(number, tuple(said[name]), ends[name], None) for name in ends}
 
 
-def _steps(engine: Engine, request: GenerationRequest) -> Iterator[Tokens | Done | None]:
-    """What every pass gives; None where the prompt is being read."""
-    engine.submit(request)
+class _Step(NamedTuple):
+    """What one step of an engine gave, and took."""
+
+    events: Sequence[tuple[int, Tokens | Done]]  # with the requests' numbers
+    seconds: float
+
+
+def _steps(engine: Engine) -> Iterator[_Step]:
+    """Until the engine is idle."""
     while engine.busy:
-        found = engine.step()
-        yield from (event for _, event in found)
-        if not found:
-            yield None
+        started = time.perf_counter()
+        events = engine.step()
+        yield _Step(events, time.perf_counter() - started)

@@ -277,7 +277,7 @@ class _Loop:
 
 
 @dataclass
-class _Running:
+class Running:
     """What has come of one request."""
 
     ids: list[int] = field(default_factory=list)
@@ -285,30 +285,34 @@ class _Running:
     first: float | None = None  # clock at the first token
     end: Done | None = None
 
+    def take(self, event: Tokens | Done, lane: str) -> None:
+        """Raises RequestFailed, with the lane's name, when the request ended in an error."""
+        if isinstance(event, Tokens):
+            self.first = self.first or time.perf_counter()
+            self.ids += event.ids
+            self.margins += event.margins
+        elif event.reason is FinishReason.ERROR:
+            raise RequestFailed(f"in the lane {lane}: {event.error}")
+        else:
+            self.end = event
+
     @property
     def done(self) -> Done:
+        """How it ended."""
         assert self.end is not None  # the engine is idle, and Done comes exactly once
         return self.end
 
 
-def _drained(engine: Engine, requests: Sequence[GenerationRequest], lane: str) -> list[_Running]:
+def _drained(engine: Engine, requests: Sequence[GenerationRequest], lane: str) -> list[Running]:
     """Submit all and step until the engine is idle."""
-    running = {engine.submit(request): _Running() for request in requests}
+    running = {engine.submit(request): Running() for request in requests}
     while engine.busy:
         for number, event in engine.step():
-            state = running[number]
-            if isinstance(event, Tokens):
-                state.first = state.first or time.perf_counter()
-                state.ids += event.ids
-                state.margins += event.margins
-            elif event.reason is FinishReason.ERROR:
-                raise RequestFailed(f"in the lane {lane}: {event.error}")
-            else:
-                state.end = event
+            running[number].take(event, lane)
     return list(running.values())
 
 
-def _answer(prompt: _Prompt, end: _Running, started: float) -> Answer:
+def _answer(prompt: _Prompt, end: Running, started: float) -> Answer:
     first = None if end.first is None else end.first - started
     return Answer(prompt.number, tuple(end.ids), end.done.stats, first)
 

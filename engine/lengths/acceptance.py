@@ -71,10 +71,12 @@ def shrunk(own: Depths, pool: Sequence[float]) -> list[float]:
     leans on the pool's. What a request's shallower depths did better or worse than the pool, its
     deeper ones are expected to do too.
     """
-    found, luck = [], 0.0
+    found, luck, seen = [], 0.0, own.counts
     for depth, usual in enumerate(pool):
-        known, guess = own.at(depth), min(max(usual + luck, 0.0), CERTAIN)
-        rate = (POOL_WEIGHT * guess + known.hits) / (POOL_WEIGHT + known.trials)
+        rate = min(max(usual + luck, 0.0), CERTAIN)
+        if depth < len(seen):
+            known = seen[depth]
+            rate = (POOL_WEIGHT * rate + known.hits) / (POOL_WEIGHT + known.trials)
         luck = rate - usual
         found.append(min(rate, CERTAIN))
     return found

@@ -143,7 +143,7 @@ class EarlyStop(ABC):
         """Of drafts of 1, 2, ... tokens, of each of so many requests."""
         if self._floor is not None:
             return (self._floor,) * self._longest
-        widths = requests * np.arange(2, self._longest + 3)
+        widths = range(2 * requests, (self._longest + 2) * requests + 1, requests)
         rows = np.diff(self._cost.each(widths)) / requests
         return self._price.floors(rows, self._cost.seconds(requests), requests)
 

@@ -72,7 +72,8 @@ class ExitCost:
         """
         held, requests = _held(batch), len(batch)
         shares = np.arange(1, self._layers) / self._layers
-        passes = self._cost.each(requests * np.arange(1, depth + 2), held)
+        widths = range(requests, requests * (depth + 1) + 1, requests)
+        passes = np.array(self._cost.each(widths, held))
         start = self._step.at(0.0)
         steps = passes[0] * (start + shares * (self._step.at(1.0) - start))
         below, above = shares[:, None] * passes[0], (1 - shares[:, None]) * passes

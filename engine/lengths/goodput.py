@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, zip_longest
 from math import log2
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.cost import DraftCost
@@ -80,23 +78,12 @@ class _Trace:
         self.sizes.setdefault(doublings, Faded()).add(accepted, FORGETTING)
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
+class _Offer(NamedTuple):
     """More nodes for one request: what they add to a pass, and what they are expected to bring."""
 
     rows: int
     steps: int  # total draft steps once this is admitted
     gain: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Queue:
-    """Offers as columns [n]: whose, and what they are."""
-
-    requests: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    steps: NDArray[np.int64]
-    gains: NDArray[np.float64]
 
 
 class Goodput:
@@ -121,9 +108,8 @@ class Goodput:
         traces = [self._trace(context) for context in batch]
         pool = pooled(self._pool, max(budget.depth for budget in longest))
         offers = [_offers(t, b, pool) for t, b in zip(traces, longest, strict=True)]
-        admit = self._admit_alone if len(batch) == 1 else self._admit
         context = sum(len(c.ids) for c in batch)
-        admitted, rate, rows = admit(offers, context)
+        admitted, rate, rows = self._admit(offers, context)
         floor = rate * self._row(rows, context)
         probe = PROBE_LENGTH if len(batch) == 1 else max(1, min(PROBE_LENGTH, *admitted))
         least = self._cost.hidden // len(batch) - 1
@@ -173,37 +159,28 @@ class Goodput:
     def _admit(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float, int]:
         """How many offers of each request to take; then tokens per second, and rows, of the pass.
 
-        Requests draft in step, so the deepest sets the draft's time: every limit of it is a row of
-        the tables below, every number of admitted offers a column.
+        Requests draft in step, so the deepest sets the draft's time: under every limit of it offers
+        are admitted one after the other. Plain Python: a round has a handful of them.
         """
         requests, drafting = len(offers), sum(bool(own) for own in offers)
         queue = _queue(offers)
-        limits = np.unique(queue.steps)
-        allowed = queue.steps <= limits[:, None]
-        widths = requests + np.cumsum(allowed * queue.rows, axis=1)
-        gains = requests + np.cumsum(allowed * queue.gains, axis=1)
-        drafts = np.array([self._draft.seconds(int(limit), drafting) for limit in limits])
-        passes = self._cost.each(np.arange(requests, requests + int(queue.rows.sum()) + 1), context)
-        rates = gains / (passes[widths - requests] + drafts[:, None])
-        plain = requests / float(passes[0])
-        if rates.size == 0 or rates.max() <= plain:
-            return [0] * requests, plain, requests
-        limit, last = divmod(int(rates.argmax()), len(queue.steps))
-        admitted = queue.requests[: last + 1][allowed[limit, : last + 1]]
-        taken = np.bincount(admitted, minlength=requests)
-        return taken.tolist(), float(rates[limit, last]), int(widths[limit, last])
-
-    def _admit_alone(
-        self, offers: list[list[_Offer]], context: int
-    ) -> tuple[list[int], float, int]:
-        """The same for one request, whose offers stand in order already: all lengths at once."""
-        own = offers[0]
-        widths = 1 + np.cumsum([0, *(offer.rows for offer in own)])
-        gains = 1 + np.cumsum([0.0, *(offer.gain for offer in own)])
-        steps = np.array([0, *(offer.steps for offer in own)])
-        rates = gains / (self._cost.each(widths, context) + self._draft.each(steps))
-        best = int(rates.argmax())
-        return [best], float(rates[best]), int(widths[best])
+        most = requests + sum(offer.rows for _, offer in queue)
+        passes = self._cost.each(range(requests, most + 1), context)
+        best, last, rows, deepest = requests / passes[0], 0, requests, 0
+        limits = sorted({offer.steps for _, offer in queue})
+        for limit, draft in zip(limits, self._draft.each(limits, drafting), strict=True):
+            width, tokens = requests, float(requests)
+            for at, (_, (more, steps, gain)) in enumerate(queue, 1):
+                if steps <= limit:
+                    width += more
+                    tokens += gain
+                    rate = tokens / (passes[width - requests] + draft)
+                    if rate > best:
+                        best, last, rows, deepest = rate, at, width, limit
+        taken = [0] * requests
+        for request, offer in queue[:last]:
+            taken[request] += offer.steps <= deepest
+        return taken, best, rows
 
     def _row(self, rows: int, context: int) -> float:
         """Seconds of one more row in a pass of so many: what it must bring, at a rate of tokens."""
@@ -211,19 +188,20 @@ class Goodput:
         return more / rows
 
 
-def _queue(offers: list[list[_Offer]]) -> _Queue:
-    """All offers of all requests in the order in which they are worth a row."""
-    flat = [(r, offer) for r, own in enumerate(offers) for offer in own]
+def _queue(offers: list[list[_Offer]]) -> list[tuple[int, _Offer]]:
+    """All offers of all requests, with whose they are, in the order in which they are worth a row.
+
+    None counts for more than the one before it, which must be taken first.
+    """
+    if len(offers) == 1:
+        return [(0, offer) for offer in offers[0]]
     worth = [
-        value for own in offers for value in accumulate((o.gain / o.rows for o in own), min)
-    ]  # never more than the offer before it, which must be taken first
-    order = np.argsort(-np.array(worth), kind="stable")
-    return _Queue(
-        requests=np.array([r for r, _ in flat], np.int64)[order],
-        rows=np.array([o.rows for _, o in flat], np.int64)[order],
-        steps=np.array([o.steps for _, o in flat], np.int64)[order],
-        gains=np.array([o.gain for _, o in flat], np.float64)[order],
-    )
+        (value, request, offer)
+        for request, own in enumerate(offers)
+        for value, offer in zip(accumulate((o.gain / o.rows for o in own), min), own, strict=True)
+    ]
+    worth.sort(key=lambda entry: -entry[0])
+    return [(request, offer) for _, request, offer in worth]
 
 
 def _started(prior: Prior | None) -> _Trace:

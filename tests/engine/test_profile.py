@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -95,7 +94,7 @@ def test_a_step_of_the_kernels_behind_six_rows_is_found_where_it_is(
     target, cost = Clocked(lambda rows, _: 0.02 if rows < 7 else 0.025 + 0.0001 * rows), PassCost()
     monkeypatch.setattr("engine.profile.time.perf_counter", lambda: target.now)
     profile(cast("Target", target), cost)
-    six, seven, eight = cost.each(np.array([6, 7, 8]))
+    six, seven, eight = cost.each([6, 7, 8])
     assert seven - six == pytest.approx(0.0057)
     assert eight - seven == pytest.approx(0.0001)
 

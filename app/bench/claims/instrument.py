@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import TypeVar
@@ -50,8 +51,8 @@ class Loaded:
             replace(self.spec, slots=slots), replace(self.parts, cost=cost), self.no_draft
         )
 
-    def separate_engine(self) -> Engine:
-        """An engine with one slot in caches of its own, which may run while others do.
+    def separate_engine(self, slots: int = 1) -> Engine:
+        """An engine with caches of its own, which may run while others do.
 
         Raises ModelUnusable unless our own decoder runs both models.
         """
@@ -62,7 +63,7 @@ class Loaded:
                 "choose pocket"
             )
         parts = replace(self.parts, target=target.twin(), draft_model=draft.twin())
-        return replace(self, parts=parts).engine()
+        return replace(self, parts=parts).engine(slots)
 
     def draft_share(self) -> float:
         """Seconds of one draft-model step over those of one target pass, both of a single row."""
@@ -143,8 +144,8 @@ class Instrument:
         lanes: Sequence[Lane],
         conditions: Conditions,
     ) -> Measurement:
-        """The lanes, one request at a time, alternating at every pass, on fresh engines."""
-        engine = self.loaded(inflate).separate_engine
+        """The lanes, alternating at every pass, on fresh engines."""
+        engine = partial(self.loaded(inflate).separate_engine, conditions.concurrent)
         return measure_race(engine, self.text, prompts, lanes, conditions, self.progress)
 
 

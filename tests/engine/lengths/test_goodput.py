@@ -287,7 +287,7 @@ def test_history_of_another_drafter_and_of_nothing_is_ignored():
 
 
 @pytest.mark.parametrize("tree", [False, True])
-def test_a_request_alone_gets_what_the_allocation_over_a_batch_of_one_gives(tree):
+def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
     policy = Goodput(Parts(None, draft_step=0.1), "chain")
     for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
         policy._cost.profile(rows, seconds)
@@ -297,7 +297,13 @@ def test_a_request_alone_gets_what_the_allocation_over_a_batch_of_one_gives(tree
     trace = policy._trace(Context(1, 0, [1], SamplingParams(), None))
     for accepted in (0, 1, 3, 2, 5):
         trace.depths.note(accepted, refused=True)
-        offers = [_offers(trace, longest, [0.7] * 8)]
-        alone, batch = policy._admit_alone(offers, 30), policy._admit(offers, 30)
-        assert alone[0] == batch[0]
-        assert alone[1] == pytest.approx(batch[1])
+        offers = _offers(trace, longest, [0.7] * 8)
+        rates = []
+        for taken in range(len(offers) + 1):
+            rows = 1 + sum(offer.rows for offer in offers[:taken])
+            steps = offers[taken - 1].steps if taken else 0
+            seconds = policy._cost.seconds(rows, 30) + policy._draft.seconds(steps)
+            rates.append((1 + sum(offer.gain for offer in offers[:taken])) / seconds)
+        [taken], rate, rows = policy._admit([offers], 30)
+        assert rate == pytest.approx(max(rates)) == pytest.approx(rates[taken])
+        assert rows == 1 + sum(offer.rows for offer in offers[:taken])
