@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 
 from engine.decode.tree import single
@@ -26,7 +25,7 @@ from engine.request import (
 )
 from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.rounds import Fresh, Round, margins
-from engine.schedule import Run, Scheduler, Session
+from engine.schedule import Scheduler, Session
 from engine.seats import Seats
 
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
@@ -184,7 +183,7 @@ class Engine:
             if passed.scores is None:
                 ended.append(self._finish(r.session, FinishReason.ERROR, passed.refused))
                 continue
-            kept.append(r if passed.tree is r.tree else replace(r, tree=passed.tree))
+            kept.append(r if passed.tree is r.tree else r._replace(tree=passed.tree))
             scores.append(passed.scores)
         return kept, scores, ended
 
@@ -286,10 +285,10 @@ class Engine:
         """Keep the accepted path in the cache and in the session's ids."""
         tree, verdict = outcome.tree, outcome.verdict
         self._target.commit(session.slot, verdict.path)
-        fresh = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+        fresh = [*[tree.tokens[node] for node in verdict.path[1:]], verdict.bonus]
         kept, reason = self._cut(session, fresh)
         refused = tree.drafted > 0 and bool(tree.children[verdict.path[-1]])
-        run = session.runs.setdefault(self._playing(session), Run())
+        run = session.run(self._playing(session))
         run.count(tree.drafted, len(verdict.path) - 1, refused=refused)
         run.emitted += len(kept)
         session.ids += kept

@@ -6,8 +6,8 @@ tokens, which is a shorter draft; requests never see each other; moved layers ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from dataclasses import replace
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -28,8 +28,7 @@ class Movable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(NamedTuple):
     """One request's part of a pass: the tree that was scored, or why no tree could be."""
 
     tree: DraftTree

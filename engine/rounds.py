@@ -1,6 +1,6 @@
 """What one step of the engine is made of: each session's round, and what it adds to the answer."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.decode.tree import DraftTree
 from engine.protocols.drafting import Context, Outcome
@@ -8,8 +8,7 @@ from engine.request import FinishReason
 from engine.schedule import Run, Session
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """One session's part of a step."""
 
     session: Session
@@ -20,8 +19,7 @@ class Round:
     heard: bool = True  # its drafter and policy learn from it; not if the draft broke off
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(NamedTuple):
     """What one pass adds to an answer, and why the answer ends with it if it does."""
 
     ids: tuple[int, ...]

@@ -76,6 +76,12 @@ class Session:
             self.priors, request.task,
         )  # fmt: skip
 
+    def run(self, drafter: str) -> Run:
+        """What this drafter did so far."""
+        if drafter not in self.runs:
+            self.runs[drafter] = Run()
+        return self.runs[drafter]
+
     def stats(self, runs: tuple[DrafterRun, ...]) -> Stats:
         """What this request has done so far; ``runs`` are its drafters' parts."""
         runs = tuple(sorted(runs, key=lambda run: -run.emitted))

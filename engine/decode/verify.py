@@ -16,6 +16,7 @@ Exactness is enumerated in tests/engine/decode/test_verify.py.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,8 +32,7 @@ Logits = Tensor | NDArray[np.float32]
 """Rows [N, V]; NumPy's where a target outside torch wrote them: the way through torch takes longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Accepted nodes, root first, and the target's own next token after the last of them."""
 
     path: tuple[int, ...]

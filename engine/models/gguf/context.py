@@ -70,7 +70,8 @@ class LlamaContext:
         self._context = self._new_context(spec)
         self._memory = api.llama_get_memory(self._context)
         self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
-        self._place, self._rows = 0, np.empty((0, self.vocab), np.float32)
+        self._place = 0
+        self._first = self._rows = np.empty((0, self.vocab), np.float32)
         self._logits_at = _address_of(api.llama_get_logits)
         self._asked: Callable[[], bool] = _never
         self._next = 0.0
@@ -94,7 +95,12 @@ class LlamaContext:
 
         Raises CacheFull, Aborted, or EngineError for anything that llama.cpp refuses.
         """
-        return self._run_filled(self._fill(rows))
+        outputs = self._fill(rows)
+        self._run_filled()
+        if not outputs:
+            return self._rows[:0]
+        self._look()
+        return self._rows[:outputs].copy()  # the next pass writes there
 
     def decode_one(self, token: int, position: int, sequence: int) -> NDArray[np.float32]:
         """``decode`` of one row with an output, for plain rounds: making a ``BatchRow`` takes longer."""
@@ -103,7 +109,9 @@ class LlamaContext:
         columns.counts[0] = columns.outputs[0] = 1
         columns.sequences[0, 0] = sequence
         self._batch.n_tokens = 1
-        return self._run_filled(1)
+        self._run_filled()
+        self._look()
+        return self._first.copy()
 
     def read(self, rows: Sequence[BatchRow], asked: Callable[[], bool]) -> None:
         """``decode`` of rows without outputs that ends within one operation after ``asked()``.
@@ -146,7 +154,7 @@ class LlamaContext:
         self.remove(0)
         return seconds
 
-    def _run_filled(self, outputs: int) -> NDArray[np.float32]:
+    def _run_filled(self) -> None:
         rows = self._batch.n_tokens
         beside = min(self.company.get(rows, 0), self.batch - rows)
         code = self._run_beside(rows, beside) if beside else self._run()
@@ -159,7 +167,6 @@ class LlamaContext:
             raise Aborted("the pass was asked to end")
         if code:
             raise EngineError(f"llama.cpp refused a pass of {rows} rows with code {code}")
-        return self._logits(outputs)
 
     def _run(self) -> int:
         code: int = self._api.llama_decode(self._context, self._batch)
@@ -193,15 +200,14 @@ class LlamaContext:
         self._batch.n_tokens = len(rows)
         return outputs
 
-    def _logits(self, outputs: int) -> NDArray[np.float32]:
-        if not outputs:
-            return self._rows[:0]
+    def _look(self) -> None:
+        """Views of the last pass's logits; they seldom move, and a view takes as long as a copy."""
         place = self._logits_at(self._context)
-        if place != self._place:  # it seldom moves, and a view takes longer than the copy
+        if place != self._place:
             self._place = place
             pointer = ctypes.cast(place, ctypes.POINTER(ctypes.c_float))
             self._rows = np.ctypeslib.as_array(pointer, (self.outputs, self.vocab))
-        return self._rows[:outputs].copy()  # the next pass writes there
+            self._first = self._rows[:1]
 
     def _sizes(self, spec: ModelSpec) -> tuple[int, int]:
         """Tokens of one conversation, and cells of the cache that all share."""
