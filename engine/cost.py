@@ -106,21 +106,23 @@ class PassCost:
     def each(self, rows: Sequence[int], context: int = 0) -> list[float]:
         """``seconds`` of every number of ``rows``, which never fall.
 
-        Plain Python: every round asks for a few, and numpy takes longer to be called than to count.
+        Plain Python, piece by piece: every round asks for a few, and numpy takes longer to be called.
         """
         rest = self.overhead + self.weather * self.per_context * context
         if not self.knots:
             return [rest + self.weather * UNKNOWN_SECONDS] * len(rows)
         widths, values = self._sorted or self._points()
-        at, last, found = 0, len(widths) - 1, []
-        start, height, slope = widths[0], values[0], 0.0  # flat before the first knot
-        for count in rows:
-            while at < last and count > widths[at]:
-                start, height, at = widths[at], values[at], at + 1
-                slope = (values[at] - height) / (widths[at] - start)
-            more = max(count - start, 0)
-            found.append(rest + self.weather * (height + slope * more))
-        return found
+        at, start, height, slope = 0, widths[0], rest + self.weather * values[0], 0.0
+        found: list[float] = []
+        for width, value in zip(widths, values, strict=True):
+            if at == len(rows):
+                return found
+            level, end = rest + self.weather * value, bisect_right(rows, width, at)
+            if width > start:
+                slope = (level - height) / (width - start)
+            found += [height + slope * (count - start) for count in rows[at:end]]
+            at, start, height = end, width, level
+        return found + [height + slope * (count - start) for count in rows[at:]]
 
     def prices(
         self, pace: float, most: int, requests: int = 1, context: int = 0

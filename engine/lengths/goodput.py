@@ -164,17 +164,17 @@ class Goodput:
         """
         requests, drafting = len(offers), sum(bool(own) for own in offers)
         queue = _queue(offers)
-        most = requests + sum(offer.rows for _, offer in queue)
-        passes = self._cost.each(range(requests, most + 1), context)
-        best, last, rows, deepest = requests / passes[0], 0, requests, 0
         limits = sorted({offer.steps for _, offer in queue})
+        widths = _widths(queue, limits, requests)
+        passes = dict(zip(widths, self._cost.each(widths, context), strict=True))
+        best, last, rows, deepest = requests / passes[requests], 0, requests, 0
         for limit, draft in zip(limits, self._draft.each(limits, drafting), strict=True):
             width, tokens = requests, float(requests)
             for at, (_, (more, steps, gain)) in enumerate(queue, 1):
                 if steps <= limit:
                     width += more
                     tokens += gain
-                    rate = tokens / (passes[width - requests] + draft)
+                    rate = tokens / (passes[width] + draft)
                     if rate > best:
                         best, last, rows, deepest = rate, at, width, limit
         taken = [0] * requests
@@ -202,6 +202,19 @@ def _queue(offers: list[list[_Offer]]) -> list[tuple[int, _Offer]]:
     ]
     worth.sort(key=lambda entry: -entry[0])
     return [(request, offer) for _, request, offer in worth]
+
+
+def _widths(
+    queue: Sequence[tuple[int, _Offer]], limits: Sequence[int], requests: int
+) -> Sequence[int]:
+    """Rows of all passes that admitting the queue comes by, under every limit of draft steps."""
+    if all(offer.rows == 1 for _, offer in queue):
+        return range(requests, requests + len(queue) + 1)
+    reached = {requests}
+    for limit in limits:
+        rows = (offer.rows for _, offer in queue if offer.steps <= limit)
+        reached.update(accumulate(rows, initial=requests))
+    return sorted(reached)
 
 
 def _started(prior: Prior | None) -> _Trace:
