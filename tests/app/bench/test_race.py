@@ -27,9 +27,9 @@ TWICE = Conditions(max_tokens=12, repeats=2, warm_up=False)
 def engine():
     parts, no_draft = load(SPEC)
 
-    def separate():
+    def separate(slots=1):
         own = replace(parts, target=parts.target.twin(), draft_model=parts.draft_model.twin())
-        return assemble(SPEC, own, no_draft)
+        return assemble(replace(SPEC, slots=slots), own, no_draft)
 
     return separate
 
@@ -59,6 +59,40 @@ def test_a_race_gives_the_tokens_and_counts_of_a_measurement(engine):
             assert ours.seconds == one.stats.decode_seconds > 0
     plain, *_ = raced.of(LANES[0])
     assert plain.answers[0].stats.passes == len(plain.answers[0].ids)
+
+
+def test_prompts_that_wait_for_a_slot_are_raced_together(engine):
+    """Three prompts in two slots: plain's tokens, and the seconds of all steps of their engine."""
+    steps = []
+
+    class Counted:
+        """The real engine; counts its steps, and how many requests each one served."""
+
+        def __init__(self, whole: Engine) -> None:
+            self.whole, self.facts, self.submit = whole, whole.facts, whole.submit
+
+        @property
+        def busy(self) -> bool:
+            return self.whole.busy
+
+        def step(self):
+            found = self.whole.step()
+            steps.append(len({number for number, _ in found}))
+            return found
+
+    prompts = [*PROMPTS, PROMPTS[0]]
+    queued = replace(TWICE, concurrent=2, queued=3)
+    raced = measure_race(lambda: Counted(engine(2)), TEXT, prompts, LANES, queued)
+    assert max(steps) == 2
+    alone = measure_race(engine, TEXT, prompts, LANES[:1], replace(TWICE, repeats=1))
+    wanted = {n: s.answers[0].ids for n, s in enumerate(alone.samples, 1)}
+    assert [(s.group, s.repeat) for s in raced.of(LANES[1])] == [(1, 1), (1, 2)]
+    for sample in raced.samples:
+        assert {answer.prompt: answer.ids for answer in sample.answers} == wanted
+        longest = max(answer.stats.decode_seconds for answer in sample.answers)
+        together = sum(answer.stats.decode_seconds for answer in sample.answers)
+        assert longest < sample.seconds
+        assert sample.seconds < 2 * together  # the prompts' reading and the engine's own are little
 
 
 def test_a_lane_knows_the_earlier_prompts_of_its_own_repeat_only(engine):

@@ -307,3 +307,30 @@ def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
         [taken], rate, rows = policy._admit([offers], 30)
         assert rate == pytest.approx(max(rates)) == pytest.approx(rates[taken])
         assert rows == 1 + sum(offer.rows for offer in offers[:taken])
+
+
+def test_trees_of_a_batch_share_out_what_gives_most():
+    """Against every choice of sizes, each valued by the formula."""
+    policy = Goodput(Parts(None, draft_step=0.02), "sequoia")
+    for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
+        policy._cost.profile(rows, seconds)
+    traces = [policy._trace(replace(HERE, request=number)) for number in (1, 2, 3)]
+    for trace, accepted in zip(traces, (0, 2, 5), strict=True):
+        for nodes in (4, 16):
+            for _ in range(5):
+                trace.note_tree(nodes, accepted)
+    offers = [_offers(trace, Budget(8, 32), []) for trace in traces]
+
+    def goodput(taken):
+        chosen = [offer for own, n in zip(offers, taken, strict=True) for offer in own[:n]]
+        rows = 3 + sum(offer.rows for offer in chosen)
+        deepest = max((offer.steps for offer in chosen), default=0)
+        seconds = policy._cost.seconds(rows, 40) + policy._draft.seconds(deepest, 3)
+        return (3 + sum(offer.gain for offer in chosen)) / seconds
+
+    taken, rate, rows = policy._admit(offers, 40)
+    assert rate == pytest.approx(goodput(taken))
+    assert rows == 3 + sum(o.rows for own, n in zip(offers, taken, strict=True) for o in own[:n])
+    best = max(product(*(range(len(own) + 1) for own in offers)), key=goodput)
+    assert rate == pytest.approx(goodput(best))
+    assert len(set(taken)) > 1
