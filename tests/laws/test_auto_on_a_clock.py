@@ -26,11 +26,7 @@ from engine.request import Done, GenerationRequest
 
 FLAT = {1: 13.5, 2: 13.6, 6: 14.2, 7: 17, 8: 17.8, 12: 21, 16: 22.8, 32: 36, 64: 60, 256: 210}
 STEEP = {1: 11, 2: 15.4, 3: 21, 4: 28, 6: 40, 8: 44, 12: 60, 16: 66, 32: 121, 64: 240, 256: 960}
-STEP, ROW, ROUND = (
-    1.7e-3,
-    5e-5,
-    3e-4,
-)  # seconds: of a draft step, one more row of it, a round's Python
+STEP, ROW = 1.7e-3, 5e-5  # seconds: of a draft step, of one more row in it
 FIRST, TOKENS = 4, 40  # questions that the session learns on; tokens of an answer
 SINGLES = ("none", "suffix", "chain")
 
@@ -107,10 +103,8 @@ def answered(models, clock, curve, drafter, most=None):
         )  # fmt: skip
         running.submit(request)
         while running.busy:
-            for _, event in running.step():
-                clock.now += ROUND
-                if isinstance(event, Done):
-                    found.append((event.stats.emitted, event.stats.decode_seconds))
+            ends = [event.stats for _, event in running.step() if isinstance(event, Done)]
+            found += [(end.emitted, end.decode_seconds) for end in ends]
     return found
 
 
