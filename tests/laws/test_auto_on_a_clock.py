@@ -109,7 +109,7 @@ def answered(models, clock, curve, drafter, most=None):
 
 
 def session(models, clock, curve, drafters):
-    """Seconds of all questions behind the first ones, by drafter; all gave plain's tokens."""
+    """Seconds of all questions behind the first ones, by drafter; all gave as many tokens as plain."""
     runs = {name: answered(models, clock, curve, name) for name in drafters}
     lengths = {name: [tokens for tokens, _ in run] for name, run in runs.items()}
     assert all(found == lengths["none"] for found in lengths.values())
