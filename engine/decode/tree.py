@@ -114,20 +114,21 @@ def chain(tokens: Sequence[int], q: dict[int, Tensor] | None = None) -> DraftTre
     return DraftTree(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q)
 
 
-def ancestor_rows(parents: Sequence[int], known: np.ndarray | None = None) -> np.ndarray:
-    """Which nodes each node sees: itself and its ancestors, bool [n, m + n].
+def ancestor_bits(parents: Sequence[int], known: Sequence[int] = ()) -> list[int]:
+    """Which nodes each node sees, itself and its ancestors: bit i of an integer is node i.
 
-    ``known`` [m, m] describes m earlier nodes; ``parents`` then counts from the first of them.
-    A parent of -1 hangs on the committed prefix.
+    ``known`` are those of earlier nodes; ``parents`` then counts from the first of them. A parent
+    of -1 hangs on the committed prefix.
     """
-    before = 0 if known is None else len(known)
-    above = np.asarray(parents, dtype=np.int64)
-    seen = np.zeros((len(above), before + len(above)), dtype=bool)
-    if known is not None:
-        early = (above >= 0) & (above < before)
-        seen[early, :before] = known[above[early]]
-    rows = np.arange(len(above))
-    seen[rows, before + rows] = True
-    for node in np.flatnonzero(above >= before).tolist():
-        seen[node] |= seen[above[node] - before]
-    return seen
+    seen = list(known)
+    for node, parent in enumerate(parents, len(seen)):
+        seen.append((seen[parent] if parent >= 0 else 0) | 1 << node)
+    return seen[len(known) :]
+
+
+def bit_rows(bits: Sequence[int], nodes: int) -> np.ndarray:
+    """The same as a matrix, bool [n, nodes]."""
+    width = (nodes + 7) // 8
+    packed = b"".join(each.to_bytes(width, "little") for each in bits)
+    rows = np.frombuffer(packed, np.uint8).reshape(len(bits), width)
+    return np.unpackbits(rows, axis=1, count=nodes, bitorder="little").view(bool)

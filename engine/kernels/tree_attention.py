@@ -25,6 +25,7 @@ def tree_attention(q: Tensor, keys: Tensor, values: Tensor, bits: Tensor, extent
     ``bits`` [n, W] int32: bit c of a row says whether it sees cache row ``length`` + c.
     ``extent`` [2] int32: length of the prefix, and the end of the rows that exist.
     """
+    q = q.contiguous()  # ``out`` gets the same strides, and the kernel knows one set of them
     rows, heads, width = q.shape
     groups = heads // keys.shape[0]
     tiles = triton.cdiv(rows * groups, _ROWS)

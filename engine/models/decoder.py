@@ -4,7 +4,7 @@ Legend: ``...`` any leading dimensions, C hidden width, H heads, K key/value hea
 F feed-forward width, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -70,18 +70,25 @@ class Rotary:
     """Cosines and sines of some rows' positions, [..., 1, R] with R <= D rotated widths."""
 
     cos: Tensor
-    sin: Tensor
+    sin: Tensor  # the first half negated: what the swapped halves are multiplied with
 
     @classmethod
     def table(cls, inv_freq: Tensor, length: int, scale: float = 1.0) -> "Rotary":
         """Angles of positions 0..length-1 in float32, [length, 1, R]."""
         angle = torch.outer(torch.arange(length, dtype=torch.float32), inv_freq.float())
-        angle = torch.cat((angle, angle), -1).unsqueeze(1)
-        return cls(angle.cos() * scale, angle.sin() * scale)
+        cos, sin = angle.cos() * scale, angle.sin() * scale
+        return cls(torch.cat((cos, cos), -1).unsqueeze(1), torch.cat((-sin, sin), -1).unsqueeze(1))
 
     def at(self, positions: Tensor) -> "Rotary":
         """Rows of a table for ``positions`` [...]."""
         return Rotary(self.cos[positions], self.sin[positions])
+
+    def rows(self, positions: Sequence[int]) -> "Rotary":
+        """The same; consecutive ones are not copied, which takes longer than what is read."""
+        first, end = positions[0], positions[0] + len(positions)
+        if list(positions) == list(range(first, end)):
+            return Rotary(self.cos[first:end], self.sin[first:end])
+        return self.at(torch.tensor(positions, device=self.cos.device))
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Rotary":
         """The same angles on another device and in another dtype."""
@@ -90,10 +97,9 @@ class Rotary:
     def turn(self, x: Tensor) -> Tensor:
         """Rotate the first R widths of ``x`` [..., heads, D] (half-split convention of Llama)."""
         width = self.cos.shape[-1]
-        rotated, rest = x[..., :width], x[..., width:]
-        left, right = rotated.chunk(2, -1)
-        turned = rotated * self.cos + torch.cat((-right, left), -1) * self.sin
-        return turned if rest.shape[-1] == 0 else torch.cat((turned, rest), -1)
+        if width < x.shape[-1]:
+            return torch.cat((self.turn(x[..., :width]), x[..., width:]), -1)
+        return torch.addcmul(x * self.cos, x.roll(width // 2, -1), self.sin)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -109,13 +115,16 @@ def block(layer: Layer, arch: Architecture, x: Tensor, rotary: Rotary, attend: A
     def attention(normed: Tensor) -> Tensor:
         fused = layer.qkv(normed)
         heads = fused.view(*fused.shape[:-1], arch.heads + 2 * arch.kv_heads, arch.head_dim)
-        q, k, v = torch.split(heads, [arch.heads, arch.kv_heads, arch.kv_heads], -2)
+        asking, value = arch.heads, arch.heads + arch.kv_heads  # where queries and keys end
+        turned = heads[..., :value, :]  # together: in narrow passes calls take longer than sums
         if layer.q_norm is not None and layer.k_norm is not None:
-            q = _head_norm(q, layer.q_norm, arch.norm_eps)
-            k = _head_norm(k, layer.k_norm, arch.norm_eps)
+            q = _head_norm(turned[..., :asking, :], layer.q_norm, arch.norm_eps)
+            k = _head_norm(turned[..., asking:, :], layer.k_norm, arch.norm_eps)
+            turned = torch.cat((q, k), -2)
         if layer.rotates:
-            q, k = rotary.turn(q), rotary.turn(k)
-        return layer.out(attend(q, k, v).flatten(-2))
+            turned = rotary.turn(turned)
+        q, k = turned[..., :asking, :], turned[..., asking:, :]
+        return layer.out(attend(q, k, heads[..., value:, :]).flatten(-2))
 
     def feed_forward(normed: Tensor) -> Tensor:
         if layer.joined is not None:

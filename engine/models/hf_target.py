@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from engine.decode.tree import DraftTree, ancestor_rows
+from engine.decode.tree import DraftTree, ancestor_bits, bit_rows
 from engine.errors import ModelUnusable
 from engine.models.hf_model import Branches, CausalModel, Ran, context_of, load_model
 from engine.protocols.target import Capability, Grown, Rows, Scores
@@ -39,11 +38,10 @@ class _Slot:
     committed: list[int] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)  # of pending rows
-    seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    seen: list[int] = field(default_factory=list)  # the same rows' ``ancestor_bits``
 
     def forget_pending(self) -> None:
-        self.pending, self.depths = [], []
-        self.seen = np.zeros((0, 0), dtype=bool)
+        self.pending, self.depths, self.seen = [], [], []
 
 
 class HfTarget:
@@ -172,8 +170,8 @@ class HfTarget:
     ) -> Ran:
         """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix."""
         before = len(row.pending)
-        seen = ancestor_rows(parents, row.seen)
-        row.seen = np.block([[row.seen, np.zeros((before, len(tokens)), dtype=bool)], [seen]])
+        fresh = ancestor_bits(parents, row.seen)
+        row.seen += fresh
         for parent in parents:
             row.depths.append(0 if parent < 0 else row.depths[parent] + 1)
         row.pending += tokens
@@ -181,7 +179,7 @@ class HfTarget:
             return self._run_straight(
                 row, tokens, behind=len(row.committed) + before, hidden=hidden
             )
-        branches = Branches(len(row.committed), row.depths, seen)
+        branches = Branches(len(row.committed), row.depths, bit_rows(fresh, len(row.seen)))
         ran = self._model.run(tokens, row.cache, branches, hidden=hidden)
         row.cache = ran.cache
         return ran

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from engine.decode.tree import ancestor_rows
+from engine.decode.tree import ancestor_bits, bit_rows
 
 _FIRST_ROWS = 512
 
@@ -22,7 +23,7 @@ _FIRST_ROWS = 512
 class Layout:
     """Where n new rows sit: written to [start, end), each seeing what ``mask`` leaves of [0, end)."""
 
-    positions: Tensor  # [n] int64
+    positions: tuple[int, ...]  # [n]
     start: int
     end: int
     mask: Tensor | None  # [n, end] additive, 0 or -inf; None: every row is seen
@@ -51,8 +52,7 @@ class _Slot:
     values: list[Tensor] = field(default_factory=list)
     length: int = 0
     depths: list[int] = field(default_factory=list)  # of pending rows
-    # [at least pending, the same] which pending rows each one sees; the rest is left from before
-    seen: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    seen: list[int] = field(default_factory=list)  # of pending rows: ``ancestor_bits``
 
 
 class KVCache:
@@ -77,17 +77,15 @@ class KVCache:
         start = row.length + before
         end = start + len(parents)
         self._reserve(row, end)
-        seen = _extend(row, parents)
-        positions = torch.tensor([row.length + d for d in row.depths[before:]])
-        return Layout(positions.to(self.shape.device), start, end, self._mask(row.length, seen))
+        fresh = _extend(row, parents)
+        positions = tuple(row.length + depth for depth in row.depths[before:])
+        return Layout(positions, start, end, self._mask(row, fresh))
 
     def whole(self, slot: int) -> Layout:
         """One layout over every pending row."""
         row = self._slot(slot)
-        positions = torch.tensor([row.length + d for d in row.depths])
-        end = row.length + len(row.depths)
-        mask = self._mask(row.length, row.seen[: len(row.depths), : len(row.depths)])
-        return Layout(positions.to(self.shape.device), row.length, end, mask)
+        positions = tuple(row.length + depth for depth in row.depths)
+        return Layout(positions, row.length, row.length + len(positions), self._mask(row, row.seen))
 
     def write(
         self, slot: int, layer: int, layout: Layout, kv: tuple[Tensor, Tensor]
@@ -124,15 +122,14 @@ class KVCache:
     def _slot(self, slot: int) -> _Slot:
         return self._slots.setdefault(slot, _Slot())
 
-    def _mask(self, length: int, seen: np.ndarray) -> Tensor | None:
-        """Additive mask of rows that see the whole prefix and ``seen`` [n, m] of the pending."""
-        if bool(seen.all()):
+    def _mask(self, row: _Slot, bits: Sequence[int]) -> Tensor | None:
+        """Additive mask of rows that see the whole prefix, and of the pending rows those of ``bits``."""
+        pending = len(row.seen)
+        if len(bits) == 1 and bits[0] == (1 << pending) - 1:
             return None
-        shape = (seen.shape[0], length + seen.shape[1])
-        mask = torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
-        hidden = torch.from_numpy(~seen).to(self.shape.device)  # the small part travels
-        mask[:, length:].masked_fill_(hidden, -torch.inf)
-        return mask
+        small = np.where(bit_rows(bits, pending), np.float32(0), np.float32(-np.inf))
+        sent = torch.from_numpy(small).to(self.shape.device, self.shape.dtype)
+        return F.pad(sent, (row.length, 0))
 
     def _reserve(self, row: _Slot, rows: int) -> None:
         held = row.keys[0].shape[1] if row.keys else 0
@@ -150,26 +147,14 @@ class KVCache:
                 store.append(fresh)
 
 
-def _extend(row: _Slot, parents: Sequence[int]) -> np.ndarray:
-    """Record new pending rows; returns what they see of all pending rows [n, m]."""
-    before = len(row.depths)
-    fresh = ancestor_rows(parents, row.seen[:before, :before])
+def _extend(row: _Slot, parents: Sequence[int]) -> list[int]:
+    """Record new pending rows; returns the ``ancestor_bits`` of each."""
+    fresh = ancestor_bits(parents, row.seen)
+    row.seen += fresh
     for parent in parents:
         row.depths.append(0 if parent < 0 else row.depths[parent] + 1)
-    total = len(row.depths)
-    _widen(row, before, total)
-    row.seen[:before, before:total] = False
-    row.seen[before:total, :total] = fresh
     return fresh
 
 
-def _widen(row: _Slot, held: int, rows: int) -> None:
-    """Room for ``rows`` in ``seen``, by doubling, so that a tree grown in waves is copied seldom."""
-    if rows > len(row.seen):
-        wider = np.zeros((max(rows, 2 * len(row.seen)),) * 2, dtype=bool)
-        wider[:held, :held] = row.seen[:held, :held]
-        row.seen = wider
-
-
 def _forget_pending(row: _Slot) -> None:
-    row.depths = []
+    row.depths, row.seen = [], []

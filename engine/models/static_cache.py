@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
+from engine.decode.tree import bit_rows
 from engine.models.kvcache import KVCache, _extend, _Slot
 
 FIRST_ROWS = (
@@ -39,7 +40,7 @@ class StaticCache(KVCache):
         before = len(row.depths)
         start = row.length + before
         self._reserve(row, start + max(room, len(parents)))
-        seen = _extend(row, parents)
+        seen = bit_rows(_extend(row, parents), before + len(parents))
         positions = tuple(row.length + depth for depth in row.depths[before:])
         return Placed(row.length, start, positions, seen)
 

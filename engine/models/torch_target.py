@@ -114,9 +114,7 @@ class TorchTarget:
         entries = [self._enter(slot, tree) for slot, tree in zip(slots, trees, strict=True)]
         traced = any(tree.trace for tree in trees)
         found = self._join(entries, trace=traced)
-        scores = zip(
-            torch.split(self._logits(found.hidden), found.sizes), found.states, strict=True
-        )
+        scores = zip(_apart(self._logits(found.hidden), found.sizes), found.states, strict=True)
         by_slot = dict(zip(found.slots, scores, strict=True))
         return [
             Scores(by_slot[slot][0], by_slot[slot][1] if tree.trace else None)
@@ -129,13 +127,11 @@ class TorchTarget:
         seats = [self._place(rows.slot, rows.tokens, rows.parents) for rows in batch]
         tokens = [token for rows in batch for token in rows.tokens]
         hidden = self._span(self._embed(tokens), range(self.layers), seats)
-        parts = torch.split(hidden, [seat.rows for seat in seats])
+        parts = _apart(hidden, [seat.rows for seat in seats])
         lasts = [p if r.last is None else p[-r.last :] for p, r in zip(parts, batch, strict=True)]
-        normed = self._normed(torch.cat(lasts))
+        normed = self._normed(_joined(lasts))
         sizes = [len(last) for last in lasts]
-        pairs = zip(
-            torch.split(self._weights.head(normed), sizes), torch.split(normed, sizes), strict=True
-        )
+        pairs = zip(_apart(self._weights.head(normed), sizes), _apart(normed, sizes), strict=True)
         return [Grown(logits, state) for logits, state in pairs]
 
     @torch.inference_mode()
@@ -190,14 +186,14 @@ class TorchTarget:
         starts = sorted({len(entry.states) for entry in order})
         seats: list[_Seat] = []
         above: list[Tensor] = []
-        hidden = self._embed(())
+        passed: list[Tensor] = []  # rows that joined at an earlier layer
         for start, stop in zip(starts, [*starts[1:], self.layers], strict=True):
             joining = [entry for entry in order if len(entry.states) == start]
             seats += [entry.seat for entry in joining]
-            hidden = torch.cat([hidden, *(entry.hidden for entry in joining)])
-            hidden = self._span(hidden, range(start, stop), seats, above if trace else None)
+            hidden = _joined([*passed, *(entry.hidden for entry in joining)])
+            passed = [self._span(hidden, range(start, stop), seats, above if trace else None)]
         return _Joined(
-            hidden,
+            passed[0],
             slots=[seat.slot for seat in seats],
             sizes=[seat.rows for seat in seats],
             states=_traces(order, above, starts[0]) if trace else [None] * len(seats),
@@ -205,6 +201,8 @@ class TorchTarget:
 
     def _embed(self, tokens: Sequence[int]) -> Tensor:
         table = self._weights.embedding
+        if len(tokens) == 1:
+            return table[tokens[0]].unsqueeze(0)  # not copied
         return F.embedding(torch.tensor(tokens, dtype=torch.int64, device=table.device), table)
 
     def _normed(self, hidden: Tensor) -> Tensor:
@@ -222,8 +220,8 @@ class TorchTarget:
 
         ``trace`` collects the state after each layer.
         """
-        positions = torch.cat([seat.layout.positions for seat in seats])
-        rotary = self._weights.rotary.at(positions).to(x.device, x.dtype)
+        positions = [position for seat in seats for position in seat.layout.positions]
+        rotary = self._weights.rotary.rows(positions).to(x.device, x.dtype)
         for index in layers:
             layer = self._weights.layers[index]
             x = block(layer, self._weights.arch, x, rotary, self._attend(index, seats))
@@ -253,6 +251,16 @@ class TorchTarget:
             enable_gqa=True,
         )
         return mixed[0].transpose(0, 1)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """Rows of several sequences one behind the other; the call is what takes long, so not of one."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _apart(rows: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    """The rows of each sequence."""
+    return (rows,) if len(sizes) == 1 else torch.split(rows, sizes)
 
 
 def _traces(order: Sequence[_Entry], above: Sequence[Tensor], first: int) -> list[Tensor]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.decode.tree import ancestor_rows
+from engine.decode.tree import ancestor_bits, bit_rows
 
 WORDS = 4
 
@@ -50,7 +50,7 @@ def test_it_is_attention_with_the_trees_mask(device, rows, length, shape):
     from engine.kernels.tree_attention import packed_bits, tree_attention
 
     q, keys, values = tensors(device, rows, shape, length + rows + 9)
-    seen = ancestor_rows(parents_of(rows, length))
+    seen = bit_rows(ancestor_bits(parents_of(rows, length)), rows)
     bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
     extent = torch.tensor([length, length + rows], dtype=torch.int32, device=device)
     found = tree_attention(q, keys, values, bits, extent)
@@ -59,12 +59,25 @@ def test_it_is_attention_with_the_trees_mask(device, rows, length, shape):
     )
 
 
+def test_queries_may_lie_among_others(device):
+    """As the decoder gives them: queries and keys of a row are turned together."""
+    from engine.kernels.tree_attention import packed_bits, tree_attention
+
+    q, keys, values = tensors(device, 5, (6, 2, 16), 30)
+    seen = bit_rows(ancestor_bits(parents_of(5, 2)), 5)
+    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
+    extent = torch.tensor([9, 14], dtype=torch.int32, device=device)
+    found = tree_attention(q[:, :4], keys, values, bits, extent)
+    expected = reference(q[:, :4], keys, values, seen, 9)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-5)
+
+
 def test_rows_behind_other_rows_of_the_tree(device):
     from engine.kernels.tree_attention import packed_bits, tree_attention
 
     q, keys, values = tensors(device, 3, (4, 2, 16), 64)
-    early = ancestor_rows([-1, 0, 0, 1])
-    seen = ancestor_rows([1, 3, 4], early)
+    early = ancestor_bits([-1, 0, 0, 1])
+    seen = bit_rows(ancestor_bits([1, 3, 4], early), 7)
     bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
     extent = torch.tensor([20, 27], dtype=torch.int32, device=device)
     found = tree_attention(q, keys, values, bits, extent)
@@ -76,7 +89,7 @@ def test_half_precision_stays_near(device):
 
     half = torch.bfloat16 if device.type == "cuda" else torch.float16  # NumPy has no bfloat16
     q, keys, values = tensors(device, 6, (4, 2, 16), 90, half)
-    seen = ancestor_rows(parents_of(6, 1))
+    seen = bit_rows(ancestor_bits(parents_of(6, 1)), 6)
     bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
     extent = torch.tensor([80, 86], dtype=torch.int32, device=device)
     found = tree_attention(q, keys, values, bits, extent)
@@ -89,7 +102,7 @@ def test_rows_that_do_not_exist_and_rows_that_see_nothing_do_no_harm(device):
 
     q, keys, values = tensors(device, 2, (4, 2, 16), 64)
     keys[:, 12:], values[:, 12:] = float("nan"), float("nan")
-    seen = ancestor_rows([-1, 0])
+    seen = bit_rows(ancestor_bits([-1, 0]), 2)
     bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
     extent = torch.tensor([10, 12], dtype=torch.int32, device=device)
     found = tree_attention(q, keys, values, bits, extent)

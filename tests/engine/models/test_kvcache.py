@@ -51,7 +51,7 @@ def test_positions_follow_depth_and_rows_follow_order():
     stamped(cache, 0, cache.place(0, [-1, 0, 1]), [7, 8, 9])
     cache.keep(0, range(3))
     layout = cache.place(0, [-1, 0, 0, 2])
-    assert layout.positions.tolist() == [3, 4, 4, 5]
+    assert layout.positions == (3, 4, 4, 5)
     assert (layout.start, layout.end) == (3, 7)
     seen = (layout.mask == 0).int().tolist()
     assert seen == [
