@@ -21,10 +21,9 @@ threshold of its own.)
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import InvalidRequest
@@ -64,9 +63,7 @@ class Price:
         self.drafting = FORGETTING * self.drafting + first.draft_seconds
         self.rounds += 1
 
-    def floors(
-        self, rows: NDArray[np.float64], plain: float, requests: int = 1
-    ) -> tuple[float, ...]:
+    def floors(self, rows: Sequence[float], plain: float, requests: int = 1) -> tuple[float, ...]:
         """Least chances of full acceptance for which drafts go on, where one more row takes ``rows``.
 
         Before enough rounds were measured, the rate is what earlier sessions tell of ``plain``, the
@@ -79,7 +76,8 @@ class Price:
             rate, step = self.pace * requests / plain, self.step / requests
         else:
             return (UNMEASURED,) * len(rows)
-        return tuple(np.clip(self.patience * rate * (step + rows), LEAST, MOST).tolist())
+        price = self.patience * rate
+        return tuple([min(max(price * (step + row), LEAST), MOST) for row in rows])
 
 
 class EarlyStop(ABC):
@@ -144,7 +142,8 @@ class EarlyStop(ABC):
         if self._floor is not None:
             return (self._floor,) * self._longest
         widths = range(2 * requests, (self._longest + 2) * requests + 1, requests)
-        rows = np.diff(self._cost.each(widths)) / requests
+        seconds = self._cost.each(widths)
+        rows = [(more - less) / requests for less, more in pairwise(seconds)]
         return self._price.floors(rows, self._cost.seconds(requests), requests)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 
@@ -75,7 +74,7 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 
 
 def floor(price, row=0.0, plain=1.0):
-    return price.floors(np.array([row]), plain)[0]
+    return price.floors([row], plain)[0]
 
 
 def priced(draft_step, target_pass, drafted=4, accepted=2, batch=1):
