@@ -25,12 +25,17 @@ def gains(chances: Sequence[float], costs: Sequence[float]) -> list[float]:
     held = list(accumulate(chances, initial=0.0))
     reached = held.copy()  # at i also s_{i+1} V_{i+1}, once it is known
     later = [(rows, costs[rows]) for rows in LATER if rows < len(costs)]
-    for i in range(len(chances), 0, -1):
+    most = len(chances)
+    for i in range(most, 0, -1):
         sure = chances[i - 1]
         best = reached[i] - sure * costs[0]  # a plain round
         for rows, cost in later:
-            if i + rows > len(chances):
+            if i + rows > most:
                 break
-            best = max(best, reached[i + rows] - sure * cost)
-        reached[i - 1] += max(0.0, sure - held[i] + best)
+            value = reached[i + rows] - sure * cost
+            if value > best:  # noqa: PLR1730 - every round comes here a hundred times: no call of max
+                best = value
+        living = sure - held[i] + best
+        if living > 0:
+            reached[i - 1] += living
     return [1 + total - cost for total, cost in zip(reached, costs, strict=False)]
