@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
+from typing import NamedTuple
 
 FORGETTING = 0.98  # weight of the past per observation
 OUTLIER = 4.0  # a pause of the whole machine says nothing about the curve
@@ -18,6 +19,7 @@ TRUSTED = 5.0  # observations before outliers are cut
 WEATHER_RATE, KNOT_RATE = 0.15, 0.05
 NEW_KNOT_RATE = 0.5  # of a line through its neighbours, which nobody measured there
 MOST_BENT = log(2.0)  # between two passes in a row; more is an accident of one of them
+SHARES = (0.2, 0.05, 0.6)  # of a draft step: what a row beside another may cost; the first: a guess
 UNKNOWN_SECONDS = 1.0  # of any pass, before anything was measured: a flat curve
 
 
@@ -194,33 +196,49 @@ def _rising(values: Sequence[float]) -> list[float]:
     return [mean for mean, many in blocks for _ in range(many)]
 
 
+class StepSeconds(NamedTuple):
+    """A draft takes ``start`` + ``step`` for each of its steps + ``row`` for each drafted row."""
+
+    start: float
+    step: float
+    row: float
+
+    def of(self, steps: int, rows: int) -> float:
+        """Seconds of ``steps`` steps, ``rows`` rows in all of them together; of none, 0."""
+        return self.start + self.step * steps + self.row * rows if steps else 0.0
+
+
 @dataclass
 class DraftCost:
-    """Seconds of one drafter's call: so many steps one after the other, so many requests at once."""
+    """Seconds of one drafter's call: steps one after the other, each over a row of every request.
 
-    lines: dict[int, Line] = field(default_factory=dict)  # requests -> seconds over steps
+    A request may leave off before others do, so steps and rows are told apart. A row beside another
+    costs a share of what the step costs alone; of a few shares the one counts that was nearest.
+    """
+
     step: float = 0.0  # seconds of one step of one request, as measured at load; 0: not known
+    lines: tuple[Line, ...] = field(default_factory=lambda: tuple(Line() for _ in SHARES))
+    errors: list[float] = field(default_factory=lambda: [0.0] * len(SHARES))  # seconds, faded
 
-    def observe(self, steps: int, batch: int, seconds: float) -> None:
+    def observe(self, steps: int, rows: int, seconds: float) -> None:
         """One call."""
-        self.lines.setdefault(batch, Line()).add(steps, seconds)
+        for at, (share, line) in enumerate(zip(SHARES, self.lines, strict=True)):
+            load = steps + share * (rows - steps)
+            expected = line.at(load)
+            if line.weight > TRUSTED and seconds <= OUTLIER * expected:
+                self.errors[at] = FORGETTING * self.errors[at] + abs(seconds - expected)
+            line.add(load, seconds)
 
-    def seconds(self, steps: int, batch: int = 1) -> float:
-        """Expected seconds; unseen batch sizes cost like the nearest seen one."""
-        if steps == 0:
-            return 0.0
-        if not self.lines:
-            return self.step * steps
-        return self._line(batch).at(steps)
+    def parts(self) -> StepSeconds:
+        """What steps and rows cost by now."""
+        best = min(range(len(SHARES)), key=self.errors.__getitem__)
+        share, line = SHARES[best], self.lines[best]
+        start, each = 0.0, self.step
+        if line.weight:
+            start = line.at(0)
+            each = line.at(1) - start
+        return StepSeconds(start, each * (1 - share), each * share)
 
-    def each(self, steps: Sequence[int], batch: int = 1) -> list[float]:
-        """``seconds`` of every number of ``steps``, none of them 0."""
-        if not self.lines:
-            return [self.step * count for count in steps]
-        line = self._line(batch)
-        start = line.at(0)
-        slope = line.at(1) - start
-        return [start + slope * count for count in steps]
-
-    def _line(self, batch: int) -> Line:
-        return self.lines[min(self.lines, key=lambda known: (abs(known - batch), known))]
+    def seconds(self, steps: int, rows: int) -> float:
+        """Expected seconds."""
+        return self.parts().of(steps, rows)

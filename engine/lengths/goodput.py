@@ -2,10 +2,10 @@
 
 Every step maximises over the lengths k_r >= 0 of all requests r that share a drafter
 
-    sum_r (1 + sum_{i<=k_r} prod_{j<=i} a_rj) / (t(sum_r (k_r + 1), context) + d(max_r k_r))
+    sum_r (1 + sum_{i<=k_r} prod_{j<=i} a_rj) / (t(sum_r (k_r + 1), context) + d(max_r k_r, sum_r k_r))
 
 with a_rj the acceptance at depth j from evaluated tokens only, t the target's measured pass and d
-the measured draft. Survival never rises with depth, so for each limit of max_r k_r, admitting draft
+the measured draft: its steps, and the rows in them. Survival never rises with depth, so for each limit of max_r k_r, admitting draft
 tokens of all requests in the order of their survival visits the best allocation. k = 0 is plain decoding. For trees the unit
 that is admitted is a doubling of the tree, valued by what trees of that size brought so far. A
 drafter that tells likely nodes from unlikely ones is only told whether to draft, and what a node must
@@ -129,8 +129,8 @@ class Goodput:
         drafting = [o for o in outcomes if o.tree.drafted]
         # a request's first draft also reads the prompt: that says nothing about the next one
         if drafting and all(self._trace(o.context).drafts for o in drafting):
-            steps = max(o.tree.drafted for o in drafting)  # a tree's cost grows with its nodes
-            self._draft.observe(steps, len(drafting), outcomes[0].draft_seconds)
+            drafted = [o.tree.drafted for o in drafting]  # a tree's cost grows with its nodes
+            self._draft.observe(max(drafted), sum(drafted), outcomes[0].draft_seconds)
         for outcome in outcomes:
             self._note(outcome)
 
@@ -162,19 +162,20 @@ class Goodput:
         Requests draft in step, so the deepest sets the draft's time: under every limit of it offers
         are admitted one after the other. Plain Python: a round has a handful of them.
         """
-        requests, drafting = len(offers), sum(bool(own) for own in offers)
+        requests = len(offers)
         queue = _queue(offers)
         limits = sorted({offer.steps for _, offer in queue})
         widths = _widths(queue, limits, requests)
         passes = dict(zip(widths, self._cost.each(widths, context), strict=True))
         best, last, rows, deepest = requests / passes[requests], 0, requests, 0
-        for limit, draft in zip(limits, self._draft.each(limits, drafting), strict=True):
-            width, tokens = requests, float(requests)
+        start, step, row = self._draft.parts()
+        for limit in limits:
+            width, tokens, steps_seconds = requests, float(requests), start + step * limit
             for at, (_, (more, steps, gain)) in enumerate(queue, 1):
                 if steps <= limit:
                     width += more
                     tokens += gain
-                    rate = tokens / (passes[width] + draft)
+                    rate = tokens / (passes[width] + steps_seconds + row * (width - requests))
                     if rate > best:
                         best, last, rows, deepest = rate, at, width, limit
         taken = [0] * requests

@@ -129,26 +129,31 @@ def test_a_line_through_one_place_rises_half_as_fast_as_it_could():
     assert [line.at(x) for x in (0, 1, 3)] == pytest.approx([1.0, 2.0, 4.0])
 
 
-def test_draft_cost_knows_batches_by_the_nearest_seen():
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
+def test_a_draft_costs_its_steps_and_the_rows_in_them(share):
+    """Of several requests, some of which leave off early; loads that were never seen as well."""
     cost = DraftCost()
-    assert cost.seconds(4) == 0
-    for steps in (1, 2, 4, 8):
-        cost.observe(steps, 1, 1.0 * steps)
-        cost.observe(steps, 8, 3.0 * steps)
-    assert cost.seconds(4, 1) == pytest.approx(4.0)
-    assert cost.seconds(4, 6) == pytest.approx(12.0)
-    assert cost.seconds(0, 6) == 0
+    assert cost.seconds(4, 4) == 0
+    for steps, rows in ((1, 1), (4, 4), (2, 8), (6, 12), (3, 3), (5, 20)) * 8:
+        cost.observe(steps, rows, 0.5 + steps + share * (rows - steps))
+    for steps, rows in ((1, 1), (8, 8), (2, 6), (8, 40)):
+        assert cost.seconds(steps, rows) == pytest.approx(0.5 + steps + share * (rows - steps))
+    assert cost.seconds(0, 0) == 0
 
 
-def test_all_lengths_at_once_cost_what_each_costs_alone():
+def test_a_draft_that_never_ran_costs_what_was_measured_at_load():
     cost = DraftCost(step=0.2)
-    steps = range(1, 6)
-    assert cost.each(steps) == [cost.seconds(n) for n in steps]
-    for n in (1, 3, 5):
-        cost.observe(n, 1, 0.1 + 0.05 * n)
-        cost.observe(n, 4, 0.3 + 0.05 * n)
-    for batch in (1, 3):
-        assert cost.each(steps, batch) == pytest.approx([cost.seconds(n, batch) for n in steps])
+    assert cost.seconds(3, 3) == pytest.approx(0.6)
+    assert 0.6 < cost.seconds(3, 12) < 2.4
+
+
+def test_one_pause_of_the_machine_makes_no_other_share_the_nearest():
+    cost = DraftCost()
+    for steps, rows in ((1, 1), (4, 4), (2, 8), (6, 12)) * 8:
+        cost.observe(steps, rows, steps + 0.6 * (rows - steps))
+    cost.observe(2, 8, 400.0)
+    cost.observe(2, 8, 2 + 0.6 * 6)
+    assert cost.parts().row > 0.5 * cost.parts().step
 
 
 def test_a_reset_curve_remembers_nothing_that_ran():

@@ -188,8 +188,7 @@ def test_the_allocation_is_the_best_of_all_by_enumeration():
             for rate in shrunk(policy._traces[n].depths, pool):
                 reach *= rate
                 gain += reach
-        active = sum(length > 0 for length in lengths)
-        seconds = STEEP.seconds(rows, 20) + policy._draft.seconds(max(lengths), active)
+        seconds = STEEP.seconds(rows, 20) + policy._draft.seconds(max(lengths), sum(lengths))
         return gain / seconds
 
     best = max(product(range(5), repeat=2), key=goodput)
@@ -292,7 +291,7 @@ def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
     for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
         policy._cost.profile(rows, seconds)
     for n in (1, 4):
-        policy._draft.observe(n, 1, 0.1 * n)
+        policy._draft.observe(n, n, 0.1 * n)
     longest = Budget(8, 64 if tree else 8)
     trace = policy._trace(Context(1, 0, [1], SamplingParams(), None))
     for accepted in (0, 1, 3, 2, 5):
@@ -302,7 +301,7 @@ def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
         for taken in range(len(offers) + 1):
             rows = 1 + sum(offer.rows for offer in offers[:taken])
             steps = offers[taken - 1].steps if taken else 0
-            seconds = policy._cost.seconds(rows, 30) + policy._draft.seconds(steps)
+            seconds = policy._cost.seconds(rows, 30) + policy._draft.seconds(steps, rows - 1)
             rates.append((1 + sum(offer.gain for offer in offers[:taken])) / seconds)
         [taken], rate, rows = policy._admit([offers], 30)
         assert rate == pytest.approx(max(rates)) == pytest.approx(rates[taken])
@@ -325,7 +324,7 @@ def test_trees_of_a_batch_share_out_what_gives_most():
         chosen = [offer for own, n in zip(offers, taken, strict=True) for offer in own[:n]]
         rows = 3 + sum(offer.rows for offer in chosen)
         deepest = max((offer.steps for offer in chosen), default=0)
-        seconds = policy._cost.seconds(rows, 40) + policy._draft.seconds(deepest, 3)
+        seconds = policy._cost.seconds(rows, 40) + policy._draft.seconds(deepest, rows - 3)
         return (3 + sum(offer.gain for offer in chosen)) / seconds
 
     taken, rate, rows = policy._admit(offers, 40)
