@@ -268,14 +268,16 @@ class Engine:
     def _longest(self, session: Session, drafter: Drafter) -> Budget:
         """The longest useful draft: what can still be emitted, the bonus token set aside."""
         request, default = session.request, farthest(drafter)
+        chains = default.nodes == default.depth
         depth = default.depth if request.draft_depth is None else request.draft_depth
-        usual = depth if default.nodes == default.depth else default.nodes  # a chain: as it is deep
+        usual = depth if chains else default.nodes
         nodes = usual if request.draft_nodes is None else request.draft_nodes
         nodes = min(nodes, self._widest // len(self._scheduler.running) - 1)
         room = self._room(session) - 1
         if self._retreat.nodes is not None:
             nodes, room = min(nodes, self._retreat.nodes - 1), min(room, self._retreat.nodes - 1)
-        return Budget(max(0, min(depth, room)), max(0, nodes))
+        depth, nodes = max(0, min(depth, room)), max(0, nodes)
+        return Budget(min(depth, nodes), min(depth, nodes)) if chains else Budget(depth, nodes)
 
     def _playing(self, session: Session) -> str:
         arbiter = session.seat.arbiter

@@ -26,7 +26,7 @@ the loss is .304 nats for .323.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,6 +42,7 @@ from typing_extensions import override
 
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.lengths.early_stop import EarlyStop, option
+from engine.lengths.floors import Floors
 from engine.protocols.drafting import Context, Parts, Rule, Stop
 from engine.protocols.target import Target
 
@@ -50,6 +51,7 @@ FORMAT = 2  # of the card and the weights
 EVIDENCE = 4  # numbers beside the state
 LEAST_LOG = -8.0  # of a probability; less says nothing more
 LEAST = math.exp(LEAST_LOG)
+NEXT = 0.8  # acceptance of the token that would be drafted next, which nobody has seen yet
 HOW_TO_TRAIN = "train one with: slipstream train-head --target T --draft D --prompts FILE --out DIR"
 
 
@@ -228,22 +230,21 @@ class AcceptanceHead(EarlyStop):
     """Ends each chain where its head expects a rejection, and drafts nothing where goodput says so.
 
     Option ``h``: the paper's threshold on the chance that a token is rejected; unless it is given,
-    it follows the measured costs (``engine.lengths.early_stop``). Option ``lag`` 1: as in the
+    it follows the measured costs (``engine.lengths.floors``). Option ``lag`` 1: as in the
     paper the newest token is not judged yet, so at least two are drafted; 0 by default.
     """
 
     steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.STATES})
-    patience: ClassVar[float] = 1.25
 
     def __init__(self, parts: Parts, drafter: str) -> None:
         """Load the head; raises InvalidRequest without one, ModelUnusable for a wrong one."""
         threshold = option(parts, "h", 0, 1)
-        super().__init__(parts, drafter, None if threshold is None else 1 - threshold)
+        super().__init__(parts, drafter, None if threshold is None else NEXT * (1 - threshold))
         self._lag = bool(option(parts, "lag", 0, 1))
         self._judge = Judge(_head_for(parts))
 
     @override
-    def stop(self, context: Context, floors: Sequence[float]) -> Stop:
+    def stop(self, context: Context, floors: Floors) -> Stop:
         """The rule of one draft."""
         return Watch(self, Kind.of(context), floors, self._lag)
 
@@ -263,7 +264,7 @@ class Watch:
 
     policy: AcceptanceHead
     kind: Kind
-    floors: Sequence[float]  # of 1, 2, ... tokens
+    floors: Floors
     lag: bool
     survival: float = 1.0
     drafted: int = 0
@@ -281,4 +282,4 @@ class Watch:
         log = math.log(max(probability, LEAST))
         self.survival *= self.policy.acceptance(self.state, log, self.kind)
         self.drafted += 1
-        return (before if self.lag else self.survival) < self.floors[self.drafted - 1]
+        return self.floors.ends(NEXT * (before if self.lag else self.survival), self.drafted)

@@ -5,35 +5,13 @@ their product for the chance that the whole chain is. A draft taught by its targ
 for that; where it is not, an acceptance head learns the difference.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
 from typing_extensions import override
 
 from engine.lengths.early_stop import EarlyStop, option
+from engine.lengths.floors import Floors, Unsure
 from engine.protocols.drafting import Context, Parts, Rule, Stop
-
-
-@dataclass
-class Unsure:
-    """Stops once a token was less likely than ``tau``, or all of them together than their floor."""
-
-    tau: float
-    floors: Sequence[float]  # of 1, 2, ... tokens
-    survival: float = 1.0
-    drafted: int = 0
-
-    def drawn(self, probability: float) -> bool:
-        """The token stays in the draft either way: dropping it for what it is would be a bias."""
-        self.survival *= probability
-        self.drafted += 1
-        return probability < self.tau or self.survival < self.floors[self.drafted - 1]
-
-    def fed(self, hidden: Tensor) -> bool:
-        """States are not read."""
-        return False
 
 
 class Confidence(EarlyStop):
@@ -44,7 +22,6 @@ class Confidence(EarlyStop):
     """
 
     steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES})
-    patience: ClassVar[float] = 0.75  # tokens are accepted more often than they are drafted
 
     def __init__(self, parts: Parts, drafter: str) -> None:
         """Read the options."""
@@ -52,6 +29,6 @@ class Confidence(EarlyStop):
         self._tau = option(parts, "tau", 0, 1) or 0.0
 
     @override
-    def stop(self, context: Context, floors: Sequence[float]) -> Stop:
+    def stop(self, context: Context, floors: Floors) -> Stop:
         """The rule of one draft."""
         return Unsure(self._tau, floors)

@@ -9,12 +9,13 @@ the measured draft: its steps, and the rows in them. Survival never rises with d
 tokens of all requests in the order of their survival visits the best allocation. k = 0 is plain decoding. For trees the unit
 that is admitted is a doubling of the tree, valued by what trees of that size brought so far. A
 drafter that tells likely nodes from unlikely ones is only told whether to draft, and what a node must
-bring: how many do that differs from round to round.
+bring: how many do that differs from round to round. A chain whose drafter tells how likely each token
+is ends by that: averages admit it, and its own chances say where it stops (``engine.lengths.floors``).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, zip_longest
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise, zip_longest
 from math import log2
 from typing import ClassVar, NamedTuple
 
@@ -22,7 +23,8 @@ from torch import Tensor
 
 from engine.cost import DraftCost
 from engine.lengths.acceptance import MEMORY, POOL_MEMORY, Depths, Faded, pooled, shrunk
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
+from engine.lengths.floors import Floors, Unsure
+from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule, Stop
 from engine.request import Prior
 
 GUESS_WEIGHT = 2.0  # trees that a guess of their gain counts for
@@ -32,6 +34,8 @@ FORGETTING = 0.9  # weight of the past per tree
 TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
 LEAST_FLOOR = 0.02  # where rows are nearly free: a node still takes a place in the draft's waves
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
+SHORT = 8  # tokens of a chain that ends by itself, when it is asked whether to draft
+BELIEVED = 3  # rounds between two such questions, each of which takes 0.1 ms
 PROBE_LENGTH = 4  # of a request that runs alone; beside others a probe takes no steps of its own
 
 
@@ -96,20 +100,63 @@ class Goodput:
         """Share the target's measured cost; learn the draft's own."""
         self._cost, self._drafter = parts.cost, drafter
         self._selective = Rule.FLOOR in parts.heeds  # it leaves out nodes
+        self._telling = Rule.CHANCES in parts.heeds  # it says how likely its tokens are
         self._draft = DraftCost(step=parts.draft_step)
         self._pool = Depths(POOL_MEMORY)
         self._traces: dict[int, _Trace] = {}
+        self._rate = 0.0  # tokens per second of the last allocation
+        self._on: tuple[
+            int, ...
+        ] = ()  # requests of a batch that drafted, all of them, when last asked
+        self._believed = 0  # rounds for which that still counts
 
     def prompt(self, context: Context, states: Tensor) -> None:
         """Nothing is wanted of the prompt."""
 
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
+        """The best allocation for the whole batch; chains that tell their chances end by them."""
+        if self._telling and not any(_is_tree(budget) for budget in longest):
+            return self.ending(batch, longest, _unsure)
+        return self._allotted(batch, longest)
+
+    def ending(
+        self,
+        batch: Sequence[Context],
+        longest: Sequence[Budget],
+        stop: Callable[[Context, Floors], Stop],
+    ) -> list[Budget]:
+        """Chains of the requests that draft, as long as they may be, each with a ``stop`` of its own."""
+        decided = self._drafts(batch, longest)
+        reach = max(budget.depth for budget in longest)
+        floors = self._floors(len(batch), sum(decided), reach)
+        return [
+            replace(most, stop=stop(context, floors)) if drafts and most.depth else Budget(0, 0)
+            for context, most, drafts in zip(batch, longest, decided, strict=True)
+        ]
+
+    def _drafts(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[bool]:
+        """Whether each request drafts at all; where all do twice in a row, that is believed a while.
+
+        Not after the first time, which may be a probe.
+        """
+        numbers = tuple([context.request for context in batch])
+        if self._on == numbers and self._believed > 0:
+            self._believed -= 1
+            return [True] * len(batch)
+        short = [Budget(min(b.depth, SHORT), min(b.nodes, SHORT)) for b in longest]
+        decided = [budget.depth > 0 for budget in self._allotted(batch, short)]
+        self._believed = BELIEVED if self._on == numbers and all(decided) else 0
+        self._on = numbers if all(decided) else ()
+        return decided
+
+    def _allotted(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """The best allocation for the whole batch under the present measurements."""
         traces = [self._trace(context) for context in batch]
         pool = pooled(self._pool, max(budget.depth for budget in longest))
         offers = [_offers(t, b, pool) for t, b in zip(traces, longest, strict=True)]
         context = sum(len(c.ids) for c in batch)
         admitted, rate, rows = self._admit(offers, context)
+        self._rate = rate
         floor = rate * self._row(rows, context)
         probe = PROBE_LENGTH if len(batch) == 1 else max(1, min(PROBE_LENGTH, *admitted))
         least = self._cost.hidden // len(batch) - 1
@@ -123,6 +170,13 @@ class Goodput:
             prices = self._cost.prices(max(1.0, pace), widest, len(batch), context)
             return [_open(b, most, prices) for b, most in zip(budgets, longest, strict=True)]
         return budgets
+
+    def _floors(self, requests: int, drafting: int, longest: int) -> Floors:
+        """Of the chains of one round, where so many of the requests draft, up to ``longest`` tokens."""
+        widths = range(2 * requests, (longest + 2) * requests + 1, requests)
+        seconds = self._cost.each(widths)
+        rows = [(more - less) / requests for less, more in pairwise(seconds)]
+        return Floors(self._rate, rows, self._draft.parts(), drafting)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call, acceptance from the nodes that the walks looked at."""
@@ -228,6 +282,11 @@ def _started(prior: Prior | None) -> _Trace:
         share = min(max(accepted / evaluated, 0.05), 0.98)  # never certain, never hopeless
         trace.earlier.append(Faded(weight * share, weight))
     return trace
+
+
+def _unsure(_: Context, floors: Floors) -> Stop:
+    """A chain ends by the product of its tokens' probabilities under the draft."""
+    return Unsure(0.0, floors)
 
 
 def _is_tree(longest: Budget) -> bool:

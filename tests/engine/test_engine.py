@@ -1,6 +1,7 @@
 """The engine's promises: events, limits, warm prefixes, neighbours, cancellation, failures."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ import torch
 from engine.decode.tree import single
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest
+from engine.lengths.fixed import Fixed
+from engine.protocols.drafting import Parts
 from engine.request import Done, FinishReason, GenerationRequest, SamplingParams, Tokens
+from engine.seats import Seats
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 PROMPT = (1, 2, 3, 1, 2, 3, 1)
@@ -222,3 +226,23 @@ def test_drafters_of_options_that_nobody_uses_any_more_are_forgotten(monkeypatch
     assert (("history", 0.0),) not in options
     assert len(options) <= 3 + 2
     assert {own for _, _, own in engine._seats.policies} <= options
+
+
+def test_a_chain_is_never_asked_for_more_nodes_than_levels():
+    """With more it would look like a tree to whoever sets lengths: near an answer's end, for one."""
+    asked = []
+
+    class Noting(Fixed):
+        def budgets(self, batch, longest):
+            asked.extend((budget.depth, budget.nodes) for budget in longest)
+            return super().budgets(batch, longest)
+
+    made = engine()
+    made._machinery = replace(made._machinery, length=lambda _, name, __: Noting(Parts(None), name))
+    made._seats = Seats(made._machinery)
+    run_all(made, [request(drafter="chain")])
+    assert asked[0] == (11, 11)
+    assert all(depth == nodes for depth, nodes in asked)
+    asked.clear()
+    run_all(made, [request(drafter="chain", draft_depth=8, draft_nodes=3)])
+    assert asked[0] == (3, 3)

@@ -12,7 +12,7 @@ INFLATE = 16
 EXITS, LENGTHS = (1, 2, 4, 6), (1, 2, 4, 8)
 ADAPTIVE = Lane("dynamic exit", "early_exit", length="dynamic_exit")
 CHAT = ("writing", "roleplay", "humanities", "stem", "qa")
-SWEEP = Conditions(max_tokens=32, repeats=1, warm_up=False)
+SWEEP = Conditions(max_tokens=24, repeats=1, warm_up=False)
 SWEPT, FINALISTS = 2, 3  # prompts of the sweep; pairs that go on
 PROMPTS, TOKENS = 10, 64  # once each: one pair suits the words of one prompt
 

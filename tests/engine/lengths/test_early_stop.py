@@ -6,29 +6,26 @@ from itertools import product
 import pytest
 import torch
 
-from engine.cost import PassCost
+from engine.cost import PassCost, StepSeconds
 from engine.decode.sampling import probabilities
 from engine.decode.tree import chain
 from engine.decode.verify import Verdict, verify
 from engine.drafters.chain import Chain
 from engine.errors import InvalidRequest
 from engine.lengths.confidence import Confidence
-from engine.lengths.early_stop import LEAST, MOST, TRUSTED, UNMEASURED, Price
-from engine.pace import FASTEST
+from engine.lengths.floors import LEAST, Floors, Unsure
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import Prior, SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov
 
-PATIENCE = Confidence.patience
 HERE = Context(1, 0, [1], SamplingParams(), None)
 LONGEST = Budget(30, 30)
 
 
-def outcome(drafted, accepted, draft_seconds, score_seconds, context=HERE, batch=1):
+def outcome(drafted, accepted, draft_seconds, score_seconds, context=HERE):
     verdict = Verdict(tuple(range(accepted + 1)), 0)
-    tree = chain(range(drafted + 1))
-    return Outcome(context, tree, verdict, draft_seconds, score_seconds, batch=batch)
+    return Outcome(context, chain(range(drafted + 1)), verdict, draft_seconds, score_seconds)
 
 
 # --- the law stays --------------------------------------------------------------------------------
@@ -73,82 +70,68 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 # --- the threshold --------------------------------------------------------------------------------
 
 
-def floor(price, row=0.0, plain=1.0):
-    return price.floors([row], plain)[0]
+def taught(cost=None, draft_step=0.1, priors=(), rounds=40):
+    """A policy whose drafts of mixed lengths all held, the budget of its next round, and its context."""
+    parts = Parts(None, cost=cost or PassCost({1: 1.0}), draft_step=draft_step)
+    policy = Confidence(parts, "chain")
+    here = replace(HERE, priors={prior.drafter: prior for prior in priors})
+    for drafted in (1, 2, 4, 8) * (rounds // 4):
+        policy.observe([outcome(drafted, drafted, drafted * draft_step, 1.0, context=here)])
+    (budget,) = policy.budgets([here], [LONGEST])
+    return policy, budget.stop.floors
 
 
-def priced(draft_step, target_pass, drafted=4, accepted=2, batch=1):
-    price = Price(PATIENCE)
-    for _ in range(TRUSTED):
-        price.add([outcome(drafted, accepted, drafted * draft_step, target_pass, batch=batch)])
-    return floor(price)
+def test_the_floor_is_what_a_tokens_seconds_would_bring_at_the_rate_of_the_best_allocation():
+    cost = PassCost({1: 1.0, 64: 1.0 + 63 * 0.05})  # a row takes .05 seconds, a step .1
+    policy, floors = taught(cost)
+    rate = policy._switch._rate
+    assert 2 < rate < 6  # nearly all of eight tokens, in a pass of 1.4 and a draft of .8 seconds
+    assert floors.behind(1) == pytest.approx(rate * 0.15, rel=1e-3)
 
 
-def test_the_threshold_is_what_a_steps_seconds_would_bring_at_the_present_rate():
-    # 3 tokens a round of 4 * 0.1 + 1 seconds; a step takes 0.1 seconds
-    assert priced(0.1, 1.0) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
-
-
-def test_a_row_in_the_pass_is_paid_for_like_a_step():
-    price = Price(PATIENCE)
-    for _ in range(TRUSTED):
-        price.add([outcome(4, 2, 0.4, 1.0)])
-    assert floor(price, 0.05) == pytest.approx(1.5 * floor(price))
-
-
-def test_every_length_has_the_threshold_of_its_own_row():
-    cost = PassCost({1: 1.0, 4: 1.0, 8: 1.4})  # three drafted tokens are free
-    policy = Confidence(Parts(None, cost=cost), "chain")
-    for _ in range(TRUSTED + 1):  # a request's first draft says nothing of a step
-        policy.observe([outcome(4, 2, 0.4, 1.0)])
-    (budget,) = policy.budgets([HERE], [LONGEST])
-    floors = budget.stop.floors
-    step, both = (PATIENCE * 3 / 1.4 * price for price in (0.1, 0.2))
-    assert floors[:2] == (pytest.approx(step), pytest.approx(step))
-    assert floors[2:6] == (pytest.approx(both),) * 4
+def test_every_length_has_the_floor_of_its_own_row():
+    policy, floors = taught(PassCost({1: 1.0, 4: 1.0, 8: 1.4}))  # three drafted tokens are free
+    free, dear = (policy._switch._rate * seconds for seconds in (0.1, 0.2))
+    assert [floors.behind(n) for n in (1, 2)] == pytest.approx([free] * 2, rel=1e-3)
+    assert [floors.behind(n) for n in (3, 4, 5, 6)] == pytest.approx([dear] * 4, rel=1e-3)
 
 
 def test_a_dearer_step_asks_for_more_certainty():
-    floors = [priced(step, 1.0) for step in (0.02, 0.1, 0.3, 1.0)]
-    assert floors == sorted(floors)
-    assert all(LEAST <= floor <= MOST for floor in floors)
+    asked = [taught(draft_step=step)[1].behind(1) for step in (0.02, 0.1, 0.3)]
+    assert LEAST < asked[0] < asked[1] < asked[2]
 
 
-def test_requests_that_draft_together_share_a_step():
-    assert priced(0.1, 1.0, batch=4) == pytest.approx(priced(0.1, 1.0) / 4)
+def test_a_free_token_must_be_worth_something_all_the_same():
+    assert taught(draft_step=0.0)[1].behind(1) == LEAST
 
 
-def test_until_something_is_measured_the_threshold_is_a_constant():
-    price = Price(PATIENCE)
-    assert floor(price) == UNMEASURED
-    price.add([outcome(4, 2, 0.4, 1.0)])
-    assert floor(price) == UNMEASURED
+def test_the_first_round_already_knows_what_a_step_takes_and_what_earlier_sessions_accepted():
+    poor = Prior("chain", depths=((500.0, 150.0),) * 8)
+    fresh, after_poor = taught(rounds=0), taught(rounds=0, priors=(poor,))
+    assert fresh[0]._switch._rate > after_poor[0]._switch._rate >= 1
+    for policy, floors in (fresh, after_poor):
+        assert floors.behind(1) == pytest.approx(policy._switch._rate * 0.1)
 
 
-@pytest.mark.parametrize(("earlier", "pace"), [(0.5, 1.0), (2.5, 2.5), (99.0, FASTEST)])
-def test_until_then_a_step_that_was_measured_at_load_is_paid_at_the_pace_of_earlier_sessions(
-    earlier, pace
-):
-    cost = PassCost({1: 1.0, 64: 1.0 + 63 * 0.05})  # a row takes .05 seconds, a step .1
-    policy = Confidence(Parts(None, cost=cost, draft_step=0.1), "chain")
-    assert policy.budgets([HERE], [LONGEST])[0].stop.floors[0] == UNMEASURED
-    here = replace(HERE, priors={"chain": Prior("chain", pace=earlier, pace_weight=9.0)})
-    (budget,) = policy.budgets([here], [LONGEST])
-    assert budget.stop.floors[0] == pytest.approx(min(MOST, PATIENCE * pace * 0.15))
-    (first, _) = policy.budgets([here, replace(here, request=2)], [LONGEST] * 2)
-    two = pace * 2 / 1.05 * (0.1 / 2 + 0.05)  # tokens a second of both, and each one's part
-    assert first.stop.floors[0] == pytest.approx(min(MOST, PATIENCE * two))
+def test_chains_that_still_grow_share_a_step_and_the_last_one_pays_for_it_alone():
+    floors = Floors(1.0, [0.1] * 9, StepSeconds(9.0, 0.4, 0.05), growing=4)
+    assert floors.behind(1) == pytest.approx(0.1 + 0.05 + 0.4 / 4)
+    assert floors.ends(0.2, 1)
+    assert not floors.ends(0.9, 1)
+    assert floors.behind(2) == pytest.approx(0.1 + 0.05 + 0.4 / 3)
+    unsure = [Unsure(0.5, floors) for _ in range(2)]
+    assert [rule.drawn(0.4) for rule in unsure] == [True, True]
+    assert floors.behind(20) == pytest.approx(0.1 + 0.05 + 0.4)
 
 
-def test_a_requests_first_draft_does_not_count_since_it_reads_the_prompt():
-    policy = Confidence(Parts(None), "chain")
-    policy.observe([outcome(4, 2, 50.0, 1.0)])
-    for _ in range(TRUSTED):
-        policy.observe([outcome(4, 2, 0.4, 1.0)])
-    assert floor(policy._price) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
-    policy.forget(1)
-    policy.observe([outcome(4, 2, 50.0, 1.0)])
-    assert floor(policy._price) == pytest.approx(PATIENCE * 3 / 1.4 * 0.1)
+def test_a_draft_that_read_the_prompt_does_not_count_as_a_draft():
+    policy = Confidence(Parts(None, cost=PassCost({1: 1.0})), "chain")
+    for number in range(1, 4):
+        here = replace(HERE, request=number)
+        policy.observe([outcome(4, 2, 50.0, 1.0, context=here)])
+        for _ in range(8):
+            policy.observe([outcome(4, 2, 0.4, 1.0, context=here)])
+    assert policy._switch._draft.seconds(4, 4) == pytest.approx(0.4)
 
 
 # --- the switch -----------------------------------------------------------------------------------
@@ -171,8 +154,8 @@ def test_nothing_is_drafted_while_speculation_loses_and_probes_come_ever_later()
 
 def test_a_decision_to_draft_is_asked_for_again_only_now_and_then():
     policy, asked = Confidence(Parts(None), "chain"), []
-    decide = policy._switch.budgets
-    policy._switch.budgets = lambda *given: asked.append(1) or decide(*given)
+    decide = policy._switch._allotted
+    policy._switch._allotted = lambda *given: asked.append(1) or decide(*given)
     for rounds in range(1, 11):
         assert policy.budgets([HERE], [LONGEST])[0].depth > 0
         policy.observe([outcome(4, 4, 0.4, 1.0)])

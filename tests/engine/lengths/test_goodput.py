@@ -195,6 +195,45 @@ def test_the_allocation_is_the_best_of_all_by_enumeration():
     assert goodput(chosen) == pytest.approx(goodput(best))
 
 
+TELLING = frozenset({Rule.CHANCES})
+
+
+def test_a_chain_that_tells_its_chances_is_admitted_by_averages_and_ends_by_its_own():
+    averages, told = (
+        Goodput(Parts(None, cost=STEEP, heeds=h), "chain") for h in (frozenset(), TELLING)
+    )
+    for policy in (averages, told):
+        for accepted in (0, 1, 2, 3, 4, 4) * 5:
+            policy.observe([outcome(4, accepted, 1.0, 0.0)])
+    (short,), (open_end,) = (policy.budgets([HERE], [LONGEST]) for policy in (averages, told))
+    assert 0 < short.depth < open_end.depth == LONGEST.depth
+    assert open_end.stop.drawn(0.01)
+    (sure,) = told.budgets([HERE], [LONGEST])
+    assert not any(sure.stop.drawn(1.0) for _ in range(3))
+
+
+def test_a_chain_that_tells_its_chances_is_still_switched_off():
+    policy = Goodput(Parts(None, cost=STEEP, heeds=TELLING), "chain")
+    for _ in range(40):
+        policy.observe([outcome(4, 0, 4.0, 0.0)])
+    (budget,) = policy.budgets([HERE], [LONGEST])
+    assert (budget.depth, budget.stop) == (0, None)
+
+
+def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
+    policy = Goodput(Parts(None, cost=FLAT, heeds=TELLING), "chain")
+    first, second = policy.budgets(contexts(2), [LONGEST] * 2)
+    assert first.stop is not second.stop
+    assert first.stop.floors is second.stop.floors
+    assert first.stop.floors.growing == 2
+
+
+def test_trees_are_allotted_by_averages_even_where_the_drafter_tells_its_chances():
+    policy = Goodput(Parts(None, cost=FLAT, heeds=TELLING), "chain")
+    (budget,) = policy.budgets([HERE], [TREE])
+    assert (budget.nodes > 0, budget.stop) == (True, None)
+
+
 TREE = Budget(depth=8, nodes=64)
 
 
