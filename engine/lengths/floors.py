@@ -5,12 +5,12 @@ rejected), (c2 + D) / (c1 + c2 + D) with the costs c1 of a draft step and c2 of 
 constant D of the problem. Here the threshold is measured: one more token takes s seconds, in which
 the best allocation's R tokens a second would bring R s tokens, so a chain ends below
 
-    P(nothing is rejected) = patience R s
+    P(nothing is rejected, the next token included) = R s
 
-Looking one token ahead makes ``patience`` the inverse of the next token's acceptance. The seconds are the token's row in the pass, no small part on a CPU, where rows are not alike
-either: six may cost what one does and the seventh a twentieth of a pass. To them come the row in the
-draft and a part of the draft's step: the chains that still grow share it, so the last one to go on
-pays for it alone.
+where each rule has its own way to tell that chance. The seconds are the token's row in the pass, no
+small part on a CPU, where rows are not alike either: six may cost what one does and the seventh a
+fifth of a pass more. To them come the row in the draft and a part of the draft's step: the chains that
+still grow share it, so the last one to go on pays for it alone.
 """
 
 from collections.abc import Sequence

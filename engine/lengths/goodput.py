@@ -5,12 +5,13 @@ Every step maximises over the lengths k_r >= 0 of all requests r that share a dr
     sum_r (1 + sum_{i<=k_r} prod_{j<=i} a_rj) / (t(sum_r (k_r + 1), context) + d(max_r k_r, sum_r k_r))
 
 with a_rj the acceptance at depth j from evaluated tokens only, t the target's measured pass and d
-the measured draft: its steps, and the rows in them. Survival never rises with depth, so for each limit of max_r k_r, admitting draft
-tokens of all requests in the order of their survival visits the best allocation. k = 0 is plain decoding. For trees the unit
-that is admitted is a doubling of the tree, valued by what trees of that size brought so far. A
-drafter that tells likely nodes from unlikely ones is only told whether to draft, and what a node must
-bring: how many do that differs from round to round. A chain whose drafter tells how likely each token
-is ends by that: averages admit it, and its own chances say where it stops (``engine.lengths.floors``).
+the measured draft: its steps, and the rows in them. Survival never rises with depth, so for each limit
+of max_r k_r, admitting draft tokens of all requests in the order of their survival visits the best
+allocation. k = 0 is plain decoding. For trees the unit that is admitted is a doubling of the tree,
+valued by what trees of that size brought so far. A drafter that tells likely nodes from unlikely ones
+is only told whether to draft, and what a node must bring: how many do that differs from round to
+round. So it is with chains whose drafter says how likely each token is: averages admit them, and their
+own chances say where they stop (``engine.lengths.floors``).
 """
 
 from collections.abc import Callable, Sequence
@@ -105,9 +106,7 @@ class Goodput:
         self._pool = Depths(POOL_MEMORY)
         self._traces: dict[int, _Trace] = {}
         self._rate = 0.0  # tokens per second of the last allocation
-        self._on: tuple[
-            int, ...
-        ] = ()  # requests of a batch that drafted, all of them, when last asked
+        self._on: tuple[int, ...] = ()  # the batch, if all of it drafted when that was last asked
         self._believed = 0  # rounds for which that still counts
 
     def prompt(self, context: Context, states: Tensor) -> None:
@@ -127,6 +126,8 @@ class Goodput:
     ) -> list[Budget]:
         """Chains of the requests that draft, as long as they may be, each with a ``stop`` of its own."""
         decided = self._drafts(batch, longest)
+        if not any(decided):
+            return [Budget(0, 0)] * len(batch)
         reach = max(budget.depth for budget in longest)
         floors = self._floors(len(batch), sum(decided), reach)
         return [
