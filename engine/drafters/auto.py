@@ -1,7 +1,7 @@
 """Auto: lets, per request and round, that drafter draft which measured fastest; plain is one of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
@@ -9,7 +9,6 @@ from engine.pace import FASTEST, SLOW, Luck, Pace, remembered
 from engine.protocols.drafting import (
     Budget,
     Context,
-    Drafter,
     Outcome,
     Parts,
     Reader,
@@ -31,6 +30,7 @@ CLEARLY_LESS = 0.75  # of the session's pace: more than luck takes from an answe
 STICKINESS = 1.05  # another arm must be this much faster
 BY_COPIES = 0.5  # of what copies lately brought, that tokens to come are expected to share in
 MARGIN = 1.15  # on a proposal's price: one that just breaks even adds nothing but risk
+STAKE = 1.0  # plain passes that an answer may bet on a proposal, with all that it won so far
 STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; of another look
 APART = 8  # rounds between two trials: no answer pays for all of them
 SHORT = 8  # tokens that an answer has, or usually gets, before a trial: fewer cannot win it back
@@ -55,12 +55,22 @@ class _Match:
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
     emitted: int = 0
+    won: float = 0.0  # plain passes that drafts saved so far, those that they cost taken off
     judged: tuple[int, int] = (-1, 0)  # what was known when the favourite was chosen
     stint: int = 0  # rounds that the arm on trial still has
     on_trial: str = PLAIN
     undrafted: int = 0  # rounds of the trial in a row
     read: set[str] = field(default_factory=set)  # arms that have drafted for this request
     sums: dict[str, Pace] = field(default_factory=dict)  # by arm, nothing faded: for people
+
+    @property
+    def stake(self) -> float:
+        """Plain passes that a proposal may cost: a copy that pays is soon a long one, others cost little.
+
+        Where rows are dear a long copy takes the time of many tokens. Two that went wrong would make
+        a whole answer slower than plain, however well such bets turn out on average.
+        """
+        return STAKE + max(0.0, self.won)
 
     @property
     def rate(self) -> float:
@@ -296,7 +306,8 @@ class Auto:
         if name == PLAIN:
             return [single(context.ids[-1]) for context in batch]
         arm = self.arms[name]
-        longest = [_within(arm.drafter, budget) for budget in budgets]
+        own = farthest(arm.drafter)
+        longest = [budget.within(own) for budget in budgets]
         return arm.drafter.draft(batch, arm.policy.budgets(batch, longest))
 
     def _copies(
@@ -307,23 +318,22 @@ class Auto:
         if not members:
             return found
         prices = self._row_prices(batch)
-        best = {i: self._usual(self._matches[batch[i].request]) for i in members}
+        matches = [self._matches[batch[i].request] for i in members]
+        best = [self._usual(match) for match in matches]
         for name in self._declining:
             drafter = self.arms[name].drafter
-            rates = [self._matches[batch[i].request].rate for i in members]
             lucks = [self._luck[batch[i].task][name].value for i in members]
             own = farthest(drafter)
             asked = [
-                prices.budget(own, budgets[i], rate / luck)
-                for i, rate, luck in zip(members, rates, lucks, strict=True)
+                prices.budget(own, budgets[i], match.rate / luck, match.stake)
+                for i, match, luck in zip(members, matches, lucks, strict=True)
             ]
             trees = drafter.draft([batch[i] for i in members], asked)
-            for i, rate, luck, tree in zip(members, rates, lucks, trees, strict=True):
+            for at, (match, luck, tree) in enumerate(zip(matches, lucks, trees, strict=True)):
                 price = MARGIN * prices.rows[tree.drafted]
-                gain = 1 + luck * tree.expected - rate * (1 + price)
-                if tree.drafted and gain > best[i]:
-                    best[i], found[i] = gain, tree
-                    self._matches[batch[i].request].playing = name
+                gain = 1 + luck * tree.expected - match.rate * (1 + price)
+                if tree.drafted and gain > best[at]:
+                    best[at], found[members[at]], match.playing = gain, tree, name
         return found
 
     def _row_prices(self, batch: Sequence[Context]) -> RowPrices:
@@ -352,6 +362,7 @@ class Auto:
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
         tokens = len(outcome.verdict.path)
         match.emitted += tokens
+        match.won += tokens - seconds / plain if name != PLAIN else 0.0
         match.sums.setdefault(name, Pace()).add(tokens, seconds / plain)
         for arm, luck in self._luck[outcome.context.task].items():
             if arm == name:
@@ -386,11 +397,3 @@ class Auto:
 def _promise(pace: Pace) -> float:
     """What an arm may turn out to be."""
     return pace.lucky(CREDIT)
-
-
-def _within(drafter: Drafter, budget: Budget) -> Budget:
-    """A request's budget, as far as this drafter drafts at all."""
-    own = farthest(drafter)
-    if budget.depth <= own.depth and budget.nodes <= own.nodes:
-        return budget
-    return replace(budget, depth=min(own.depth, budget.depth), nodes=min(own.nodes, budget.nodes))

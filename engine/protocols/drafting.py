@@ -1,7 +1,7 @@
 """What drafters and length policies promise, and what they are built from and shown."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
@@ -88,6 +88,15 @@ class Budget:
         """Whether candidates are worth nothing, none of which is likelier than this."""
         return not self.exact and chance <= self.pace * self.cheapest
 
+    def within(self, own: "Budget") -> "Budget":
+        """As far as a drafter goes whose ``farthest`` this is; chains have one node for each level."""
+        depth, nodes = min(own.depth, self.depth), min(own.nodes, self.nodes)
+        if own.depth == own.nodes:
+            depth = nodes = min(depth, nodes)
+        if (depth, nodes) == (self.depth, self.nodes):
+            return self
+        return replace(self, depth=depth, nodes=nodes)
+
     def worth(self, chances: Sequence[float], *, copied: bool = False) -> tuple[int, float]:
         """How many of these candidates to draft, likeliest first, and how many are expected to hold.
 
@@ -121,12 +130,17 @@ class RowPrices:
         """With the least price of a row."""
         return cls(rows, min((price / n for n, price in enumerate(rows) if n), default=0.0))
 
-    def budget(self, most: Budget, allowed: Budget, pace: float) -> Budget:
-        """As much as is useful and allowed, at the prices of this pace."""
+    def budget(self, most: Budget, allowed: Budget, pace: float, stake: float) -> Budget:
+        """As much as is useful, allowed and within the stake, at the prices of this pace."""
         return Budget(
-            min(most.depth, allowed.depth), min(most.nodes, allowed.nodes),
+            min(most.depth, allowed.depth), min(most.nodes, allowed.nodes, self._most(stake)),
             prices=self.rows, pace=pace, cheapest=self.cheapest,
         )  # fmt: skip
+
+    def _most(self, stake: float) -> int:
+        """Rows that cost no more than this; one can always be tried."""
+        rows = range(len(self.rows) - 1, 1, -1)
+        return next((n for n in rows if self.rows[n] <= stake), 1)
 
 
 @dataclass(frozen=True, slots=True)

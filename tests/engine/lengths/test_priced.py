@@ -48,7 +48,9 @@ def test_no_other_number_of_candidates_gains_more(chances, prices):
     st.floats(0.5, 4.0),
 )
 def test_what_is_hopeless_would_not_have_been_drafted(chances, prices, pace):
-    budget = RowPrices.of((0.0, *prices)).budget(Budget(64, 12), Budget(12, 256), pace)
+    budget = RowPrices.of((0.0, *prices)).budget(
+        Budget(64, 12), Budget(12, 256), pace, stake=max(prices)
+    )
     scaled = Budget(12, 12, prices=(0.0, *(pace * price for price in prices)))
     assert budget.worth(chances) == scaled.worth(chances)
     if budget.hopeless(chances[0]):
