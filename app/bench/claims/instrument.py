@@ -1,6 +1,7 @@
 """Instrument: one model at several costs, its engines made on demand, lanes measured on them."""
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
+from threading import Thread
 from typing import TypeVar
 
 import torch
@@ -117,7 +119,7 @@ class Instrument:
             return [part(self, each) for each in parts]
         asked = (self.settings, self.model, self.prompts)
         with ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)
+            workers, multiprocessing.get_context("spawn"), _begin_worker
         ) as pool:
             futures = [pool.submit(_part, asked, part, each) for each in parts]
             found = []
@@ -147,6 +149,19 @@ class Instrument:
         """The lanes, alternating at every pass, on fresh engines."""
         engine = partial(self.loaded(inflate).separate_engine, conditions.concurrent)
         return measure_race(engine, self.text, prompts, lanes, conditions, self.progress)
+
+
+def _begin_worker() -> None:
+    """One thread; and no worker outlives a bench that was told to end."""
+    torch.set_num_threads(1)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # a worker has one
+    parent.join()
+    os._exit(1)
 
 
 def _part(
