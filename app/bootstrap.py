@@ -15,13 +15,12 @@ from pathlib import Path
 
 from app.errors import AppError
 from engine.hardware.limits import instruction_sets
-from engine.models.gguf.compiler import AMX, BUILD_FLAGS
+from engine.models.gguf.compiler import AMX, BUILD_FLAGS, compiler_found
 
 ROOT = Path(__file__).resolve().parent.parent
 UNFINISHED = "unfinished"  # in the stamp while packages are being installed
 HEARTBEAT_SECONDS = 30
 DISK_IS_FULL = 10_000_000  # free bytes
-COMPILERS = ("c++", "g++", "clang++", "cl")
 
 HELP = """\
 usage: python3 -m app [ARGUMENTS]                        set up once, then: slipstream ARGUMENTS
@@ -180,8 +179,7 @@ def _install_gguf(environment: Environment, run: Run) -> None:
     _say("Building llama-cpp-python, for GGUF models: ten minutes on a small machine, once.")
     if run(_compiling(_pip_install(environment, ".[gguf]")), environment.log) == 0:
         return
-    compiler = any(map(shutil.which, COMPILERS))
-    cause = _cause(environment.log) if compiler else "this machine has no C++ compiler"
+    cause = _cause(environment.log) if compiler_found() else "this machine has no C++ compiler"
     _say(GGUF_OFF.format(cause=cause, log=environment.log, python=environment.python))
 
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,10 +11,9 @@ from app.hardware_options import DoctorOptions
 from engine.errors import ModelUnusable
 from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import gib
-from engine.models.gguf.compiler import REBUILD
+from engine.models.gguf.compiler import REBUILD, compiler_found
 from engine.models.gguf.library import llama_library
 
-COMPILERS = ("c++", "g++", "clang++", "cl")
 LEAST_DISK = 5 * GIB  # a small model of 4 bits with its draft model
 LEAST_RAM = 2 * GIB
 VECTORS = frozenset({"avx2", "asimd"})
@@ -58,7 +56,7 @@ def software() -> Software:
     import torch
 
     return Software(
-        compiler=any(map(shutil.which, COMPILERS)),
+        compiler=compiler_found(),
         llama_cpp=importlib.util.find_spec("llama_cpp") is not None,
         torch_cuda=torch.cuda.is_available(),
         torch=str(torch.__version__),

@@ -2,17 +2,17 @@
 
 import asyncio
 import importlib.util
-import shutil
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing import get_context
 
-from app.doctor import COMPILERS, Finding, Software, findings, software
+from app.doctor import Finding, Software, findings, software
 from app.hardware import known_profile, measured_profile
 from app.placement import torch_for_cuda
 from app.settings import Settings
 from engine.hardware.profile import HardwareProfile
+from engine.models.gguf.compiler import compiler_found
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def look(settings: Settings) -> Look:
     """In milliseconds: rates are those that are remembered, and torch is not imported."""
     profile = known_profile(settings)
     there = Software(
-        compiler=any(map(shutil.which, COMPILERS)),
+        compiler=compiler_found(),
         llama_cpp=importlib.util.find_spec("llama_cpp") is not None,
         torch_cuda=torch_for_cuda(),
         torch=version("torch"),

@@ -72,7 +72,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     root = tmp_path / "a checkout"
     root.mkdir()
     (root / "pyproject.toml").write_text("[project]\n")
-    monkeypatch.setattr("app.bootstrap.shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr("app.bootstrap.instruction_sets", lambda: ("avx2",))
     return Machine(root)
 
@@ -224,7 +224,7 @@ def test_a_log_that_was_cut_off_by_a_full_disk_is_understood(machine, monkeypatc
 def test_without_gguf_everything_else_is_installed_and_the_remedy_is_shown(
     machine, monkeypatch, capsys
 ):
-    monkeypatch.setattr("app.bootstrap.shutil.which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     machine.failures["install .[gguf]"] = "CMake Error: CMAKE_CXX_COMPILER not set"
     assert machine.start() == 0
     said = capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""Compilers that leave the set-up of AMX, Intel's matrix instructions, out of llama.cpp.
+"""C++ compilers: whether one is there to build llama.cpp, and those that leave the set-up of AMX out.
 
-GCC before 11.5, 12.4, 13.3 and 14 takes ``_tile_loadconfig`` to read 8 bytes where it reads 64 (GCC
+AMX are Intel's matrix instructions. GCC before 11.5, 12.4, 13.3 and 14 takes ``_tile_loadconfig`` to read 8 bytes where it reads 64 (GCC
 bug 114098), and drops the code that writes the rest as dead. Where a processor has AMX, llama.cpp
 multiplies 8- and 4-bit weights with it, and there the process ends by a general protection fault.
 Without the passes that drop dead stores the same compilers get it right.
@@ -9,7 +9,9 @@ Nothing but the standard library is needed here: set-up asks before anything is 
 """
 
 import re
+import shutil
 
+COMPILERS = ("c++", "g++", "clang++", "cl")
 MARK = b"-fno-tree-dse"
 # the last one leaves MARK in the library
 BUILD_FLAGS = f"{MARK.decode()} -fno-dse -frecord-gcc-switches"
@@ -21,6 +23,11 @@ AMX = "amx_int8"  # as Linux lists it
 _MENDED = {11: 5, 12: 4, 13: 3}  # release -> the first update without the bug
 _OTHER = b"clang version"
 _COMPILER = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
+
+
+def compiler_found() -> bool:
+    """Whether this machine has a C++ compiler."""
+    return any(map(shutil.which, COMPILERS))
 
 
 def left_out_by(library: bytes) -> str:
