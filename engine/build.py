@@ -23,7 +23,7 @@ from engine.models.damage import damage
 from engine.models.pairing import vocabulary_mismatch
 from engine.models.precision import notes
 from engine.offload import SOURCES
-from engine.profile import profile, profile_draft
+from engine.profile import profile, profile_draft, profile_reading
 from engine.protocols.drafting import Arm, Drafter, LengthPolicy, Parts, Rule
 from engine.protocols.target import Capability, Layered, Limited, Streamed, Target
 from engine.request import ModelFacts, ModelSpec, SamplingParams
@@ -54,9 +54,10 @@ def load(spec: ModelSpec) -> tuple[Parts, str]:
     if draft_model is None:
         return parts, no_draft
     try:
-        return replace(parts, draft_step=profile_draft(draft_model)), no_draft
+        step, read = profile_draft(draft_model), profile_reading(draft_model)
     except NumericalError:
         return replace(parts, draft_model=None), f"as to the draft, {damage(_draft_spec(spec))}"
+    return replace(parts, draft_step=step, draft_read=read), no_draft
 
 
 def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:

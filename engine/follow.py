@@ -33,8 +33,8 @@ class _Trail:
 class _Reading:
     """Seconds that tokens took to read, both faded."""
 
-    tokens: float = 0.0
-    seconds: float = 0.0
+    tokens: float
+    seconds: float
 
     def add(self, tokens: int, seconds: float) -> None:
         self.tokens = _FADING * self.tokens + tokens
@@ -42,7 +42,7 @@ class _Reading:
 
     @property
     def each(self) -> float:
-        return self.seconds / self.tokens if self.tokens else 0.0
+        return self.seconds / self.tokens
 
 
 class Follower:
@@ -54,10 +54,11 @@ class Follower:
     so what it holds is compared first. Every call takes several requests and makes one pass.
     """
 
-    def __init__(self, model: DraftModel) -> None:
+    def __init__(self, model: DraftModel, read: float = 0.0) -> None:
+        """``read``: seconds for each token of a text, until the first one was read; 0: not known."""
         self._model = model
         self._trails: dict[int, _Trail] = {}
-        self._reading = _Reading()
+        self._reading = _Reading(_TELLING, _TELLING * read)
 
     def start(self, batch: Sequence[Context]) -> list[Grown]:
         """Catch up with the committed tokens; scores [1, ...] of the newest one."""
@@ -84,7 +85,7 @@ class Follower:
         return self._model.context - len(context.ids)
 
     def reading(self, context: Context) -> float:
-        """Seconds that ``start`` is going to take for what was not seen; 0 before any was measured."""
+        """Seconds that ``start`` is going to take for what was not seen."""
         return (len(context.ids) - self._known(context)) * self._reading.each
 
     def settle(self, outcome: Outcome) -> None:

@@ -20,6 +20,7 @@ PROFILE_REPEATS = 5
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured
 PROFILE_CONTEXT = 512
+READ_ROWS, READ_REPEATS, READ_SECONDS = 64, 3, 0.5  # tokens of a text, times that it is read
 WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
 STREAMED_SECONDS = 30.0  # a model that is read in minutes is measured at few widths
 WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it now and then
@@ -94,6 +95,22 @@ def profile_draft(draft: DraftModel) -> float:
         check_finite(grown.logits.amax(-1))
         draft.crop(0, 0)
     return median(times)
+
+
+def profile_reading(draft: DraftModel) -> float:
+    """Seconds for each token of a text that the draft model reads at once.
+
+    Unless this is known, whoever drafts first may read a prompt of minutes for an answer of seconds.
+    """
+    tokens = min(READ_ROWS, draft.context)
+    times: list[float] = []
+    until = time.perf_counter() + READ_SECONDS
+    while len(times) < READ_REPEATS and (not times or time.perf_counter() < until):
+        started = time.perf_counter()
+        draft.feed(0, [0] * tokens)
+        times.append(time.perf_counter() - started)
+        draft.crop(0, 0)
+    return min(times) / tokens  # the first one builds kernels
 
 
 @dataclass(frozen=True, slots=True)

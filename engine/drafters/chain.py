@@ -27,7 +27,7 @@ class Chain:
     def __init__(self, parts: Parts) -> None:
         """Take the draft model of ``parts``."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = Follower(parts.draft_model)
+        self._follower = Follower(parts.draft_model, parts.draft_read)
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One chain for each context."""

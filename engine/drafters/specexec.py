@@ -185,7 +185,7 @@ class SpecExec:
         Raises InvalidRequest when an option is out of its range.
         """
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = Follower(parts.draft_model)
+        self._follower = Follower(parts.draft_model, parts.draft_read)
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
         self.reach = _reach(self.length, parts.cost.flat(FLAT))
         self._step = parts.draft_step  # what a wave costs, until one was measured

@@ -220,7 +220,7 @@ class Reader(Protocol):
     """A drafter with a cache of its own: what was committed since it last drafted is read first."""
 
     def reading(self, context: Context) -> float:
-        """Seconds that this is going to take; 0 before any reading was measured."""
+        """Seconds that this is going to take, by what earlier texts took; 0 where none was measured."""
         ...
 
 
@@ -266,6 +266,7 @@ class Parts:
     draft_model: DraftModel | None = None
     cost: PassCost = field(default_factory=PassCost)
     draft_step: float = 0.0  # seconds of one row through the draft model; 0: not measured
+    draft_read: float = 0.0  # seconds for each token of a text that it reads at once; likewise
     options: Mapping[str, float] = field(default_factory=dict)
     acceptance_head: Path | None = None
     heeds: frozenset[Rule] = frozenset()  # of the drafter whose lengths a policy sets

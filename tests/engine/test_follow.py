@@ -98,3 +98,11 @@ def test_what_reading_takes_is_measured_and_what_is_known_costs_nothing():
     start(follower, ids[:310])
     settle(follower, ids[:310], chain([ids[309]]), (0,))
     assert follower.reading(context([14, *ids])) == whole  # ten tokens tell nothing
+
+
+def test_what_reading_takes_may_be_known_before_the_first_text():
+    ids = [i % 13 for i in range(600)]
+    follower = Follower(tiny_target(context=1000), read=2.0)
+    assert follower.reading(context(ids)) == 1200.0
+    start(follower, ids)
+    assert follower.reading(context([14, *ids])) < 120.0  # what was measured soon overrules it

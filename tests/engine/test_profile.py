@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from engine.cost import PassCost
 from engine.decode.tree import DraftTree
-from engine.profile import PROFILE_ROWS, StreamedPass, fit_rounds, fit_streamed, profile
-from engine.protocols.target import Scores, Target
+from engine.profile import (
+    PROFILE_ROWS,
+    READ_REPEATS,
+    READ_SECONDS,
+    StreamedPass,
+    fit_rounds,
+    fit_streamed,
+    profile,
+    profile_reading,
+)
+from engine.protocols.target import DraftModel, Scores, Target
 
 
 def fitted(passes: list[StreamedPass]) -> PassCost:
@@ -115,3 +124,37 @@ def test_one_busy_moment_does_not_decide_what_a_second_row_costs(
     assert target.passes[64] == 2
     assert set(cost.knots) <= set(PROFILE_ROWS)
     assert target.now < 4.0
+
+
+class Read:
+    """A draft model that takes so many seconds for a token of a text, half more the first time."""
+
+    def __init__(self, each: float, context: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.each, self.context, self.now = each, context, 0.0
+        self.cached = 0
+        self.fed: list[int] = []
+        monkeypatch.setattr("engine.profile.time.perf_counter", lambda: self.now)
+
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
+        self.now += self.each * len(tokens) * (1.0 if self.fed else 1.5)
+        self.cached += len(tokens)
+        self.fed.append(len(tokens))
+
+    def crop(self, slot: int, length: int) -> None:
+        self.cached = length
+
+
+@pytest.mark.parametrize("context", [16, 4096])
+def test_what_a_token_of_a_text_takes_the_draft_model_is_measured(
+    context: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = Read(1e-5, context, monkeypatch)
+    assert profile_reading(cast("DraftModel", draft)) == pytest.approx(1e-5)
+    assert (len(draft.fed), draft.cached) == (READ_REPEATS, 0)
+    assert max(draft.fed) <= context
+
+
+def test_a_large_draft_model_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Read(READ_SECONDS, 4096, monkeypatch)
+    assert profile_reading(cast("DraftModel", draft)) == pytest.approx(1.5 * READ_SECONDS)
+    assert len(draft.fed) == 1

@@ -80,7 +80,9 @@ def on_clock(models, clock, curve):
         return feed(slot, tokens, trace)
 
     target.score, draft.grow, draft.feed = scored, grown, fed
-    own = replace(parts, target=target, draft_model=draft, cost=cost, draft_step=STEP)
+    own = replace(
+        parts, target=target, draft_model=draft, cost=cost, draft_step=STEP, draft_read=ROW
+    )
     return assemble(spec, own, no_draft)
 
 
