@@ -319,19 +319,19 @@ class Auto:
             return found
         prices = self._row_prices(batch)
         matches = [self._matches[batch[i].request] for i in members]
-        best = [self._usual(match) for match in matches]
+        rates, best = [m.rate for m in matches], [self._usual(m) for m in matches]
         for name in self._declining:
             drafter = self.arms[name].drafter
             lucks = [self._luck[batch[i].task][name].value for i in members]
             own = farthest(drafter)
             asked = [
-                prices.budget(own, budgets[i], match.rate / luck, match.stake)
-                for i, match, luck in zip(members, matches, lucks, strict=True)
+                prices.budget(own, budgets[i], rate / luck, match.stake)
+                for i, match, rate, luck in zip(members, matches, rates, lucks, strict=True)
             ]
             trees = drafter.draft([batch[i] for i in members], asked)
             for at, (match, luck, tree) in enumerate(zip(matches, lucks, trees, strict=True)):
                 price = MARGIN * prices.rows[tree.drafted]
-                gain = 1 + luck * tree.expected - match.rate * (1 + price)
+                gain = 1 + luck * tree.expected - rates[at] * (1 + price)
                 if tree.drafted and gain > best[at]:
                     best[at], found[members[at]], match.playing = gain, tree, name
         return found
