@@ -26,9 +26,11 @@ class RankEvidence:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """The averages, at most 1 in all; ranks without a trial are 0."""
+        """The averages, at most 1 in all: what is too much goes from the last ranks, which few nodes
+        have measured. Ranks without a trial are 0.
+        """
         found = self.hits / np.maximum(self.trials, 1e-9)
-        return np.divide(found, max(1.0, float(found.sum())))
+        return np.diff(np.minimum(found.cumsum(), 1.0), prepend=0.0)
 
 
 @dataclass

@@ -51,7 +51,7 @@ def expected(run, width):
 def test_the_mean_over_draws_is_how_often_verification_takes_each_rank(p, q, width):
     def computed(chance):
         drawn = padded([chance.draw_distinct(q, width)], width)
-        return drawn_ranks(p[None], q[None], drawn)[0].nan_to_num(0.0)
+        return drawn_ranks(p[None], q[None], drawn).chances[0].nan_to_num(0.0)
 
     def run(chance):
         return taken(star(chance.draw_distinct(q, width), {0: q}), p, chance)
@@ -68,7 +68,7 @@ def test_one_rank_more_than_was_drawn_is_known(p, q):
     def computed(width):
         def run(chance):
             drawn = padded([chance.draw_distinct(q, width)], width)
-            return drawn_ranks(p[None], q[None], drawn)[0]
+            return drawn_ranks(p[None], q[None], drawn).chances[0]
 
         return run
 
@@ -77,15 +77,15 @@ def test_one_rank_more_than_was_drawn_is_known(p, q):
 
 @pytest.mark.parametrize(("p", "q"), PAIRS)
 def test_first_rank_is_the_overlap_of_the_laws(p, q):
-    found = drawn_ranks(p[None], q[None], torch.full((1, 0), -1))
+    found = drawn_ranks(p[None], q[None], torch.full((1, 0), -1)).chances
     assert float(found) == pytest.approx(float(torch.minimum(p, q).sum()))
 
 
 def test_a_rank_that_the_draft_has_no_mass_for_is_never_taken_and_an_undrawn_one_is_unknown():
     p, narrow = law(0.2, 0.3, 0.5), law(0.5, 0.5, 0.0)
-    exhausted = drawn_ranks(p[None], narrow[None], padded([[0, 1]], 3))[0]
+    exhausted = drawn_ranks(p[None], narrow[None], padded([[0, 1]], 3)).chances[0]
     assert exhausted[2:].tolist() == [0, 0]
-    short = drawn_ranks(p[None], law(0.3, 0.3, 0.4)[None], padded([[1]], 3))[0]
+    short = drawn_ranks(p[None], law(0.3, 0.3, 0.4)[None], padded([[1]], 3)).chances[0]
     assert short.isnan().tolist() == [False, False, True, True]
 
 
@@ -94,9 +94,9 @@ def test_nodes_are_independent_rows():
     q = torch.stack([pair[1] for pair in PAIRS[-8:-2]])
     drawn = [[0, 1], [2], [], [3, 0], [1, 2], [0]]
     drawn = [[t for t in row if q[i, t] > 0] for i, row in enumerate(drawn)]
-    together = drawn_ranks(p, q, padded(drawn, 2))
+    together = drawn_ranks(p, q, padded(drawn, 2)).chances
     for i, row in enumerate(drawn):
-        alone = drawn_ranks(p[i : i + 1], q[i : i + 1], padded([row], 2))[0]
+        alone = drawn_ranks(p[i : i + 1], q[i : i + 1], padded([row], 2)).chances[0]
         assert torch.equal(together[i].nan_to_num(-1), alone.nan_to_num(-1))
 
 
@@ -112,6 +112,6 @@ def test_arguments_are_never_modified(p, q):
 def test_a_chosen_candidate_is_taken_as_often_as_the_target_says_it(p, q):
     tokens = q.topk(2).indices.tolist()
     counted = law_of(lambda chance: taken(replace(star(tokens), q=None), p, chance))
-    found = chosen_ranks(p[None], padded([tokens], 3))[0]
+    found = chosen_ranks(p[None], padded([tokens], 3)).chances[0]
     assert found[:2].tolist() == pytest.approx([counted.get(rank, 0.0) for rank in range(2)])
     assert bool(found[2].isnan())

@@ -1,19 +1,21 @@
 """Sequoia: budgets are spent along the optimal shape, the law is kept."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 import torch
 
 from engine.cost import PassCost
 from engine.decode.chance import SeededChance
+from engine.decode.odds import Odds
 from engine.decode.sampling import probabilities
 from engine.decode.shape import uniform
 from engine.decode.verify import verify
 from engine.drafters.sequoia import DEFAULT, WIDTH, Sequoia
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, SamplingParams
+from tests.engine.decode.test_allocation import Trusted
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
 
@@ -79,12 +81,35 @@ def test_no_budget_no_draft_and_no_pass(budget):
     assert model.passes == []
 
 
-def test_the_tree_has_the_optimal_shape_for_what_is_believed():
-    drafter = sequoia_over()
+def test_the_static_tree_has_the_optimal_shape_for_what_is_believed():
+    drafter = sequoia_over(static=1.0)
     tree = drafted(drafter, exact(24))
     known = drafter._class(context())
     assert tree.parents == known.planned(25, 8).shape(25, 8).parents
     assert known.evidence.shares[:VOCAB] == pytest.approx(DEFAULT[:VOCAB])
+
+
+def test_nodes_go_where_the_draft_is_sure_and_width_where_it_is_not():
+    """Behind token 0 the draft knows what follows, behind token 1 it knows nothing."""
+    sure, lost = torch.full((6,), 1e-6), torch.full((6,), 1 / 6)
+    sure[0] = 1.0
+    draft = Markov(torch.stack([sure, lost, lost, lost, lost, lost]))
+    drafter = Sequoia(Parts(Markov(torch.full((6, 6), 1 / 6)), draft))
+    trees = [
+        drafter.draft([Context(token, token, [3, token], HOT, SeededChance(1))], [exact(6, 6)])[0]
+        for token in (0, 1)
+    ]
+    assert max(trees[0].depth) > max(trees[1].depth)
+    assert len(trees[0].children[0]) < len(trees[1].children[0])
+
+
+def test_a_tree_is_spread_over_its_own_nodes_whatever_the_neighbours_are():
+    budgets = [exact(20), exact(12, 4)]
+    model = tiny_target(5, sharpness=4.0)
+    batch = [context(request=r, slot=r) for r in range(2)]
+    together = sequoia_over(model).draft(batch, budgets)
+    alone = [drafted(sequoia_over(model), b, request=r) for r, b in enumerate(budgets)]
+    assert [t.tokens for t in together] == [t.tokens for t in alone]
 
 
 def test_siblings_are_distinct_and_inner_nodes_alone_have_a_law():
@@ -120,13 +145,23 @@ def test_chosen_candidates_are_the_likeliest_and_take_no_randomness():
 
 def test_one_pass_for_each_level_and_leaves_are_not_fed():
     model = Counting(tiny_target(5, sharpness=1.0))
-    tree = drafted(sequoia_over(model), exact(40))
+    tree = drafted(sequoia_over(model, static=1.0), exact(40))
     inner = [node for node, children in enumerate(tree.children) if children]
     by_level = [[tree.depth[n] for n in inner].count(d) for d in range(max(tree.depth))]
     assert model.passes == [
         [3],
         *([rows] for rows in by_level[1:]),
     ]  # the prompt's rows, then levels
+
+
+def test_a_spread_tree_takes_one_pass_for_each_level_and_feeds_what_may_get_children():
+    model = Counting(tiny_target(5, sharpness=1.0))
+    tree = drafted(sequoia_over(model), exact(40))
+    inner = [node for node, children in enumerate(tree.children) if children]
+    by_level = [[tree.depth[n] for n in inner].count(d) for d in range(max(tree.depth))]
+    assert len(model.passes) == max(tree.depth)
+    assert all(fed >= grown for [fed], grown in zip(model.passes, by_level, strict=True))
+    assert sum(fed for [fed] in model.passes[1:]) < tree.drafted
 
 
 def test_requests_grow_together_as_they_would_alone():
@@ -169,23 +204,31 @@ def test_the_drafts_own_context_bounds_the_depth():
 # The law, for the comparison modes too.
 
 
+LAWS = torch.stack([random_law(3, row) for row in range(3)])
+VAGUE = torch.stack([random_law(3, 10 + row, zeros=row % 2) for row in range(3)])
+SURE = torch.tensor([[0.9, 0.06, 0.04], [0.1, 0.85, 0.05], [0.03, 0.07, 0.9]]).double()
+
+
+@pytest.mark.parametrize(("odds", "draft"), [(Odds, VAGUE), (Trusted, VAGUE), (Trusted, SURE)])
 @pytest.mark.parametrize(
     ("options", "stops", "nodes"),
     [
         ({}, frozenset(), 3),
         ({}, frozenset({1}), 3),
+        ({"static": 1.0}, frozenset(), 3),
         ({"arity": 2.0}, frozenset(), 3),
         ({"replacement": 1.0, "arity": 2.0}, frozenset(), 2),
     ],
 )
-def test_joint_law_of_emitted_tokens_is_the_targets(options, stops, nodes):
-    laws = torch.stack([random_law(3, row) for row in range(3)])
-    others = torch.stack([random_law(3, 10 + row, zeros=row % 2) for row in range(3)])
+def test_joint_law_of_emitted_tokens_is_the_targets(
+    monkeypatch, odds, draft, options, stops, nodes
+):
+    monkeypatch.setattr("engine.drafters.sequoia.Odds", odds)
     length = 2
 
     def run(chance):
-        target = Markov(laws)
-        drafter = Sequoia(Parts(target, Markov(others), options=options))
+        target = Markov(LAWS)
+        drafter = Sequoia(Parts(target, Markov(draft), options=options))
         ids = [0, 1]
         target.feed(0, ids[:-1])
         while len(ids) < 2 + length:
@@ -200,8 +243,22 @@ def test_joint_law_of_emitted_tokens_is_the_targets(options, stops, nodes):
 
     found = law_of(run)
     for first, second in product(range(3), repeat=2):
-        wanted = float(laws[1][first] * laws[first][second])
+        wanted = float(LAWS[1][first] * LAWS[first][second])
         assert found.get((first, second), 0.0) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_how_many_siblings_there_are_hangs_on_their_elders_alone(monkeypatch):
+    """So the joint law above is that of trees whose shape is drawn, too."""
+    monkeypatch.setattr("engine.drafters.sequoia.Odds", Trusted)
+
+    def families(chance):
+        drafter = Sequoia(Parts(Markov(LAWS), Markov(SURE)))
+        tree = drafter.draft([Context(1, 0, [0, 1], HOT, chance)], [exact(3, 2)])[0]
+        return tuple(tuple(tree.tokens[c] for c in children) for children in tree.children)
+
+    found = {children[0] for children in law_of(families)}
+    assert len({len(children) for children in found}) > 1
+    assert all(longer[: len(short)] != short for short, longer in permutations(found, 2))
 
 
 def test_uniform_trees_are_drawn_when_asked_for():
