@@ -16,6 +16,9 @@ from engine.protocols.drafting import Context
 OMEGA, POOL_OMEGA = 0.95, 0.995  # weight of the past per round: of one request, and of all of them
 POOL_WEIGHT = 8.0  # most tokens that all requests' counts count for in one of them
 CERTAIN = 0.995  # acceptance is never taken for granted
+# What is expected of the first exit and of the whole model, linear between, as one token's worth: of
+# an exit's first tokens one miss would else say that it never holds, and rounds went by plainly.
+GUESS, GUESS_WEIGHT = (0.5, 0.9), 1.0
 BINS = 6  # of confidence, each with its own acceptance
 BIN_WEIGHT = 2.0  # tokens that the confidence itself counts for, as a guess of a bin's acceptance
 
@@ -52,8 +55,10 @@ class Counts:
 
     @property
     def alpha(self) -> np.ndarray:
-        """Acceptance of each exit, [E]; 0 where nothing is known."""
-        return np.asarray(np.minimum(_share(self.matches.sum(1), self.seen, 0.0), CERTAIN))
+        """Acceptance of each exit, [E], with a guess that counts for little; 0 where nothing is known."""
+        seen = self.seen
+        hits = self.matches.sum(1) + GUESS_WEIGHT * np.linspace(*GUESS, len(seen) + 1)[:-1]
+        return np.minimum(np.where(seen > 0, hits / (seen + GUESS_WEIGHT), 0.0), CERTAIN)
 
     @property
     def tau(self) -> np.ndarray:

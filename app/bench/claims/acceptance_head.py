@@ -13,8 +13,8 @@ CHEAP = 1 / 8  # of a target pass
 LENGTHS = (1, 2, 3, 4, 5, 6, 8)
 ADAPTIVE = Lane("acceptance head", "chain", length="acceptance_head", depth=20)
 SWEEP = Conditions(max_tokens=32, repeats=1, warm_up=False)
-SWEPT, FINALISTS = 3, 3  # one prompt in so many for the sweep; lengths that go on
-PROMPTS, TOKENS, REPEATS = 5, 64, 3
+SWEPT, FINALISTS = 9, 3  # one prompt in so many for the sweep; lengths that go on
+PROMPTS, TOKENS = 15, 64  # of each kind, once: one length suits the words of one prompt
 
 
 def show(instrument: Instrument) -> Row:
@@ -26,11 +26,11 @@ def show(instrument: Instrument) -> Row:
             break
     prompts = (
         *instrument.prompts.problems[:PROMPTS],
-        *instrument.prompts.edits[::4][:PROMPTS],
-        *instrument.prompts.questions(())[::5][:PROMPTS],
+        *instrument.prompts.edits[:PROMPTS],
+        *instrument.prompts.questions((), 4)[::3][:PROMPTS],
     )
     fixed = [Lane(f"length {k}", "chain", length="fixed", depth=k) for k in LENGTHS]
-    conditions = Conditions(max_tokens=TOKENS, repeats=REPEATS)
+    conditions = Conditions(max_tokens=TOKENS, repeats=1)
     swept = rates(instrument.race(inflate, prompts[::SWEPT], fixed, SWEEP))
     finalists = ranked(swept, fixed)[:FINALISTS]
     measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE], conditions)

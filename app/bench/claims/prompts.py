@@ -28,10 +28,10 @@ class PromptSet:
     edits: tuple[Turns, ...]
     open: tuple[tuple[str, tuple[Turns, ...]], ...]
 
-    def questions(self, categories: Sequence[str]) -> tuple[Turns, ...]:
-        """Open questions of these categories; of all where the file names none of them."""
-        found = tuple(t for name, group in self.open for t in group if name in categories)
-        return found or tuple(t for _, group in self.open for t in group)
+    def questions(self, categories: Sequence[str], each: int = 2) -> tuple[Turns, ...]:
+        """The first open questions of these categories; of all where the file names none of them."""
+        found = tuple(t for name, group in self.open for t in group[:each] if name in categories)
+        return found or tuple(t for _, group in self.open for t in group[:each])
 
 
 def load_prompts(file: Path | None, each: int) -> PromptSet:

@@ -153,7 +153,7 @@ def test_the_prompt_warms_up_every_exit_for_a_little():
     policy = new(target)
     policy.prompt(context(), target.feed(0, [0, 1, 2] * 10, policy.prompt_rows))
     known = policy._request(context()).counts
-    assert known.alpha.tolist() == pytest.approx([0.0, CERTAIN], abs=1e-6)
+    assert known.matches.sum(1) == pytest.approx([0.0, 30 / 16], abs=1e-6)
     assert known.seen == pytest.approx([30 / 16] * 2)
     assert policy.budgets([context()], [LONGEST])[0].exit_layer == 2
 
@@ -219,7 +219,7 @@ def test_while_off_nothing_is_traced_but_growing_intervals_apart():
     policy = new(target)
     traces, ids = [], [0, 1, 2, 0]
     for n, outcome in enumerate(rounds(target, policy, ids, 300)):
-        assert outcome.tree.drafted == 0
+        assert outcome.tree.drafted == 0 or n == 0  # one short draft finds out
         assert (outcome.scores.states is not None) == outcome.tree.trace
         traces += [n] if outcome.tree.trace else []
     gaps = [b - a for a, b in pairwise(traces)]

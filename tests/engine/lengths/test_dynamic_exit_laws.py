@@ -30,7 +30,7 @@ def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling, t
     target_law, other = (
         torch.stack([random_law(size, seed + row) for row in range(size)]) for seed in (35, 85)
     )
-    laws = [0.8 * other + 0.2 * target_law, 0.25 * other + 0.75 * target_law, target_law]
+    laws = [0.8 * other + 0.2 * target_law, 0.5 * other + 0.5 * target_law, target_law]
     prompt, seen = [1, 0, 1], set()
 
     def run(chance):

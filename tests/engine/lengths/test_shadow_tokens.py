@@ -5,16 +5,29 @@ import pytest
 import torch
 
 from engine.decode.sampling import probabilities
-from engine.lengths.shadow_tokens import CERTAIN, OMEGA, POOL_WEIGHT, Counts, shadow_counts
+from engine.lengths.shadow_tokens import (
+    CERTAIN,
+    GUESS,
+    GUESS_WEIGHT,
+    OMEGA,
+    POOL_WEIGHT,
+    Counts,
+    shadow_counts,
+)
 from engine.request import SamplingParams
 from tests.engine.lengths.counted import context, counts
+
+
+def share(hits, seen, guess=GUESS[0]):
+    """Acceptance of an exit; by default of the first."""
+    return (hits + GUESS_WEIGHT * guess) / (seen + GUESS_WEIGHT)
 
 
 def test_counts_decay_by_round_and_only_where_something_was_seen():
     before = counts([(0.9, True), (0.9, True), (0.3, False)], [(0.5, False)])
     fresh = counts([(0.7, False)], []).table
     now = before.after(fresh, OMEGA)
-    assert now.alpha[0] == pytest.approx(2 * OMEGA / (3 * OMEGA + 1))
+    assert now.alpha[0] == pytest.approx(share(2 * OMEGA, 3 * OMEGA + 1))
     unsure = (0.3 * OMEGA + 0.7) / (OMEGA + 1)
     assert now.tau[0] == pytest.approx((0.9 + unsure) / 2)
     assert np.array_equal(now.table[1], before.table[1])
@@ -24,16 +37,25 @@ def test_a_few_tokens_lean_on_those_of_all_requests():
     pool = counts([(0.9, True)] * 300 + [(0.9, False)] * 100, [])
     own = counts([(0.9, False)] * 2, [(0.5, True)])
     found = own.leaning(pool)
-    assert found.alpha[0] == pytest.approx(0.75 * POOL_WEIGHT / (POOL_WEIGHT + 2))
+    assert found.alpha[0] == pytest.approx(share(0.75 * POOL_WEIGHT, POOL_WEIGHT + 2))
     assert found.alpha[1] == own.alpha[1]
     assert np.array_equal(counts([], []).leaning(own).table, own.table)  # so few count as they are
 
 
 def test_guards_where_a_count_is_zero():
-    known = counts([], [(0.8, True)], [(0.4, False)], [(1.0, True)] * 9)
-    assert known.alpha.tolist() == [0.0, CERTAIN, 0.0, CERTAIN]
+    known = counts([], [(0.8, True)], [(0.4, False)], [(1.0, True)] * 999)
+    guesses = [0.5, 0.6, 0.7, 0.8]
+    assert known.alpha.tolist() == pytest.approx(
+        [0.0, share(1, 1, guesses[1]), share(0, 1, guesses[2]), CERTAIN]
+    )
     assert known.tau.tolist() == pytest.approx([0.5, 0.4, 0.7, 0.5])
     assert np.isfinite(known.tau).all()
+
+
+def test_deeper_exits_are_expected_to_hold_more_often_until_they_are_measured():
+    known = counts(*[[(0.5, False)]] * 7)
+    assert (np.diff(known.alpha) > 0).all()
+    assert counts(*[[(0.5, False)] * 50] * 7).alpha.max() < 0.02
 
 
 def test_chosen_shadow_tokens_count_as_matches_and_misses():

@@ -23,9 +23,9 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"INFLATE": 1, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
     "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
-    "auto": {"INFLATE": 1, "TOKENS": 8, "REPEATS": 1, "FIRST": 1},
+    "auto": {"INFLATE": 1, "TOKENS": 8, "FIRST": 1},
     "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
-    "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8, "REPEATS": 1},
+    "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
     "lossless": {"PROMPTS": 1, "TOKENS": 8, "EVERY": 30, "LAWS": ("no tests here",)},
 }  # fmt: skip
 
@@ -96,12 +96,14 @@ def test_the_summary_counts():
 
 
 def test_shipped_prompts_have_all_kinds():
-    prompts = load_prompts(None, 2)
+    prompts = load_prompts(None, 9)
     assert len(prompts.problems) >= 30
-    assert len(prompts.edits) >= 12
+    assert len(prompts.edits) >= 15
+    assert {len(group) for _, group in prompts.open} == {4}
     assert len(prompts.open) == 13
     assert not {WORD_PROBLEM, EDIT} & {name for name, _ in prompts.open}
     assert len(prompts.questions(("writing", "qa"))) == 4
+    assert len(prompts.questions((), 3)) == 39
     assert SHIPPED.stat().st_size < 64_000
 
 
