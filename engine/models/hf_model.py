@@ -23,6 +23,9 @@ UNSTATED_CONTEXT = 2048  # tokens, where a config states none: what such models 
 KNOWN_WINDOWS = frozenset(
     {"sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern"}
 )
+STATE_NAME = "cache_params"  # of a running state, which forgets nothing again
+# What forward calls its cache: since transformers 5.24 the first, whatever is in it.
+CACHE_NAMES = ("cache", "past_key_values", STATE_NAME)
 SPARSE = ("window", "chunk", "local", "sparse")  # parts of names of fields that limit attention
 
 
@@ -67,7 +70,7 @@ class CausalModel:
         from transformers import DynamicCache
         from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-        if self.cache_name != "past_key_values":
+        if self.cache_name == STATE_NAME:
             return False
         layers = DynamicCache(config=self.config).layers
         return all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
@@ -161,7 +164,7 @@ def load_model(spec: ModelSpec) -> CausalModel:
     device = torch.device(spec.device)
     module = _read(folder, dtype_named(spec.dtype)).eval().to(device)
     taken = signature(module.forward).parameters
-    for name in ("past_key_values", "cache_params"):
+    for name in CACHE_NAMES:
         if name in taken:
             config = module.config.get_text_config(decoder=True)
             return CausalModel(module, config, name, dtype_named(spec.dtype), device)
