@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.decode.tree import ancestor_bits, bit_rows
 
 _FIRST_ROWS = 512
+Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,9 @@ class CacheShape:
 class _Slot:
     keys: list[Tensor] = field(default_factory=list)  # per layer [K, T, D]
     values: list[Tensor] = field(default_factory=list)
+    arrays: list[tuple[Array, Array]] = field(
+        default_factory=list
+    )  # the same memory, once asked for
     length: int = 0
     depths: list[int] = field(default_factory=list)  # of pending rows
     seen: list[int] = field(default_factory=list)  # of pending rows: ``ancestor_bits``
@@ -97,6 +102,14 @@ class KVCache:
         values[:, layout.start : layout.end] = kv[1].transpose(0, 1)
         return keys[:, : layout.end], values[:, : layout.end]
 
+    def arrays(self, slot: int) -> Sequence[tuple[Array, Array]]:
+        """Keys and values [K, T, D] of every layer for NumPy, in the same memory; on the CPU."""
+        row = self._slot(slot)
+        if not row.arrays:
+            pairs = zip(row.keys, row.values, strict=True)
+            row.arrays = [(keys.numpy(), values.numpy()) for keys, values in pairs]
+        return row.arrays
+
     def keep(self, slot: int, path: Sequence[int]) -> None:
         """Pending rows of ``path`` move behind the prefix in that order; the others are forgotten."""
         row = self._slot(slot)
@@ -136,6 +149,7 @@ class KVCache:
         if rows <= held:
             return
         room = max(_FIRST_ROWS, 2 * held, rows)
+        row.arrays = []
         shape = (self.shape.kv_heads, room, self.shape.head_dim)
         for store in (row.keys, row.values):
             old = list(store)

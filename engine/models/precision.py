@@ -11,6 +11,7 @@ from engine.models.gguf.compiler import REBUILD
 from engine.models.gguf.library import llama_library
 from engine.models.inflate import inflated
 from engine.models.int8 import quantised, quantised_layer
+from engine.models.narrow import narrowed
 from engine.models.packed import can_pack, packed, packed_layer
 from engine.models.weights import DecoderWeights, dtype_named, load_weights
 from engine.request import ModelSpec
@@ -33,7 +34,7 @@ def prepared(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
     """Weights as a spec wants them, in the layout that computes fastest; raises ModelUnusable."""
     check(spec)
     widened = inflated(weights, spec.inflate) if spec.inflate > 1 else weights
-    return quantised(widened) if spec.weights == INT8 else packed(widened)
+    return quantised(widened) if spec.weights == INT8 else packed(narrowed(widened))
 
 
 def _each_layer(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,8 +13,9 @@ from engine.decode.tree import DraftTree
 from engine.errors import ModelUnusable
 from engine.models.decoder import Attend, block, rms_norm
 from engine.models.kvcache import CacheShape, KVCache, Layout
+from engine.models.narrow import ROWS as NARROW
 from engine.models.precision import read
-from engine.models.weights import DecoderWeights
+from engine.models.weights import DecoderWeights, RowByRow
 from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
@@ -124,6 +126,9 @@ class TorchTarget:
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
         """Run more rows behind the uncommitted ones of several slots, in one pass."""
+        by_row = self._weights.row_by_row
+        if by_row is not None and sum(len(rows.tokens) for rows in batch) <= NARROW:
+            return [self._grow_by_row(by_row, rows) for rows in batch]
         seats = [self._place(rows.slot, rows.tokens, rows.parents) for rows in batch]
         tokens = [token for rows in batch for token in rows.tokens]
         hidden = self._span(self._embed(tokens), range(self.layers), seats)
@@ -133,6 +138,13 @@ class TorchTarget:
         sizes = [len(last) for last in lasts]
         pairs = zip(_apart(self._weights.head(normed), sizes), _apart(normed, sizes), strict=True)
         return [Grown(logits, state) for logits, state in pairs]
+
+    def _grow_by_row(self, by_row: RowByRow, rows: Rows) -> Grown:
+        seat = self._place(rows.slot, rows.tokens, rows.parents)
+        states = by_row.rows(rows.tokens, seat.layout, self.cache, rows.slot)
+        scored = states if rows.last is None else states[-rows.last :]
+        logits = [by_row.logits(state) for state in scored]
+        return Grown(torch.from_numpy(np.stack(logits)), torch.from_numpy(np.stack(scored)))
 
     @torch.inference_mode()
     def shallow(

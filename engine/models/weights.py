@@ -1,9 +1,10 @@
 """A local Hugging Face folder to decoder weights: every tensor accounted for."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,9 +13,22 @@ from engine.errors import ModelUnusable
 from engine.models.checkpoint import Checkpoint
 from engine.models.decoder import Architecture, Dense, Layer, Linear, Rotary
 from engine.models.families import architecture, decoder_config, rotary_table
+from engine.models.kvcache import Array, KVCache, Layout
 
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class RowByRow(Protocol):
+    """A second way through the same weights: see ``engine.models.narrow``."""
+
+    def rows(self, tokens: Sequence[int], layout: Layout, cache: KVCache, slot: int) -> list[Array]:
+        """States [C] after the final norm of some rows of one slot, their keys and values cached."""
+        ...
+
+    def logits(self, state: Array) -> Array:
+        """[V] of a state [C] after the final norm."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,7 @@ class DecoderWeights:
     head: Linear  # C -> V
     rotary: Rotary  # table of all positions
     parameters: int
+    row_by_row: "RowByRow | None" = None  # for passes over a few rows; of small models
 
 
 def dtype_named(name: str) -> torch.dtype:

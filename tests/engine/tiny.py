@@ -10,6 +10,7 @@ from engine.cost import PassCost
 from engine.decode.tree import DraftTree
 from engine.engine import Engine
 from engine.models.decoder import Architecture, Dense, Layer, Rotary
+from engine.models.narrow import narrowed
 from engine.models.torch_target import TorchTarget
 from engine.models.weights import DecoderWeights
 from engine.protocols.drafting import Parts
@@ -49,7 +50,8 @@ def tiny_weights(seed=0, vocab=13, layers=3, sharpness=6.0, context=96):
 
 
 def tiny_target(seed=0, **shape):
-    return TorchTarget(tiny_weights(seed, **shape))
+    """A target whose drafts of a few rows go row by row, as the bundled draft model's do."""
+    return TorchTarget(narrowed(tiny_weights(seed, **shape)))
 
 
 class Markov:

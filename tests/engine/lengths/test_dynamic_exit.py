@@ -14,7 +14,7 @@ from engine.drafters.early_exit import EarlyExit
 from engine.lengths import dynamic_exit
 from engine.lengths.dynamic_exit import PROBE_GAP, TRACE_GAP, DynamicExit, Price
 from engine.lengths.exit_value import best_exit
-from engine.lengths.shadow_tokens import BINS, CERTAIN, POOL_WEIGHT, Counts
+from engine.lengths.shadow_tokens import BINS, POOL_WEIGHT, Counts
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.protocols.target import Scores
 from engine.request import SamplingParams
