@@ -20,9 +20,7 @@ from engine.follow import Growth
 from engine.protocols.drafting import Context
 
 FAMILY = 32  # most children of one node
-TELLING = (
-    8  # draws of a node that are made at least, so that measuring does not depend on how many stay
-)
+TELLING = 8  # least draws of a node: what is measured must not depend on how many of them stay
 
 
 class Sprout(ABC):

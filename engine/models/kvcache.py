@@ -52,9 +52,7 @@ class CacheShape:
 class _Slot:
     keys: list[Tensor] = field(default_factory=list)  # per layer [K, T, D]
     values: list[Tensor] = field(default_factory=list)
-    arrays: list[tuple[Array, Array]] = field(
-        default_factory=list
-    )  # the same memory, once asked for
+    arrays: list[tuple[Array, Array]] = field(default_factory=list)  # both, once NumPy asked
     length: int = 0
     depths: list[int] = field(default_factory=list)  # of pending rows
     seen: list[int] = field(default_factory=list)  # of pending rows: ``ancestor_bits``
