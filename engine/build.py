@@ -20,6 +20,7 @@ from engine.lengths import LENGTHS
 from engine.machinery import Machinery, Options, Verify
 from engine.models import STREAMED, TARGETS
 from engine.models.damage import damage
+from engine.models.huge_pages import in_huge_pages
 from engine.models.pairing import vocabulary_mismatch
 from engine.models.precision import notes
 from engine.offload import SOURCES
@@ -42,8 +43,9 @@ def build(spec: ModelSpec) -> Engine:
 
 def load(spec: ModelSpec) -> tuple[Parts, str]:
     """The loaded models with the target's measured cost; why there is no draft model, if so."""
-    target = _target(spec)
-    draft_model, no_draft = _draft_model(spec, target)
+    with in_huge_pages():
+        target = _target(spec)
+        draft_model, no_draft = _draft_model(spec, target)
     options = {} if spec.exit_layer is None else {"exit_layer": float(spec.exit_layer)}
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
     parts = Parts(target, draft_model, options=options, acceptance_head=head)

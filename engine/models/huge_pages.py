@@ -1,0 +1,121 @@
+"""Huge pages: what a load brought into memory moves to pages of 2 MB, where Linux has them.
+
+A plain pass reads all weights once. In pages of 4 KB every second kilobyte or so waits for an
+address to be translated, in a virtual machine twice; and whether the system hands out larger ones
+by itself is a setting that most leave at "only if asked". Nobody asks: not torch, not oneDNN, not
+llama.cpp for the weights that it repacks. Files that are read in place need nothing: their pages
+are the file system's.
+
+Only blocks are moved of which every small page is in use, so no memory is taken that was not
+before: a cache that is mostly empty stays as it is. It is an optimisation from end to end, so
+whatever the system refuses stays where it was.
+"""
+
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+Span = tuple[int, int]  # addresses, from the first one to behind the last one
+Move = Callable[[int, int], bool]
+"""(address, bytes) -> whether all of it lies in huge pages now."""
+
+MAPS, PAGES = Path("/proc/self/maps"), Path("/proc/self/pagemap")
+SYSTEM = Path("/sys/kernel/mm/transparent_hugepage")
+COLLAPSE = 25  # MADV_COLLAPSE, of Linux 6.1, which Python has no name for
+ENTRY, PRESENT = 8, np.uint64(1) << np.uint64(63)  # bytes of a page's entry in PAGES; its flag
+STRIDE = 64 << 20  # bytes that are moved before the time is looked at
+SECONDS = 20.0  # that moving may take: a system without free blocks makes room for each
+
+
+@contextmanager
+def in_huge_pages(seconds: float = SECONDS) -> Iterator[None]:
+    """Memory that is taken meanwhile, and kept, is moved at the end; at most ``seconds`` are spent."""
+    size = block_bytes()
+    before = list(_private()) if size else []
+    yield
+    if size:
+        move = partial(_collapse, ctypes.CDLL(None, use_errno=True).madvise)
+        new = (part for span in _private() for part in without(span, before))
+        enlarge((full for span in new for full in _in_use(span, size)), move, seconds)
+
+
+def block_bytes() -> int:
+    """Bytes of a huge page; 0 where there are none, or where whoever runs the machine wants none."""
+    try:
+        if "[never]" in (SYSTEM / "enabled").read_text(encoding="ascii"):
+            return 0
+        return int((SYSTEM / "hpage_pmd_size").read_text(encoding="ascii"))
+    except (OSError, ValueError):  # another system, or a kernel without them
+        return 0
+
+
+def enlarge(spans: Iterator[Span], move: Move, seconds: float) -> int:
+    """Move these whole blocks piece by piece while time is left; returns bytes that were moved."""
+    until, moved = time.perf_counter() + seconds, 0
+    for start, end in spans:
+        for at in range(start, end, STRIDE):
+            if time.perf_counter() > until:
+                return moved
+            length = min(STRIDE, end - at)
+            moved += length if move(at, length) else 0
+    return moved
+
+
+def without(span: Span, others: Sequence[Span]) -> Iterator[Span]:
+    """The parts of ``span`` that lie in none of the others, which are in order."""
+    at, end = span
+    for start, stop in others:
+        if stop <= at or start >= end:
+            continue
+        if start > at:
+            yield at, start
+        at = stop
+    if at < end:
+        yield at, end
+
+
+def full_blocks(start: int, used: np.ndarray, size: int, page: int) -> Iterator[Span]:
+    """Runs of blocks of ``size`` bytes all of whose pages are ``used`` [n], the first at ``start``."""
+    each = size // page
+    skipped = -start % size // page
+    blocks = used[skipped:]
+    whole = blocks[: len(blocks) // each * each].reshape(-1, each).all(1)
+    edges = np.flatnonzero(np.diff(whole, prepend=False, append=False))
+    first = start + skipped * page
+    for begin, end in edges.reshape(-1, 2).tolist():
+        yield first + begin * size, first + end * size
+
+
+def _private() -> Iterator[Span]:
+    """Writable memory of this process alone, behind which no file stands, in order."""
+    for line in MAPS.read_text(encoding="utf-8").splitlines():
+        place, rights, _, _, inode, *name = line.split(maxsplit=5)
+        if rights == "rw-p" and inode == "0" and (not name or name[0] == "[heap]"):
+            start, end = (int(address, 16) for address in place.split("-"))
+            yield start, end
+
+
+def _in_use(span: Span, size: int) -> Iterator[Span]:
+    """Runs of blocks that are in memory as a whole."""
+    start, end = span
+    if end - start < size:
+        return
+    count = (end - start) // mmap.PAGESIZE
+    try:
+        with PAGES.open("rb", buffering=0) as file:
+            entries = os.pread(file.fileno(), count * ENTRY, start // mmap.PAGESIZE * ENTRY)
+    except OSError:  # not to be read here: nothing is known to be in use
+        return
+    used = (np.frombuffer(entries, np.uint64) & PRESENT) != 0
+    yield from full_blocks(start, used, size, mmap.PAGESIZE)
+
+
+def _collapse(madvise: Callable[..., int], start: int, length: int) -> bool:
+    return madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), COLLAPSE) == 0
