@@ -13,6 +13,7 @@ from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import gib
 from engine.models.gguf.compiler import REBUILD, compiler_found
 from engine.models.gguf.library import llama_library
+from engine.models.huge_pages import SYSTEM, switched_off
 
 LEAST_DISK = 5 * GIB  # a small model of 4 bits with its draft model
 LEAST_RAM = 2 * GIB
@@ -28,6 +29,7 @@ class Software:
     torch_cuda: bool
     torch: str  # its version
     amx_left_out_by: str = ""  # the compiler because of which llama.cpp runs without AMX
+    huge_pages: bool = True  # not switched off, where the system has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def software() -> Software:
         torch_cuda=torch.cuda.is_available(),
         torch=str(torch.__version__),
         amx_left_out_by=_amx_left_out_by(),
+        huge_pages=not switched_off(),
     )
 
 
@@ -106,6 +109,12 @@ def findings(profile: HardwareProfile, software: Software) -> Iterator[Finding]:
             f"llama.cpp was compiled by {software.amx_left_out_by}, which leaves the set-up of AMX "
             "out: GGUF files run without these instructions, more slowly than they could",
             f"compile it again: {REBUILD}",
+        )
+    if not software.huge_pages:
+        yield Finding(
+            "huge pages are switched off: reading weights waits for addresses to be translated, a few "
+            "percent of every pass",
+            f"allow those that are asked for: echo madvise | sudo tee {SYSTEM / 'enabled'}",
         )
 
 

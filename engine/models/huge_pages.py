@@ -49,11 +49,15 @@ def in_huge_pages(seconds: float = SECONDS) -> Iterator[None]:
 def block_bytes() -> int:
     """Bytes of a huge page; 0 where there are none, or where whoever runs the machine wants none."""
     try:
-        if "[never]" in (SYSTEM / "enabled").read_text(encoding="ascii"):
-            return 0
-        return int((SYSTEM / "hpage_pmd_size").read_text(encoding="ascii"))
+        return 0 if switched_off() else int((SYSTEM / "hpage_pmd_size").read_text("ascii"))
     except (OSError, ValueError):  # another system, or a kernel without them
         return 0
+
+
+def switched_off() -> bool:
+    """Whether this system has huge pages and is set to hand out none."""
+    setting = SYSTEM / "enabled"
+    return setting.exists() and "[never]" in setting.read_text("ascii")
 
 
 def enlarge(spans: Iterator[Span], move: Move, seconds: float) -> int:

@@ -60,6 +60,12 @@ def test_a_whole_machine_lacks_nothing() -> None:
             "compiled by GCC 12.2, which leaves the set-up of AMX out",
             "--force-reinstall --no-deps llama-cpp-python",
         ),
+        (
+            MACHINE,
+            replace(WHOLE, huge_pages=False),
+            "huge pages are switched off",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+        ),
     ],
 )
 def test_one_thing_that_is_missing_is_one_finding(

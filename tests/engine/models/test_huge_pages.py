@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.models import huge_pages
-from engine.models.huge_pages import block_bytes, enlarge, full_blocks, in_huge_pages, without
+from engine.models.huge_pages import (
+    block_bytes,
+    enlarge,
+    full_blocks,
+    in_huge_pages,
+    switched_off,
+    without,
+)
 
 MIB = 1 << 20
 ALWAYS = block_bytes() > 0 and "[always]" in (huge_pages.SYSTEM / "enabled").read_text()
@@ -76,6 +83,7 @@ def test_time_that_is_up_leaves_everything_in_its_place():
 def test_a_system_without_them_is_left_alone(monkeypatch, tmp_path):
     monkeypatch.setattr(huge_pages, "SYSTEM", tmp_path)
     assert block_bytes() == 0
+    assert not switched_off()
     with in_huge_pages():
         taken = filled(MIB)
     assert taken[1] == 1
@@ -89,6 +97,7 @@ def test_who_wants_none_gets_none(monkeypatch, tmp_path, said, found):
     (tmp_path / "hpage_pmd_size").write_text(f"{2 * MIB}\n")
     monkeypatch.setattr(huge_pages, "SYSTEM", tmp_path)
     assert block_bytes() == found
+    assert switched_off() == (found == 0)
 
 
 def test_what_is_refused_is_not_counted():
