@@ -24,7 +24,7 @@ from engine.models.huge_pages import in_huge_pages
 from engine.models.pairing import vocabulary_mismatch
 from engine.models.precision import notes
 from engine.offload import SOURCES
-from engine.profile import profile, profile_draft, profile_reading
+from engine.profile import profile, profile_draft, profile_exit, profile_reading
 from engine.protocols.drafting import Arm, Drafter, LengthPolicy, Parts, Rule
 from engine.protocols.target import Capability, Layered, Limited, Streamed, Target
 from engine.request import ModelFacts, ModelSpec, SamplingParams
@@ -53,6 +53,7 @@ def load(spec: ModelSpec) -> tuple[Parts, str]:
         profile(target, parts.cost)
     except NumericalError as error:
         raise ModelUnusable(damage(spec)) from error
+    parts = replace(parts, exit_step=_exit_step(spec, target))
     if draft_model is None:
         return parts, no_draft
     try:
@@ -60,6 +61,12 @@ def load(spec: ModelSpec) -> tuple[Parts, str]:
     except NumericalError:
         return replace(parts, draft_model=None), f"as to the draft, {damage(_draft_spec(spec))}"
     return replace(parts, draft_step=step, draft_read=read), no_draft
+
+
+def _exit_step(spec: ModelSpec, target: Any) -> float:
+    """Seconds of an early-exit step; 0 where none will be asked for, or layers are read meanwhile."""
+    layered = Capability.LAYERS in target.offers and not isinstance(target, Streamed)
+    return profile_exit(target, spec.exit_layer) if layered and spec.exit_layer else 0.0
 
 
 def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:

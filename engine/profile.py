@@ -10,7 +10,7 @@ from statistics import median
 from engine.cost import PassCost
 from engine.decode.sampling import check_finite
 from engine.decode.tree import DraftTree, chain
-from engine.protocols.target import DraftModel, LayerSource, Rows, Streamed, Target
+from engine.protocols.target import DraftModel, LayeredTarget, LayerSource, Rows, Streamed, Target
 
 # A large model gets the first few. Matrix kernels change behind 6 rows, where the seventh may cost a
 # quarter of a pass and the eighth nothing; a line between 6 and 8 would price both alike. Of 4-bit
@@ -21,6 +21,7 @@ PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured
 PROFILE_CONTEXT = 512
 READ_ROWS, READ_REPEATS, READ_SECONDS = 64, 3, 0.5  # tokens of a text, times that it is read
+EXIT_SECONDS = 0.5  # of early-exit steps are enough
 WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
 STREAMED_SECONDS = 30.0  # a model that is read in minutes is measured at few widths
 WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it now and then
@@ -95,6 +96,18 @@ def profile_draft(draft: DraftModel) -> float:
         check_finite(grown.logits.amax(-1))
         draft.crop(0, 0)
     return median(times)
+
+
+def profile_exit(target: LayeredTarget, layers: int) -> float:
+    """Seconds of one row through the first ``layers`` and the head: a step of an early-exit draft."""
+    times: list[float] = []
+    until = time.perf_counter() + EXIT_SECONDS
+    while len(times) < PROFILE_REPEATS and (not times or time.perf_counter() < until):
+        started = time.perf_counter()
+        target.shallow([0], [0], layers)
+        times.append(time.perf_counter() - started)
+        target.crop(0, 0)
+    return min(times)  # the first one builds kernels
 
 
 def profile_reading(draft: DraftModel) -> float:

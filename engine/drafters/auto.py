@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
+from engine.forecast import forecast
 from engine.pace import FASTEST, SLOW, Luck, Pace, remembered
 from engine.protocols.drafting import (
     Budget,
@@ -14,6 +16,7 @@ from engine.protocols.drafting import (
     Reader,
     RowPrices,
     Rule,
+    Stepping,
     farthest,
     starts_empty,
 )
@@ -90,11 +93,12 @@ class Auto:
     that always propose is the favourite, and stays it until another is clearly faster: the session
     tells drafters apart, which takes more rounds than an answer has; the answer itself tells
     whether any of them pays. One that was never tried is tried for a few rounds, long after the
-    last such trial, so that no answer pays for all of them. Those that propose only now and then
-    are asked first. They say what they expect of a proposal, whose rows have the price that the
-    request's pace gives them, and draft where that brings more than the favourite would; what
-    became of earlier proposals corrects them. An arm with a cache of its own must read the prompt
-    first, which a long prompt and a short answer may make it not worth.
+    last such trial, so that no answer pays for all of them: first the one that promises most by
+    what a step of its drafts takes, and never one that could not even at its best be the fastest.
+    Those that propose only now and then are asked first. They say what they expect of a proposal,
+    whose rows have the price that the request's pace gives them, and draft where that brings more
+    than the favourite would; what became of earlier proposals corrects them. An arm with a cache of
+    its own must read the prompt first, which a long prompt and a short answer may make it not worth.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
@@ -121,6 +125,7 @@ class Auto:
         self._asked = 0
         self._matches: dict[int, _Match] = {}
         self._usual_tokens = 0.0  # of an answer
+        self._forecasts: dict[str, tuple[float, float]] = {}
         self._since_trial, self._since_probe, self._wait = APART, 0, PROBE_FIRST
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
@@ -282,8 +287,28 @@ class Auto:
         if not untried:
             return None
         trying = {match.on_trial for match in self._matches.values() if match.stint}
-        new = [n for n in untried if n not in trying and self._affordable(match, n)]
-        return (new[0], STINT) if new else None
+        new = [
+            name
+            for name in untried
+            if name not in trying and self._hopeful(match, name) and self._affordable(match, name)
+        ]
+        return (max(new, key=lambda name: self._forecast(name)[0]), STINT) if new else None
+
+    def _forecast(self, name: str) -> tuple[float, float]:
+        """Paces of an arm that was never tried: what can be hoped for, and what it hardly exceeds."""
+        if name not in self._forecasts:
+            drafter = self.arms[name].drafter
+            step = drafter.step_seconds if isinstance(drafter, Stepping) else 0.0
+            self._forecasts[name] = forecast(self._cost, step) if step else (GUESS, inf)
+        return self._forecasts[name]
+
+    def _hopeful(self, match: _Match, name: str) -> bool:
+        """Whether an arm was tried, or could at its best be faster than all that were are here."""
+        if self._session[name].rounds:
+            return True
+        tried = [arm for arm in self._steady if self._session[arm].rounds]
+        fastest = max([1.0, *(match.paces[arm].value for arm in tried)])
+        return self._forecast(name)[1] > fastest
 
     def _affordable(self, match: _Match, name: str) -> bool:
         """Whether the answer can bear what the arm reads before its trial."""
@@ -293,10 +318,11 @@ class Auto:
         if self._since_probe < self._wait:
             return PLAIN, 0
         self._since_probe, self._wait = 0, min(2 * self._wait, PROBE_LAST)
-        others = (name for name in self._steady if name != match.favourite)
+        others = (n for n in self._steady if n != match.favourite and self._hopeful(match, n))
         rivals = [name for name in others if self._affordable(match, name)]
         best = max([1.0, *(_promise(pace) for pace in self._session.values())])
-        worth = [n for n in rivals if _promise(self._session[n]) >= WORTH_A_PROBE * best]
+        least = max(1.0, WORTH_A_PROBE * best)  # who is slower than plain is no runner-up
+        worth = [n for n in rivals if _promise(self._session[n]) >= least]
         chosen = min(worth, key=lambda name: self._session[name].rounds, default=PLAIN)
         return chosen, PROBE if worth else 0
 

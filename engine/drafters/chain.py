@@ -28,6 +28,7 @@ class Chain:
         """Take the draft model of ``parts``."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
         self._follower = Follower(parts.draft_model, parts.draft_read)
+        self.step_seconds = parts.draft_step
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One chain for each context."""

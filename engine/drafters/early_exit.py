@@ -33,6 +33,7 @@ class EarlyExit:
         self._target = cast("LayeredTarget", parts.target)
         default = max(1, self._target.layers // 4)
         self._exit = int(parts.options.get("exit_layer", default))
+        self.step_seconds = parts.exit_step
         self._deepest = self._target.layers
         if isinstance(
             parts.target, Streamed

@@ -113,6 +113,7 @@ class Sequoia:
         """Take the draft model and the target's measured cost."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
         self._follower = Follower(parts.draft_model, parts.draft_read)
+        self.step_seconds = parts.draft_step
         self._pass, self._level = parts.cost, Line()  # a draft level's seconds over a target pass's
         self._ranks = min(WIDTH, parts.target.vocab)
         self._arity = int(parts.options.get("arity", 0))

@@ -188,7 +188,7 @@ class SpecExec:
         self._follower = Follower(parts.draft_model, parts.draft_read)
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
         self.reach = _reach(self.length, parts.cost.flat(FLAT))
-        self._step = parts.draft_step  # what a wave costs, until one was measured
+        self.step_seconds = parts.draft_step  # what a wave costs, until one was measured
         self._wave = int(_option(parts, "wave", 0, (1, MOST_WAVE)))
         self._branch = int(_option(parts, "branch", 0, (1, MOST_BRANCH)))
         self._waves = int(_option(parts, "waves", WAVES, (1, math.inf)))
@@ -255,7 +255,7 @@ class SpecExec:
         """Whether one more pass brings tokens at least as fast as the round without it."""
         if any(search.limits.budget.exact for search in growing):
             return True
-        wave = self._wave_cost.seconds(1, len(growing)) or self._step
+        wave = self._wave_cost.seconds(1, len(growing)) or self.step_seconds
         rows, context = sum(s.size for s in searches), sum(len(s.context.ids) for s in searches)
         rate = sum(1 + s.gain for s in searches) / (
             self._target_cost.seconds(rows, context) + done * wave

@@ -224,6 +224,16 @@ class Reader(Protocol):
         ...
 
 
+@runtime_checkable
+class Stepping(Protocol):
+    """A drafter that makes a draft step by step, and knows what a step takes before the first draft."""
+
+    @property
+    def step_seconds(self) -> float:
+        """Of one step for one request, as measured at load; 0: not measured."""
+        ...
+
+
 def starts_empty(drafter: Drafter) -> bool:
     """Whether what it drafts from goes with the engine: no new session begins as the last one ended."""
     return bool(getattr(drafter, "starts_empty", False))
@@ -267,6 +277,7 @@ class Parts:
     cost: PassCost = field(default_factory=PassCost)
     draft_step: float = 0.0  # seconds of one row through the draft model; 0: not measured
     draft_read: float = 0.0  # seconds for each token of a text that it reads at once; likewise
+    exit_step: float = 0.0  # seconds of one row through the usual early exit; likewise
     options: Mapping[str, float] = field(default_factory=dict)
     acceptance_head: Path | None = None
     heeds: frozenset[Rule] = frozenset()  # of the drafter whose lengths a policy sets

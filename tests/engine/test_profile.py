@@ -19,9 +19,10 @@ from engine.profile import (
     fit_rounds,
     fit_streamed,
     profile,
+    profile_exit,
     profile_reading,
 )
-from engine.protocols.target import DraftModel, Scores, Target
+from engine.protocols.target import DraftModel, LayeredTarget, Scores, Target
 
 
 def fitted(passes: list[StreamedPass]) -> PassCost:
@@ -142,6 +143,30 @@ class Read:
 
     def crop(self, slot: int, length: int) -> None:
         self.cached = length
+
+
+class Exits:
+    """A target one row of which takes so long through each of its layers, more the first time."""
+
+    def __init__(self, each: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.each, self.now, self.pending, self.calls = each, 0.0, 0, 0
+        monkeypatch.setattr("engine.profile.time.perf_counter", lambda: self.now)
+
+    def shallow(self, slots: Sequence[int], tokens: Sequence[int], layers: int) -> None:
+        self.now += self.each * layers * (1.0 if self.calls else 3.0)
+        self.pending, self.calls = self.pending + 1, self.calls + 1
+
+    def crop(self, slot: int, length: int) -> None:
+        self.pending = length
+
+
+@pytest.mark.parametrize(("each", "calls", "found"), [(0.001, 5, 0.004), (1.0, 1, 12.0)])
+def test_what_an_early_exit_step_takes_is_measured_and_leaves_nothing(
+    each: float, calls: int, found: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Exits(each, monkeypatch)
+    assert profile_exit(cast("LayeredTarget", target), 4) == pytest.approx(found)
+    assert (target.calls, target.pending) == (calls, 0)
 
 
 @pytest.mark.parametrize("context", [16, 4096])

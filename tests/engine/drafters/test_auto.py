@@ -366,6 +366,32 @@ def test_no_arm_is_tried_that_had_to_read_too_much_first():
     assert "far" in play(auto, 2000, request=2)[0]
 
 
+@dataclass
+class Steps(Scripted):
+    """An arm that knows what a step of its drafts takes."""
+
+    step_seconds: float = 0.0
+
+
+def test_the_arm_whose_steps_take_least_is_tried_first():
+    arms = {"slow": Steps(1, 1.9, step_seconds=0.4), "fast": Steps(2, 1.2, step_seconds=0.05)}
+    played, _, _ = play(auto_over(**arms), SHORT + STINT)
+    assert "fast" in played
+    assert "slow" not in played
+
+
+def test_no_trial_is_spent_on_an_arm_that_could_not_be_the_fastest():
+    arms = {"slow": Steps(1, 1.9, step_seconds=0.6), "fast": Steps(3, 1.2, step_seconds=0.05)}
+    auto = auto_over(**arms)
+    assert "slow" not in play(auto, 300)[0]
+    arms["fast"].accepted = 0
+    assert "slow" in play(auto, 300)[0]  # now it could
+
+
+def test_an_arm_whose_step_takes_a_pass_is_never_tried():
+    assert set(play(auto_over(slow=Steps(1, 2.1, step_seconds=1.0)), 300)[0]) == {"none"}
+
+
 def test_a_trial_without_a_draft_ends_soon():
     """Its length policy drafts nothing here, so that six rounds would show what two have shown."""
     silent = Scripted(3, 1.5, every=10**9)
