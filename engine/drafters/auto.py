@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
 from engine.forecast import forecast
-from engine.pace import FASTEST, SLOW, Luck, Pace, remembered
+from engine.pace import EVIDENCE, FASTEST, SLOW, Luck, Pace, remembered
 from engine.protocols.drafting import (
     Budget,
     Context,
@@ -49,12 +49,31 @@ AFFORDABLE = 0.01  # plain passes per token to come that reading for a trial may
 
 
 @dataclass
+class _Origins:
+    """Where the tokens of answers of one kind came from, newer ones first."""
+
+    copied: float = 0.0
+    other: float = EVIDENCE
+
+    @property
+    def drafted(self) -> float:
+        """Share of tokens that were not copied."""
+        return self.other / (self.copied + self.other)
+
+    def add(self, tokens: int, *, copied: bool) -> None:
+        """One round."""
+        self.copied = SLOW * self.copied + tokens * copied
+        self.other = SLOW * self.other + tokens * (not copied)
+
+
+@dataclass
 class _Match:
     """The arms of one request."""
 
     paces: dict[str, Pace]  # of arms that always propose
     whole: Pace  # of all arms
     reading: dict[str, float]  # plain passes before an arm can draft; none once one of them did
+    origins: _Origins  # of the tokens of answers of this kind
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
     emitted: int = 0
@@ -125,6 +144,7 @@ class Auto:
         self._asked = 0
         self._matches: dict[int, _Match] = {}
         self._usual_tokens = 0.0  # of an answer
+        self._origins: dict[str, _Origins] = {}  # by kind of task
         self._forecasts: dict[str, tuple[float, float]] = {}
         self._since_trial, self._since_probe, self._wait = APART, 0, PROBE_FIRST
 
@@ -196,7 +216,8 @@ class Auto:
             if context.task not in self._luck:
                 self._luck[context.task] = self._believed(context)
             whole = self._whole.weighing(MEMORY)
-            self._matches[context.request] = _Match(paces, whole, self._readings(context))
+            origins = self._origins.setdefault(context.task, _Origins())
+            self._matches[context.request] = _Match(paces, whole, self._readings(context), origins)
         return self._matches[context.request]
 
     def _start(self, context: Context, name: str) -> Pace:
@@ -243,8 +264,9 @@ class Auto:
         }
 
     def _left(self, match: _Match) -> float:
-        """Tokens to come: as many as there were, unless answers usually go on for longer."""
-        return max(LEAST_LEFT, match.emitted, self._usual_tokens - match.emitted)
+        """Tokens to come that nobody copies: as many as there were, unless answers go on for longer."""
+        left = max(LEAST_LEFT, match.emitted, self._usual_tokens - match.emitted)
+        return left * match.origins.drafted
 
     def _worth(self, match: _Match, name: str) -> float:
         """The pace that an arm promises, with what it must read first; 0 where it loses now."""
@@ -388,6 +410,7 @@ class Auto:
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
         tokens = len(outcome.verdict.path)
         match.emitted += tokens
+        match.origins.add(tokens, copied=name in self._declining)
         match.won += tokens - seconds / plain if name != PLAIN else 0.0
         match.sums.setdefault(name, Pace()).add(tokens, seconds / plain)
         for arm, luck in self._luck[outcome.context.task].items():

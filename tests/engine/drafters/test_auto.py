@@ -358,6 +358,20 @@ def test_a_long_prompt_is_read_only_for_an_answer_that_pays_for_it(prompt, usual
     assert play(auto, 8, request=2)[0] == [["none", "model"][plays]] * 8
 
 
+def test_no_prompt_is_read_for_tokens_that_will_be_copied():
+    never = 10**9
+    lookup = Scripted(4, 1.0, every=never, declines=True)
+    auto = auto_over(lookup=lookup, model=Reads(2, 1.5, prompt=4.0))
+    play(auto, 100)
+    assert play(auto, 8, request=2)[0] == ["model"] * 8
+    lookup.every = 1
+    assert set(play(auto, 100, request=3)[0]) == {"lookup"}
+    lookup.every = never
+    assert play(auto, 8, request=4)[0] == ["none"] * 8
+    play(auto, 600, request=5)  # answers of this kind are not copied any more
+    assert play(auto, 8, request=6)[0] == ["model"] * 8
+
+
 def test_no_arm_is_tried_that_had_to_read_too_much_first():
     auto = auto_over(model=Scripted(1, 1.6), far=Reads(3, 1.5, prompt=5.0))
     play(auto, 3, request=2)
