@@ -18,6 +18,7 @@ from engine.protocols.drafting import (
     Rule,
     Stepping,
     farthest,
+    stands_in_for,
     starts_empty,
 )
 from engine.protocols.target import Capability
@@ -127,17 +128,22 @@ class Auto:
     declines: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:
-        """Take the arms of ``parts``."""
-        self.arms = parts.arms
+        """Take the arms of ``parts`` but those that another one stands in for.
+
+        Two that look into the same text cost twice, and of two expectations of the same tokens the
+        higher one is more often too high.
+        """
+        covered = {name for arm in parts.arms.values() for name in stands_in_for(arm.drafter)}
+        self.arms = {name: arm for name, arm in parts.arms.items() if name not in covered}
         self._cost = parts.cost
-        others = [name for name in parts.arms if name != PLAIN]
-        self._declining = [name for name in others if parts.arms[name].drafter.declines]
-        self._steady = [name for name in others if not parts.arms[name].drafter.declines]
+        others = [name for name in self.arms if name != PLAIN]
+        self._declining = [name for name in others if self.arms[name].drafter.declines]
+        self._steady = [name for name in others if not self.arms[name].drafter.declines]
         self._session = {name: Pace() for name in self._steady}
         self._whole = Pace().guessed(1.0, MEMORY)  # of all arms
         self._silent: set[str] = set()  # arms whose length policy drafted nothing on trial
         self._luck: dict[str, dict[str, Luck]] = {}  # of declining arms, by kind of task
-        drafters = [parts.arms[name].drafter for name in self._declining]
+        drafters = [self.arms[name].drafter for name in self._declining]
         self._longest = max((farthest(drafter).nodes for drafter in drafters), default=0)
         self._prices: dict[int, RowPrices] = {}  # by requests
         self._news = 0  # rounds that arms which always propose were measured in

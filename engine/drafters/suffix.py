@@ -101,6 +101,7 @@ class Suffix:
     heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
     policy: ClassVar[str] = "priced"
     declines: ClassVar[bool] = True
+    stands_in_for: ClassVar[frozenset[str]] = frozenset({"lookup"})
 
     def __init__(self, parts: Parts) -> None:
         """Remember nothing yet; ``history`` of the options is how many tokens may be, 0: none."""

@@ -239,6 +239,12 @@ def starts_empty(drafter: Drafter) -> bool:
     return bool(getattr(drafter, "starts_empty", False))
 
 
+def stands_in_for(drafter: Drafter) -> frozenset[str]:
+    """Drafters whose drafts it makes as well, out of all that they look at and more."""
+    names: frozenset[str] = getattr(drafter, "stands_in_for", frozenset())
+    return names
+
+
 def farthest(drafter: Drafter) -> Budget:
     """How far it goes when nobody asks; its ``reach`` where that depends on what passes cost here."""
     reach: Budget = getattr(drafter, "reach", drafter.length)

@@ -155,6 +155,7 @@ def test_two_pages_at_once(page: Page, app: Application, browser: Browser) -> No
         write(page, LONG)
         expect(page.locator(".running")).to_contain_text("Writing")
         conversation = page.url.partition("#")[2]
+        other.bring_to_front()  # Chromium may leave a click in a window behind another unanswered
         other.locator(f'#side .open[data-id="{conversation}"]').click()
         expect(other.locator(".running")).to_contain_text("Writing")
         button(other, "Stop")
@@ -164,6 +165,7 @@ def test_two_pages_at_once(page: Page, app: Application, browser: Browser) -> No
         other.get_by_label("New title").fill("Seen by both")
         button(other, "Save")
         expect(page.locator("#title")).to_have_text("Seen by both")
+        page.bring_to_front()
         choose(page, page.locator("#side li").first, "Delete", "Really delete?")
         expect(other.locator(".card")).to_have_count(3)
 

@@ -103,6 +103,16 @@ def test_a_free_arm_that_proposes_now_and_then_is_combined_with_one_that_always_
     assert counts["model"] >= 50
 
 
+def test_an_arm_that_another_one_stands_in_for_is_not_asked():
+    class Wider(Scripted):
+        stands_in_for = frozenset({"lookup"})
+
+    lookup = Scripted(4, 1.0, declines=True)
+    auto = auto_over(lookup=lookup, suffix=Wider(4, 1.0, declines=True), model=Scripted(2, 1.5))
+    assert set(play(auto, 50)[0]) == {"suffix", "model"}
+    assert lookup.rounds == lookup.heard == 0
+
+
 def test_the_arm_that_drafted_hears_the_outcome_and_no_other():
     arms = {"a": Scripted(3, 1.2), "b": Scripted(0, 2.0)}
     auto = auto_over(**arms)
