@@ -1,3 +1,5 @@
+"""Huge pages: what moves, what stays, and that nothing in memory changes by it."""
+
 import mmap
 from itertools import pairwise
 
