@@ -276,10 +276,11 @@ class Auto:
 
     def _worth(self, match: _Match, name: str) -> float:
         """The pace that an arm promises, with what it must read first; 0 where it loses now."""
-        pace, left = self._pace(match, name), self._left(match)
-        if pace == 0:
-            return 0.0
-        return left / (left / pace + READING * match.reading.get(name, 0.0))
+        pace, reading = self._pace(match, name), match.reading.get(name, 0.0)
+        if pace == 0 or reading == 0:
+            return pace
+        left = self._left(match)
+        return left / (left / pace + READING * reading)
 
     def _pace(self, match: _Match, name: str) -> float:
         """The session's word on an arm, unless this answer clearly says less; 0 where it loses now."""

@@ -28,7 +28,7 @@ OURS, AUTO = "plain", "auto"
 LANES = (OURS, AUTO, PLAIN, LOOKUP)
 CHORES, PROBLEMS = "text chores", "GSM8K"
 FIRST = 3  # questions and chores at the start of a session
-CHORE_COUNT, PROBLEM_COUNT = 4, 12  # word problems differ much in how well they are drafted
+CHORE_COUNT, PROBLEM_COUNT = 12, 12  # both differ much in how well they are drafted
 TOKENS, CONTEXT = 48, 4096  # of an answer; of prompt and answer, longer ones are left out
 Category = tuple[str, tuple[Turns, ...]]
 
