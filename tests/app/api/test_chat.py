@@ -138,6 +138,20 @@ def test_prompt_past_the_context_names_both_numbers(client: openai.OpenAI, strea
     assert caught.value.code == "context_length_exceeded"
 
 
+def test_body_that_is_no_json_is_refused_with_the_place(running: Running) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = httpx.post(
+        f"{running.url}/v1/chat/completions", content=b'{"model": 3', headers=headers
+    )
+    assert answer.status_code == 400
+    assert answer.json()["error"] == {
+        "message": "the body is not JSON: expecting ',' delimiter at character 11",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
+
+
 def test_drafter_that_cannot_run_is_refused_with_the_reason(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="no draft"):
         client.chat.completions.create(
