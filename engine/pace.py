@@ -1,6 +1,6 @@
 """Pace: how fast tokens came, in plain passes; 1 is plain decoding on the same machine at the same time.
 
-Luck: how much of what was expected came.
+Luck: how much of what was expected came. Origins: how much was copied.
 """
 
 import math
@@ -100,3 +100,21 @@ class Luck:
         """One proposal."""
         self.accepted = SLOW * self.accepted + accepted
         self.expected = SLOW * self.expected + expected
+
+
+@dataclass
+class Origins:
+    """Where the tokens of answers of one kind came from, newer ones first."""
+
+    copied: float = 0.0
+    other: float = EVIDENCE
+
+    @property
+    def drafted(self) -> float:
+        """Share of tokens that were not copied."""
+        return self.other / (self.copied + self.other)
+
+    def add(self, tokens: int, *, copied: bool) -> None:
+        """One round."""
+        self.copied = SLOW * self.copied + tokens * copied
+        self.other = SLOW * self.other + tokens * (not copied)

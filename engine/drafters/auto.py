@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from engine.decode.tree import DraftTree, single
 from engine.forecast import forecast
-from engine.pace import EVIDENCE, FASTEST, SLOW, Luck, Pace, remembered
+from engine.pace import FASTEST, SLOW, Luck, Origins, Pace, remembered
 from engine.protocols.drafting import (
     Budget,
     Context,
@@ -50,31 +50,13 @@ AFFORDABLE = 0.01  # plain passes per token to come that reading for a trial may
 
 
 @dataclass
-class _Origins:
-    """Where the tokens of answers of one kind came from, newer ones first."""
-
-    copied: float = 0.0
-    other: float = EVIDENCE
-
-    @property
-    def drafted(self) -> float:
-        """Share of tokens that were not copied."""
-        return self.other / (self.copied + self.other)
-
-    def add(self, tokens: int, *, copied: bool) -> None:
-        """One round."""
-        self.copied = SLOW * self.copied + tokens * copied
-        self.other = SLOW * self.other + tokens * (not copied)
-
-
-@dataclass
 class _Match:
     """The arms of one request."""
 
     paces: dict[str, Pace]  # of arms that always propose
     whole: Pace  # of all arms
     reading: dict[str, float]  # plain passes before an arm can draft; none once one of them did
-    origins: _Origins  # of the tokens of answers of this kind
+    origins: Origins  # of the tokens of answers of this kind
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
     emitted: int = 0
@@ -150,7 +132,7 @@ class Auto:
         self._asked = 0
         self._matches: dict[int, _Match] = {}
         self._usual_tokens = 0.0  # of an answer
-        self._origins: dict[str, _Origins] = {}  # by kind of task
+        self._origins: dict[str, Origins] = {}  # by kind of task
         self._forecasts: dict[str, tuple[float, float]] = {}
         self._since_trial, self._since_probe, self._wait = APART, 0, PROBE_FIRST
 
@@ -222,7 +204,7 @@ class Auto:
             if context.task not in self._luck:
                 self._luck[context.task] = self._believed(context)
             whole = self._whole.weighing(MEMORY)
-            origins = self._origins.setdefault(context.task, _Origins())
+            origins = self._origins.setdefault(context.task, Origins())
             self._matches[context.request] = _Match(paces, whole, self._readings(context), origins)
         return self._matches[context.request]
 

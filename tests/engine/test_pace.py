@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.pace import Pace
+from engine.pace import EVIDENCE, SLOW, Origins, Pace
 
 rounds = st.lists(st.tuples(st.integers(1, 9), st.floats(0.1, 5.0)), min_size=1, max_size=30)
 
@@ -55,3 +55,17 @@ def test_what_a_round_takes_is_followed():
     for _ in range(100):
         pace.add(2.0, 1.6, 0.9)
     assert pace.length == pytest.approx(1.6, rel=0.01)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=60))
+def test_the_share_that_is_not_copied_is_of_faded_tokens_and_all_of_them_at_first(found):
+    origins = Origins()
+    assert origins.drafted == 1.0
+    for tokens, copied in found:
+        origins.add(tokens, copied=copied)
+    ages = [SLOW**age for age in range(len(found) - 1, -1, -1)]
+    guess = EVIDENCE * SLOW ** len(found)
+    weighed = list(zip(found, ages, strict=True))
+    other = guess + sum(age * tokens for (tokens, copied), age in weighed if not copied)
+    every = guess + sum(age * tokens for (tokens, _), age in weighed)
+    assert origins.drafted == pytest.approx(other / every)
