@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.arbitration.forecast import BEST_SHARE, LONGEST, USUAL_SHARE, forecast
 from engine.cost import PassCost
-from engine.forecast import BEST_SHARE, LONGEST, USUAL_SHARE, forecast
 
 
 def curve(*seconds):

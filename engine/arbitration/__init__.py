@@ -1,0 +1,1 @@
+"""What ``auto`` decides by: what arms measured, who is tried, which copies pay."""

@@ -1,0 +1,101 @@
+"""Which of the arms that always propose drafts: the session tells them apart, the answer whether they pay."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from engine.arbitration.standings import MEMORY
+from engine.arbitration.trials import APART, PROBE, PROBE_FIRST, SHORT, STINT
+from engine.decode.verify import Verdict
+from engine.protocols.drafting import Context, Outcome
+from engine.request import Prior, SamplingParams
+from tests.engine.arbitration.scripted import ROOM, Reads, Scripted, auto_over, play
+
+
+def test_the_fastest_arm_takes_over():
+    auto = auto_over(slow=Scripted(2, 3.2), fast=Scripted(2, 1.5), worse=Scripted(1, 1.5))
+    played, _, _ = play(auto, 60 + SHORT)
+    assert Counter(played).most_common(1)[0][0] == "fast"
+    assert set(played[-15:]) == {"fast"}
+
+
+def test_it_stays_with_an_arm_that_is_only_a_little_slower():
+    auto = auto_over(a=Scripted(2, 1.50), b=Scripted(2, 1.49))
+    played, _, _ = play(auto, PROBE_FIRST + SHORT)
+    switches = sum(x != y for x, y in pairwise(played[SHORT + 2 * (STINT + APART) :]))
+    assert switches <= 2
+
+
+def test_an_arm_that_turns_bad_is_left():
+    fast, steady = Scripted(4, 1.2), Scripted(2, 1.5)
+    auto = auto_over(fast=fast, steady=steady)
+    play(auto, 30 + SHORT)
+    fast.accepted = 0
+    played, _, _ = play(auto, 40)
+    assert Counter(played[-30:])["fast"] <= 2 * PROBE  # a look whether it is still bad
+
+
+def test_an_arm_that_turned_good_is_found_again():
+    late, steady = Scripted(1, 1.5), Scripted(2, 1.9)
+    auto = auto_over(late=late, steady=steady)
+    play(auto, 20)
+    late.accepted = 4
+    played, _, _ = play(auto, 200)
+    assert Counter(played[-50:])["late"] > 40
+
+
+def test_what_one_request_measured_helps_the_next():
+    auto = auto_over(slow=Scripted(0, 2.0), fast=Scripted(3, 1.5), mid=Scripted(1, 1.5))
+    play(auto, 50 + SHORT, request=1)
+    auto.forget(1, 0)
+    assert play(auto, 10, request=2)[0] == ["fast"] * 10
+
+
+def test_earlier_sessions_start_it_with_the_right_arm_and_are_overruled_when_wrong():
+    good = Prior("fast", pace=2.4, pace_weight=500.0)
+    bad = Prior("slow", pace=0.8, pace_weight=500.0)
+    arms = {"slow": Scripted(0, 2.0), "fast": Scripted(3, 1.5)}
+    assert set(play(auto_over(**arms), 12, priors={"fast": good, "slow": bad})[0]) == {"fast"}
+    wrong = Prior("slow", pace=8.0, pace_weight=1e9)
+    played, _, _ = play(auto_over(**arms), 60, priors={"slow": wrong, "fast": good})
+    assert played.index("fast") <= 3 * MEMORY
+    assert Counter(played[-20:])["slow"] == 0
+
+
+def test_an_arm_that_starts_empty_is_not_hoped_to_begin_as_it_ended():
+    class Empty(Scripted):
+        starts_empty = True
+
+    auto = auto_over(table=Empty(3, 1.5), model=Scripted(1, 1.2))
+    priors = {
+        name: Prior(name, pace=pace, pace_weight=50.0)
+        for name, pace in (("table", 3.0), ("model", 1.6))
+    }
+    assert play(auto, 5, priors=priors)[0] == ["model"] * 5
+
+
+def test_reading_the_prompt_says_nothing_of_how_fast_tokens_come():
+    auto = auto_over(model=Scripted(2, 1.5), lookup=Scripted(0, 1.0, every=10**9, declines=True))
+    play(auto, 40)
+    context = Context(2, 0, [1], SamplingParams(), None)
+    [tree] = auto.draft([context], [ROOM])
+    assert auto.playing(2) == "model"
+    before = auto._matches[2].whole.value
+    auto.observe([Outcome(context, tree, Verdict((0,), 0), 40.0, 1.0)])  # a long prompt was read
+    assert auto._matches[2].whole.value == before
+    assert auto._whole.value > 1
+    auto._matches[2].whole.add(0, 100.0)
+    assert auto._matches[2].rate == 2.0  # the favourite can be had whatever a round took
+    auto._matches[2].favourite = "none"
+    assert auto._matches[2].rate == 1.0  # and plain decoding always can
+
+
+@pytest.mark.parametrize(
+    ("prompt", "usual", "plays"), [(0.5, 32, 1), (20.0, 32, 0), (20.0, 900, 1)]
+)
+def test_a_long_prompt_is_read_only_for_an_answer_that_pays_for_it(prompt, usual, plays):
+    auto = auto_over(model=Reads(2, 1.5, prompt=prompt))
+    play(auto, 100)
+    auto._standings.usual_tokens = usual
+    assert play(auto, 8, request=2)[0] == [["none", "model"][plays]] * 8

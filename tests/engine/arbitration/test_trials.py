@@ -1,0 +1,56 @@
+"""Who is tried, and when: no answer pays for finding out about all of them."""
+
+from collections import Counter
+
+from engine.arbitration.standings import UNDRAFTED
+from engine.arbitration.trials import SHORT, STINT
+from tests.engine.arbitration.scripted import Reads, Scripted, Steps, auto_over, play
+
+
+def test_a_short_answer_has_no_trial():
+    auto = auto_over(a=Scripted(3, 1.5))
+    for request in range(5):
+        played, _, _ = play(auto, SHORT - 1, request)
+        auto.forget(request, 0)
+        assert set(played) == {"none"}
+
+
+def test_a_trial_comes_at_once_where_answers_are_long():
+    auto = auto_over(a=Scripted(0, 2.0), b=Scripted(3, 1.5), c=Scripted(1, 1.5))
+    play(auto, 20 * SHORT, 1)
+    auto.forget(1, 0)
+    assert play(auto, 1, 2)[0] != ["none"]
+
+
+def test_no_arm_is_tried_that_had_to_read_too_much_first():
+    auto = auto_over(model=Scripted(1, 1.6), far=Reads(3, 1.5, prompt=5.0))
+    play(auto, 3, request=2)
+    auto._standings.usual_tokens = 64
+    assert "far" not in play(auto, 200, request=2)[0][:100]
+    assert "far" in play(auto, 2000, request=2)[0]
+
+
+def test_the_arm_whose_steps_take_least_is_tried_first():
+    arms = {"slow": Steps(1, 1.9, step_seconds=0.4), "fast": Steps(2, 1.2, step_seconds=0.05)}
+    played, _, _ = play(auto_over(**arms), SHORT + STINT)
+    assert "fast" in played
+    assert "slow" not in played
+
+
+def test_no_trial_is_spent_on_an_arm_that_could_not_be_the_fastest():
+    arms = {"slow": Steps(1, 1.9, step_seconds=0.6), "fast": Steps(3, 1.2, step_seconds=0.05)}
+    auto = auto_over(**arms)
+    assert "slow" not in play(auto, 300)[0]
+    arms["fast"].accepted = 0
+    assert "slow" in play(auto, 300)[0]  # now it could
+
+
+def test_an_arm_whose_step_takes_a_pass_is_never_tried():
+    assert set(play(auto_over(slow=Steps(1, 2.1, step_seconds=1.0)), 300)[0]) == {"none"}
+
+
+def test_a_trial_without_a_draft_ends_soon():
+    """Its length policy drafts nothing here, so that six rounds would show what two have shown."""
+    silent = Scripted(3, 1.5, every=10**9)
+    played, _, _ = play(auto_over(silent=silent), SHORT + STINT)
+    assert Counter(played)["silent"] == 1 + UNDRAFTED  # the first round reads the prompt
