@@ -220,15 +220,19 @@ class Engine:
         scored: float,
         times: tuple[float, float, float],
     ) -> None:
-        """Seconds of the step, and what plain decoding would have needed for the same tokens."""
+        """Seconds of the step, and what plain decoding would have needed for the same tokens.
+
+        A pass without drafted rows is one of plain decoding, and is its own measure: the curve hears
+        only in some passes that the machine became busy.
+        """
         started, drafted, ended = times
         cost, context = self._machinery.cost, sum(len(r.session.ids) for r in rounds)
         rows = sum(len(r.tree) for r in rounds)
         cost.observe(rows, context, scored, overhead=ended - drafted - scored)
-        plain = cost.seconds(len(rounds), context)
+        plain = cost.seconds(len(rounds), context) if rows > len(rounds) else ended - drafted
         for r, fresh in zip(rounds, kept, strict=True):
             fresh.run.seconds += ended - started
-            fresh.run.plain_seconds += plain * len(fresh.ids)
+            fresh.run.plain_seconds += plain * fresh.decoded
             r.session.decode_seconds += ended - started
 
     def _draft(self, sessions: Sequence[Session]) -> list[Round]:

@@ -26,6 +26,11 @@ class Fresh(NamedTuple):
     end: FinishReason | None
     run: Run  # of the drafter that had this pass
 
+    @property
+    def decoded(self) -> int:
+        """Passes that plain decoding takes for this: the token that ends an answer has one, too."""
+        return len(self.ids) + (self.end is FinishReason.STOP)
+
 
 def margins(outcome: Outcome) -> tuple[float, ...]:
     """Largest logit less the second at every node of the accepted path."""
