@@ -21,6 +21,8 @@ from engine.protocols.drafting import (
 )
 from engine.protocols.target import Capability
 
+HICCUP = 4.0  # times what a round can be expected to take: more is the machine's, not an arm's
+
 
 class Auto:
     """Arbitrates by pace: seconds that plain decoding would need over seconds needed.
@@ -151,7 +153,16 @@ class Auto:
         self._standings.heard(name)
         if name in self._steady and match.first_read():
             return
-        match.whole.add(tokens, passes, FAST)
-        self._whole.add(tokens, passes, SLOW)
+        usual = min(passes, HICCUP * self._longest(outcome, plain))
+        match.whole.add(tokens, usual, FAST)
+        self._whole.add(tokens, usual, SLOW)
         if name in self._steady:
-            self._standings.measure(match, tokens, passes, drafted=outcome.tree.drafted > 0)
+            self._standings.measure(match, tokens, usual, drafted=outcome.tree.drafted > 0)
+
+    def _longest(self, outcome: Outcome, plain: float) -> float:
+        """Plain passes of a round whose draft takes as long as one.
+
+        A machine that slept in the middle of an answer would else decode plainly until it is restarted.
+        """
+        rows = outcome.batch - 1 + len(outcome.tree)
+        return 1 + self._cost.seconds(rows, len(outcome.context.ids) * outcome.batch) / plain

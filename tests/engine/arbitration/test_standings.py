@@ -45,6 +45,18 @@ def test_an_arm_that_turned_good_is_found_again():
     assert Counter(played[-50:])["late"] > 40
 
 
+def test_a_night_of_sleep_in_the_middle_of_an_answer_is_no_verdict():
+    """One round of hours once made a drafter the slowest of the session, and of every answer after it."""
+    fast = Scripted(3, 1.5)
+    auto = auto_over(fast=fast)
+    play(auto, 50)
+    fast.seconds = 3e4
+    assert play(auto, 1)[0] == ["fast"]
+    fast.seconds = 1.5
+    assert Counter(play(auto, 40)[0])["fast"] >= 30
+    assert set(play(auto, 20, request=2)[0]) == {"fast"}
+
+
 def test_what_one_request_measured_helps_the_next():
     auto = auto_over(slow=Scripted(0, 2.0), fast=Scripted(3, 1.5), mid=Scripted(1, 1.5))
     play(auto, 50 + SHORT, request=1)
