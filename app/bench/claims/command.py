@@ -15,7 +15,7 @@ from app.bench.machine import Machine, describe_machine
 from app.bench.options import CLAIMS, SeedsOptions
 from app.progress import show_progress
 
-EACH = 4  # open questions of every category
+EACH = 10  # open questions of every category
 
 
 def show_claims(options: SeedsOptions) -> int:

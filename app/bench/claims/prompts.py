@@ -10,6 +10,7 @@ from app.prompts import Turns, read_prompts
 SHIPPED = Path(__file__).resolve().parent / "prompts.jsonl"
 WORD_PROBLEM, EDIT = "word problem", "edit"
 NO_CATEGORY = "all"
+Category = tuple[str, tuple[Turns, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class PromptSet:
 
     problems: tuple[Turns, ...]
     edits: tuple[Turns, ...]
-    open: tuple[tuple[str, tuple[Turns, ...]], ...]
+    open: tuple[Category, ...]
 
     def questions(self, categories: Sequence[str], each: int = 2) -> tuple[Turns, ...]:
         """The first open questions of these categories; of all where the file names none of them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from app.bench.claims.prompts import PromptSet
+from app.bench.claims.prompts import Category, PromptSet
 from app.bench.gguf.rivals import LOOKUP, PLAIN, Question, Rival, Runner, Step
 from app.bench.race import take_turns
 from app.errors import RequestFailed
@@ -30,7 +30,6 @@ CHORES, PROBLEMS = "text chores", "GSM8K"
 FIRST = 3  # questions and chores at the start of a session
 CHORE_COUNT, PROBLEM_COUNT = 12, 12  # both differ much in how well they are drafted
 TOKENS, CONTEXT = 48, 4096  # of an answer; of prompt and answer, longer ones are left out
-Category = tuple[str, tuple[Turns, ...]]
 
 
 @dataclass
