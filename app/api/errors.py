@@ -78,10 +78,9 @@ def _explain_validation(error: RequestValidationError) -> Failure:
     first = error.errors()[0]
     context = first.get("ctx", {})
     if first["type"] == "json_invalid":  # its place is a number of characters, and no field
-        wrong, at = str(context["error"]), first["loc"][-1]
-        return Failure(
-            400, f"the body is not JSON: {wrong[:1].lower()}{wrong[1:]} at character {at}"
-        )
+        wrong, at = str(context["error"]).removesuffix(" at"), first["loc"][-1]
+        said = f"{wrong[:1].lower()}{wrong[1:]} at character {at}"
+        return Failure(400, f"the body is not JSON: {said}")
     place = ".".join(str(step) for step in first["loc"][1:])
     param = context.get("param", place or None)
     message = first["msg"][:1].lower() + first["msg"][1:]

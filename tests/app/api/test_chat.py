@@ -138,14 +138,21 @@ def test_prompt_past_the_context_names_both_numbers(client: openai.OpenAI, strea
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_body_that_is_no_json_is_refused_with_the_place(running: Running) -> None:
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        (b'{"model": 3', "expecting ',' delimiter at character 11"),
+        (b'{"model": "po', "unterminated string starting at character 10"),
+    ],
+)
+def test_body_that_is_no_json_is_refused_with_the_place(
+    running: Running, body: bytes, wrong: str
+) -> None:
     headers = {"Content-Type": "application/json"}
-    answer = httpx.post(
-        f"{running.url}/v1/chat/completions", content=b'{"model": 3', headers=headers
-    )
+    answer = httpx.post(f"{running.url}/v1/chat/completions", content=body, headers=headers)
     assert answer.status_code == 400
     assert answer.json()["error"] == {
-        "message": "the body is not JSON: expecting ',' delimiter at character 11",
+        "message": f"the body is not JSON: {wrong}",
         "type": "invalid_request_error",
         "param": None,
         "code": None,
