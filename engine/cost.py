@@ -101,6 +101,10 @@ class PassCost:
         """Expected seconds of a round without its draft."""
         return self.overhead + self.weather * (self._curve(rows) + self.per_context * context)
 
+    def nominal(self, rows: int, context: int = 0) -> float:
+        """Seconds of the pass alone where nothing else makes the machine slower."""
+        return self._curve(rows) + self.per_context * context
+
     def flat(self, factor: float) -> int:
         """The most rows that were measured at no more than ``factor`` passes of one; 0: unmeasured."""
         return max((n for n in self.knots if self._curve(n) <= factor * self._curve(1)), default=0)

@@ -220,20 +220,18 @@ class Engine:
         scored: float,
         times: tuple[float, float, float],
     ) -> None:
-        """Seconds of the step, and what plain decoding would have needed for the same tokens.
-
-        A pass without drafted rows is one of plain decoding, and is its own measure: the curve hears
-        only in some passes that the machine became busy.
-        """
+        """Seconds of the step, and what plain decoding would have needed for the same tokens."""
         started, drafted, ended = times
         cost, context = self._machinery.cost, sum(len(r.session.ids) for r in rounds)
         rows = sum(len(r.tree) for r in rounds)
+        nominal, alone = cost.nominal(rows, context), cost.nominal(len(rounds), context)
         cost.observe(rows, context, scored, overhead=ended - drafted - scored)
-        plain = cost.seconds(len(rounds), context) if rows > len(rounds) else ended - drafted
         for r, fresh in zip(rounds, kept, strict=True):
             fresh.run.seconds += ended - started
-            fresh.run.plain_seconds += plain * fresh.decoded
+            fresh.run.alone += alone * fresh.decoded
             r.session.decode_seconds += ended - started
+            r.session.judged += ended - drafted
+            r.session.nominal += nominal
 
     def _draft(self, sessions: Sequence[Session]) -> list[Round]:
         """Every drafter drafts once for all the requests that it has."""
@@ -348,13 +346,14 @@ class Engine:
         seat = session.seat
         arms = {session.drafter: seat.drafter}
         if seat.arbiter is not None:
-            session.why = seat.arbiter.reason(session.id)
             arms = {name: arm.drafter for name, arm in seat.arbiter.arms.items()}
         runs = []
         for name, run in session.runs.items():
             arm = arms[name]
             own = arm.shares(session.id) if isinstance(arm, SelfMeasured) else ((), 0.0)
-            runs.append(run.stats(name, *own))
+            runs.append(run.stats(name, *own, session.mood))
+        if seat.arbiter is not None:
+            session.why = seat.arbiter.reason(runs)
         return session.stats(tuple(runs))
 
     def _guarded(

@@ -20,7 +20,7 @@ class Run:
     drafted: int = 0
     accepted: int = 0
     seconds: float = 0.0
-    plain_seconds: float = 0.0
+    alone: float = 0.0  # seconds that plain passes for its tokens take on a machine that is idle
     depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
 
     def count(self, drafted: int, accepted: int, *, refused: bool) -> None:
@@ -36,12 +36,14 @@ class Run:
         if refused:
             self.depths[accepted][0] += 1
 
-    def stats(self, drafter: str, shares: tuple[float, ...], weight: float) -> DrafterRun:
-        """The frozen form."""
+    def stats(
+        self, drafter: str, shares: tuple[float, ...], weight: float, mood: float
+    ) -> DrafterRun:
+        """The frozen form; ``mood`` is how much slower than idle the machine was."""
         depths = tuple(DepthCount(e, a) for e, a in self.depths)
         return DrafterRun(
             drafter, self.passes, self.emitted, self.drafted, self.accepted, self.seconds,
-            self.plain_seconds, depths, shares, weight,
+            mood * self.alone, depths, shares, weight,
         )  # fmt: skip
 
 
@@ -65,6 +67,8 @@ class Session:
     runs: dict[str, Run] = field(default_factory=dict)  # by drafter
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
+    judged: float = 0.0  # of them, behind the drafts
+    nominal: float = 0.0  # what that takes on a machine that is idle
     cancelled: bool = False
 
     @cached_property
@@ -75,6 +79,15 @@ class Session:
             self.id, self.slot, self.ids, request.sampling, self.chance, request.stop_tokens,
             self.priors, request.task,
         )  # fmt: skip
+
+    @property
+    def mood(self) -> float:
+        """How much slower than idle the machine was during this answer.
+
+        Plain passes would have met that too. Of the whole answer, since a single pass may be cut in two
+        by another program, and before the answer nobody knows.
+        """
+        return self.judged / self.nominal if self.nominal else 1.0
 
     def run(self, drafter: str) -> Run:
         """What this drafter did so far."""

@@ -28,7 +28,6 @@ class Match:
     on_trial: str = PLAIN
     undrafted: int = 0  # rounds of the trial in a row
     read: set[str] = field(default_factory=set)  # arms that have drafted for this request
-    sums: dict[str, Pace] = field(default_factory=dict)  # by arm, nothing faded: for people
 
     @property
     def stake(self) -> float:
@@ -63,7 +62,6 @@ class Match:
         self.emitted += tokens
         self.origins.add(tokens, copied=copied)
         self.won += tokens - passes if self.playing != PLAIN else 0.0
-        self.sums.setdefault(self.playing, Pace()).add(tokens, passes)
 
     def first_read(self) -> bool:
         """Whether the arm that plays read the prompt in this round: says nothing of other rounds."""
@@ -73,15 +71,6 @@ class Match:
         if self.playing in self.reading:
             self.reading.clear()  # they share a draft model
         return True
-
-    def reason(self) -> str:
-        """One sentence: what was measured of every arm that ran."""
-        ran = sorted(self.sums.items(), key=lambda entry: -entry[1].rounds)
-        said = [
-            f"{name} {sums.value:.2f}x plain in {sums.rounds} pass{'es' * (sums.rounds != 1)}"
-            for name, sums in ran
-        ]
-        return f"auto, by measured pace: {', '.join(said)}"
 
 
 def promise(pace: Pace) -> float:

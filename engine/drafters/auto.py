@@ -20,6 +20,7 @@ from engine.protocols.drafting import (
     stands_in_for,
 )
 from engine.protocols.target import Capability
+from engine.request import DrafterRun
 
 HICCUP = 4.0  # times what a round can be expected to take: more is the machine's, not an arm's
 
@@ -110,10 +111,12 @@ class Auto:
         match = self._matches.get(request)
         return match.playing if match else PLAIN
 
-    def reason(self, request: int) -> str:
+    def reason(self, runs: Sequence[DrafterRun]) -> str:
         """One sentence: what was measured of every arm that ran."""
-        match = self._matches.get(request)
-        return match.reason() if match and match.sums else "auto: nothing was decoded"
+        ran = sorted((run for run in runs if run.passes), key=lambda run: -run.passes)
+        if not ran:
+            return "auto: nothing was decoded"
+        return f"auto, by measured pace: {', '.join(map(_said, ran))}"
 
     def _match(self, context: Context) -> Match:
         if context.request not in self._matches:
@@ -166,3 +169,8 @@ class Auto:
         """
         rows = outcome.batch - 1 + len(outcome.tree)
         return 1 + self._cost.seconds(rows, len(outcome.context.ids) * outcome.batch) / plain
+
+
+def _said(run: DrafterRun) -> str:
+    pace = run.plain_seconds / run.seconds if run.seconds > 0 else 1.0
+    return f"{run.drafter} {pace:.2f}x plain in {run.passes} pass{'es' * (run.passes != 1)}"

@@ -15,7 +15,7 @@ from engine.decode.copying import gains
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict
 from engine.protocols.target import Capability, DraftModel, Scores, Target
-from engine.request import Prior, SamplingParams
+from engine.request import DrafterRun, Prior, SamplingParams
 
 FLOOR = 0.15  # estimated probability that makes a token worth its row, where nothing says more
 
@@ -261,8 +261,8 @@ class Arbiter(Protocol):
         """The arm that drafted this round."""
         ...
 
-    def reason(self, request: int) -> str:
-        """One sentence: why it was that arm."""
+    def reason(self, runs: Sequence[DrafterRun]) -> str:
+        """One sentence: why it was those arms, of what each did for a request."""
         ...
 
 

@@ -152,6 +152,17 @@ def test_plain_decoding_is_as_fast_as_itself_however_short_the_answer_and_busy_t
     assert 0.8 * run.seconds < run.plain_seconds <= run.seconds
 
 
+def test_times_plain_is_what_drafts_bring_however_busy_the_machine():
+    """Where more rows cost nothing, that is the tokens of a pass; what drafting took is taken off."""
+    held = engine()
+    held._machinery.cost.reset({1: 1e-7, 64: 1e-7})
+    [(_, done)] = run_all(held, [request(max_tokens=40, drafter="lookup")])
+    [run] = done.stats.runs
+    bring = run.emitted / run.passes
+    assert bring > 1
+    assert 0.5 * bring < run.plain_seconds / run.seconds <= bring
+
+
 def test_the_same_seed_gives_the_same_tokens():
     sampling = SamplingParams(1.0, seed=3)
     runs = [

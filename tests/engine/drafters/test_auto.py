@@ -9,7 +9,7 @@ import pytest
 from engine.decode.tree import chain, single
 from engine.decode.verify import Verdict
 from engine.protocols.drafting import Budget, Context, Outcome
-from engine.request import SamplingParams
+from engine.request import DrafterRun, SamplingParams
 from tests.engine.arbitration.scripted import ROOM, Scripted, auto_over, play
 
 
@@ -40,9 +40,15 @@ def test_the_arm_that_drafted_hears_the_outcome_and_no_other():
 def test_every_arm_forgets_and_the_reason_names_what_ran():
     arms = {"a": Scripted(3, 1.5)}
     auto = auto_over(**arms)
-    assert auto.reason(1) == "auto: nothing was decoded"
+    assert auto.reason([]) == "auto: nothing was decoded"
     play(auto, 20)
-    assert "a 2.6" in auto.reason(1)
+    ran = [
+        DrafterRun("none", 1, 1, 0, 0, 1.0, 1.0, ()),
+        DrafterRun("a", 7, 28, 28, 21, 10.0, 26.0, ()),
+    ]
+    assert auto.reason(ran) == (
+        "auto, by measured pace: a 2.60x plain in 7 passes, none 1.00x plain in 1 pass"
+    )
     auto.forget(1, 0)
     assert arms["a"].forgotten == 1
     assert auto.playing(1) == "none"
