@@ -172,5 +172,7 @@ class Auto:
 
 
 def _said(run: DrafterRun) -> str:
-    pace = run.plain_seconds / run.seconds if run.seconds > 0 else 1.0
-    return f"{run.drafter} {pace:.2f}x plain in {run.passes} pass{'es' * (run.passes != 1)}"
+    passes = f"in {run.passes} pass{'es' * (run.passes != 1)}"
+    if run.drafter == PLAIN or run.seconds <= 0:  # it is what paces are measured by
+        return f"{run.drafter} {passes}"
+    return f"{run.drafter} {run.plain_seconds / run.seconds:.2f}x plain {passes}"
