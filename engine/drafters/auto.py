@@ -156,7 +156,9 @@ class Auto:
         self._standings.heard(name)
         if name in self._steady and match.first_read():
             return
-        usual = min(passes, HICCUP * self._longest(outcome, plain))
+        usual = passes
+        if passes > HICCUP:  # nearly never, and the curve need not be asked in every round
+            usual = min(passes, HICCUP * self._longest(outcome, plain))
         match.whole.add(tokens, usual, FAST)
         self._whole.add(tokens, usual, SLOW)
         if name in self._steady:
