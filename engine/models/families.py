@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace, UnionType
 from typing import Any
 
 import torch
@@ -12,12 +13,63 @@ from engine.models.decoder import Architecture, Rotary
 
 LONGEST = 1 << 18  # tokens; the rotary table of more would take memory that no cache would leave
 
+Kinds = dict[str, type | UnionType]
+
+STATED: Kinds = {  # what is read of every config
+    "hidden_size": int, "num_hidden_layers": int, "num_attention_heads": int,
+    "num_key_value_heads": int, "intermediate_size": int, "vocab_size": int,
+    "max_position_embeddings": int, "rms_norm_eps": float, "hidden_act": str,
+    "tie_word_embeddings": bool,
+}  # fmt: skip
+ALSO: dict[str, Kinds] = {  # and of a family's, whose default the library knows
+    "llama": {"attention_bias": bool, "mlp_bias": bool},
+    "mistral": {"sliding_window": int | None},
+    "qwen2": {"sliding_window": int | None, "use_sliding_window": bool},
+    "qwen3": {
+        "sliding_window": int | None, "use_sliding_window": bool, "head_dim": int,
+        "attention_bias": bool,
+    },
+}  # fmt: skip
+OPTIONAL: Kinds = {
+    "head_dim": int | None,
+    "sliding_window": int | None,
+}  # follows from others, or absent
+
 
 def decoder_config(folder: Path) -> Any:
-    """The transformers config of a folder that the own decoder runs; raises ModelUnusable."""
-    if reason := foreign(read_config(folder)):
+    """The config of a folder that the own decoder runs; raises ModelUnusable.
+
+    The library, which takes two seconds of a start to import, is asked only where something is left
+    for it to fill in, to translate or to refuse.
+    """
+    fields = read_config(folder)
+    if reason := foreign(fields):
         raise ModelUnusable(f"{folder}: {reason}")
-    return library_config(folder)
+    return complete(fields) or library_config(folder)
+
+
+def complete(fields: Mapping[str, Any]) -> SimpleNamespace | None:
+    """The library's config of ``fields`` that say all that is read of their family; else None."""
+    also, rope = ALSO.get(fields["model_type"]), _plain_rope(fields)
+    if also is None or rope is None:
+        return None
+    optional = {name: kind for name, kind in OPTIONAL.items() if name in fields}
+    asked = (optional | STATED | also).items()
+    if any(name not in fields or not isinstance(fields[name], kind) for name, kind in asked):
+        return None
+    return SimpleNamespace(**{**fields, "rope_parameters": rope})
+
+
+def _plain_rope(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Rotary parameters of a config without scaling, wherever its writer put them."""
+    if fields.get("rope_scaling") is not None or "partial_rotary_factor" in fields:
+        return None
+    stated = fields.get("rope_parameters") or {
+        "rope_type": "default",
+        "rope_theta": fields.get("rope_theta"),
+    }
+    usual = set(stated) == {"rope_type", "rope_theta"} and stated["rope_type"] == "default"
+    return stated if usual and isinstance(stated["rope_theta"], int | float) else None
 
 
 def library_config(folder: Path) -> Any:
@@ -69,14 +121,14 @@ def architecture(config: Any, wanted: int | None = None) -> Architecture:
 
 def rotary_table(config: Any, arch: Architecture) -> Rotary:
     """Angles of every position of the context, float32."""
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
     parameters: Mapping[str, Any] = config.rope_parameters
     kind = parameters.get("rope_type", "default")
     if kind in ("default", "dynamic"):  # dynamic changes nothing inside the model's own context
         width = int(arch.head_dim * parameters.get("partial_rotary_factor", 1.0))
         exponent = torch.arange(0, width, 2).float() / width
         return Rotary.table(parameters["rope_theta"] ** -exponent, arch.context)
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     # the length chooses between the two sets of longrope, and means nothing to the others
     try:
         inv_freq, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"), arch.context)

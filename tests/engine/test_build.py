@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,8 @@ from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.request import GenerationRequest, ModelSpec
 from tests.engine.tiny import engine_over, run_all, tiny_target
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +38,15 @@ def folders(tmp_path_factory):
 
 def spec(folders, **fields):
     return ModelSpec("tiny", str(folders / "target"), **fields)
+
+
+def test_a_model_whose_config_says_all_loads_without_the_transformers_library(folders):
+    """Importing it takes longer than loading the bundled model and its first answer."""
+    code = (
+        "import sys; from engine.build import build; from engine.request import ModelSpec; "
+        f"build(ModelSpec('tiny', {str(folders / 'target')!r})); sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_everything_runs_with_a_draft_and_an_exit(folders):

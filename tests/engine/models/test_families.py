@@ -1,6 +1,7 @@
 """Every family of the own decoder against transformers: the oracle of what a checkpoint computes."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,8 +10,16 @@ import transformers
 from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable
 from engine.models.config import FAMILIES as OWN
-from engine.models.config import backend_for
-from engine.models.families import LONGEST
+from engine.models.config import backend_for, read_config
+from engine.models.families import (
+    ALSO,
+    LONGEST,
+    STATED,
+    architecture,
+    complete,
+    library_config,
+    rotary_table,
+)
 from engine.models.torch_target import TorchTarget
 from engine.models.weights import load_weights
 
@@ -63,6 +72,11 @@ FAMILIES = {
     "phi4 mini": PHI4_MINI,
     "olmo2": transformers.Olmo2Config(**SMALL),
 }
+SAY_ALL = {
+    "llama 2", "llama biased", "mistral", "mistral window", "qwen2", "qwen2.5 window", "qwen3",
+    "smollm2",
+}  # fmt: skip
+POCKET = Path(__file__).parents[3] / "engine" / "bundled" / "pocket"
 IDS = torch.randint(3, 61, (100,), generator=torch.Generator().manual_seed(1)).tolist()
 TREE = DraftTree((IDS[20], 5, 10, 11, 20, 21), (-1, 0, 0, 1, 1, 2))
 
@@ -228,3 +242,48 @@ def test_a_config_that_cannot_be_read_goes_where_it_is_explained(text, tmp_path)
     assert backend_for(tmp_path) == "torch"
     with pytest.raises(ModelUnusable, match=r"config\.json (cannot be read|holds no fields)"):
         load_weights(tmp_path, torch.float32, torch.device("cpu"))
+
+
+class TestConfigsThatSayAll:
+    """The library takes two seconds to import; where nothing is left to it, it is not asked."""
+
+    @pytest.mark.parametrize("name", FAMILIES)
+    def test_the_same_decoder_as_by_the_librarys_config(self, name, tmp_path):
+        FAMILIES[name].save_pretrained(tmp_path)
+        found, theirs = complete(read_config(tmp_path)), library_config(tmp_path)
+        assert (found is not None) == (name in SAY_ALL)
+        if found is None:
+            return
+        arch = architecture(theirs)
+        assert architecture(found) == arch
+        assert found.tie_word_embeddings == theirs.tie_word_embeddings
+        assert torch.equal(rotary_table(found, arch).cos, rotary_table(theirs, arch).cos)
+
+    def test_rotary_parameters_stand_where_older_writers_put_them(self):
+        fields = read_config(POCKET)
+        assert "rope_parameters" not in fields
+        arch = architecture(library_config(POCKET))
+        assert architecture(complete(fields)) == arch
+        theirs = rotary_table(library_config(POCKET), arch)
+        assert torch.equal(rotary_table(complete(fields), arch).sin, theirs.sin)
+
+    @pytest.mark.parametrize("name", [*STATED, *ALSO["llama"], "rope_theta"])
+    def test_a_field_that_is_missing_or_of_another_kind_is_the_librarys(self, name):
+        fields = read_config(POCKET)
+        assert complete({key: value for key, value in fields.items() if key != name}) is None
+        assert complete(fields | {name: None}) is None
+        assert complete(fields | {name: [1]}) is None
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+            {"rope_parameters": ROPES["llama3"]},
+            {"rope_parameters": {"rope_type": "default", "rope_theta": None}},
+            {"partial_rotary_factor": 0.5},
+            {"head_dim": "32"},
+            {"model_type": "phi3"},
+        ],
+    )
+    def test_what_has_to_be_translated_is_the_librarys(self, more):
+        assert complete(read_config(POCKET) | more) is None
