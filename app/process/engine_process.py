@@ -1,7 +1,9 @@
 """The engine's own process: requests come down a pipe, events go up."""
 
 import gc
+import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,8 +56,15 @@ class Engine(Protocol):
 
 
 def main(connection: Connection, spec: ModelSpec) -> None:
-    """Entry of the child process: build the real engine and serve it."""
+    """Entry of the child process: build the real engine and serve it.
+
+    What it holds the system takes back at once; Python, module by module, takes most of a second,
+    for which a stop and a change of models would wait.
+    """
     serve(connection, spec, build_engine)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def build_engine(spec: ModelSpec) -> Engine:
