@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from weakref import WeakValueDictionary
 
 from app.catalog import CatalogEntry, load_catalog, resolve
@@ -57,7 +58,9 @@ class Assistant:
 
         Raises UnknownModel, ModelUnusable, WorkerCrashed, HistoryError.
         """
-        loaded = await LoadedModel.open(settings, model, draft, settings.dtype)
+        opening = LoadedModel.open(settings, model, draft, settings.dtype)
+        # what the history needs is imported while the model loads in its own process
+        loaded, _ = await asyncio.gather(opening, asyncio.to_thread(import_module, "sqlite_utils"))
         try:
             history = await asyncio.to_thread(History.open, settings.database)
         except BaseException:

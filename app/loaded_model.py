@@ -60,10 +60,10 @@ class LoadedModel:
         cls, entry: CatalogEntry, spec: ModelSpec, plan: Plan | None = None
     ) -> "LoadedModel":
         """Load what is resolved already; raises ModelUnusable, WorkerCrashed."""
-        text = await asyncio.to_thread(ChatText.load, Path(spec.folder))
         worker = EngineWorker(spec)
+        reading = asyncio.to_thread(ChatText.load, Path(spec.folder))
         try:
-            facts = await worker.start()
+            facts, text = await asyncio.gather(worker.start(), reading)
         except BaseException:
             await worker.close()
             raise

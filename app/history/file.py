@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
-from sqlite_utils import Database
 
 from app.errors import HistoryError, UnknownConversation
 from app.history.migrations import STEPS, migrations
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 PATIENCE_SECONDS = 20.0  # how long a writer waits for another process
 POLL_SECONDS = 0.01
@@ -156,7 +158,7 @@ def _check(connection: sqlite3.Connection) -> None:
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         raise UnusableFileError(f"it is damaged ({found})")
-    database = Database(connection)
+    database = _database(connection)
     applied = {step.name for step in migrations().applied(database)}
     if newer := applied - {step.__name__ for step in STEPS}:
         raise UnusableFileError(
@@ -167,13 +169,19 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _migrate(path: Path, connection: sqlite3.Connection) -> None:
-    database = Database(connection)
+    database = _database(connection)
     steps = migrations()
     pending = steps.pending(database)
     if pending and steps.applied(database):
         _back_up(connection, path.with_name(f"{path.name}.before-{pending[0].name}"))
     with _transaction(connection):  # all steps or none
         steps.apply(database)
+
+
+def _database(connection: sqlite3.Connection) -> "Database":
+    from sqlite_utils import Database  # here: it imports pandas, which takes half a second
+
+    return Database(connection)
 
 
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:

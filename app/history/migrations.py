@@ -1,7 +1,10 @@
 """The shape of the history database, as steps that are applied once each, in order."""
 
-from sqlite_utils import Database
-from sqlite_utils.migrations import Migrations
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+    from sqlite_utils.migrations import Migrations
 
 MESSAGES = (
     """
@@ -140,31 +143,31 @@ SEARCH = (
 )
 
 
-def m001_messages(db: Database) -> None:
+def m001_messages(db: "Database") -> None:
     """Conversations, and their messages as a tree."""
     for statement in MESSAGES:
         db.execute(statement)
 
 
-def m002_replies(db: Database) -> None:
+def m002_replies(db: "Database") -> None:
     """What each reply measured, and how much was accepted at each depth."""
     for statement in REPLIES:
         db.execute(statement)
 
 
-def m003_runs(db: Database) -> None:
+def m003_runs(db: "Database") -> None:
     """What each drafter had of a reply, and under which conditions."""
     for statement in RUNS:
         db.execute(statement)
 
 
-def m004_chats(db: Database) -> None:
+def m004_chats(db: "Database") -> None:
     """Pinned conversations, the branch that is open, what stands under answers, presets."""
     for statement in CHATS:
         db.execute(statement)
 
 
-def m005_search(db: Database) -> None:
+def m005_search(db: "Database") -> None:
     """An index over the words of all messages."""
     for statement in SEARCH:
         db.execute(statement)
@@ -174,8 +177,10 @@ def m005_search(db: Database) -> None:
 STEPS = (m001_messages, m002_replies, m003_runs, m004_chats, m005_search)
 
 
-def migrations() -> Migrations:
+def migrations() -> "Migrations":
     """Every step so far, for a database to be brought up to date with."""
+    from sqlite_utils.migrations import Migrations  # here: it takes half a second
+
     steps = Migrations("slipstream")
     for step in STEPS:
         steps()(step)
