@@ -18,6 +18,7 @@ from app import cli
 from app.catalog import resolve
 from app.errors import SettingsError
 from app.settings import Settings
+from ui.stubs import without_stubs
 
 if TYPE_CHECKING:
     from app.api.listen import Server
@@ -76,7 +77,7 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
     opening = Assistant.open(settings, options.model, options.draft_model)
     with _sigterm_cancels():
         # the model loads in its own process while this one imports Gradio
-        assistant, _ = await asyncio.gather(opening, asyncio.to_thread(import_module, "ui.blocks"))
+        assistant, _ = await asyncio.gather(opening, asyncio.to_thread(_import_page))
     for notice in (assistant.history.notice, *assistant.facts.notes):
         if notice:
             sys.stderr.write(f"{notice}\n")
@@ -84,6 +85,11 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
         await _server(assistant, options, listener).serve([listener])
     finally:
         await assistant.close()
+
+
+def _import_page() -> None:
+    with without_stubs():
+        import_module("ui.blocks")
 
 
 @contextmanager
