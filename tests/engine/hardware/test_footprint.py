@@ -1,6 +1,7 @@
 """Bytes foretold from headers against bytes measured in a process of its own."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from engine.hardware.stored import safetensors, stored
 
 ROOT = Path(__file__).resolve().parents[3]
 POCKET = ROOT / "engine/bundled/pocket"
-TOKENS = 1024
+TOKENS = 768
 
 
 def footprint(folder: Path, dtype: str) -> Footprint:
@@ -76,7 +77,7 @@ def test_all_that_a_gguf_target_takes(tmp_path: Path) -> None:
 def memory_of(kind: str, place: Path, *arguments: str) -> dict[str, int]:
     script = Path(__file__).with_name("memory_of.py")
     command = [sys.executable, str(script), kind, str(place), *arguments, str(TOKENS)]
-    environment = {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False
     )
