@@ -8,6 +8,7 @@ from contextlib import aclosing
 from app.arguments import AskOptions
 from app.assistant import Assistant
 from app.errors import RequestFailed
+from app.progress import waiting
 from app.turn import Piece, Report
 
 
@@ -45,7 +46,8 @@ def as_json(report: Report) -> str:
 
 
 async def _answer(options: AskOptions) -> Report:
-    assistant = await Assistant.open(options.settings, options.model)
+    opening = Assistant.open(options.settings, options.model)
+    assistant = await waiting(f"loading {options.model}", opening)
     for notice in (assistant.history.notice, *assistant.facts.notes):
         if notice:
             sys.stderr.write(f"{notice}\n")

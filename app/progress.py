@@ -1,6 +1,14 @@
 """Progress of a long command: one line that is written over, for people only."""
 
+import asyncio
 import sys
+from collections.abc import Awaitable
+from time import monotonic
+from typing import TypeVar
+
+FoundT = TypeVar("FoundT")
+
+EVERY = 1.0  # seconds from one look at the clock to the next
 
 
 def show_progress(text: str) -> None:
@@ -8,3 +16,20 @@ def show_progress(text: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
+
+
+async def waiting(text: str, work: Awaitable[FoundT]) -> FoundT:
+    """What ``work`` comes to; the line says what is waited for, and for how many seconds."""
+    started = monotonic()
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            show_progress(f"{text}, {monotonic() - started:.0f} s")
+            await asyncio.wait({task}, timeout=EVERY)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)  # it may have something to clean up
+        raise
+    finally:
+        show_progress("")
+    return await task

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from app import cli
 from app.catalog import resolve
 from app.errors import SettingsError
+from app.progress import waiting
 from app.settings import Settings
 from ui.stubs import without_stubs
 
@@ -77,7 +78,8 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
     opening = Assistant.open(settings, options.model, options.draft_model)
     with _sigterm_cancels():
         # the model loads in its own process while this one imports Gradio
-        assistant, _ = await asyncio.gather(opening, asyncio.to_thread(_import_page))
+        both = asyncio.gather(opening, asyncio.to_thread(_import_page))
+        assistant, _ = await waiting(f"loading {options.model}", both)
     for notice in (assistant.history.notice, *assistant.facts.notes):
         if notice:
             sys.stderr.write(f"{notice}\n")

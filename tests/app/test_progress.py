@@ -1,0 +1,87 @@
+"""A line for people that says what is waited for."""
+
+import asyncio
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from app import progress
+from app.progress import waiting
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    found = Terminal()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=found))  # pytest sets the real one
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    return found
+
+
+def lines(terminal):
+    """What stood on the line, one after the other."""
+    return terminal.getvalue().split("\r\x1b[K")[1:]
+
+
+async def seven(after):
+    await asyncio.sleep(after)
+    return 7
+
+
+def test_the_line_is_kept_up_to_date_and_taken_away(terminal):
+    assert asyncio.run(waiting("loading pocket", seven(0.05))) == 7
+    *shown, last = lines(terminal)
+    assert set(shown) == {"loading pocket, 0 s"}
+    assert len(shown) > 1
+    assert last == ""
+
+
+def test_seconds_are_counted(terminal, monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
+    asyncio.run(waiting("loading pocket", seven(0.05)))
+    assert lines(terminal)[:2] == ["loading pocket, 1 s", "loading pocket, 2 s"]
+
+
+def test_what_fails_fails_and_the_line_is_gone(terminal):
+    async def fail():
+        await asyncio.sleep(0)
+        raise ValueError("no such model")
+
+    with pytest.raises(ValueError, match="no such model"):
+        asyncio.run(waiting("loading", fail()))
+    assert lines(terminal)[-1] == ""
+
+
+def test_who_stops_waiting_lets_the_work_clean_up(terminal):
+    cleaned = []
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+
+    async def stop():
+        task = asyncio.create_task(waiting("loading", work()))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return task.cancelled()
+
+    assert asyncio.run(stop())
+    assert cleaned == [True]
+    assert lines(terminal)[-1] == ""
+
+
+def test_nothing_where_nobody_looks(monkeypatch):
+    found = io.StringIO()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=found))
+    assert asyncio.run(waiting("loading", seven(0))) == 7
+    assert found.getvalue() == ""
