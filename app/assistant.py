@@ -58,10 +58,11 @@ class Assistant:
 
         Raises UnknownModel, ModelUnusable, WorkerCrashed, HistoryError.
         """
-        opening = LoadedModel.open(settings, model, draft, settings.dtype)
-        # what the history needs is imported while the model loads in its own process
-        loaded, _ = await asyncio.gather(opening, asyncio.to_thread(import_module, "sqlite_utils"))
+        # half a second of imports, for the history, while the model loads in its own process
+        importing = asyncio.create_task(asyncio.to_thread(import_module, "sqlite_utils"))
+        loaded = await LoadedModel.open(settings, model, draft, settings.dtype)
         try:
+            await importing
             history = await asyncio.to_thread(History.open, settings.database)
         except BaseException:
             await loaded.worker.close()
