@@ -32,6 +32,7 @@ class Standings:
         self._drafters = drafters
         self.paces = {name: Pace() for name in drafters}
         self.silent: set[str] = set()  # arms whose length policy drafted nothing on trial
+        self.remembers = False  # earlier sessions told of some of them
         self.usual_tokens = 0.0  # of an answer
         self._news = 0  # rounds that were measured
 
@@ -73,7 +74,7 @@ class Standings:
         highest = GUESS if starts_empty(self._drafters[name]) else FASTEST
         found = remembered(context.priors.get(name), highest)
         if self.paces[name].rounds == 0 and found is not None:
-            self.paces[name] = found
+            self.paces[name], self.remembers = found, True
         if self.paces[name].rounds == 0:
             return Pace().guessed(GUESS, GUESSED)
         return self.paces[name].weighing(MEMORY)

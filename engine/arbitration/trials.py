@@ -11,6 +11,7 @@ from engine.protocols.drafting import Drafter, Stepping
 
 STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; of another look
 APART = 8  # rounds between two trials: no answer pays for all of them
+PATIENCE = 32  # rounds of a session without one, where earlier sessions told of an arm that pays
 SHORT = 8  # tokens that an answer has, or usually gets, before a trial: fewer cannot win it back
 PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
 WORTH_A_PROBE = 0.8  # share of the best pace
@@ -31,9 +32,11 @@ class Trials:
         self._drafters, self._cost, self._standings = drafters, cost, standings
         self._forecasts: dict[str, tuple[float, float]] = {}
         self._since_trial, self._since_probe, self._wait = APART, 0, PROBE_FIRST
+        self._rounds = 0
 
     def arm(self, match: Match, running: Collection[Match]) -> str:
         """The arm that is on trial in this round of one of the running matches; empty: none."""
+        self._rounds += 1
         self._since_trial += 1
         self._since_probe += 1
         if match.stint == 0:
@@ -48,7 +51,7 @@ class Trials:
 
     def _untried(self, match: Match, running: Collection[Match]) -> tuple[str, int] | None:
         tokens = max(match.emitted, self._standings.usual_tokens)
-        if tokens < SHORT or self._since_trial < APART:
+        if tokens < SHORT or self._since_trial < APART or self._early(match):
             return None
         untried = [name for name, pace in self._standings.paces.items() if pace.rounds == 0]
         if not untried:
@@ -60,6 +63,11 @@ class Trials:
             if name not in trying and self._hopeful(match, name) and self._affordable(match, name)
         ]
         return (max(new, key=lambda name: self._forecast(name)[0]), STINT) if new else None
+
+    def _early(self, match: Match) -> bool:
+        """Whether a session has just begun, and history gave it an arm that pays."""
+        paying = self._standings.remembers and match.favourite != PLAIN
+        return paying and self._rounds <= PATIENCE
 
     def _probe(self, match: Match) -> tuple[str, int]:
         if self._since_probe < self._wait:

@@ -3,7 +3,8 @@
 from collections import Counter
 
 from engine.arbitration.standings import UNDRAFTED
-from engine.arbitration.trials import SHORT, STINT
+from engine.arbitration.trials import PATIENCE, SHORT, STINT
+from engine.request import Prior
 from tests.engine.arbitration.scripted import Reads, Scripted, Steps, auto_over, play
 
 
@@ -20,6 +21,20 @@ def test_a_trial_comes_at_once_where_answers_are_long():
     play(auto, 20 * SHORT, 1)
     auto.forget(1, 0)
     assert play(auto, 1, 2)[0] != ["none"]
+
+
+def test_the_first_answer_of_a_session_is_not_for_trials_where_history_told_what_pays():
+    auto = auto_over(known=Scripted(2, 1.5), new=Scripted(1, 1.5))
+    told = {"known": Prior("known", pace=2.0, pace_weight=50.0)}
+    played, _, _ = play(auto, PATIENCE + STINT, priors=told)
+    assert set(played[:PATIENCE]) == {"known"}
+    assert "new" in played[PATIENCE:]
+
+
+def test_a_history_of_what_does_not_pay_delays_no_trial():
+    auto = auto_over(known=Scripted(0, 1.5), new=Scripted(3, 1.5))
+    told = {"known": Prior("known", pace=0.7, pace_weight=50.0)}
+    assert "new" in play(auto, SHORT + STINT, priors=told)[0]
 
 
 def test_no_arm_is_tried_that_had_to_read_too_much_first():
