@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +11,10 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and children inherit it
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background; stories
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # press Ctrl-C, and children inherit it
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

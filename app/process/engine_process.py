@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,9 +61,7 @@ def main(connection: Connection, spec: ModelSpec) -> None:
     for which a stop and a change of models would wait.
     """
     serve(connection, spec, build_engine)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    os._exit(0)  # nothing is left to be written: standard error keeps no line back
 
 
 def build_engine(spec: ModelSpec) -> Engine:
