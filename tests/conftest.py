@@ -11,10 +11,9 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and children inherit it
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background; stories
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # press Ctrl-C, and children inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # started in a shell's background, which children inherit; but some stories press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
