@@ -22,7 +22,8 @@ class Trials:
     """An arm that was never tried is tried for a few rounds, long after the last such trial.
 
     First the one that promises most by what a step of its drafts takes, and never one that could
-    not even at its best be the fastest. Now and then, of those nearly as fast, the least known one.
+    not even at its best be the fastest. Where history told of an arm that pays, a session begins
+    without trials. Now and then, of those nearly as fast, the least known one is tried again.
     """
 
     def __init__(
