@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -36,7 +37,7 @@ async def seven(after):
 def test_the_line_is_kept_up_to_date_and_taken_away(terminal):
     assert asyncio.run(waiting("loading pocket", seven(0.05))) == 7
     *shown, last = lines(terminal)
-    assert set(shown) == {"loading pocket, 0 s"}
+    assert all(re.fullmatch(r"loading pocket, \d+ s", line) for line in shown)
     assert len(shown) > 1
     assert last == ""
 
