@@ -30,10 +30,8 @@ ALSO: dict[str, Kinds] = {  # and of a family's, whose default the library knows
         "attention_bias": bool,
     },
 }  # fmt: skip
-OPTIONAL: Kinds = {
-    "head_dim": int | None,
-    "sliding_window": int | None,
-}  # follows from others, or absent
+# follows from others where it is absent
+OPTIONAL: Kinds = {"head_dim": int | None, "sliding_window": int | None}
 
 
 def decoder_config(folder: Path) -> Any:

@@ -22,7 +22,7 @@ from engine.hardware.stored import safetensors, stored
 
 ROOT = Path(__file__).resolve().parents[3]
 POCKET = ROOT / "engine/bundled/pocket"
-TOKENS = 768
+TOKENS = 1024
 
 
 def footprint(folder: Path, dtype: str) -> Footprint:
