@@ -18,9 +18,10 @@ Where this departs from the paper, and why:
   drafts that end so, too, told their rates better, but chose no better ones.)
 * A request's counts lean on those of all requests: twenty tokens of seven exits are mostly noise.
 * The head product is not free. Rounds without it learn from the exit that drafted, and how rare it
-  is follows from how often it changes the choice. While speculation loses nothing is drafted at
-  all: now and then a plain pass is traced, and luck is followed up at once.
+  is follows from how often it makes the choice clearly better. While speculation loses nothing is
+  drafted at all: now and then a plain pass is traced, and luck is followed up at once.
 * Prompts count for little: how well early layers follow a question says little about its answer.
+  (Of rows where the model is as sure as in an answer they say it well, and it chose no better.)
 * Where candidates are drawn, alpha_l is sum_x min(p_l(x), p_L(x)), the exact acceptance of a draw.
 """
 
@@ -34,7 +35,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.lengths.exit_value import Choice, ExitCost, best_exit
+from engine.lengths.exit_value import Choice, ExitCost, best_exit, best_rate
 from engine.lengths.shadow_tokens import (
     BIN_WEIGHT,
     BINS,
@@ -50,6 +51,9 @@ from engine.protocols.target import LayeredTarget, Streamed
 LONGEST = 18  # most tokens of one draft, as in the paper
 PROMPT_ROWS, PROMPT_WEIGHT = 32, 1 / 16  # a prompt row counts for this much of an answer's
 TRACE_GAP, PROBE_GAP = 16, 512  # most rounds from one trace to the next: speculating, and plain
+NEWS = (
+    1.03  # times the last exit's rate that another must bring, or layers are looked at less often
+)
 CHUNK = 2**24  # most logits held at once
 TOO_DEEP = 1e9  # passes; of an exit above the layers that stay in memory
 
@@ -133,43 +137,46 @@ class _Request:
 
     def choose(self, known: Counts, cost: np.ndarray) -> Choice:
         """The choice for a round that costs so much; sets when the layers are traced next."""
-        choice = best_exit(known.alpha, cost)
+        alpha = known.alpha
+        choice = best_exit(alpha, cost)
         if self.fresh is not None and self.choice is not None:
-            self.gap = self._next_gap(self.choice, choice, self.fresh)
+            kept = best_rate(self.choice.exit, alpha, cost)
+            self.gap = self._next_gap(self.choice, choice, kept, self.fresh)
         self.choice, self.fresh = choice, None
         return choice
 
     def traced(self, fresh: np.ndarray) -> None:
         """All layers' evidence [E, 2 BINS + 2] of one round."""
-        self._learn(fresh)
+        self.counts = self.counts.after(fresh, OMEGA)
+        self.pool.counts = self.pool.counts.after(fresh, POOL_OMEGA)
         self.fresh, self.stop, self.since = fresh, None, 0
 
     def untraced(self, accepted: int) -> None:
         """The exit's own tokens: a chain whose first ``accepted`` were right."""
         self.since += 1
-        if self.stop is None or self.choice is None:
+        if self.choice is None or self.stop is None or not self.stop.heard:
             return
-        fresh = np.zeros_like(self.counts.table)
-        judged = self.stop.heard[: accepted + 1]
-        for place, confidence in enumerate(judged):
+        fresh = [0.0] * (2 * BINS + 2)
+        for place, confidence in enumerate(self.stop.heard[: accepted + 1]):
             missed = int(place >= accepted)
-            cells = [missed * BINS + bin_of(confidence), 2 * BINS + missed]
-            fresh[self.choice.exit - 1, cells] += 1.0, confidence
-        self._learn(fresh)
+            fresh[missed * BINS + bin_of(confidence)] += 1.0
+            fresh[2 * BINS + missed] += confidence
+        heard = self.choice.exit, np.array(fresh)
+        self.counts = self.counts.after_exit(*heard, OMEGA)
+        self.pool.counts = self.pool.counts.after_exit(*heard, POOL_OMEGA)
         self.stop = None
 
-    def _learn(self, fresh: np.ndarray) -> None:
-        self.counts = self.counts.after(fresh, OMEGA)
-        self.pool.counts = self.pool.counts.after(fresh, POOL_OMEGA)
+    def _next_gap(self, before: Choice, now: Choice, kept: float, fresh: np.ndarray) -> int:
+        """Rarer when nothing new was seen; at once when plain decoding missed something.
 
-    def _next_gap(self, before: Choice, now: Choice, fresh: np.ndarray) -> int:
-        """Rarer when nothing new was seen; at once when plain decoding missed something."""
+        ``kept`` is the rate of the exit before, as known now: a change for little more is no news.
+        """
         if now.depth == 0:
             matches, misses = fresh[now.exit - 1, : 2 * BINS].reshape(2, BINS).sum(1)
             return 1 if matches > misses else min(2 * self.gap, PROBE_GAP)
         if before.depth == 0:
             return 1
-        settled = now.exit == before.exit
+        settled = now.rate < NEWS * kept
         return min(2 * self.gap, TRACE_GAP) if settled else max(1, self.gap // 2)
 
 
@@ -253,7 +260,7 @@ class DynamicExit:
         if self._threshold:
             return Stop(partial(gt, float(counts.tau[at])))
         prices = (choice.rate * np.diff(cost)).tolist()
-        return Stop(Price(counts.matches[at], counts.misses[at], float(counts.alpha[at]), prices))
+        return Stop(Price(counts.matches[at], counts.misses[at], choice.alpha, prices))
 
     def _shadows(self, outcome: Outcome) -> np.ndarray:
         """Evidence of every exit where the context was right: at the accepted path, root included."""

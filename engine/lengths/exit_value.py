@@ -18,6 +18,7 @@ class Choice:
     exit: int
     depth: int
     rate: float  # expected tokens per unit of cost
+    alpha: float  # of the exit
 
 
 def best_exit(alpha: np.ndarray, cost: np.ndarray) -> Choice:
@@ -26,11 +27,23 @@ def best_exit(alpha: np.ndarray, cost: np.ndarray) -> Choice:
     ``alpha`` [E] and ``cost`` [E, D + 1] belong to the exits after layers 1..E, D >= 1; cost[:, 0]
     is a plain pass. Ties go to plain decoding.
     """
-    powers = alpha[:, None] ** np.arange(cost.shape[1])
-    rates = powers.cumsum(1) / cost
+    rates = _rates(alpha, cost)
     layer, depth = divmod(int(rates[:, 1:].argmax()), cost.shape[1] - 1)
     plain, best = float(rates[0, 0]), float(rates[layer, depth + 1])
-    return Choice(layer + 1, depth + 1, best) if best > plain else Choice(layer + 1, 0, plain)
+    taken, rate = (depth + 1, best) if best > plain else (0, plain)
+    return Choice(layer + 1, taken, rate, float(alpha[layer]))
+
+
+def best_rate(exit_layer: int, alpha: np.ndarray, cost: np.ndarray) -> float:
+    """Of this exit alone, at the depth that suits it."""
+    at = slice(exit_layer - 1, exit_layer)
+    return float(_rates(alpha[at], cost[at]).max())
+
+
+def _rates(alpha: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """Expected tokens of every exit and depth per unit of cost, [E, D + 1]."""
+    powers = alpha[:, None] ** np.arange(cost.shape[1])
+    return np.asarray(powers.cumsum(1) / cost)
 
 
 class ExitCost:
@@ -45,6 +58,7 @@ class ExitCost:
         """``paper``: always cost d l + L."""
         self._cost = PassCost() if paper else cost
         self._layers = layers
+        self._shares = np.arange(1, layers) / layers
         self._step = Line()
         for share in (0.0, 1.0) * GUESSES:
             self._step.add(share, share)
@@ -70,14 +84,14 @@ class ExitCost:
         The last row runs through all layers in the pass; the others only through those above the
         exit. Unmeasured, a pass counts 1 and this is the paper's d l + L over L.
         """
-        held, requests = _held(batch), len(batch)
-        shares = np.arange(1, self._layers) / self._layers
+        held, requests, shares = _held(batch), len(batch), self._shares
         widths = range(requests, requests * (depth + 1) + 1, requests)
         passes = np.array(self._cost.each(widths, held))
-        start = self._step.at(0.0)
-        steps = passes[0] * (start + shares * (self._step.at(1.0) - start))
-        below, above = shares[:, None] * passes[0], (1 - shares[:, None]) * passes
-        return np.asarray(np.arange(depth + 1) * steps[:, None] + below + above)
+        plain, start = passes[0], self._step.at(0.0)
+        steps = plain * (start + shares * (self._step.at(1.0) - start))
+        # Layers above the exit run over all rows; those below it over the newest one, in the pass.
+        drafts = steps[:, None] * np.arange(depth + 1)
+        return np.asarray(drafts + passes + shares[:, None] * (plain - passes))
 
 
 def _held(batch: Sequence[Context]) -> int:

@@ -56,9 +56,10 @@ class Counts:
     @property
     def alpha(self) -> np.ndarray:
         """Acceptance of each exit, [E], with a guess that counts for little; 0 where nothing is known."""
-        seen = self.seen
-        hits = self.matches.sum(1) + GUESS_WEIGHT * np.linspace(*GUESS, len(seen) + 1)[:-1]
-        return np.minimum(np.where(seen > 0, hits / (seen + GUESS_WEIGHT), 0.0), CERTAIN)
+        seen, (first, last) = self.seen, GUESS
+        guess = first + (last - first) / max(len(seen), 1) * np.arange(len(seen))
+        hits = self.matches.sum(1) + GUESS_WEIGHT * guess
+        return np.asarray(np.minimum((seen > 0) * hits / (seen + GUESS_WEIGHT), CERTAIN))
 
     @property
     def tau(self) -> np.ndarray:
@@ -74,6 +75,13 @@ class Counts:
         """One round later; rows of ``fresh`` [E, 2 BINS + 2] without tokens do not fade."""
         heard = fresh[:, : 2 * BINS].sum(1, keepdims=True) > 0
         return Counts(np.where(heard, memory, 1.0) * self.table + fresh)
+
+    def after_exit(self, exit_layer: int, fresh: np.ndarray, memory: float) -> "Counts":
+        """One round later in which this exit alone was heard, ``fresh`` [2 BINS + 2]."""
+        table = self.table.copy()
+        table[exit_layer - 1] *= memory
+        table[exit_layer - 1] += fresh
+        return Counts(table)
 
     def leaning(self, pool: "Counts") -> "Counts":
         """One request's counts with those of all: a few tokens of one say little.

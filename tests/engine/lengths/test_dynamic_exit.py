@@ -268,6 +268,23 @@ def test_a_settled_choice_is_looked_at_less_often_and_a_changed_one_more():
     assert request.gap == TRACE_GAP // 2
 
 
+def test_a_change_that_brings_next_to_nothing_is_no_reason_to_look_more_often():
+    policy = ended({2})
+    request = policy._request(context(5))
+    cost = np.array([[8.0, 9.0], [8.0, 9.0]])
+    even, slightly, clearly = (
+        counts(
+            [(0.9, True)] * 8 + [(0.9, False)] * 2, [(0.9, True)] * hits + [(0.9, False)] * misses
+        )
+        for hits, misses in ((8, 2), (9, 2), (99, 1))
+    )
+    request.choice, request.gap = replace(request.choose(even, cost), exit=1), 4
+    for known, gap in ((slightly, 8), (clearly, 4)):
+        request.choice, request.fresh = replace(request.choice, exit=1), np.zeros((2, 2 * BINS + 2))
+        assert request.choose(known, cost).exit == 2
+        assert request.gap == gap
+
+
 # Contracts.
 
 
@@ -289,3 +306,13 @@ def test_outcomes_without_scores_are_heard_too():
         [Outcome(context(5), tree, Verdict((0, 1), 2), 0.1, 0.1, Scores(torch.zeros(2, 3)))]
     )
     assert policy._requests[5].since == 2
+
+
+def test_a_draft_that_never_began_says_nothing_of_its_exit():
+    policy = ended({1})
+    policy.budgets([context(5)], [LONGEST])
+    request = policy._requests[5]
+    before = request.counts, request.pool.counts
+    assert request.stop is not None
+    request.untraced(0)
+    assert (request.counts, request.pool.counts) == before
