@@ -14,6 +14,7 @@ from app.errors import AppError, HistoryError, UnknownConversation
 from app.history.records import Conditions, StoredMessage
 from app.history.store import History
 from app.loaded_model import LoadedModel, Prepared
+from app.prediction import compared
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.stored_answer import FiguresOnly, StoredAnswer
@@ -152,7 +153,7 @@ class Assistant:
         keeper = FiguresOnly(self.history, self._conditions(prepared), turn.session)
         async with aclosing(self._start(prepared, keeper).deltas()) as deltas:
             async for delta in deltas:
-                yield delta
+                yield _compared(prepared, delta)
 
     async def send(
         self, conversation: str, text: str, options: ReplyOptions, edits: str | None = None
@@ -309,6 +310,14 @@ class Assistant:
     def _forget(self, conversation: str, answering: Answering) -> None:
         if self._by_conversation.get(conversation) is answering:
             del self._by_conversation[conversation]
+
+
+def _compared(prepared: Prepared, delta: Delta) -> Delta:
+    """The same; a report also says how much of a prediction came true."""
+    prediction = prepared.request.prediction
+    if not prediction or isinstance(delta, Piece):
+        return delta
+    return replace(delta, foretold=compared(prediction, delta.token_ids))
 
 
 def _message(stored: StoredMessage) -> Message:

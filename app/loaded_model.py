@@ -100,6 +100,7 @@ class LoadedModel:
             session=turn.session,
             task=task_class(turn.messages),
             drafter=turn.drafter,
+            prediction=self._predicted(turn, begun, prompt),
         )
         return Prepared(self, turn, request, begun)
 
@@ -113,6 +114,17 @@ class LoadedModel:
             keeper,
             prepared.begun,
         )
+
+    def _predicted(self, turn: Turn, begun: Written, prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens of a prediction as they would stand behind this prompt."""
+        if not turn.prediction:
+            return ()
+        whole = self.text.encode_chat(turn.messages, begun.text + turn.prediction)
+        shared = next(
+            (n for n, (one, other) in enumerate(zip(prompt, whole, strict=False)) if one != other),
+            len(prompt),
+        )
+        return whole[shared:]
 
     def _check_runs(self, drafter: str) -> None:
         for name, why in self.facts.refused:

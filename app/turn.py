@@ -29,6 +29,7 @@ class Turn:
     stop: tuple[str, ...] = ()  # texts that end the answer; never part of it
     drafter: str = "auto"
     session: str | None = None  # same session: the cached prefix is reused
+    prediction: str = ""  # a text that the answer may resemble: drafted from, never read
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Foretold:
+    """How many tokens of a prediction the answer has, in their order, and how many it has not."""
+
+    accepted: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The whole answer, always last and exactly once; ``error`` is set when it broke off.
 
@@ -80,6 +89,7 @@ class Report:
     first_token_seconds: float | None = None  # from the question on, waiting included
     spans: tuple[tuple[int, int], ...] = ()  # characters [start, end) that were drafted
     code: str | None = None
+    foretold: Foretold | None = None  # where the turn had a prediction
 
     @property
     def seconds(self) -> float:
@@ -129,6 +139,7 @@ def check_turn(turn: Turn) -> None:
         if not stop:
             raise InvalidRequest("a stop text is empty; leave it out, or give it a character")
         check_text(stop, "a stop text")
+    check_text(turn.prediction, "the prediction")
     if turn.max_tokens is not None and turn.max_tokens < 1:
         raise InvalidRequest(f"max_tokens is {turn.max_tokens}; ask for at least 1")
     turn.sampling.check()

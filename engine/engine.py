@@ -122,7 +122,8 @@ class Engine:
             raise InvalidRequest(f"max_tokens is {request.max_tokens}; ask for at least 1")
         if min(request.draft_depth or 0, request.draft_nodes or 0) < 0:
             raise InvalidRequest("draft_depth and draft_nodes must not be negative")
-        if any(not 0 <= token < self._target.vocab for token in request.prompt):
+        tokens = (*request.prompt, *request.prediction)
+        if any(not 0 <= token < self._target.vocab for token in tokens):
             raise InvalidRequest(f"token ids must lie in 0..{self._target.vocab - 1}")
         if len(request.prompt) >= self._target.context:
             raise ContextOverflow(len(request.prompt) + 1, self._target.context)

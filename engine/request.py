@@ -77,6 +77,7 @@ class GenerationRequest:
     options: tuple[tuple[str, float], ...] = ()  # for the drafter and the length policy, by name
     priors: tuple[Prior, ...] = ()  # at most one per drafter
     margins: bool = False  # also report how close each choice was
+    prediction: tuple[int, ...] = ()  # what the answer may resemble: drafted from, never read
 
 
 class FinishReason(StrEnum):

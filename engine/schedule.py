@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from engine.decode.chance import Chance
+from engine.decode.confidence import LONGEST
 from engine.protocols.drafting import Context, LengthPolicy
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 from engine.seats import Seat
@@ -77,7 +78,7 @@ class Session:
         request = self.request
         return Context(
             self.id, self.slot, self.ids, request.sampling, self.chance, request.stop_tokens,
-            self.priors, request.task,
+            self.priors, request.task, len(request.prompt), _foretold(request),
         )  # fmt: skip
 
     @property
@@ -112,6 +113,18 @@ class Session:
             decode_seconds=self.decode_seconds,
             runs=runs,
         )
+
+
+def _foretold(request: GenerationRequest) -> tuple[int, ...]:
+    """A prediction as if it had been the answer, which is now asked for again.
+
+    Behind it stands an end, which nobody drafts beyond, and the prompt's last tokens: so the answer
+    begins where a long match leads into the prediction, and goes on as any other text that is copied.
+    """
+    if not request.prediction:
+        return ()
+    end = sorted(request.stop_tokens)[:1]
+    return (*request.prediction, *end, *request.prompt[-LONGEST:])
 
 
 @dataclass

@@ -12,13 +12,21 @@ from engine.request import Stats
 Body = dict[str, Any]
 
 
-def usage(stats: Stats) -> Body:
-    """Token counts; cached tokens are part of the prompt's."""
+def usage(report: Report) -> Body:
+    """Token counts; cached tokens are part of the prompt's, those of a prediction are there with one."""
+    stats, told = report.stats, report.foretold
+    details = {} if told is None else {
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": told.accepted,
+            "rejected_prediction_tokens": told.rejected,
+        }
+    }  # fmt: skip
     return {
         "prompt_tokens": stats.prompt_tokens,
         "completion_tokens": stats.emitted,
         "total_tokens": stats.prompt_tokens + stats.emitted,
         "prompt_tokens_details": {"cached_tokens": stats.cached_tokens},
+        **details,
     }
 
 
@@ -78,7 +86,7 @@ class Answer:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
         return {
             **self._body("chat.completion", [choice]),
-            "usage": usage(report.stats),
+            "usage": usage(report),
             "timings": timings(report.stats),
             "speculation": speculation(report),
         }
@@ -103,4 +111,4 @@ class Answer:
 
     def usage_chunk(self, report: Report) -> Body:
         """The extra step with token counts and no choice, sent only to those who asked."""
-        return {**self._body("chat.completion.chunk", []), "usage": usage(report.stats)}
+        return {**self._body("chat.completion.chunk", []), "usage": usage(report)}

@@ -24,9 +24,6 @@ _NO_FORMAT = "only plain text is supported yet; ask for the format in the prompt
 _NO_PENALTY = "penalties are not supported yet; leave it out"
 _ONE_CHOICE = "there is one choice per request; send the request again for another"
 _TEXT_ONLY = "this endpoint reads and writes text only"
-_NO_PREDICTION = (
-    "predicted outputs are not supported yet; put the text in the prompt, it is reused from there"
-)
 
 # name -> (values that change nothing, why any other is refused); null never changes anything
 _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
@@ -46,7 +43,6 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "repeat_penalty": ((1, 1.0), _NO_PENALTY),
     "repetition_penalty": ((1, 1.0), _NO_PENALTY),
     "logit_bias": (({},), "token biases are not supported yet; leave it out"),
-    "prediction": ((), _NO_PREDICTION),
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
 }
@@ -110,6 +106,15 @@ class ChatMessage(BaseModel):
         return Message("system" if self.role == "developer" else self.role, self.content)
 
 
+class Prediction(BaseModel):
+    """A text that the answer may resemble, such as the file that is to be changed."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["content"]
+    content: Text
+
+
 class StreamOptions(BaseModel):
     """What a stream carries besides the text."""
 
@@ -138,6 +143,7 @@ class ChatRequest(BaseModel):
     stop: Stop | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    prediction: Prediction | None = None
     drafter: str = AUTO
 
     @model_validator(mode="before")
@@ -189,4 +195,5 @@ class ChatRequest(BaseModel):
             max_tokens=self.max_completion_tokens or self.max_tokens,
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
+            prediction="" if self.prediction is None else self.prediction.content,
         )

@@ -74,7 +74,7 @@ class Lookup:
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
         text = self._text(context)
-        text.automaton.extend(context.ids[len(text.automaton.text) :])
+        text.automaton.extend(context.copyable(len(text.automaton.text)))
         text.matched, _ = text.automaton.match()
         most = min(budget.depth, budget.nodes)
         text.expected = text.automaton.continuation(most, self._min_match)

@@ -146,7 +146,7 @@ class Suffix:
         running.ids, running.foremost = context.ids, None
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])
-        running.index.extend(context.ids[len(running.index) :])
+        running.index.extend(context.copyable(len(running.index)))
         sources = self._sources(running.index, context.ids[-LONGEST:])
         if not sources:
             return single(context.ids[-1])

@@ -32,6 +32,14 @@ class Context:
     stop_tokens: frozenset[int] = frozenset()
     priors: Mapping[str, Prior] = field(default_factory=dict)  # by drafter
     task: str = ""  # ``GenerationRequest.task``
+    prompt: int = 0  # how many of ``ids`` the answer follows
+    foretold: Sequence[int] = ()  # read between prompt and answer by those who copy
+
+    def copyable(self, known: int) -> Sequence[int]:
+        """The text to copy from, behind its first ``known`` tokens: ``ids`` with what is foretold."""
+        if known or not self.foretold:
+            return self.ids[max(0, known - len(self.foretold)) :]
+        return [*self.ids[: self.prompt], *self.foretold, *self.ids[self.prompt :]]
 
     @property
     def draws(self) -> bool:

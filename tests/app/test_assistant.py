@@ -10,7 +10,7 @@ from app.assistant import Assistant
 from app.errors import UnknownDrafter, UnknownModel
 from app.settings import Settings
 from app.text import ChatText
-from app.turn import AUTO, Message, Turn
+from app.turn import AUTO, Foretold, Message, Turn
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import DepthCount, FinishReason, SamplingParams
@@ -70,6 +70,20 @@ class TestReply:
             report = await report_of(assistant.reply(said("one two three", max_tokens=2)))
         assert len(report.token_ids) == 2
         assert report.finish_reason is FinishReason.LENGTH
+
+    @asynchronous
+    async def test_a_prediction_is_compared_with_the_answer_and_is_no_part_of_the_prompt(
+        self, tmp_path: Path
+    ) -> None:
+        async with assisted(tmp_path) as assistant:
+            plain = await report_of(assistant.reply(said("one two three")))
+            right = await report_of(assistant.reply(said("one two three", prediction=plain.text)))
+            part = await report_of(assistant.reply(said("one two three", prediction="one three")))
+        assert plain.foretold is None
+        assert right.foretold == Foretold(len(right.token_ids), 0)
+        assert part.foretold is not None
+        assert 0 < part.foretold.accepted < len(plain.token_ids)
+        assert right.stats.prompt_tokens == plain.stats.prompt_tokens
 
     @asynchronous
     async def test_without_max_tokens_the_context_is_the_limit(self, tmp_path: Path) -> None:

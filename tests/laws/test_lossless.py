@@ -38,10 +38,14 @@ def markov(seed, size=3, zeros=0):
 # B. Joint enumeration: draft, score, verify, commit, observe over as many rounds as it takes.
 
 
+FORETOLD = (2, 1, 0)  # a prediction, and the prompt's end again
+RUNS = [*((name, ()) for name in ALL), ("lookup", FORETOLD), ("suffix", FORETOLD)]
+
+
 @pytest.mark.parametrize("sampling", [SAMPLED, SamplingParams(0.7, top_k=2)])
 @pytest.mark.parametrize("budget", [Budget(2, 2), Budget(2, 3)])
-@pytest.mark.parametrize("name", ALL)
-def test_joint_law_of_emitted_tokens_is_the_targets(name, budget, sampling):
+@pytest.mark.parametrize(("name", "foretold"), RUNS)
+def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, sampling):
     length = 3
     laws = markov(3)
     prompt = [1, 2, 0, 1, 2, 0, 1]  # repeats, so that lookup proposes
@@ -52,7 +56,9 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, budget, sampling):
         ids = list(prompt)
         target.feed(0, ids[:-1])
         while len(ids) < len(prompt) + length:
-            context = Context(1, 0, list(ids), sampling, chance)
+            context = Context(
+                1, 0, list(ids), sampling, chance, prompt=len(prompt), foretold=foretold
+            )
             tree = drafter.draft([context], [budget])[0]
             logits = target.score([0], [tree])[0].logits
             verdict = verify(tree, logits, sampling, chance)

@@ -4,10 +4,12 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 from app.catalog import CatalogEntry
 from app.history.store import History
+from app.prediction import compared
 from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import DepthCount, FinishReason, ModelFacts, Stats
@@ -94,7 +96,11 @@ class FakeAssistant:
                 yield piece
             if len(pieces) * 2 == turn.max_tokens:
                 reason = FinishReason.LENGTH
-            yield self._report("".join(pieces), prompt, reason, said)
+            report = self._report("".join(pieces), prompt, reason, said)
+            foretold = range(len(turn.prediction.split()))
+            yield replace(
+                report, foretold=compared(foretold, report.token_ids) if foretold else None
+            )
         finally:
             self.ended.set()
 

@@ -77,6 +77,24 @@ def test_stream_starts_with_the_role_and_ends_with_times(running: Running) -> No
     assert not any("usage" in body or not body["choices"] for body in bodies)
 
 
+def test_of_a_prediction_usage_tells_how_much_came_true(client: openai.OpenAI) -> None:
+    asked: Any = {
+        "model": "pocket",
+        "messages": say("a b c d"),
+        "prediction": {"type": "content", "content": "a b c d and more"},
+    }
+    whole = client.chat.completions.create(**asked)
+    *_, last = client.chat.completions.create(
+        **asked, stream=True, stream_options={"include_usage": True}
+    )
+    for usage in (whole.usage, last.usage):
+        details = usage.completion_tokens_details
+        assert details.accepted_prediction_tokens == 4
+        assert details.rejected_prediction_tokens == 2
+    del asked["prediction"]
+    assert client.chat.completions.create(**asked).usage.completion_tokens_details is None
+
+
 def test_usage_comes_in_a_chunk_of_its_own_when_asked_for(running: Running) -> None:
     *chunks, _ = events(running, stream_options={"include_usage": True})
     *others, last = [json.loads(chunk) for chunk in chunks]

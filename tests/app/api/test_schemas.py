@@ -82,7 +82,6 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
         ("response_format", {"type": "json_schema", "json_schema": {}}, "plain text"),
         ("presence_penalty", 0.5, "penalties"),
         ("logit_bias", {"1": -100}, "biases"),
-        ("prediction", {"type": "content", "content": "x"}, "predicted outputs"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_reason(
@@ -108,6 +107,10 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
         *[("stop", bad) for bad in (["a"] * 5, [""], "", "x" * 257, [1], 1)],
         *[("stream", bad) for bad in ("yes", 1)],
         ("stream_options", {"include_usage": "yes"}),
+        *[
+            ("prediction", bad)
+            for bad in ("x", {"type": "content"}, {"type": "file", "content": "x"})
+        ],
         *[("drafter", bad) for bad in ("warp", "", None, 1)],
         *[("model", bad) for bad in (None, 1, ["pocket"])],
         *[("messages", bad) for bad in ([], "hi", None, {}, [1], [None], HI * 1001)],
@@ -117,6 +120,15 @@ def test_wrong_values_are_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         parsed(**{name: value})
     assert {error["loc"][0] for error in caught.value.errors()} == {name}
+
+
+def test_a_prediction_is_a_text_or_parts_of_one() -> None:
+    parts = [{"type": "text", "text": "def "}, {"type": "text", "text": "f():"}]
+    for content in (parts, "def f():"):
+        assert (
+            parsed(prediction={"type": "content", "content": content}).turn.prediction == "def f():"
+        )
+    assert parsed(prediction={"type": "content", "content": ""}).turn == parsed().turn
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
