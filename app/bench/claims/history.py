@@ -17,7 +17,7 @@ from app.turn import Message
 from engine.engine import Engine
 from engine.request import Done, GenerationRequest, Prior, SamplingParams, Stats
 
-INFLATE = 8
+PASS = 0.016  # seconds of a row, at most
 TOKENS, ANSWERS, REPEATS = 64, 5, 15
 GREEDY = SamplingParams()
 
@@ -31,7 +31,8 @@ def show(instrument: Instrument) -> Row:
     turns at every pass; since the first session's end is then needed twice, once to be remembered
     and once to be compared with, there are two first sessions, which are asked the same.
     """
-    loaded = instrument.loaded(INFLATE)
+    inflate = instrument.inflation(PASS)
+    loaded = instrument.loaded(inflate)
     ends: list[float] = []
     kept: list[float] = []
     lost: list[float] = []
@@ -59,6 +60,7 @@ def show(instrument: Instrument) -> Row:
     ]
     figures = {
         "first session's end, tokens/s": median(ends), "with": median(kept), "without": median(lost),
+        "inflate": inflate,
     }  # fmt: skip
     return row("History", checks, figures)
 

@@ -37,6 +37,7 @@ PartT = TypeVar("PartT")
 FoundT = TypeVar("FoundT")
 OTHERWISE_RUN = "not the own decoder runs it, or its draft model"
 DRAFTS, STEPS = 20, 5  # timings of a draft, and its tokens
+COSTS = (1, 2, 4, 8, 16, 32)  # inflations to try
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class Instrument:
     prompts: PromptSet
     progress: Callable[[str], None]
     _loaded: dict[int, Loaded] = field(default_factory=dict)
+    _passes: dict[int, float] = field(default_factory=dict)  # inflation -> seconds of a row
     _text: ChatText | None = None
 
     def loaded(self, inflate: int) -> Loaded:
@@ -108,6 +110,21 @@ class Instrument:
             spec = replace(resolve(self.settings, self.model), inflate=inflate)
             self._loaded[inflate] = Loaded(spec, *load(spec))
         return self._loaded[inflate]
+
+    def inflation(self, seconds: float) -> int:
+        """The largest one whose pass over a row takes at most ``seconds`` here; 1 if none does.
+
+        So a claim is shown at passes that are as long everywhere: what a round takes besides weighs
+        as much, and a bench takes as long, on a machine that is half as fast.
+        """
+        suiting = 1
+        for inflate in COSTS:
+            if inflate not in self._passes:
+                self._passes[inflate] = self.loaded(inflate).parts.cost.nominal(1)
+            if self._passes[inflate] > seconds:
+                break
+            suiting = inflate
+        return suiting
 
     @property
     def text(self) -> ChatText:

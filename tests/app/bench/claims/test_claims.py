@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from app.bench.claims import command
 from app.bench.claims.command import show_claims, summary
-from app.bench.claims.instrument import Instrument, over_best, rates, tokens_per_pass
+from app.bench.claims.instrument import COSTS, Instrument, over_best, rates, tokens_per_pass
 from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
 from app.bench.claims.row import Check, row
 from app.bench.lanes import Lane
@@ -15,16 +16,17 @@ from app.bench.options import CLAIMS, Conditions, SeedsOptions
 from app.bench.run import Measurement
 from app.errors import PromptFileError
 from app.settings import load_settings
+from engine.cost import PassCost
 from engine.errors import ModelUnusable
 from tests.app.bench.samples import sample
 
 MINIATURE = {  # what makes a claim small enough for a test; its verdict then means nothing
     "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "SWEPT": 1, "TOKENS": 8, "REPEATS": {4: 1}},
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
-    "early_exit": {"INFLATE": 1, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
-    "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
-    "auto": {"INFLATE": 1, "TOKENS": 8, "FIRST": 1},
-    "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
+    "early_exit": {"PASS": 0.0, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "EDITS": 1, "TOKENS": 8},
+    "goodput": {"PASS": 0.0, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
+    "auto": {"PASS": 0.0, "TOKENS": 8, "FIRST": 1},
+    "history": {"PASS": 0.0, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
     "lossless": {"PROMPTS": 1, "TOKENS": 8, "EVERY": 30, "LAWS": ("no tests here",)},
 }  # fmt: skip
@@ -51,6 +53,26 @@ def test_every_claim_runs_and_says_what_it_measured(instrument, monkeypatch, nam
     assert found.says
     assert found.figures
     assert all(value >= 0 for _, value in found.figures)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "suiting", "tries"), [(0.0, 1, 1), (0.012, 2, 3), (0.024, 4, 4), (9.0, 32, 6)]
+)
+def test_claims_are_shown_at_the_most_expensive_pass_that_is_short_enough(
+    instrument, monkeypatch, seconds, suiting, tries
+):
+    """Here a pass takes 6 ms for each inflation, and none is loaded that is not needed to know that."""
+    tried = []
+
+    def loaded(self, inflate):
+        tried.append(inflate)
+        cost = PassCost({1: 0.006 * inflate, 8: 9.0})
+        return SimpleNamespace(parts=SimpleNamespace(cost=cost))
+
+    monkeypatch.setattr(Instrument, "loaded", loaded)
+    fresh = replace(instrument, _passes={})
+    assert [fresh.inflation(seconds) for _ in range(2)] == [suiting] * 2
+    assert tried == list(COSTS[:tries])
 
 
 def test_a_model_without_a_draft_model_is_refused_in_one_sentence(instrument):
