@@ -212,6 +212,10 @@ class Assistant:
         """Tokens of a text."""
         return await asyncio.to_thread(self._model.text.count, text)
 
+    def token_bytes(self, token: int) -> bytes:
+        """What one token of the loaded model stands for; perhaps a part of a character."""
+        return self._model.text.token_bytes(token)
+
     async def context_used(self, conversation: str) -> int:
         """Tokens that the open branch of ``conversation`` takes of the model's context."""
         path = await self._path(conversation, None)

@@ -101,6 +101,7 @@ class LoadedModel:
             task=task_class(turn.messages),
             drafter=turn.drafter,
             prediction=self._predicted(turn, begun, prompt),
+            logprobs=turn.logprobs,
         )
         return Prepared(self, turn, request, begun)
 

@@ -12,7 +12,7 @@ from app.answer_text import Detokenizer, StopFilter
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
 from app.process.worker import Generation
 from app.turn import Delta, Piece, Report, Written
-from engine.request import Done, FinishReason, Stats, Tokens
+from engine.request import Done, FinishReason, Logprob, Stats, Tokens
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class _Progress:
     begun: Written
     text: str = ""
     ids: list[int] = field(default_factory=list)
+    logprobs: list[Logprob] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
     passes: int = 0
     drafted: int = 0
@@ -47,6 +48,7 @@ class _Progress:
     def add(self, piece: Piece) -> None:
         self.text += piece.text
         self.ids += piece.token_ids
+        self.logprobs += piece.logprobs
         self.passes += bool(piece.token_ids)
         self.drafted += piece.drafted
         self.accepted += piece.accepted
@@ -170,7 +172,7 @@ class RunningReply:
         self._progress.mark(self._length, self._length + len(drafted))
         self._length += len(drafted) + len(own)
         text = self._stops.feed(drafted + own)
-        self._emit(Piece(text, event.ids, event.drafted, event.accepted))
+        self._emit(Piece(text, event.ids, event.drafted, event.accepted, event.logprobs))
         if self._stops.hit:
             self._generation.cancel()
 
@@ -189,7 +191,8 @@ class RunningReply:
             reason, error = FinishReason.STOP, None
         progress, written = self._progress, self.written
         ids, first = tuple(progress.ids), progress.first_token_seconds
-        return Report(written.text, ids, reason, stats, error, first, written.spans)
+        told = tuple(progress.logprobs)
+        return Report(written.text, ids, reason, stats, error, first, written.spans, logprobs=told)
 
     def _counted(self) -> Stats:
         return replace(

@@ -55,6 +55,10 @@ class ChatText:
         """For one answer, or the rest of one that has ``begun``, piece by piece."""
         return Detokenizer(self._vocabulary.bytes, begins=not begun)
 
+    def token_bytes(self, token: int) -> bytes:
+        """What one token stands for: perhaps a part of a character, of a control token nothing."""
+        return self._vocabulary.bytes.of(token)
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a whole answer."""
         stream = self.detokenizer()

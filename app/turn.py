@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from app.errors import UnknownDrafter
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
-from engine.request import FinishReason, SamplingParams, Stats
+from engine.request import FinishReason, Logprob, SamplingParams, Stats
 
 ROLES = ("system", "user", "assistant")
 AUTO = "auto"
@@ -30,6 +30,7 @@ class Turn:
     drafter: str = "auto"
     session: str | None = None  # same session: the cached prefix is reused
     prediction: str = ""  # a text that the answer may resemble: drafted from, never read
+    logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Piece:
     token_ids: tuple[int, ...]
     drafted: int
     accepted: int
+    logprobs: tuple[Logprob, ...] = ()  # per token; only when asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class Report:
     spans: tuple[tuple[int, int], ...] = ()  # characters [start, end) that were drafted
     code: str | None = None
     foretold: Foretold | None = None  # where the turn had a prediction
+    logprobs: tuple[Logprob, ...] = ()  # per token; only when asked for
 
     @property
     def seconds(self) -> float:

@@ -24,10 +24,11 @@ from engine.request import (
     Tokens,
 )
 from engine.retreat import PROMPT_CHUNK, Retreat
-from engine.rounds import Fresh, Round, margins
+from engine.rounds import Fresh, Round, logprobs, margins
 from engine.schedule import Scheduler, Session
 from engine.seats import Seats
 
+MOST_LIKELIEST = 20  # tokens whose log probabilities are told, for each token of an answer
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
@@ -122,6 +123,8 @@ class Engine:
             raise InvalidRequest(f"max_tokens is {request.max_tokens}; ask for at least 1")
         if min(request.draft_depth or 0, request.draft_nodes or 0) < 0:
             raise InvalidRequest("draft_depth and draft_nodes must not be negative")
+        if request.logprobs is not None and not 0 <= request.logprobs <= MOST_LIKELIEST:
+            raise InvalidRequest(f"logprobs is {request.logprobs}; choose 0 to {MOST_LIKELIEST}")
         tokens = (*request.prompt, *request.prediction)
         if any(not 0 <= token < self._target.vocab for token in tokens):
             raise InvalidRequest(f"token ids must lie in 0..{self._target.vocab - 1}")
@@ -305,10 +308,11 @@ class Engine:
     def _emit(self, session: Session, outcome: Outcome, fresh: Fresh) -> list[tuple[int, Event]]:
         events: list[tuple[int, Event]] = []
         if fresh.ids:
-            wanted = session.request.margins
-            close = margins(outcome)[: len(fresh.ids)] if wanted else ()
+            request, likeliest = session.request, session.request.logprobs
+            close = margins(outcome)[: len(fresh.ids)] if request.margins else ()
+            told = () if likeliest is None else logprobs(outcome, fresh.ids, likeliest)
             accepted = len(outcome.verdict.path) - 1
-            shown = Tokens(fresh.ids, outcome.tree.drafted, accepted, close)
+            shown = Tokens(fresh.ids, outcome.tree.drafted, accepted, close, told)
             events.append((session.id, shown))
         return events if fresh.end is None else [*events, self._finish(session, fresh.end)]
 

@@ -78,6 +78,7 @@ class GenerationRequest:
     priors: tuple[Prior, ...] = ()  # at most one per drafter
     margins: bool = False  # also report how close each choice was
     prediction: tuple[int, ...] = ()  # what the answer may resemble: drafted from, never read
+    logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
 
 
 class FinishReason(StrEnum):
@@ -140,6 +141,18 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class Logprob:
+    """Natural logarithms of a token's probability and of the likeliest tokens' in its place.
+
+    Under the model itself: before temperature and filters, and never a draft's.
+    """
+
+    token: int
+    value: float
+    likeliest: tuple[tuple[int, float], ...] = ()  # (token, value), best first
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """Newly emitted ids of one pass, in order; how many were drafted and accepted in it."""
 
@@ -147,6 +160,7 @@ class Tokens:
     drafted: int
     accepted: int
     margins: tuple[float, ...] = ()  # per id: largest logit less the second; only when asked for
+    logprobs: tuple[Logprob, ...] = ()  # per id; only when asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """What one step of the engine is made of: each session's round, and what it adds to the answer."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.decode.tree import DraftTree
 from engine.protocols.drafting import Context, Outcome
-from engine.request import FinishReason
+from engine.request import FinishReason, Logprob
 from engine.schedule import Run, Session
 
 
@@ -37,3 +38,16 @@ def margins(outcome: Outcome) -> tuple[float, ...]:
     assert outcome.scores is not None
     best = outcome.scores.logits[list(outcome.verdict.path)].float().topk(2).values
     return tuple((best[:, 0] - best[:, 1]).tolist())
+
+
+def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logprob, ...]:
+    """What the target's rows say of the ids that they led to, and of so many likeliest tokens."""
+    assert outcome.scores is not None
+    rows = outcome.scores.logits[list(outcome.verdict.path[: len(ids)])].float().log_softmax(-1)
+    own = rows[range(len(ids)), list(ids)].tolist()
+    best = rows.topk(min(likeliest, rows.shape[-1]))
+    tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return tuple(
+        Logprob(token, value, tuple(zip(*top, strict=True)))
+        for token, value, top in zip(ids, own, tops, strict=True)
+    )

@@ -2,14 +2,16 @@
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.turn import Report
-from engine.request import Stats
+from engine.request import Logprob, Stats
 
 Body = dict[str, Any]
+Spelling = Callable[[int], bytes]
+IMPOSSIBLE = -9999.0  # OpenAI's number for it; JSON has no infinity
 
 
 def usage(report: Report) -> Body:
@@ -61,11 +63,33 @@ def speculation(report: Report) -> Body:
     }
 
 
+def log_probabilities(told: Sequence[Logprob], spelt: Spelling) -> Body | None:
+    """Of every token and the likeliest in its place; None where nobody asked."""
+    if not told:
+        return None
+    content = [
+        {
+            **_entry(one.token, one.value, spelt),
+            "top_logprobs": [_entry(token, value, spelt) for token, value in one.likeliest],
+        }
+        for one in told
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _entry(token: int, value: float, spelt: Spelling) -> Body:
+    """A part of a character has its bytes, and a replacement character to look at."""
+    said = spelt(token)
+    text = said.decode(errors="replace")
+    return {"token": text, "logprob": max(value, IMPOSSIBLE), "bytes": list(said)}
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What every body and chunk of one answer repeats."""
 
     model: str
+    spelt: Spelling  # the bytes of a token
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -83,7 +107,8 @@ class Answer:
         """The whole answer at once."""
         message = {"role": "assistant", "content": report.text, "refusal": None}
         reason = report.finish_reason.value
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        told = log_probabilities(report.logprobs, self.spelt)
+        choice = {"index": 0, "message": message, "logprobs": told, "finish_reason": reason}
         return {
             **self._body("chat.completion", [choice]),
             "usage": usage(report),
@@ -91,12 +116,17 @@ class Answer:
             "speculation": speculation(report),
         }
 
-    def chunk(self, delta: Mapping[str, str], finish_reason: str | None = None) -> Body:
+    def chunk(
+        self,
+        delta: Mapping[str, str],
+        finish_reason: str | None = None,
+        told: Sequence[Logprob] = (),
+    ) -> Body:
         """One step of a stream."""
         choice = {
             "index": 0,
             "delta": dict(delta),
-            "logprobs": None,
+            "logprobs": log_probabilities(told, self.spelt),
             "finish_reason": finish_reason,
         }
         return self._body("chat.completion.chunk", [choice])

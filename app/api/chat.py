@@ -26,7 +26,7 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post("/chat/completions", response_model=None)
     async def complete(body: ChatRequest, request: Request) -> Response:
         check_served(assistant, body.model)
-        answer = Answer(body.model)
+        answer = Answer(body.model, assistant.token_bytes)
         deltas = assistant.reply(body.turn)
         try:
             if not body.stream:
@@ -68,8 +68,8 @@ async def _chunks(
     yield answer.chunk({"role": "assistant", "content": ""})
     async for delta in _chain(first, rest):
         if isinstance(delta, Piece):
-            if delta.text:
-                yield answer.chunk({"content": delta.text})
+            if delta.text or delta.logprobs:
+                yield answer.chunk({"content": delta.text}, told=delta.logprobs)
             continue
         yield answer.last_chunk(_finished(delta))
         if include_usage:

@@ -9,6 +9,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -19,7 +20,6 @@ from app.turn import AUTO, Message, Turn, check_drafter
 from engine.request import SamplingParams
 
 _NO_TOOLS = "tools are not supported; leave it out and put what the model needs in the prompt"
-_NO_LOGPROBS = "log probabilities are not supported yet; leave it out"
 _NO_FORMAT = "only plain text is supported yet; ask for the format in the prompt and check it"
 _NO_PENALTY = "penalties are not supported yet; leave it out"
 _ONE_CHOICE = "there is one choice per request; send the request again for another"
@@ -33,8 +33,6 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "tool_choice": (("none", "auto"), _NO_TOOLS),
     "functions": (([],), _NO_TOOLS),
     "function_call": (("none", "auto"), _NO_TOOLS),
-    "logprobs": ((False,), _NO_LOGPROBS),
-    "top_logprobs": ((0,), _NO_LOGPROBS),
     "response_format": (({"type": "text"},), _NO_FORMAT),
     "json_schema": ((), _NO_FORMAT),
     "grammar": (("",), _NO_FORMAT),
@@ -144,6 +142,8 @@ class ChatRequest(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prediction: Prediction | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     drafter: str = AUTO
 
     @model_validator(mode="before")
@@ -164,6 +164,15 @@ class ChatRequest(BaseModel):
                 "empty", "the last message is empty; there is nothing to answer"
             )
         return messages
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _go_with_logprobs(cls, many: int | None, info: ValidationInfo) -> int | None:
+        if many and not info.data.get("logprobs"):
+            raise PydanticCustomError(
+                "logprobs", "set logprobs to true to get likeliest tokens, too"
+            )
+        return many
 
     @field_validator("drafter")
     @classmethod
@@ -196,4 +205,5 @@ class ChatRequest(BaseModel):
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
             prediction="" if self.prediction is None else self.prediction.content,
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )

@@ -17,6 +17,7 @@ from engine.request import (
     Event,
     FinishReason,
     GenerationRequest,
+    Logprob,
     ModelFacts,
     ModelSpec,
     Stats,
@@ -95,7 +96,8 @@ class FakeEngine:
         del one.left[: len(ids)]
         one.emitted, one.passes = one.emitted + len(ids), one.passes + 1
         margins = tuple(token / 8 for token in ids) if one.request.margins else ()
-        events: list[Event] = [Tokens(ids, len(ids), len(ids) - 1, margins)] if ids else []
+        told = () if one.request.logprobs is None else tuple(Logprob(token, -1.0) for token in ids)
+        events: list[Event] = [Tokens(ids, len(ids), len(ids) - 1, margins, told)] if ids else []
         if not one.left or one.emitted + len(one.request.prompt) >= self.facts.context:
             ended = len(one.request.prompt) + one.emitted < self.facts.context
             full = one.emitted >= one.request.max_tokens or not ended

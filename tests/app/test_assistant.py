@@ -86,6 +86,19 @@ class TestReply:
         assert right.stats.prompt_tokens == plain.stats.prompt_tokens
 
     @asynchronous
+    async def test_log_probabilities_come_with_every_token_when_asked_for(
+        self, tmp_path: Path
+    ) -> None:
+        async with assisted(tmp_path) as assistant:
+            plain = await report_of(assistant.reply(said("one two three")))
+            pieces, told = await all_of(assistant.reply(said("one two three", logprobs=0)))
+            spelt = b"".join(map(assistant.token_bytes, told.token_ids))
+        assert plain.logprobs == ()
+        assert tuple(one for piece in pieces for one in piece.logprobs) == told.logprobs
+        assert tuple(one.token for one in told.logprobs) == told.token_ids
+        assert spelt.decode() == told.text
+
+    @asynchronous
     async def test_without_max_tokens_the_context_is_the_limit(self, tmp_path: Path) -> None:
         async with assisted(tmp_path, fake_engine.counting) as assistant:
             report = await report_of(assistant.reply(said("a")))

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from app.catalog import CatalogEntry
@@ -12,12 +13,17 @@ from app.history.store import History
 from app.prediction import compared
 from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.request import DepthCount, FinishReason, ModelFacts, Stats
+from engine.request import DepthCount, FinishReason, Logprob, ModelFacts, Stats
 
 CONTEXT = 1000
 CRASH, BUG, FOREVER = "crash now", "hit a bug", "count forever"
 
 Answer = AsyncGenerator[Delta]
+
+
+def logprob(token: int, many: int) -> Logprob:
+    """A token that is likely, and others that are impossible."""
+    return Logprob(token, -0.5, tuple((token + n, -inf if n else -0.5) for n in range(many)))
 
 
 class FakeAssistant:
@@ -63,6 +69,10 @@ class FakeAssistant:
     def stop(self, conversation: str) -> None:
         self._stopped.add(conversation)
 
+    def token_bytes(self, token: int) -> bytes:
+        """Every second token is the first half of a character."""
+        return "é".encode()[:1] if token % 2 else b"word"
+
     def models(self) -> list[CatalogEntry]:
         return [self.entry]
 
@@ -86,6 +96,7 @@ class FakeAssistant:
         if turn.drafter == "chain":
             raise InvalidRequest("the drafter chain cannot run: it has no draft")
         pieces: list[str] = []
+        told: list[Logprob] = []
         reason = FinishReason.STOP
         try:
             async for piece in self._words(said, turn):
@@ -93,14 +104,14 @@ class FakeAssistant:
                     reason = FinishReason.CANCELLED
                     break
                 pieces.append(piece.text)
+                told += piece.logprobs
                 yield piece
             if len(pieces) * 2 == turn.max_tokens:
                 reason = FinishReason.LENGTH
             report = self._report("".join(pieces), prompt, reason, said)
             foretold = range(len(turn.prediction.split()))
-            yield replace(
-                report, foretold=compared(foretold, report.token_ids) if foretold else None
-            )
+            came_true = compared(foretold, report.token_ids) if foretold else None
+            yield replace(report, foretold=came_true, logprobs=tuple(told))
         finally:
             self.ended.set()
 
@@ -109,7 +120,9 @@ class FakeAssistant:
         count = 0
         while count < (turn.max_tokens or 10**9) and (words or said == FOREVER):
             pair, words = (words[:2], words[2:]) if said != FOREVER else (["on", "on"], words)
-            yield Piece("".join(f"{word} " for word in pair), (count, count + 1), 2, 1)
+            ids = (count, count + 1)
+            told = () if turn.logprobs is None else tuple(logprob(i, turn.logprobs) for i in ids)
+            yield Piece("".join(f"{word} " for word in pair), ids, 2, 1, told)
             count += 2
             await asyncio.sleep(self.pause)
             if said == BUG:

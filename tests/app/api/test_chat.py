@@ -77,6 +77,26 @@ def test_stream_starts_with_the_role_and_ends_with_times(running: Running) -> No
     assert not any("usage" in body or not body["choices"] for body in bodies)
 
 
+def test_log_probabilities_come_with_every_token_and_its_bytes(client: openai.OpenAI) -> None:
+    asked: Any = {"model": "pocket", "messages": say("a b c"), "logprobs": True, "top_logprobs": 2}
+    whole = client.chat.completions.create(**asked).choices[0].logprobs.content
+    parts = [
+        entry
+        for chunk in client.chat.completions.create(**asked, stream=True)
+        if chunk.choices[0].logprobs
+        for entry in chunk.choices[0].logprobs.content
+    ]
+    assert parts == whole
+    assert len(whole) == 4  # two a pass
+    assert (whole[0].token, whole[0].logprob, bytes(whole[0].bytes)) == ("word", -0.5, b"word")
+    assert (whole[1].token, bytes(whole[1].bytes)) == ("\ufffd", "é".encode()[:1])
+    assert [(top.token, top.logprob) for top in whole[0].top_logprobs] == [
+        ("word", -0.5), ("\ufffd", -9999.0),
+    ]  # fmt: skip
+    del asked["logprobs"], asked["top_logprobs"]
+    assert client.chat.completions.create(**asked).choices[0].logprobs is None
+
+
 def test_of_a_prediction_usage_tells_how_much_came_true(client: openai.OpenAI) -> None:
     asked: Any = {
         "model": "pocket",

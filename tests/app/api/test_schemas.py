@@ -76,8 +76,6 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
         ("n", True, "one choice"),
         ("tools", [{"type": "function", "function": {"name": "f"}}], "tools are not supported"),
         ("tool_choice", "required", "tools"),
-        ("logprobs", True, "log probabilities"),
-        ("top_logprobs", 3, "log probabilities"),
         ("response_format", {"type": "json_object"}, "plain text"),
         ("response_format", {"type": "json_schema", "json_schema": {}}, "plain text"),
         ("presence_penalty", 0.5, "penalties"),
@@ -106,6 +104,8 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
         *[("max_completion_tokens", bad) for bad in (0, True)],
         *[("stop", bad) for bad in (["a"] * 5, [""], "", "x" * 257, [1], 1)],
         *[("stream", bad) for bad in ("yes", 1)],
+        *[("logprobs", bad) for bad in (5, "yes")],
+        *[("top_logprobs", bad) for bad in (-1, 21, "3", True, 3)],  # 3: without logprobs
         ("stream_options", {"include_usage": "yes"}),
         *[
             ("prediction", bad)
@@ -129,6 +129,17 @@ def test_a_prediction_is_a_text_or_parts_of_one() -> None:
             parsed(prediction={"type": "content", "content": content}).turn.prediction == "def f():"
         )
     assert parsed(prediction={"type": "content", "content": ""}).turn == parsed().turn
+
+
+@pytest.mark.parametrize(
+    ("body", "many"),
+    [({}, None), ({"logprobs": False, "top_logprobs": 0}, None), ({"logprobs": True}, 0),
+     ({"logprobs": True, "top_logprobs": 20}, 20)],
+)  # fmt: skip
+def test_log_probabilities_are_told_of_as_many_tokens_as_were_asked_for(
+    body: dict[str, object], many: int | None
+) -> None:
+    assert parsed(**body).turn.logprobs == many
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
