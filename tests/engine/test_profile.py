@@ -109,6 +109,23 @@ def test_a_step_of_the_kernels_behind_six_rows_is_found_where_it_is(
     assert eight - seven == pytest.approx(0.0001)
 
 
+@pytest.mark.parametrize("busy", [1, 2, 3])
+def test_one_stalled_pass_of_a_row_makes_no_wide_pass_cheap(
+    monkeypatch: pytest.MonkeyPatch, busy: int
+) -> None:
+    """Of a model whose wide passes take seconds there is one round, and everything hangs on its rows."""
+
+    def seconds(rows: int, passed: int) -> float:
+        return 0.02 * rows * (3.0 if rows == 1 and passed == busy else 1.0)
+
+    target, cost = Clocked(seconds), PassCost()
+    monkeypatch.setattr("engine.profile.time.perf_counter", lambda: target.now)
+    profile(cast("Target", target), cost)
+    assert target.passes[64] == 2  # the first call builds kernels
+    assert cost.nominal(64) / cost.nominal(16) == pytest.approx(4, rel=0.1)
+    assert cost.nominal(64) / cost.nominal(1) == pytest.approx(64, rel=0.1)
+
+
 def test_one_busy_moment_does_not_decide_what_a_second_row_costs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

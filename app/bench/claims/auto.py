@@ -10,7 +10,7 @@ from app.bench.lanes import PLAIN, Lane
 from app.bench.options import Conditions
 from app.bench.run import Measurement
 
-PASS = 0.016  # seconds of a row, at most
+INFLATE = 8
 ADAPTIVE = Lane("auto", "auto")
 TOKENS = 64
 FIRST = 6  # questions at the start of the session
@@ -25,18 +25,17 @@ def show(instrument: Instrument) -> Row:
     drafters one always suits the words of two questions, so which one is the best of a kind is told
     by its other questions (``over_best``). With four of them a ratio scattered by a tenth.
     """
-    inflate = instrument.inflation(PASS)
-    engine = instrument.loaded(inflate).engine()
+    engine = instrument.loaded(INFLATE).engine()
     singles = [Lane(PLAIN, "none")]
     singles += [Lane(name, name) for name in engine.facts.drafters if name != "none"]
     kinds = instrument.prompts.open
     swept = [(name, group[:SWEPT]) for name, group in kinds]
     raced = [(name, group[SWEPT:] or group) for name, group in kinds]
-    roughly = dict(_measured(instrument, inflate, swept, [*singles, ADAPTIVE]))
+    roughly = dict(_measured(instrument, swept, [*singles, ADAPTIVE]))
     finalists = _leading(list(roughly.values()), singles)
     checks: list[Check] = []
-    figures: dict[str, float] = {"inflate": inflate}
-    for kind, part in _measured(instrument, inflate, raced, [*finalists, ADAPTIVE]):
+    figures: dict[str, float] = {}
+    for kind, part in _measured(instrument, raced, [*finalists, ADAPTIVE]):
         found, rough, best = rates(part), rates(roughly[kind]), over_best(part, ADAPTIVE)
         over_plain = rough[ADAPTIVE.name] / rough[PLAIN]
         checks.append(Check(f"{kind}: over {best.name}", best.ratio, 0.95))
@@ -53,7 +52,7 @@ def _leading(parts: Sequence[Measurement], singles: Sequence[Lane]) -> list[Lane
 
 
 def _measured(
-    instrument: Instrument, inflate: int, kinds: Sequence[Category], lanes: Sequence[Lane]
+    instrument: Instrument, kinds: Sequence[Category], lanes: Sequence[Lane]
 ) -> Iterator[tuple[str, Measurement]]:
     """By kind, of one session in which every drafter may remember earlier questions.
 
@@ -62,7 +61,7 @@ def _measured(
     first = instrument.prompts.problems[:FIRST]
     prompts = [*first, *(turns for _, group in kinds for turns in group)]
     conditions = Conditions(max_tokens=TOKENS, repeats=1)
-    whole = instrument.race(inflate, prompts, lanes, conditions)
+    whole = instrument.race(INFLATE, prompts, lanes, conditions)
     start = len(first) + 1
     for kind, group in kinds:
         yield kind, _part(whole, range(start, start + len(group)))

@@ -24,9 +24,9 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
     "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "SWEPT": 1, "TOKENS": 8, "REPEATS": {4: 1}},
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"PASS": 0.0, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "EDITS": 1, "TOKENS": 8},
-    "goodput": {"PASS": 0.0, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
-    "auto": {"PASS": 0.0, "TOKENS": 8, "FIRST": 1},
-    "history": {"PASS": 0.0, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
+    "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
+    "auto": {"INFLATE": 1, "TOKENS": 8, "FIRST": 1},
+    "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
     "lossless": {"PROMPTS": 1, "TOKENS": 8, "EVERY": 30, "LAWS": ("no tests here",)},
 }  # fmt: skip
