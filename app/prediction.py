@@ -9,7 +9,7 @@ def compared(prediction: Sequence[int], answer: Sequence[int]) -> Foretold:
     """Tokens of ``prediction`` that ``answer`` has in the same order, and the others.
 
     The longest common subsequence, all positions of the prediction at once as bits of one number
-    (Hyyro 2004): a thousand tokens against a thousand take a millisecond, and never more by much.
+    (Hyyro 2004): a thousand tokens against a thousand take a millisecond, 32 thousand a quarter second.
     """
     places: dict[int, int] = {}
     for at, token in enumerate(prediction):
