@@ -165,6 +165,15 @@ class ChatRequest(BaseModel):
             )
         return messages
 
+    @field_validator("prediction", mode="before")
+    @classmethod
+    def _look_like_one(cls, prediction: object) -> object:
+        if prediction is not None and not isinstance(prediction, dict):
+            raise PydanticCustomError(
+                "prediction", 'a prediction must look like {"type": "content", "content": "..."}'
+            )
+        return prediction
+
     @field_validator("top_logprobs")
     @classmethod
     def _go_with_logprobs(cls, many: int | None, info: ValidationInfo) -> int | None:

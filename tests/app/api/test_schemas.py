@@ -122,6 +122,13 @@ def test_wrong_values_are_refused(name: str, value: object) -> None:
     assert {error["loc"][0] for error in caught.value.errors()} == {name}
 
 
+def test_what_is_no_prediction_is_told_what_one_looks_like(running: Running) -> None:
+    asked = {"model": "pocket", "messages": HI, "prediction": "x"}
+    error = post(running, json=asked).json()["error"]
+    assert error["param"] == "prediction"
+    assert '{"type": "content", "content": "..."}' in error["message"]
+
+
 def test_a_prediction_is_a_text_or_parts_of_one() -> None:
     parts = [{"type": "text", "text": "def "}, {"type": "text", "text": "f():"}]
     for content in (parts, "def f():"):
