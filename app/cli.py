@@ -29,7 +29,7 @@ from app.errors import (
 )
 from app.hardware_options import DoctorOptions, HardwareOptions, PlanOptions
 from app.models_options import ModelsOptions
-from app.settings import load_settings, prepare_home, silence_libraries
+from app.settings import load_settings, prepare_home, tame_libraries
 from engine.errors import EngineError, InvalidRequest, ModelUnusable
 
 __all__ = ["ServeOptions", "main"]
@@ -70,7 +70,7 @@ def _run(options: Options, serve: Callable[[ServeOptions], int]) -> int:
     from app.logs import logging_to_file
 
     prepare_home(options.settings)
-    silence_libraries()
+    tame_libraries()
     with logging_to_file(options.settings):
         return _command(options, serve)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import platformdirs
 
 from app.errors import SettingsError
+from engine.barriers import sleep_soon
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 HUB = "https://huggingface.co"
@@ -103,6 +104,10 @@ def prepare_home(settings: Settings) -> None:
         ) from error
 
 
-def silence_libraries() -> None:
-    """Keep libraries off the network; call it before they are imported, child processes inherit."""
+def tame_libraries() -> None:
+    """Keep libraries off the network, and their waiting threads off the cores that others need.
+
+    Call it before they are imported; child processes inherit it.
+    """
     os.environ.update(QUIET)
+    sleep_soon(os.environ)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError
-from app.settings import QUIET, Settings, load_settings, prepare_home, silence_libraries
+from app.settings import QUIET, Settings, load_settings, prepare_home, tame_libraries
 
 
 def test_the_environment_chooses_the_home(home):
@@ -50,7 +50,7 @@ def test_a_home_that_cannot_be_used_is_said_in_one_sentence(tmp_path):
 def test_libraries_are_silenced_for_this_process_and_its_children(monkeypatch):
     for name in QUIET:
         monkeypatch.setenv(name, "noisy")  # so that it is put back afterwards
-    silence_libraries()
+    tame_libraries()
     command = [sys.executable, "-c", "import os; print(os.environ['GRADIO_ANALYTICS_ENABLED'])"]
     assert subprocess.check_output(command, text=True).strip() == "False"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from engine.barriers import sleep_soon
 from engine.errors import ModelUnusable
 from engine.models.gguf.compiler import left_out_by
 
@@ -20,7 +21,6 @@ Listener = Callable[[int, str], None]  # (level, one piece of the log)
 
 ERROR = 4  # llama.cpp's level
 LAST_ERRORS = 4
-SPINS = "3000"  # looks at a barrier before a thread sleeps
 USES_AMX = b"AMX_INT8 = 1"  # in what llama.cpp says of how it was compiled
 MAPS = Path("/proc/self/maps")  # Linux; elsewhere nobody compiles for AMX with GCC
 
@@ -71,17 +71,8 @@ class Library:
 
 @cache
 def llama_library() -> Library:
-    """llama.cpp, started once for the process; raises ModelUnusable where it is not installed.
-
-    Its threads meet at hundreds of barriers in a pass. As OpenMP comes, whoever waits there keeps
-    its core busy, even where the one that is waited for needs that core because another program has
-    its own: a pass then took 94 to 1,000 ms instead of 26, with threads that soon sleep 42 to 56. How
-    soon is a compromise. On one idle machine sleeping after 1,000 looks cost nothing; on another,
-    where a thread wakes up late, a 4-bit pass took 30 ms, after 3,000 looks 25 and after 10,000 24.
-    There, beside a program that had a core to itself, it took 48, 55 and 78 ms, and 190 after 100,000.
-    """
-    # the library's only argument, which it reads when it is loaded; a person's own value stays
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # noqa: TID251 - written, not read
+    """llama.cpp, started once for the process; raises ModelUnusable where it is not installed."""
+    sleep_soon(os.environ)  # noqa: TID251 - the library's only argument, read when it is loaded
     try:
         from llama_cpp import llama_cpp as api
     except (ImportError, OSError, RuntimeError) as error:
