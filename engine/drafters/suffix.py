@@ -6,12 +6,13 @@ from itertools import groupby
 from typing import ClassVar, NamedTuple
 
 from engine.decode.confidence import LONGEST, Confidence, Confidences
-from engine.decode.suffix_index import NEWEST, SuffixIndex
+from engine.decode.suffix_index import SuffixIndex
 from engine.decode.tree import DraftTree, single
 from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 
 NAME = "suffix"
+WITNESSES = 16  # places that may together make a token likely enough, none of which does alone
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 60 MB
 
 
@@ -76,13 +77,14 @@ class Trie:
 
 @dataclass
 class _Running:
-    """One request: its text so far, and the likeliest source of the last draft."""
+    """One request: its text so far, and the longest match of each origin in the last draft."""
 
     ids: Sequence[int]  # the engine's own growing list: at the end it has the last round's tokens
-    confidence: Confidence
+    confidences: tuple[Confidence, Confidence]  # by origin
     index: SuffixIndex = field(default_factory=SuffixIndex)
-    foremost: Source | None = None
-    expected: list[int] = field(default_factory=list)  # behind ``foremost``
+    foremost: list[tuple[Source, list[int]]] = field(
+        default_factory=list
+    )  # what stands behind them
 
 
 class Suffix:
@@ -90,7 +92,9 @@ class Suffix:
 
     Every place where the newest words stood before is a witness for what followed there. The
     longest match gets its confidence as share, the next longest that of the rest, and so on, this
-    request before finished ones; equal matches share equally, which makes it their frequency.
+    request before finished ones; equal matches share equally, which makes it their frequency. What a
+    match of some length is worth is measured apart in this request and in finished ones: where the
+    same form is filled in with other words, what earlier answers said is the worse witness.
 
     Finished texts live in the memory of this engine only, at most ``history`` tokens of them, and
     are gone with it. Nothing is written to disk; unloading the model forgets them.
@@ -108,21 +112,22 @@ class Suffix:
         self._trees = Capability.TREE in parts.target.offers
         self._finished = SuffixIndex(int(parts.options.get("history", HISTORY)))
         self._running: dict[int, _Running] = {}
-        self._confidences = Confidences()
+        self._confidences = Confidences(), Confidences()  # by origin
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; the root alone where nothing is likely enough."""
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Count how often the likeliest source was right, whether or not it was proposed."""
+        """Count how often the longest matches were right, whether or not they were proposed."""
         for outcome in outcomes:
             running = self._running.get(outcome.context.request)
-            if running is not None and running.foremost is not None:
+            if running is not None and running.foremost:
                 path, tree = outcome.verdict.path, outcome.tree
                 emitted = [*(tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
-                running.confidence.learn(running.foremost.length, running.expected, emitted)
-                running.foremost = None
+                for source, expected in running.foremost:
+                    running.confidences[source.origin].learn(source.length, expected, emitted)
+                running.foremost.clear()
 
     def forget(self, request: int, slot: int) -> None:
         """The request's text joins the finished ones."""
@@ -131,39 +136,43 @@ class Suffix:
             self._finished.add(running.ids)
 
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
-        """What this request's matches were worth: ``Confidence.shares``."""
+        """What matches in this request's own text were worth: ``Confidence.shares``.
+
+        Finished texts are gone with the engine, and what matches in them were worth with them.
+        """
         running = self._running.get(request)
-        return running.confidence.shares() if running is not None else ((), 0.0)
+        return running.confidences[0].shares() if running is not None else ((), 0.0)
 
     def _run(self, context: Context) -> _Running:
         if context.request not in self._running:
-            sure = self._confidences.start(context.task, context.priors.get(NAME))
+            own, finished = self._confidences
+            sure = (
+                own.start(context.task, context.priors.get(NAME)),
+                finished.start(context.task, None),
+            )
             self._running[context.request] = _Running(context.ids, sure)
         return self._running[context.request]
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
         running = self._run(context)
-        running.ids, running.foremost = context.ids, None
+        running.ids = context.ids
+        running.foremost.clear()
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])
         running.index.extend(context.copyable(len(running.index)))
         sources = self._sources(running.index, context.ids[-LONGEST:])
         if not sources:
             return single(context.ids[-1])
-        running.foremost, running.expected = sources[0], sources[0].following(budget.depth)
-        shares = list(self._shares(sources, running.confidence))
+        longest = {source.origin: source for source in reversed(sources)}.values()
+        running.foremost += [(source, source.following(budget.depth)) for source in longest]
+        shares = list(self._shares(sources, running.confidences))
         if budget.hopeless(_likeliest(shares)):
             return single(context.ids[-1])
         least = 0.0 if budget.exact else budget.floor or FLOOR
         trie = Trie([context.ids[-1]])
         for source, share in shares:
-            self._plant(
-                trie,
-                source,
-                share,
-                (running.confidence, context.stop_tokens, least / (2 * NEWEST)),
-                budget.depth,
-            )
+            limits = running.confidences[source.origin], context.stop_tokens, least / WITNESSES
+            self._plant(trie, source, share, limits, budget.depth)
         return trie.best(budget) if self._trees else trie.likeliest(budget)
 
     def _sources(self, own: SuffixIndex, tail: Sequence[int]) -> list[Source]:
@@ -173,12 +182,12 @@ class Suffix:
         return sorted(found, key=lambda source: (-source.length, source.origin))
 
     def _shares(
-        self, sources: list[Source], confidence: Confidence
+        self, sources: list[Source], confidences: tuple[Confidence, Confidence]
     ) -> Iterator[tuple[Source, float]]:
         """Probability that a source's first token comes next, in the order of the sources."""
         left = 1.0
-        for (length, _), group in groupby(sources, key=lambda source: source[:2]):
-            equal, sure = list(group), confidence.at(length)
+        for (length, origin), group in groupby(sources, key=lambda source: source[:2]):
+            equal, sure = list(group), confidences[origin].at(length)
             yield from ((source, left * sure / len(equal)) for source in equal)
             left *= 1 - sure
 

@@ -145,6 +145,19 @@ def test_what_was_emitted_teaches_how_far_to_trust_a_match():
     assert drafted(drafter, ids, Budget(9, 9)).drafted < before
 
 
+def test_finished_requests_that_were_wrong_cost_the_own_text_no_trust():
+    drafter, own = suffix([[5, 1, 2, 8, 6, 7]]), [1, 2, 3, 4, 5, 6, 0, 1]
+    misleading = [3, 5, 1, 2]  # stood in the finished request alone, where 8 followed
+    assert (2, 3, 4, 5, 6, 0, 1, 2) in paths(drafted(drafter, own, Budget(9, 9)))
+    assert drafted(drafter, misleading, Budget(9, 9), request=2).tokens == (2, 8, 6, 7)
+    for _ in range(60):
+        tree = drafted(drafter, misleading, Budget(9, 9), request=2)
+        outcome = Outcome(context(misleading, 2), tree, Verdict((0,), 9), 0.0, 0.0)
+        drafter.observe([outcome])
+    assert drafted(drafter, misleading, Budget(9, 9), request=3).drafted == 0
+    assert (2, 3, 4, 5, 6, 0, 1, 2) in paths(drafted(drafter, own, Budget(9, 9), request=4))
+
+
 def test_a_round_without_a_budget_teaches_nothing():
     drafter, ids = suffix(), [1, 2, 1]
     drafted(drafter, ids)
