@@ -78,7 +78,7 @@ class LoadedModel:
             draft=Path(draft).name if draft else "",
             machine=machine_name(self.spec.device, numbers),
             temperature=temperature_class(turn.sampling),
-            task=task_class(turn.messages),
+            task=task_class(turn.asked),
         )
 
     def prepare(self, turn: Turn, begun: Written) -> Prepared:
@@ -88,7 +88,7 @@ class LoadedModel:
         """
         check_turn(turn)
         self._check_runs(turn.drafter)
-        prompt = self.text.encode_chat(turn.messages, begun.text)
+        prompt = self._encoded(turn, begun.text)
         left = self.facts.context - len(prompt)
         if left < 1:
             raise ContextOverflow(len(prompt) + 1, self.facts.context)
@@ -98,7 +98,7 @@ class LoadedModel:
             sampling=turn.sampling,
             stop_tokens=self.text.stop_tokens,
             session=turn.session,
-            task=task_class(turn.messages),
+            task=task_class(turn.asked),
             drafter=turn.drafter,
             prediction=self._predicted(turn, begun, prompt),
             logprobs=turn.logprobs,
@@ -109,18 +109,24 @@ class LoadedModel:
         """Let the engine answer."""
         return RunningReply(
             self.worker.generate(prepared.request),
-            self.text.detokenizer(prepared.begun.text),
+            self.text.detokenizer(prepared.turn.text or prepared.begun.text),
             StopFilter(prepared.turn.stop),
             _unfinished(prepared.request),
             keeper,
             prepared.begun,
         )
 
+    def _encoded(self, turn: Turn, begun: str) -> tuple[int, ...]:
+        """The prompt, and what is written of its answer already."""
+        if turn.text:
+            return self.text.encode_text(turn.text + begun)
+        return self.text.encode_chat(turn.messages, begun)
+
     def _predicted(self, turn: Turn, begun: Written, prompt: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens of a prediction as they would stand behind this prompt."""
         if not turn.prediction:
             return ()
-        whole = self.text.encode_chat(turn.messages, begun.text + turn.prediction)
+        whole = self._encoded(turn, begun.text + turn.prediction)
         shared = next(
             (n for n, (one, other) in enumerate(zip(prompt, whole, strict=False)) if one != other),
             len(prompt),

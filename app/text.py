@@ -47,6 +47,15 @@ class ChatText:
             ids += self._vocabulary.encode_typed(part) if typed else self._vocabulary.encode(part)
         return tuple(ids)
 
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """A prompt that a program wrote, to be gone on with as it stands.
+
+        Whoever writes it writes the model's own control texts too, for the middle of a file say, so
+        they count as such here. What every text of the model begins with stands before it once.
+        """
+        ids, begin = self._vocabulary.encode(text), self._vocabulary.begin()
+        return tuple(ids if ids[: len(begin)] == begin else [*begin, *ids])
+
     def count(self, text: str) -> int:
         """Tokens of a text that is put into a message."""
         return len(self._vocabulary.encode(text))

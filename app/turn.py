@@ -21,9 +21,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A whole conversation to answer; ``max_tokens`` None is what is left of the context."""
+    """A whole conversation to answer, or a text to go on with as it stands.
 
-    messages: tuple[Message, ...]
+    ``max_tokens`` None is what is left of the context.
+    """
+
+    messages: tuple[Message, ...]  # none where there is a text
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()  # texts that end the answer; never part of it
@@ -31,6 +34,12 @@ class Turn:
     session: str | None = None  # same session: the cached prefix is reused
     prediction: str = ""  # a text that the answer may resemble: drafted from, never read
     logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
+    text: str = ""  # in place of messages: no template is put around it
+
+    @property
+    def asked(self) -> tuple[Message, ...]:
+        """What the class of the task is told by: a text as if somebody had said it."""
+        return (Message("user", self.text),) if self.text else self.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +141,10 @@ Delta = Piece | Report
 
 def check_turn(turn: Turn) -> None:
     """Refuse, before any engine is asked, what no model could answer; raises InvalidRequest."""
-    if not turn.messages or not turn.messages[-1].content.strip():
+    said = turn.asked
+    if not said or not (turn.text or said[-1].content.strip()):
         raise InvalidRequest("the prompt is empty; write something to answer")
-    for message in turn.messages:
+    for message in said:
         if message.role not in ROLES:
             raise InvalidRequest(f"there is no role {message.role!r}; use {', '.join(ROLES)}")
         check_text(message.content, "a message")

@@ -26,6 +26,10 @@ class Vocabulary(Protocol):
         """Token ids of a control text that a person typed: no control token among them."""
         ...
 
+    def begin(self) -> list[int]:
+        """What every text of this model begins with: one token, or none."""
+        ...
+
     def control_texts(self) -> Iterable[str]:
         """Texts that a tokenizer takes for control tokens."""
         ...
@@ -58,6 +62,11 @@ class FolderVocabulary:
     def encode_typed(self, text: str) -> list[int]:
         """One character at a time, since the library cannot be told to see no control texts."""
         return [token for character in text for token in self.encode(character)]
+
+    def begin(self) -> list[int]:
+        """What the tokenizer puts before any text."""
+        found = self._tokenizer.encode("a", add_special_tokens=True)
+        return list(found.ids[: found.special_tokens_mask.index(0)])
 
     def control_texts(self) -> Iterable[str]:
         """Every special token's text."""
@@ -99,6 +108,10 @@ class FileVocabulary:
     def control_texts(self) -> Iterable[str]:
         """Every control token's text."""
         return [text for token in self._vocabulary.control if (text := self.text(token))]
+
+    def begin(self) -> list[int]:
+        """What the file says that a text begins with."""
+        return self._vocabulary.begin
 
     def text(self, token: int) -> str:
         """A token as the file writes it; empty for a number that is no token."""

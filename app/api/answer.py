@@ -4,9 +4,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate
+from typing import Any, Protocol
 
-from app.turn import Report
+from app.turn import Piece, Report
 from engine.request import Logprob, Stats
 
 Body = dict[str, Any]
@@ -84,18 +85,62 @@ def _entry(token: int, value: float, spelt: Spelling) -> Body:
     return {"token": text, "logprob": max(value, IMPOSSIBLE), "bytes": list(said)}
 
 
+def spelt_apart(told: Sequence[Logprob], spelt: Spelling, start: int) -> Body | None:
+    """The same as completions have it, by column; texts begin ``start`` characters into the whole."""
+    if not told:
+        return None
+    texts = [spelt(one.token).decode(errors="replace") for one in told]
+    return {
+        "tokens": texts,
+        "token_logprobs": [max(one.value, IMPOSSIBLE) for one in told],
+        "top_logprobs": [
+            {
+                spelt(t).decode(errors="replace"): max(value, IMPOSSIBLE)
+                for t, value in one.likeliest
+            }
+            for one in told
+        ],
+        "text_offset": [*accumulate(map(len, texts[:-1]), initial=start)],
+    }
+
+
+class Shape(Protocol):
+    """How an answer is told: as a message of a chat, or as the rest of a text."""
+
+    def completion(self, report: Report) -> Body:
+        """The whole answer at once."""
+        ...
+
+    def first(self) -> Body | None:
+        """What a stream begins with, before there is any text."""
+        ...
+
+    def piece(self, piece: Piece) -> Body:
+        """One step of a stream."""
+        ...
+
+    def last(self, report: Report) -> Body:
+        """The step that says why the answer ended, and how it went."""
+        ...
+
+    def counts(self, report: Report) -> Body:
+        """The extra step with token counts and no choice, sent only to those who asked."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Envelope:
     """What every body and chunk of one answer repeats."""
 
     model: str
-    spelt: Spelling  # the bytes of a token
-    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    prefix: str  # of the answer's id
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def _body(self, kind: str, choices: list[Body]) -> Body:
+    def around(self, kind: str, choices: list[Body]) -> Body:
+        """A body of this kind."""
         return {
-            "id": self.id,
+            "id": f"{self.prefix}-{self.id}",
             "object": kind,
             "created": self.created,
             "model": self.model,
@@ -103,42 +148,89 @@ class Answer:
             "choices": choices,
         }
 
+
+def _how_it_went(report: Report) -> Body:
+    return {"timings": timings(report.stats), "speculation": speculation(report)}
+
+
+class ChatAnswer:
+    """A message of the assistant's."""
+
+    def __init__(self, model: str, spelt: Spelling) -> None:
+        """``spelt`` gives the bytes of a token."""
+        self._envelope, self._spelt = Envelope(model, "chatcmpl"), spelt
+
     def completion(self, report: Report) -> Body:
-        """The whole answer at once."""
+        """The whole message."""
         message = {"role": "assistant", "content": report.text, "refusal": None}
         reason = report.finish_reason.value
-        told = log_probabilities(report.logprobs, self.spelt)
+        told = log_probabilities(report.logprobs, self._spelt)
         choice = {"index": 0, "message": message, "logprobs": told, "finish_reason": reason}
-        return {
-            **self._body("chat.completion", [choice]),
-            "usage": usage(report),
-            "timings": timings(report.stats),
-            "speculation": speculation(report),
-        }
+        whole = self._envelope.around("chat.completion", [choice])
+        return {**whole, "usage": usage(report), **_how_it_went(report)}
 
-    def chunk(
+    def first(self) -> Body:
+        """Who speaks."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def piece(self, piece: Piece) -> Body:
+        """The next words."""
+        return self._chunk({"content": piece.text}, told=piece.logprobs)
+
+    def last(self, report: Report) -> Body:
+        """Why it ended."""
+        return {**self._chunk({}, report.finish_reason.value), **_how_it_went(report)}
+
+    def counts(self, report: Report) -> Body:
+        """Token counts."""
+        return {**self._envelope.around("chat.completion.chunk", []), "usage": usage(report)}
+
+    def _chunk(
         self,
         delta: Mapping[str, str],
         finish_reason: str | None = None,
         told: Sequence[Logprob] = (),
     ) -> Body:
-        """One step of a stream."""
         choice = {
             "index": 0,
             "delta": dict(delta),
-            "logprobs": log_probabilities(told, self.spelt),
+            "logprobs": log_probabilities(told, self._spelt),
             "finish_reason": finish_reason,
         }
-        return self._body("chat.completion.chunk", [choice])
+        return self._envelope.around("chat.completion.chunk", [choice])
 
-    def last_chunk(self, report: Report) -> Body:
-        """The step that says why the answer ended, and how it went."""
-        return {
-            **self.chunk({}, report.finish_reason.value),
-            "timings": timings(report.stats),
-            "speculation": speculation(report),
-        }
 
-    def usage_chunk(self, report: Report) -> Body:
-        """The extra step with token counts and no choice, sent only to those who asked."""
-        return {**self._body("chat.completion.chunk", []), "usage": usage(report)}
+class TextAnswer:
+    """The rest of a text; bodies and chunks have one form."""
+
+    def __init__(self, model: str, spelt: Spelling, prompt: str) -> None:
+        """``spelt`` gives the bytes of a token; offsets count from the begin of ``prompt``."""
+        self._envelope, self._spelt = Envelope(model, "cmpl"), spelt
+        self._at = len(prompt)
+
+    def completion(self, report: Report) -> Body:
+        """All of it."""
+        told = spelt_apart(report.logprobs, self._spelt, self._at)
+        whole = self._body(report.text, told, report.finish_reason.value)
+        return {**whole, "usage": usage(report), **_how_it_went(report)}
+
+    def first(self) -> None:
+        """Nothing is said before there is text."""
+
+    def piece(self, piece: Piece) -> Body:
+        """The next words."""
+        told = spelt_apart(piece.logprobs, self._spelt, self._at)
+        self._at += len(piece.text)
+        return self._body(piece.text, told)
+
+    def last(self, report: Report) -> Body:
+        """Why it ended."""
+        return {**self._body("", None, report.finish_reason.value), **_how_it_went(report)}
+
+    def counts(self, report: Report) -> Body:
+        """Token counts."""
+        return {**self._envelope.around("text_completion", []), "usage": usage(report)}
+
+    def _body(self, text: str, told: Body | None, finish_reason: str | None = None) -> Body:
+        choice = {"index": 0, "text": text, "logprobs": told, "finish_reason": finish_reason}
+        return self._envelope.around("text_completion", [choice])

@@ -51,7 +51,7 @@ class ApiError(AppError):
 
 # the first that fits; the message of the error itself is shown
 _KNOWN: tuple[tuple[type[Exception], int, str | None, str | None], ...] = (
-    (ContextOverflow, 400, "messages", "context_length_exceeded"),
+    (ContextOverflow, 400, None, "context_length_exceeded"),
     (InvalidRequest, 400, None, None),
     (UnknownDrafter, 400, "drafter", None),
     (UnknownModel, 404, "model", "model_not_found"),

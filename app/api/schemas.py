@@ -1,7 +1,7 @@
-"""The body of a chat request: what is taken, what is refused, and the Turn it stands for."""
+"""The bodies of requests: what is taken, what is refused, and the Turn that one stands for."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -23,8 +23,11 @@ _NO_TOOLS = "tools are not supported; leave it out and put what the model needs 
 _NO_FORMAT = "only plain text is supported yet; ask for the format in the prompt and check it"
 _NO_PENALTY = "penalties are not supported yet; leave it out"
 _ONE_CHOICE = "there is one choice per request; send the request again for another"
+_NO_ECHO = "the answer comes without the prompt; leave it out, and put the prompt before the answer"
+_NO_SUFFIX = "write the model's own control texts for the middle of a file into the prompt"
 _TEXT_ONLY = "this endpoint reads and writes text only"
 
+USUAL_TOKENS = 16  # of a completion, as OpenAI has it
 # name -> (values that change nothing, why any other is refused); null never changes anything
 _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "n": ((1,), _ONE_CHOICE),
@@ -43,6 +46,11 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "logit_bias": (({},), "token biases are not supported yet; leave it out"),
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
+}
+_REFUSED_OF_TEXT: Mapping[str, tuple[tuple[object, ...], str]] = {
+    **_REFUSED,
+    "echo": ((False,), _NO_ECHO),
+    "suffix": (("",), _NO_SUFFIX),
 }
 
 
@@ -121,40 +129,71 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
-class ChatRequest(BaseModel):
-    """A chat request; unknown fields are ignored, known ones that cannot be served are refused.
+class Asked(BaseModel):
+    """What every request for an answer may say; unknown fields are ignored.
 
-    A request without a temperature is greedy, so it gets the same answer every time.
+    Known ones that cannot be served are refused. A request without a temperature is greedy, so it
+    gets the same answer every time.
     """
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    refused: ClassVar[Mapping[str, tuple[tuple[object, ...], str]]] = _REFUSED
+    long: ClassVar[str]  # the field that fills the context
 
     model: str
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000)]
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
     stop: Stop | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    prediction: Prediction | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     drafter: str = AUTO
 
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, body: Any) -> Any:
-        for name, (harmless, reason) in _REFUSED.items():
+        for name, (harmless, reason) in cls.refused.items():
             if isinstance(body, dict) and _changes_something(body.get(name), harmless):
                 raise PydanticCustomError(
                     "unsupported", "{reason}", {"reason": reason, "param": name}
                 )
         return body
+
+    @field_validator("drafter")
+    @classmethod
+    def _be_known(cls, name: str) -> str:
+        try:
+            check_drafter(name)
+        except UnknownDrafter as error:
+            raise PydanticCustomError("drafter", "{said}", {"said": str(error)}) from error
+        return name
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk of token counts."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The engine's sampling; a field that was left out keeps the engine's default."""
+        names = ("temperature", "top_k", "top_p", "min_p", "seed")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return SamplingParams(**given)
+
+
+class ChatRequest(Asked):
+    """A chat request."""
+
+    long = "messages"
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000)]
+    max_completion_tokens: Count | None = None
+    prediction: Prediction | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     @field_validator("messages")
     @classmethod
@@ -183,27 +222,6 @@ class ChatRequest(BaseModel):
             )
         return many
 
-    @field_validator("drafter")
-    @classmethod
-    def _be_known(cls, name: str) -> str:
-        try:
-            check_drafter(name)
-        except UnknownDrafter as error:
-            raise PydanticCustomError("drafter", "{said}", {"said": str(error)}) from error
-        return name
-
-    @property
-    def include_usage(self) -> bool:
-        """Whether a stream ends with a chunk of token counts."""
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-    @property
-    def sampling(self) -> SamplingParams:
-        """The engine's sampling; a field that was left out keeps the engine's default."""
-        names = ("temperature", "top_k", "top_p", "min_p", "seed")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return SamplingParams(**given)
-
     @property
     def turn(self) -> Turn:
         """What the assistant is asked; the newer of the two token limits wins."""
@@ -215,4 +233,46 @@ class ChatRequest(BaseModel):
             drafter=self.drafter,
             prediction="" if self.prediction is None else self.prediction.content,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+        )
+
+
+def _only_prompt(prompt: object) -> object:
+    """The text of a list with one."""
+    match prompt:
+        case "" | [""] | []:
+            raise PydanticCustomError(
+                "empty", "the prompt is empty; there is nothing to go on with"
+            )
+        case [str(text)]:
+            return text
+        case [int(), *_] | [[int(), *_], *_]:
+            raise PydanticCustomError("prompt", "send the prompt as text, not as token ids")
+        case [_, _, *_]:
+            raise PydanticCustomError("prompt", "send one prompt per request")
+        case _:
+            return prompt
+
+
+Prompt = Annotated[str, BeforeValidator(_valid_unicode), BeforeValidator(_only_prompt)]
+
+
+class CompletionRequest(Asked):
+    """A text that the model is to go on with, as it stands."""
+
+    refused, long = _REFUSED_OF_TEXT, "prompt"
+
+    prompt: Prompt
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    @property
+    def turn(self) -> Turn:
+        """What the assistant is asked."""
+        return Turn(
+            messages=(),
+            text=self.prompt,
+            sampling=self.sampling,
+            max_tokens=self.max_tokens or USUAL_TOKENS,
+            stop=tuple(self.stop or ()),
+            drafter=self.drafter,
+            logprobs=self.logprobs,
         )

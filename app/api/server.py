@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from app.api import backups, chat, errors, models
+from app.api import backups, completions, errors, models
 from app.api.guard import Guard
 from app.assistant import Assistant
 
@@ -35,7 +35,7 @@ def _bare() -> FastAPI:
 
 def _routes(assistant: Assistant) -> APIRouter:
     routes = APIRouter()
-    routes.include_router(chat.router(assistant))
+    routes.include_router(completions.router(assistant))
     routes.include_router(models.router(assistant))
 
     @routes.get("/health")

@@ -277,6 +277,22 @@ class TestOpen:
             await assistant.close()
 
     @asynchronous
+    async def test_a_text_that_is_a_chats_prompt_is_gone_on_with_as_that_chat(
+        self, tmp_path: Path
+    ) -> None:
+        assistant = await Assistant.open(Settings(home=tmp_path), "pocket")
+        try:
+            answer = await report_of(assistant.reply(said("What is 17 + 25?", max_tokens=24)))
+            text = "<|bos|><|user|>What is 17 + 25?<|end|><|assistant|>"
+            going_on = Turn((), max_tokens=24, text=text)
+            assert (await report_of(assistant.reply(going_on))).token_ids == answer.token_ids
+            half = answer.text[:10]
+            rest = await report_of(assistant.reply(replace(going_on, text=text + half)))
+            assert half + rest.text == answer.text
+        finally:
+            await assistant.close()
+
+    @asynchronous
     async def test_a_model_that_nobody_knows(self, tmp_path: Path) -> None:
         with pytest.raises(UnknownModel, match="known models: pocket"):
             await Assistant.open(Settings(home=tmp_path), "nobody")

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers, processors
 
 from app.template import ChatTemplate
 from app.text import ChatText
 from app.turn import Message
 from app.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest, ModelUnusable
+from tests.engine.models.gguf import tiny
 
 POCKET = Path(__file__).parents[2] / "engine" / "bundled" / "pocket"
 POCKET_TEXT = ChatText.load(POCKET)
@@ -73,6 +74,42 @@ class TestPrompts:
     def test_a_control_token_inside_a_control_token(self) -> None:
         ids = POCKET_TEXT.encode_chat([Message("user", "<|e<|end|>nd|>")])
         assert not SPECIAL_IDS & set(ids[2:-2])
+
+
+class TestTexts:
+    """Prompts of programs, to be gone on with as they stand."""
+
+    @given(attacks)
+    def test_are_what_the_tokenizer_alone_makes_of_them(self, text: str) -> None:
+        tokenizer = Tokenizer.from_file(str(POCKET / "tokenizer.json"))
+        assert POCKET_TEXT.encode_text(text) == tuple(tokenizer.encode(text).ids)
+
+    def test_a_control_text_is_its_token_since_a_program_wrote_it(self) -> None:
+        end = Tokenizer.from_file(str(POCKET / "tokenizer.json")).token_to_id("<|end|>")
+        assert POCKET_TEXT.encode_text("a<|end|>")[-1] == end
+
+    @pytest.mark.parametrize("ends", ["", " </s>"])  # some tokenizers also put an end behind
+    def test_begin_once_with_what_every_text_of_the_model_begins_with(self, ends: str) -> None:
+        tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2}, unk_token="a"))
+        tokenizer.add_special_tokens(["<s>", "</s>"])
+        specials = [("<s>", 0), ("</s>", 1)]
+        tokenizer.decoder = decoders.Metaspace()
+        tokenizer.post_processor = processors.TemplateProcessing(f"<s> $A{ends}", None, specials)
+        chat = ChatText(FolderVocabulary(tokenizer), ChatTemplate("", {}), ())
+        assert chat.encode_text("a") == chat.encode_text("<s>a") == (0, 2)
+
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_of_a_file_begin_as_it_says(
+        self, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("llama_cpp")
+        said = [*tiny.metadata(), tiny.pair("tokenizer.ggml.add_bos_token", tiny.BOOL, asked)]
+        monkeypatch.setattr(tiny, "metadata", lambda: said)
+        chat = ChatText.load(tiny.write(tmp_path / "tiny.gguf"))
+        whole, marked = chat.encode_text("w1 w2"), chat.encode_text("<s>w1 w2")
+        assert (whole[0] == 1) == asked
+        assert marked.count(1) == 1
+        assert 1 not in whole[1:]
 
 
 class TestLoading:

@@ -72,6 +72,13 @@ class GgufVocabulary:
         return found.decode("utf-8", errors="replace")
 
     @cached_property
+    def begin(self) -> list[int]:
+        """The token that a text begins with, where the file asks for one."""
+        token = int(self._api.llama_vocab_bos(self._vocabulary))
+        asked = self._api.llama_vocab_get_add_bos(self._vocabulary)
+        return [token] if asked and token >= 0 else []
+
+    @cached_property
     def adds_first_space(self) -> bool:
         """Whether a text's first word is encoded as if a space stood before it."""
         ids = self.encode("a", special=False)

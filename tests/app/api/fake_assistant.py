@@ -89,8 +89,8 @@ class FakeAssistant:
 
     async def _answer(self, turn: Turn, conversation: str) -> Answer:
         self._stopped.discard(conversation)
-        said = turn.messages[-1].content
-        prompt = sum(len(message.content.split()) for message in turn.messages)
+        said = turn.asked[-1].content
+        prompt = sum(len(message.content.split()) for message in turn.asked)
         if prompt >= CONTEXT:
             raise ContextOverflow(prompt, CONTEXT)
         if turn.drafter == "chain":

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.api.schemas import ChatRequest
+from app.api.schemas import ChatRequest, CompletionRequest
 from app.turn import Message
 from engine.drafters import DRAFTERS
 from tests.app.api.conftest import Running
@@ -209,3 +209,39 @@ def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> Non
         response = httpx.request(method, f"{running.url}{path}")
         assert response.status_code == status, path
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def text(prompt: Any, **fields: Any) -> CompletionRequest:
+    return CompletionRequest.model_validate({"model": "pocket", "prompt": prompt, **fields})
+
+
+def test_a_text_may_stand_alone_or_in_a_list() -> None:
+    assert text(["go on"]).turn == text("go on").turn
+    assert text("  ").turn.text == "  "
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": []}, "the prompt is empty"),
+        ({"prompt": None}, "valid string"),
+        ({"prompt": [1, 2]}, "send the prompt as text, not as token ids"),
+        ({"prompt": [[1], [2]]}, "send the prompt as text, not as token ids"),
+        ({"prompt": ["a", "b"]}, "send one prompt per request"),
+        ({"prompt": "\ud800"}, "half of a surrogate pair"),
+        ({"prompt": "a", "echo": True}, "the answer comes without the prompt"),
+        ({"prompt": "a", "suffix": "b"}, "the middle of a file"),
+        ({"prompt": "a", "best_of": 2}, "one choice per request"),
+        ({"prompt": "a", "logprobs": 21}, "less than or equal to 20"),
+        ({"prompt": "a", "drafter": "warp"}, "warp"),
+        ({}, "required"),
+    ],
+)
+def test_what_no_text_can_be_made_of_is_refused(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        CompletionRequest.model_validate({"model": "pocket", **body})
+
+
+def test_what_belongs_to_a_text_changes_no_chat() -> None:
+    assert parsed(echo=True, suffix="end").turn == parsed().turn

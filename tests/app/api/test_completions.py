@@ -115,6 +115,57 @@ def test_of_a_prediction_usage_tells_how_much_came_true(client: openai.OpenAI) -
     assert client.chat.completions.create(**asked).usage.completion_tokens_details is None
 
 
+def test_a_text_is_gone_on_with_whole_and_streamed(client: openai.OpenAI, running: Running) -> None:
+    asked: Any = {"model": "pocket", "prompt": "a b c d e", "max_tokens": 64, "temperature": 0.5}
+    whole = client.completions.create(**asked)
+    steps = list(client.completions.create(**asked, stream=True))
+    assert "".join(step.choices[0].text for step in steps) == whole.choices[0].text == "a b c d e "
+    assert [step.choices[0].finish_reason for step in steps] == [None, None, None, "stop"]
+    assert whole.object == steps[0].object == "text_completion"
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens == 5
+    assert (whole.model_extra or {})["speculation"]["drafter"] == "lookup"
+    [turn, _] = running.assistant.turns
+    assert (turn.text, turn.messages, turn.sampling.temperature) == ("a b c d e", (), 0.5)
+
+
+def test_a_text_gets_sixteen_tokens_unless_it_asks_for_more(
+    client: openai.OpenAI, running: Running
+) -> None:
+    for asked in ({}, {"max_tokens": None}):
+        client.completions.create(model="pocket", prompt="a b", **asked)
+    assert [turn.max_tokens for turn in running.assistant.turns] == [16, 16]
+
+
+def test_log_probabilities_of_a_text_stand_in_columns(client: openai.OpenAI) -> None:
+    asked: Any = {"model": "pocket", "prompt": "one two three", "max_tokens": 64, "logprobs": 2}
+    told = client.completions.create(**asked).choices[0].logprobs
+    assert told is not None
+    assert told.tokens == ["word", "\N{REPLACEMENT CHARACTER}"] * 2
+    assert told.token_logprobs == [-0.5] * 4
+    assert told.text_offset == [13, 17, 18, 22]
+    assert told.top_logprobs is not None
+    assert told.top_logprobs[0] == {"word": -0.5, "\N{REPLACEMENT CHARACTER}": -9999.0}
+    streamed = list(client.completions.create(**asked, stream=True))
+    assert [s.choices[0].logprobs is not None for s in streamed] == [True, True, False]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_past_the_context_is_told_of_the_prompt(client: openai.OpenAI, stream: bool) -> None:
+    with pytest.raises(openai.BadRequestError, match="needs") as caught:
+        client.completions.create(model="pocket", prompt="word " * 1000, stream=stream)
+    assert (caught.value.param, caught.value.code) == ("prompt", "context_length_exceeded")
+
+
+def test_a_stream_of_a_text_ends_with_counts_when_asked(client: openai.OpenAI) -> None:
+    asked: Any = {"model": "pocket", "prompt": "a b c", "max_tokens": 64, "stream": True}
+    *steps, last = client.completions.create(**asked, stream_options={"include_usage": True})
+    assert all(step.usage is None and step.choices for step in steps)
+    assert last.choices == []
+    assert last.usage is not None
+    assert last.usage.completion_tokens == 3
+
+
 def test_usage_comes_in_a_chunk_of_its_own_when_asked_for(running: Running) -> None:
     *chunks, _ = events(running, stream_options={"include_usage": True})
     *others, last = [json.loads(chunk) for chunk in chunks]
