@@ -31,7 +31,7 @@ from app.parser import ALL_DRAFTERS, parser
 from app.prompts import Turns, read_prompts
 from app.settings import Settings
 from app.turn import Message, Turn, check_drafter, check_turn
-from engine.request import SamplingParams
+from engine.request import Penalties, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,7 @@ def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
             top_p=given.top_p,
             min_p=given.min_p,
             seed=given.seed,
+            penalties=None if given.repeat_penalty == 1 else Penalties(repeat=given.repeat_penalty),
         ),
         max_tokens=given.max_tokens,
         drafter=given.draft,

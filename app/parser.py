@@ -93,6 +93,9 @@ def _add_ask(ask: argparse.ArgumentParser) -> None:
     number("--top-p", type=_number(0, 1), default=1.0, help="keep this share (1 is off)")
     number("--top-k", type=_whole(0), default=0, help="keep this many tokens (0 is off)")
     number("--min-p", type=_number(0, 1), default=0.0, help="least share of the best (0 is off)")
+    number(
+        "--repeat-penalty", type=_number(0.1, 10), default=1.0, help="on what was said (1 is off)"
+    )
     number("--max-tokens", type=_whole(1), help="default: what is left of the context")
     number("--seed", type=_whole(0), help="same seed, same tokens")
     number("--json", action="store_true", help="end with one line of JSON")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from app.errors import UnknownDrafter
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
-from engine.request import FinishReason, Logprob, SamplingParams, Stats
+from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats
 
 ROLES = ("system", "user", "assistant")
 AUTO = "auto"
@@ -53,6 +53,7 @@ class ReplyOptions:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repeat: float = 1.0  # penalty; 1: none
 
     @property
     def sampling(self) -> SamplingParams:
@@ -63,6 +64,7 @@ class ReplyOptions:
             top_p=self.top_p,
             min_p=self.min_p,
             seed=self.seed,
+            penalties=None if self.repeat == 1 else Penalties(repeat=self.repeat),
         )
 
 

@@ -24,7 +24,7 @@ from engine.request import (
     Tokens,
 )
 from engine.retreat import PROMPT_CHUNK, Retreat
-from engine.rounds import Fresh, Round, logprobs, margins
+from engine.rounds import Fresh, Round, judged, logprobs, margins
 from engine.schedule import Scheduler, Session
 from engine.seats import Seats
 
@@ -125,7 +125,9 @@ class Engine:
             raise InvalidRequest("draft_depth and draft_nodes must not be negative")
         if request.logprobs is not None and not 0 <= request.logprobs <= MOST_LIKELIEST:
             raise InvalidRequest(f"logprobs is {request.logprobs}; choose 0 to {MOST_LIKELIEST}")
-        tokens = (*request.prompt, *request.prediction)
+        penalties = request.sampling.penalties
+        biased = () if penalties is None else (token for token, _ in penalties.bias)
+        tokens = (*request.prompt, *request.prediction, *biased)
         if any(not 0 <= token < self._target.vocab for token in tokens):
             raise InvalidRequest(f"token ids must lie in 0..{self._target.vocab - 1}")
         if len(request.prompt) >= self._target.context:
@@ -197,7 +199,7 @@ class Engine:
         try:
             verdicts = self._machinery.verify(
                 [r.tree for r in rounds],
-                [s.rows for s in scores],
+                [judged(r, s) for r, s in zip(rounds, scores, strict=True)],
                 [r.session.request.sampling for r in rounds],
                 [r.session.chance for r in rounds],
             )

@@ -10,6 +10,33 @@ from engine.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
+class Penalties:
+    """What is done to logits because of the tokens that stand before; see ``engine.decode.penalties``."""
+
+    presence: float = 0.0  # taken off every token that the answer has
+    frequency: float = 0.0  # taken off for each time that the answer has it
+    repeat: float = (
+        1.0  # divides positive logits of what was said lately, and multiplies the others
+    )
+    bias: tuple[tuple[int, float], ...] = ()  # (token, what is added to its logit)
+
+    def check(self) -> None:
+        """Raise InvalidRequest with one sentence when a value has no meaning."""
+        for name, value in (("presence", self.presence), ("frequency", self.frequency)):
+            if not -100 <= value <= 100:
+                raise InvalidRequest(
+                    f"the {name} penalty is {value}; choose -100 to 100 (0 is off)"
+                )
+        if not (math.isfinite(self.repeat) and self.repeat > 0):
+            raise InvalidRequest(
+                f"the repeat penalty is {self.repeat}; choose more than 0 (1 is off)"
+            )
+        for token, value in self.bias:
+            if not -100 <= value <= 100:
+                raise InvalidRequest(f"the bias of token {token} is {value}; choose -100 to 100")
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the target's logits become the law that tokens follow.
 
@@ -23,6 +50,7 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
+    penalties: Penalties | None = None
 
     @property
     def greedy(self) -> bool:
@@ -43,6 +71,8 @@ class SamplingParams:
             raise InvalidRequest(f"top_k is {self.top_k}; choose 0 (off) or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise InvalidRequest(f"seed is {self.seed}; choose 0 to 2^63 - 1")
+        if self.penalties is not None:
+            self.penalties.check()
 
 
 @dataclass(frozen=True, slots=True)

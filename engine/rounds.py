@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.decode.penalties import penalised
 from engine.decode.tree import DraftTree
+from engine.decode.verify import Logits
 from engine.protocols.drafting import Context, Outcome
+from engine.protocols.target import Scores
 from engine.request import FinishReason, Logprob
 from engine.schedule import Run, Session
 
@@ -31,6 +34,14 @@ class Fresh(NamedTuple):
     def decoded(self) -> int:
         """Passes that plain decoding takes for this: the token that ends an answer has one, too."""
         return len(self.ids) + (self.end is FinishReason.STOP)
+
+
+def judged(one: Round, scores: Scores) -> Logits:
+    """The rows that decide over this draft: the target's, with the request's penalties if it has any."""
+    penalties = one.context.sampling.penalties
+    if penalties is None:
+        return scores.rows
+    return penalised(one.tree, scores.logits, penalties, one.session.ids, one.context.prompt)
 
 
 def margins(outcome: Outcome) -> tuple[float, ...]:

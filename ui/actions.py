@@ -216,7 +216,8 @@ async def save_preset(session: Session, command: Command) -> None:
     name = " ".join(command.name.split())
     if not name:
         raise InvalidRequest("a preset needs a name; write one")
-    kept = command.settings.model_dump(include={"temperature", "top_p", "top_k", "min_p"})
+    sampling = {"temperature", "top_p", "top_k", "min_p", "repeat"}
+    kept = command.settings.model_dump(include=sampling)
     preset = Preset(name, command.text, kept)
     await asyncio.to_thread(session.assistant.history.presets.put, preset)
     await _changed(session)

@@ -22,6 +22,7 @@ class Settings(BaseModel):
     top_p: Number = 1.0
     top_k: int = 0
     min_p: Number = 0.0
+    repeat: Number = 1.0
     max_tokens: int | None = None  # None: half of the context
     seed: int | None = None
     look: Literal["auto", "markdown", "text"] = "auto"
@@ -37,6 +38,7 @@ class Settings(BaseModel):
             top_k=self.top_k,
             top_p=self.top_p,
             min_p=self.min_p,
+            repeat=self.repeat,
         )
 
 

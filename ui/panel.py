@@ -10,6 +10,7 @@ _RANGES = (
     ("temperature", "Temperature", "0 gives the likeliest answer, the same every time", 0, 2, 0.05),
     ("top_p", "Top p", "Only the likeliest tokens that sum up to this; 1 is off", 0.05, 1, 0.05),
     ("min_p", "Min p", "Drops tokens below this share of the likeliest; 0 is off", 0, 0.5, 0.01),
+    ("repeat", "Repeat penalty", "Keeps from saying the same again; 1 is off", 1, 2, 0.05),
 )
 _NUMBERS = (
     ("top_k", "Top k", "Only so many of the likeliest tokens; 0 is off", "0"),

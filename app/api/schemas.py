@@ -17,11 +17,10 @@ from pydantic_core import PydanticCustomError
 
 from app.errors import UnknownDrafter
 from app.turn import AUTO, Message, Turn, check_drafter
-from engine.request import SamplingParams
+from engine.request import Penalties, SamplingParams
 
 _NO_TOOLS = "tools are not supported; leave it out and put what the model needs in the prompt"
 _NO_FORMAT = "only plain text is supported yet; ask for the format in the prompt and check it"
-_NO_PENALTY = "penalties are not supported yet; leave it out"
 _ONE_CHOICE = "there is one choice per request; send the request again for another"
 _NO_ECHO = "the answer comes without the prompt; leave it out, and put the prompt before the answer"
 _NO_SUFFIX = "write the model's own control texts for the middle of a file into the prompt"
@@ -39,11 +38,6 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "response_format": (({"type": "text"},), _NO_FORMAT),
     "json_schema": ((), _NO_FORMAT),
     "grammar": (("",), _NO_FORMAT),
-    "presence_penalty": ((0, 0.0), _NO_PENALTY),
-    "frequency_penalty": ((0, 0.0), _NO_PENALTY),
-    "repeat_penalty": ((1, 1.0), _NO_PENALTY),
-    "repetition_penalty": ((1, 1.0), _NO_PENALTY),
-    "logit_bias": (({},), "token biases are not supported yet; leave it out"),
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
 }
@@ -95,6 +89,8 @@ StopText = Annotated[
     str, BeforeValidator(_valid_unicode), StringConstraints(min_length=1, max_length=256)
 ]
 Stop = Annotated[list[StopText], BeforeValidator(_as_list), Field(max_length=4)]
+TokenId = Annotated[str, StringConstraints(pattern="^[0-9]{1,9}$")]  # JSON has no other keys
+Bias = Annotated[float, Field(ge=-100, le=100)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 
 
@@ -146,6 +142,11 @@ class Asked(BaseModel):
     min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repeat_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # as llama-server calls it
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # as vLLM does
+    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
     max_tokens: Count | None = None
     stop: Stop | None = None
     stream: bool | None = None
@@ -181,7 +182,18 @@ class Asked(BaseModel):
         """The engine's sampling; a field that was left out keeps the engine's default."""
         names = ("temperature", "top_k", "top_p", "min_p", "seed")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return SamplingParams(**given)
+        return SamplingParams(**given, penalties=self._penalties)
+
+    @property
+    def _penalties(self) -> Penalties | None:
+        """None where they would change nothing."""
+        asked = Penalties(
+            presence=self.presence_penalty or 0.0,
+            frequency=self.frequency_penalty or 0.0,
+            repeat=self.repeat_penalty or self.repetition_penalty or 1.0,
+            bias=tuple((int(token), value) for token, value in (self.logit_bias or {}).items()),
+        )
+        return None if asked == Penalties() else asked
 
 
 class ChatRequest(Asked):

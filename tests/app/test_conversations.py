@@ -17,7 +17,7 @@ from app.reply import SAVE_SECONDS
 from app.settings import Settings
 from app.turn import ReplyOptions, Report
 from engine.errors import ContextOverflow, EngineError, InvalidRequest
-from engine.request import FinishReason, SamplingParams
+from engine.request import FinishReason, Penalties, SamplingParams
 from tests.app import fake_engine
 from tests.app.assisted import PLAIN, POCKET, assisted, begun, ended, kill, report_of, said
 from tests.app.asynchronous import asynchronous
@@ -159,6 +159,7 @@ class TestConversation:
         async with assisted(tmp_path) as assistant:
             sampling = ReplyOptions(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=7).sampling
         assert sampling == SamplingParams(0.5, 3, 0.9, 0.1, 7)
+        assert ReplyOptions(repeat=1.2).sampling.penalties == Penalties(repeat=1.2)
         assert assistant.models()[0].name == "pocket"
 
 

@@ -11,7 +11,7 @@ from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.lengths.fixed import Fixed
 from engine.protocols.drafting import Parts
-from engine.request import Done, FinishReason, GenerationRequest, SamplingParams, Tokens
+from engine.request import Done, FinishReason, GenerationRequest, Penalties, SamplingParams, Tokens
 from engine.seats import Seats
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
@@ -194,6 +194,7 @@ def test_margins_tell_how_close_each_choice_was():
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"prompt": (1, 13)}, r"0\.\.12"),
         ({"prompt": (-1,)}, r"0\.\.12"),
+        ({"sampling": SamplingParams(penalties=Penalties(bias=((13, 1.0),)))}, r"0\.\.12"),
         ({"drafter": "medusa"}, "unknown drafter 'medusa'; known are auto, none, lookup"),
         ({"length": "magic"}, "unknown length policy 'magic'"),
         ({"sampling": SamplingParams(math.nan)}, "temperature is nan"),

@@ -10,13 +10,14 @@ from scipy.stats import chisquare
 
 from engine.build import _named, _new_drafter
 from engine.decode.chance import SeededChance
+from engine.decode.penalties import penalised
 from engine.decode.sampling import probabilities
 from engine.decode.tree import chain
 from engine.decode.verify import verify
 from engine.drafters import DRAFTERS
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.protocols.target import Capability
-from engine.request import FinishReason, GenerationRequest, SamplingParams
+from engine.request import FinishReason, GenerationRequest, Penalties, SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_target
 
@@ -42,11 +43,27 @@ FORETOLD = (2, 1, 0)  # a prediction, and the prompt's end again
 RUNS = [*((name, ()) for name in ALL), ("lookup", FORETOLD), ("suffix", FORETOLD)]
 
 
-@pytest.mark.parametrize("sampling", [SAMPLED, SamplingParams(0.7, top_k=2)])
+HELD_BACK = Penalties(presence=0.4, frequency=0.3, repeat=1.5, bias=((2, 0.7),))
+
+
+def by_hand(logits, penalties, said, answer):
+    """One row of logits [V] after penalties, token by token."""
+    found = []
+    for token, logit in enumerate(logits.tolist()):
+        held = logit / penalties.repeat if logit > 0 else logit * penalties.repeat
+        off = penalties.presence * (token in answer) + penalties.frequency * answer.count(token)
+        kept = held if token in said[-64:] else logit
+        found.append(kept - off + dict(penalties.bias).get(token, 0.0))
+    return torch.tensor(found, dtype=logits.dtype)
+
+
+@pytest.mark.parametrize(
+    "sampling", [SAMPLED, SamplingParams(0.7, top_k=2), SamplingParams(1.0, penalties=HELD_BACK)]
+)
 @pytest.mark.parametrize("budget", [Budget(2, 2), Budget(2, 3)])
 @pytest.mark.parametrize(("name", "foretold"), RUNS)
 def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, sampling):
-    length = 3
+    length, penalties = 3, sampling.penalties
     laws = markov(3)
     prompt = [1, 2, 0, 1, 2, 0, 1]  # repeats, so that lookup proposes
 
@@ -61,6 +78,8 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, samp
             )
             tree = drafter.draft([context], [budget])[0]
             logits = target.score([0], [tree])[0].logits
+            if penalties is not None:
+                logits = penalised(tree, logits, penalties, ids, len(prompt))
             verdict = verify(tree, logits, sampling, chance)
             drafter.observe([Outcome(context, tree, verdict, 0.0, 0.0)])
             target.commit(0, verdict.path)
@@ -68,13 +87,18 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, samp
             assert target.committed(0) == ids[:-1]
         return tuple(ids[len(prompt) : len(prompt) + length])
 
-    warped = probabilities(laws.log(), sampling)
+    def law(said):
+        row = laws.double().log()[said[-1]]
+        if penalties is not None:
+            row = by_hand(row, penalties, said, said[len(prompt) :])
+        return probabilities(row, sampling)
+
     found = law_of(run)
     for sequence in product(range(3), repeat=length):
-        wanted, last = 1.0, prompt[-1]
+        wanted, said = 1.0, list(prompt)
         for token in sequence:
-            wanted *= float(warped[last][token])
-            last = token
+            wanted *= float(law(said)[token])
+            said.append(token)
         assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
 
 
@@ -110,6 +134,34 @@ def test_greedy_equals_plain(name, depth, nodes, draft, length):
     )
     assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
     assert [done.reason for _, done in drafted] == [done.reason for _, done in plain]
+
+
+def by_hand_in_full(target, request):
+    """A greedy answer with penalties: every token from a fresh pass over the whole text."""
+    ids, sampling = list(request.prompt), request.sampling
+    while len(ids) < len(request.prompt) + request.max_tokens:
+        target.crop(0, 0)
+        logits = target.score([0], [chain(ids)])[0].logits[-1]
+        answer = ids[len(request.prompt) :]
+        token = int(by_hand(logits, sampling.penalties, ids, answer).argmax())
+        if token in request.stop_tokens:
+            break
+        ids.append(token)
+    return ids[len(request.prompt) :]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_with_penalties_every_drafter_says_what_plain_decoding_would_by_hand(name):
+    penalties = Penalties(presence=0.5, frequency=0.4, repeat=1.3, bias=((5, 1.0), (7, -100.0)))
+    sampling = SamplingParams(penalties=penalties)
+    asked = [replace(r, sampling=sampling) for r in greedy_requests(name, draft_nodes=12)]
+    wanted = [by_hand_in_full(tiny_target(), request) for request in asked]
+    plain = run_all(engine_over(tiny_target()), greedy_requests("none"))
+    for draft in DRAFTS.values():
+        found = [ids for ids, _ in run_all(engine_over(tiny_target(), draft()), asked)]
+        assert found == wanted
+        assert found != [ids for ids, _ in plain]
+        assert not any(7 in ids for ids in found)
 
 
 @pytest.mark.parametrize("exit_layer", [1, 2, 3, 4])
@@ -176,7 +228,12 @@ def test_the_context_is_never_exceeded(name):
 
 @pytest.mark.parametrize("name", SPECULATIVE)
 @pytest.mark.parametrize(
-    "sampling", [SamplingParams(0.8, seed=5), SamplingParams(1.5, top_p=0.9, seed=6)]
+    "sampling",
+    [
+        SamplingParams(0.8, seed=5),
+        SamplingParams(1.5, top_p=0.9, seed=6),
+        SamplingParams(0.8, seed=7, penalties=HELD_BACK),
+    ],
 )
 def test_a_seeded_request_equals_plain_token_by_token(name, sampling):
     """Its candidates are chosen, not drawn, so random numbers are used as plain decoding uses them."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from app.api.schemas import ChatRequest, CompletionRequest
 from app.turn import Message
 from engine.drafters import DRAFTERS
+from engine.request import Penalties
 from tests.app.api.conftest import Running
 
 HI = [{"role": "user", "content": "hi"}]
@@ -38,6 +39,13 @@ def test_law_sampling_arrives_unchanged(temperature: float, top_p: float, top_k:
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (temperature, top_p, top_k)
 
 
+def test_penalties_arrive_under_the_names_that_programs_have_for_them() -> None:
+    asked = parsed(presence_penalty=0.5, frequency_penalty=-1, logit_bias={"7": -100, "9": 2.5})
+    assert asked.sampling.penalties == Penalties(0.5, -1, bias=((7, -100), (9, 2.5)))
+    for name in ("repeat_penalty", "repetition_penalty"):
+        assert parsed(**{name: 1.1}).sampling.penalties == Penalties(repeat=1.1)
+
+
 def test_nothing_asked_for_is_greedy() -> None:
     assert parsed().sampling.greedy
     assert parsed(temperature=None, stop=None, max_tokens=None).turn == parsed().turn
@@ -61,6 +69,8 @@ def test_parts_of_text_are_joined() -> None:
         ("presence_penalty", 0),
         ("frequency_penalty", 0.0),
         ("logit_bias", {}),
+        ("repeat_penalty", 1.0),
+        ("repetition_penalty", 1),
         ("prediction", None),
         ("modalities", ["text"]),
     ],
@@ -78,8 +88,6 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
         ("tool_choice", "required", "tools"),
         ("response_format", {"type": "json_object"}, "plain text"),
         ("response_format", {"type": "json_schema", "json_schema": {}}, "plain text"),
-        ("presence_penalty", 0.5, "penalties"),
-        ("logit_bias", {"1": -100}, "biases"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_reason(
@@ -99,6 +107,10 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
         *[("top_p", bad) for bad in (0, 1.5)],
         *[("min_p", bad) for bad in (-0.1, 1)],
         *[("top_k", bad) for bad in (-1, 2**31, 1.5, "3", True)],
+        *[("presence_penalty", bad) for bad in (-2.1, 2.1, "much")],
+        *[("frequency_penalty", bad) for bad in (-2.1, True)],
+        *[("repeat_penalty", bad) for bad in (0, -1, 11)],
+        *[("logit_bias", bad) for bad in ({"1": 101}, {"a": 1}, {"-1": 1}, {"1": "x"}, [1])],
         *[("seed", bad) for bad in (2**63, 1.5, "3", True)],
         *[("max_tokens", bad) for bad in (0, -1, 2**31, 2**63, 1.5, "3", True)],
         *[("max_completion_tokens", bad) for bad in (0, True)],
