@@ -66,7 +66,8 @@ class FolderVocabulary:
     def begin(self) -> list[int]:
         """What the tokenizer puts before any text."""
         found = self._tokenizer.encode("a", add_special_tokens=True)
-        return list(found.ids[: found.special_tokens_mask.index(0)])
+        own = found.special_tokens_mask
+        return list(found.ids[: own.index(0)]) if 0 in own else []
 
     def control_texts(self) -> Iterable[str]:
         """Every special token's text."""

@@ -33,7 +33,7 @@ async def respond(
     except ClientLeftError:
         return Response(status_code=_CLIENT_CLOSED_REQUEST)
     except ContextOverflow as error:
-        raise ApiError(replace(explain(error), param=asked.long)) from error
+        raise ApiError(replace(explain(error), param=asked.filling)) from error
     return EventStream(_events(shape, first, deltas, include_usage=asked.include_usage))
 
 

@@ -134,7 +134,7 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
     refused: ClassVar[Mapping[str, tuple[tuple[object, ...], str]]] = _REFUSED
-    long: ClassVar[str]  # the field that fills the context
+    filling: ClassVar[str]  # the field that is too long where the context is too short
 
     model: str
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -199,7 +199,7 @@ class Asked(BaseModel):
 class ChatRequest(Asked):
     """A chat request."""
 
-    long = "messages"
+    filling = "messages"
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000)]
     max_completion_tokens: Count | None = None
@@ -271,7 +271,7 @@ Prompt = Annotated[str, BeforeValidator(_valid_unicode), BeforeValidator(_only_p
 class CompletionRequest(Asked):
     """A text that the model is to go on with, as it stands."""
 
-    refused, long = _REFUSED_OF_TEXT, "prompt"
+    refused, filling = _REFUSED_OF_TEXT, "prompt"
 
     prompt: Prompt
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None

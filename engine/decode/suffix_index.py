@@ -6,9 +6,7 @@ from typing import NamedTuple
 from engine.decode.confidence import LONGEST
 
 GRAMS = (8, 3, 1)  # suffixes that are looked up, longest first; what lies between is measured
-NEWEST = (
-    4  # places that are kept of each: with 8, drafts were no better and took half as long again
-)
+NEWEST = 4  # places that are kept of each: with 8, drafts were no better and took longer
 _STRIDE = 1 << 32  # a place is one integer: text * _STRIDE + offset
 
 

@@ -82,9 +82,7 @@ class _Running:
     ids: Sequence[int]  # the engine's own growing list: at the end it has the last round's tokens
     confidences: tuple[Confidence, Confidence]  # by origin
     index: SuffixIndex = field(default_factory=SuffixIndex)
-    foremost: list[tuple[Source, list[int]]] = field(
-        default_factory=list
-    )  # what stands behind them
+    foremost: list[tuple[Source, list[int]]] = field(default_factory=list)  # and what follows there
 
 
 class Suffix:
