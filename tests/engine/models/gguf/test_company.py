@@ -17,6 +17,10 @@ from engine.models.gguf.company import (
 )
 
 STEEP = {1: 11.2, 2: 16.2, 8: 58.3, 10: 67.2, 12: 75.9, 14: 85.5, 16: 66.9}  # milliseconds, Q4_K_M
+# fmt: off
+PAIRS = {1: 27.7, 2: 50.2, 3: 77.8, 4: 59.8, 5: 97.1, 6: 74.2, 7: 106.8, 8: 84.4, 9: 124.8, 10: 97.9,
+         11: 134.8, 12: 114.4, 13: 154.6, 14: 140.0, 15: 171.5, 16: 154.2}  # 8 bits without AVX-512
+# fmt: on
 FLAT = {1: 21.7, 2: 16.0, 8: 20.0, 10: 24.0, 12: 26.0, 14: 29.0, 16: 32.0}
 
 
@@ -48,6 +52,12 @@ def test_a_row_gets_another_where_two_are_faster():
     assert choose_company(Machine(FLAT, steady)) == {1: 1}
 
 
+def test_an_odd_number_of_rows_gets_another_where_they_are_multiplied_in_pairs():
+    found = choose_company(Machine(PAIRS, steady))
+    assert found == dict.fromkeys((3, 5, 7, 9, 11, 13, 15), 1)
+    assert all(PAIRS[rows + beside] < PAIRS[rows] for rows, beside in found.items())
+
+
 def test_no_pass_is_widened_where_every_row_costs_something():
     assert choose_company(Machine({1: 10.0, 16: 40.0}, steady)) == {}
     assert choose_company(Machine({1: 10.0, 16: 10.3}, steady)) == {}  # nor where all cost the same
@@ -58,7 +68,7 @@ def test_a_machine_that_is_busy_for_a_moment_changes_nothing(first):
     def busy(passed: int) -> float:
         return 3.0 if first <= passed < first + 3 else 1.0
 
-    for curve in (STEEP, FLAT):
+    for curve in (STEEP, FLAT, PAIRS):
         assert choose_company(Machine(curve, busy)) == choose_company(Machine(curve, steady))
 
 
