@@ -18,7 +18,7 @@ from engine.build import build
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable, NumericalError
-from engine.models.gguf.company import BLOCK, BLOCK_TRIALS, PARTS, TRIALS
+from engine.models.gguf.company import BLOCK, BLOCK_TRIALS, ODD_TRIALS, PARTS, TRIALS
 from engine.models.gguf.context import CacheFull
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
@@ -212,6 +212,7 @@ def test_company_takes_no_cell_from_a_conversation(file, beside):
     ("fast", "chosen"),
     [
         ({2}, {1: 1}),
+        ({4}, dict.fromkeys(range(3, BLOCK, 2), 1)),
         ({BLOCK}, {rows: BLOCK - rows for rows in range(PARTS[0], BLOCK)}),
         (set(), {}),
     ],
@@ -227,7 +228,7 @@ def test_company_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen
     monkeypatch.setattr(llama, "_timed", took)
     target.choose_company()
     assert llama.company == chosen
-    assert len(ran) == 2 * TRIALS + (len(PARTS) + 1) * BLOCK_TRIALS
+    assert len(ran) == 2 * TRIALS + 2 * ODD_TRIALS + (len(PARTS) + 1) * BLOCK_TRIALS
     assert min(ran) > 0
     assert target.length(0) == 0
     target.feed(0, [7] * 40)
