@@ -17,6 +17,7 @@ from app.bench.options import (
     check_output,
 )
 from app.errors import LaneError
+from app.formats.schema_file import read_format
 from app.hardware_options import HardwareOptions, doctor_options, plan_options
 from app.models_options import (
     ImportModel,
@@ -164,6 +165,7 @@ def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
         ),
         max_tokens=given.max_tokens,
         drafter=given.draft,
+        grammar=None if given.format is None else read_format(given.format),
     )
     check_turn(turn)
     return AskOptions(replace(settings, dtype=given.dtype), given.model, turn, given.json)

@@ -102,6 +102,7 @@ class LoadedModel:
             drafter=turn.drafter,
             prediction=self._predicted(turn, begun, prompt),
             logprobs=turn.logprobs,
+            grammar=turn.grammar,
         )
         return Prepared(self, turn, request, begun)
 

@@ -98,6 +98,11 @@ def _add_ask(ask: argparse.ArgumentParser) -> None:
     )
     number("--max-tokens", type=_whole(1), help="default: what is left of the context")
     number("--seed", type=_whole(0), help="same seed, same tokens")
+    number(
+        "--format",
+        metavar="json|FILE",
+        help="answer with a JSON object; of FILE, with what the JSON Schema in it accepts",
+    )
     number("--json", action="store_true", help="end with one line of JSON")
 
 

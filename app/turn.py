@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from app.errors import UnknownDrafter
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
+from engine.grammar.rules import Grammar
 from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats
 
 ROLES = ("system", "user", "assistant")
@@ -35,6 +36,7 @@ class Turn:
     prediction: str = ""  # a text that the answer may resemble: drafted from, never read
     logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
     text: str = ""  # in place of messages: no template is put around it
+    grammar: Grammar | None = None  # what the answer may look like
 
     @property
     def asked(self) -> tuple[Message, ...]:

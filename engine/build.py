@@ -14,6 +14,7 @@ from engine.decode.verify import Logits, Verdict, verify
 from engine.drafters import AUTO, DRAFTERS
 from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
+from engine.grammar.spelling import Spell
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.verify import verify_all
 from engine.lengths import LENGTHS
@@ -34,9 +35,9 @@ WARM_SECONDS = 1.0
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
 
 
-def build(spec: ModelSpec) -> Engine:
+def build(spec: ModelSpec, spell: Spell | None = None) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
-    engine = assemble(spec, *load(spec))
+    engine = assemble(spec, *load(spec), spell)
     engine.warm_up(WARM_SECONDS)
     return engine
 
@@ -69,7 +70,7 @@ def _exit_step(spec: ModelSpec, target: Any) -> float:
     return profile_exit(target, spec.exit_layer) if layered and spec.exit_layer else 0.0
 
 
-def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
+def assemble(spec: ModelSpec, parts: Parts, no_draft: str, spell: Spell | None = None) -> Engine:
     """An engine over loaded parts; ``no_draft`` is said of drafters that miss a draft model."""
     refused = {name: why for name in DRAFTERS if (why := _obstacle(name, spec, parts, no_draft))}
     able = tuple(name for name in DRAFTERS if name not in refused)
@@ -94,6 +95,7 @@ def assemble(spec: ModelSpec, parts: Parts, no_draft: str) -> Engine:
         verify=_verification(spec.device),
         damage=damage(spec),
         chance=_randomness(spec.device),
+        spell=spell,
     )
     return Engine(machinery)
 

@@ -6,6 +6,7 @@ from itertools import count
 
 from engine.decode.tree import single
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError, OutOfMemory
+from engine.guide import Guides
 from engine.machinery import THROWN_AWAY, Machinery
 from engine.protocols.drafting import (
     Budget,
@@ -44,6 +45,7 @@ class Engine:
         self._retreat = Retreat(machinery.target)
         self._scheduler = Scheduler(machinery.slots)
         self._seats = Seats(machinery)
+        self._guides = Guides(machinery.target.vocab, machinery.spell)
         self._sessions: dict[int, Session] = {}
         self._numbers = count(1)
         self._cancelled: list[Session] = []  # whose Done comes with the next step
@@ -88,6 +90,7 @@ class Engine:
             why=why,
             chance=self._machinery.chance(request.sampling.seed),
             ids=list(request.prompt),
+            guide=self._guides.guide(request),
             priors={prior.drafter: prior for prior in request.priors},
         )
         self._sessions[session.id] = session

@@ -56,6 +56,18 @@ class OutOfMemory(EngineError):
         self.needed, self.free, self.total = needed, free, total
 
 
+class Stuck(EngineError):
+    """No token goes on with what the format demands."""
+
+    code = "format_stuck"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no token of this model goes on with what the format demands here; ask for the format "
+            "in the prompt and check it"
+        )
+
+
 class NumericalError(EngineError):
     """The model produced logits that are not finite."""
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from itertools import zip_longest
 
 from engine.errors import InvalidRequest
+from engine.grammar.rules import Grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class GenerationRequest:
     margins: bool = False  # also report how close each choice was
     prediction: tuple[int, ...] = ()  # what the answer may resemble: drafted from, never read
     logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
+    grammar: Grammar | None = None  # what the answer may look like; it has stop tokens then
 
 
 class FinishReason(StrEnum):

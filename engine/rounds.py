@@ -37,11 +37,14 @@ class Fresh(NamedTuple):
 
 
 def judged(one: Round, scores: Scores) -> Logits:
-    """The rows that decide over this draft: the target's, with the request's penalties if it has any."""
-    penalties = one.context.sampling.penalties
-    if penalties is None:
-        return scores.rows
-    return penalised(one.tree, scores.logits, penalties, one.session.ids, one.context.prompt)
+    """The rows that decide over this draft: the target's, with the request's penalties and grammar."""
+    rows, session, sampling = scores.rows, one.session, one.context.sampling
+    if sampling.penalties is not None:
+        prompt = one.context.prompt
+        rows = penalised(one.tree, scores.logits, sampling.penalties, session.ids, prompt)
+    if session.guide is not None:
+        rows = session.guide.restricted(one.tree, rows, session.ids, greedy=sampling.greedy)
+    return rows
 
 
 def margins(outcome: Outcome) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from engine.decode.chance import Chance
 from engine.decode.confidence import LONGEST
+from engine.guide import Guide
 from engine.protocols.drafting import Context, LengthPolicy
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 from engine.seats import Seat
@@ -60,6 +61,7 @@ class Session:
     why: str
     chance: Chance
     ids: list[int]  # prompt and emitted tokens
+    guide: Guide | None = None  # of a request with a grammar
     priors: dict[str, Prior] = field(default_factory=dict)
     slot: int = -1
     cached: int = 0

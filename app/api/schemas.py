@@ -1,13 +1,14 @@
 """The bodies of requests: what is taken, what is refused, and the Turn that one stands for."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     StringConstraints,
     ValidationInfo,
     field_validator,
@@ -16,11 +17,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from app.errors import UnknownDrafter
+from app.formats.json_schema import schema_grammar
 from app.turn import AUTO, Message, Turn, check_drafter
+from engine.errors import InvalidRequest
+from engine.grammar.rules import Grammar
 from engine.request import Penalties, SamplingParams
 
 _NO_TOOLS = "tools are not supported; leave it out and put what the model needs in the prompt"
-_NO_FORMAT = "only plain text is supported yet; ask for the format in the prompt and check it"
+_NO_GRAMMAR = "grammars are not supported, JSON schemas are: send one as response_format"
 _ONE_CHOICE = "there is one choice per request; send the request again for another"
 _NO_ECHO = "the answer comes without the prompt; leave it out, and put the prompt before the answer"
 _NO_SUFFIX = "write the model's own control texts for the middle of a file into the prompt"
@@ -35,9 +39,7 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "tool_choice": (("none", "auto"), _NO_TOOLS),
     "functions": (([],), _NO_TOOLS),
     "function_call": (("none", "auto"), _NO_TOOLS),
-    "response_format": (({"type": "text"},), _NO_FORMAT),
-    "json_schema": ((), _NO_FORMAT),
-    "grammar": (("",), _NO_FORMAT),
+    "grammar": (("",), _NO_GRAMMAR),
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
 }
@@ -125,6 +127,32 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
+class SchemaFormat(BaseModel):
+    """A schema as OpenAI's clients send it, with a name."""
+
+    model_config = ConfigDict(strict=True)
+
+    rules: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class ResponseFormat(BaseModel):
+    """What the answer may look like; ``schema`` beside the type is how llama-server takes it."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: SchemaFormat | None = None
+    rules: dict[str, Any] | None = Field(default=None, alias="schema")
+
+    @property
+    def wanted(self) -> Mapping[str, Any] | None:
+        """The schema; of no schema any object, of plain text None."""
+        if self.type == "text":
+            return None
+        told = self.rules if self.json_schema is None else self.json_schema.rules
+        return {"type": "object"} if told is None else told
+
+
 class Asked(BaseModel):
     """What every request for an answer may say; unknown fields are ignored.
 
@@ -152,6 +180,9 @@ class Asked(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     drafter: str = AUTO
+    response_format: ResponseFormat | None = None
+    json_schema: dict[str, Any] | None = None  # as llama-server calls it
+    _grammar: Grammar | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -171,6 +202,21 @@ class Asked(BaseModel):
         except UnknownDrafter as error:
             raise PydanticCustomError("drafter", "{said}", {"said": str(error)}) from error
         return name
+
+    @model_validator(mode="after")
+    def _hold_format(self) -> Self:
+        """The engine's grammar is made here, so that what it refuses is told as a wrong field."""
+        told = None if self.response_format is None else self.response_format.wanted
+        param, schema = "response_format", told
+        if told is None:
+            param, schema = "json_schema", self.json_schema
+        if schema is not None:
+            try:
+                self._grammar = schema_grammar(schema)
+            except InvalidRequest as error:
+                context = {"said": str(error), "param": param}
+                raise PydanticCustomError("format", "{said}", context) from error
+        return self
 
     @property
     def include_usage(self) -> bool:
@@ -243,6 +289,7 @@ class ChatRequest(Asked):
             max_tokens=self.max_completion_tokens or self.max_tokens,
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
+            grammar=self._grammar,
             prediction="" if self.prediction is None else self.prediction.content,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
@@ -286,5 +333,6 @@ class CompletionRequest(Asked):
             max_tokens=self.max_tokens or USUAL_TOKENS,
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
+            grammar=self._grammar,
             logprobs=self.logprobs,
         )

@@ -87,6 +87,9 @@ MISTAKES = [
     (["ask", "a", "--max-tokens", "1e3"], "'1e3' is not a whole number from 1"),
     (["ask", "a", "--seed", "9" * 5000], "is not a whole number from 0"),
     (["ask", "a", "--draft", "magic"], "there is no drafter named 'magic'; choose from auto, none"),
+    (["ask", "a", "--format", "/nowhere/x"], "/nowhere/x cannot be read: No such file"),
+    (["ask", "a", "--format", "README.md"], "README.md is not JSON"),
+    (["ask", "a", "--format", "/"], "/ cannot be read: Is a directory"),
     (["verify", "--prompts", "/nowhere/x", "--draft", "lookup,magic"], "no drafter named 'magic'"),
     (["verify", "--prompts", "/nowhere/x"], "the file /nowhere/x cannot be read: No such file"),
     (["verify"], "slipstream verify: the following arguments are required: --prompts"),
@@ -153,6 +156,20 @@ class TestAsk:
         assert last["drafter"] == "specexec"
         assert len(last["token_ids"]) > 0
         assert last["accepted"] <= last["drafted"]
+
+    @pytest.mark.parametrize("temperature", ["0", "1.5"])
+    def test_answers_in_a_format(self, temperature: str, home: Path, tmp_path: Path) -> None:
+        schema = {
+            "type": "object",
+            "properties": {"age": {"type": "integer", "minimum": 40, "maximum": 59}},
+            "required": ["age"],
+        }
+        file = tmp_path / "schema.json"
+        file.write_text(json.dumps(schema), encoding="utf-8")
+        text = "Anna is 34 years old."
+        code, out, _ = run("ask", text, "--format", str(file), "--temperature", temperature)
+        assert code == 0
+        assert 40 <= json.loads(out)["age"] <= 59
 
     def test_the_interrupt_key_ends_it_cleanly(self, home: Path) -> None:
         """And nothing is left that still holds the output open: the engine has ended too."""

@@ -140,13 +140,13 @@ class SlowMachine(PassCost):
         """Nothing changes its mind."""
 
 
-def engine_over(target, draft_model=None, slots=3, cost=None, **options) -> Engine:
+def engine_over(target, draft_model=None, slots=3, cost=None, spell=None, **options) -> Engine:
     """A real engine over loaded parts."""
     exit_layer = options.get("exit_layer", 1)
     spec = ModelSpec("tiny", "", exit_layer=exit_layer, slots=slots)
     cost = cost or PassCost()
     parts = Parts(target, draft_model, cost, options={"exit_layer": float(exit_layer), **options})
-    return assemble(spec, parts, "no draft model")
+    return assemble(spec, parts, "no draft model", spell)
 
 
 def run_all(engine: Engine, requests: Sequence[GenerationRequest], chances=()):

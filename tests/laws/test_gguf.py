@@ -1,12 +1,16 @@
 """The laws of lossless decoding on a GGUF file: every drafter that can run gives plain's tokens."""
 
+import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from app.vocabulary import token_texts
 from engine.build import build
 from engine.drafters import DRAFTERS
+from engine.grammar.rules import Bytes, Grammar, Repeat, Row, Text
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
 from tests.engine.models.gguf.files import exported
 from tests.engine.tiny import run_all
@@ -18,8 +22,12 @@ SEEDED = SamplingParams(0.8, top_p=0.95, seed=5)
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    file = exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
+def file(tmp_path_factory):
+    return exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
+
+
+@pytest.fixture(scope="module")
+def engine(file):
     return build(
         ModelSpec(
             "p",
@@ -31,7 +39,8 @@ def engine(tmp_path_factory):
             kv_type="f32",
             flash_attention=False,
             context=256,
-        )
+        ),
+        partial(token_texts, file),
     )
 
 
@@ -51,6 +60,20 @@ def test_greedy_equals_plain(engine, name, depth, nodes):
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_a_seeded_request_equals_plain(engine, name):
     assert answers(engine, name, SEEDED) == answers(engine, "none", SEEDED)
+
+
+FORMAT = Grammar((("root", Row((Text(b"{"), Repeat(Bytes(((0x61, 0x7A),)), 3, 9), Text(b"}")))),))
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_in_a_format_every_drafter_equals_plain(engine, file, name, sampling):
+    held = {"grammar": FORMAT, "stop_tokens": frozenset({2})}
+    plain = answers(engine, "none", sampling, **held)
+    assert answers(engine, name, sampling, **held) == plain
+    words = token_texts(file, engine.facts.vocab)
+    for ids in plain:
+        assert re.fullmatch(rb"\{[a-z]{3,9}\}", b"".join(words[token] for token in ids))
 
 
 def test_early_exit_says_why_it_cannot_run(engine):

@@ -15,6 +15,9 @@ from engine.decode.sampling import probabilities
 from engine.decode.tree import chain
 from engine.decode.verify import verify
 from engine.drafters import DRAFTERS
+from engine.grammar.rules import Bytes, Grammar, Repeat, Row, Text
+from engine.grammar.spelling import Spelling
+from engine.guide import Guide, Masks
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.protocols.target import Capability
 from engine.request import FinishReason, GenerationRequest, Penalties, SamplingParams
@@ -57,19 +60,62 @@ def by_hand(logits, penalties, said, answer):
     return torch.tensor(found, dtype=logits.dtype)
 
 
+# Every third letter is an "a", whatever the tokens are that the letters come in.
+LETTER = Bytes(((97, 99),))
+THIRDS = Grammar((("root", Repeat(Row((LETTER, LETTER, Text(b"a"))))),))
+SPELLED = (b"a", b"b", b"ab")
+
+
+def fits(letters):
+    """Whether some more letters can make a text of THIRDS."""
+    return all(letter == ord("a") for letter in letters[2::3])
+
+
+def spelled(tokens, words=SPELLED):
+    return b"".join(words[token] for token in tokens)
+
+
+def held(tree, logits, ids, context, guide):
+    """What is done to logits before they decide, as the engine does it."""
+    sampling = context.sampling
+    if sampling.penalties is not None:
+        logits = penalised(tree, logits, sampling.penalties, ids, context.prompt)
+    if guide is not None:
+        logits = guide.restricted(tree, logits, ids, greedy=sampling.greedy)
+    return logits
+
+
+def held_by_hand(row, said, prompt, penalties, grammar):
+    """The same of one row [V], whatever drafts."""
+    if penalties is not None:
+        row = by_hand(row, penalties, said, said[prompt:])
+    if grammar is not None:
+        text = spelled(said[prompt:])
+        kept = [fits(text + word) for word in SPELLED]
+        row = torch.where(torch.tensor(kept), row, -torch.inf)
+    return row
+
+
 @pytest.mark.parametrize(
-    "sampling", [SAMPLED, SamplingParams(0.7, top_k=2), SamplingParams(1.0, penalties=HELD_BACK)]
+    ("sampling", "grammar"),
+    [
+        (SAMPLED, None),
+        (SamplingParams(0.7, top_k=2), None),
+        (SamplingParams(1.0, penalties=HELD_BACK), None),
+        (SAMPLED, THIRDS),
+        (SamplingParams(0.7, penalties=HELD_BACK), THIRDS),
+    ],
 )
 @pytest.mark.parametrize("budget", [Budget(2, 2), Budget(2, 3)])
 @pytest.mark.parametrize(("name", "foretold"), RUNS)
-def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, sampling):
-    length, penalties = 3, sampling.penalties
-    laws = markov(3)
+def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, sampling, grammar):
+    length, laws = 3, markov(3)
     prompt = [1, 2, 0, 1, 2, 0, 1]  # repeats, so that lookup proposes
 
     def run(chance):
         target, draft = Markov(laws, markov(5)), Markov(markov(7, zeros=1))
         drafter = drafter_over(name, Parts(target, draft, options={"exit_layer": 1.0}))
+        guide = grammar and Guide(Masks(grammar, Spelling(SPELLED)), frozenset(), len(prompt))
         ids = list(prompt)
         target.feed(0, ids[:-1])
         while len(ids) < len(prompt) + length:
@@ -77,9 +123,7 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, samp
                 1, 0, list(ids), sampling, chance, prompt=len(prompt), foretold=foretold
             )
             tree = drafter.draft([context], [budget])[0]
-            logits = target.score([0], [tree])[0].logits
-            if penalties is not None:
-                logits = penalised(tree, logits, penalties, ids, len(prompt))
+            logits = held(tree, target.score([0], [tree])[0].logits, ids, context, guide)
             verdict = verify(tree, logits, sampling, chance)
             drafter.observe([Outcome(context, tree, verdict, 0.0, 0.0)])
             target.commit(0, verdict.path)
@@ -89,15 +133,14 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, samp
 
     def law(said):
         row = laws.double().log()[said[-1]]
-        if penalties is not None:
-            row = by_hand(row, penalties, said, said[len(prompt) :])
+        row = held_by_hand(row, said, len(prompt), sampling.penalties, grammar)
         return probabilities(row, sampling)
 
     found = law_of(run)
     for sequence in product(range(3), repeat=length):
         wanted, said = 1.0, list(prompt)
         for token in sequence:
-            wanted *= float(law(said)[token])
+            wanted *= float(law(said)[token]) if wanted else 0.0
             said.append(token)
         assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
 
@@ -162,6 +205,42 @@ def test_with_penalties_every_drafter_says_what_plain_decoding_would_by_hand(nam
         assert found == wanted
         assert found != [ids for ids, _ in plain]
         assert not any(7 in ids for ids in found)
+
+
+WORDS = (b"", b"a", b"b", b"c", b"ab", b"ba", b"ca", b"aa", b"bb", b"cab", b"abc", b"aba", b"")
+
+
+def by_hand_in_format(target, request):
+    """A greedy answer in THIRDS: the likeliest token that fits, from a fresh pass each time."""
+    ids, answer = list(request.prompt), []
+    while len(answer) < request.max_tokens:
+        target.crop(0, 0)
+        logits = target.score([0], [chain(ids)])[0].logits[-1]
+        text = spelled(answer, WORDS)
+        fitting = [bool(word) and fits(text + word) for word in WORDS]
+        fitting[0] = len(text) % 3 == 0  # the stop token
+        token = int(torch.where(torch.tensor(fitting), logits, -torch.inf).argmax())
+        if token == 0:
+            break
+        ids.append(token)
+        answer.append(token)
+    return answer
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_in_a_format_every_drafter_says_what_plain_decoding_would_by_hand(name):
+    asked = [replace(r, grammar=THIRDS) for r in greedy_requests(name, draft_nodes=12)]
+    wanted = [by_hand_in_format(tiny_target(), request) for request in asked]
+    plain = run_all(engine_over(tiny_target()), greedy_requests("none"))
+    for draft in DRAFTS.values():
+        engine = engine_over(tiny_target(), draft(), spell=lambda tokens: WORDS[:tokens])
+        found = run_all(engine, asked)
+        assert [ids for ids, _ in found] == wanted
+        assert [ids for ids, _ in found] != [ids for ids, _ in plain]
+        for ids, done in found:
+            text = spelled(ids, WORDS)
+            assert fits(text)
+            assert done.reason is FinishReason.LENGTH or len(text) % 3 == 0
 
 
 @pytest.mark.parametrize("exit_layer", [1, 2, 3, 4])
@@ -235,12 +314,16 @@ def test_the_context_is_never_exceeded(name):
         SamplingParams(0.8, seed=7, penalties=HELD_BACK),
     ],
 )
-def test_a_seeded_request_equals_plain_token_by_token(name, sampling):
+@pytest.mark.parametrize("grammar", [None, THIRDS])
+def test_a_seeded_request_equals_plain_token_by_token(name, sampling, grammar):
     """Its candidates are chosen, not drawn, so random numbers are used as plain decoding uses them."""
     for draft in DRAFTS.values():
-        requests = [replace(r, sampling=sampling) for r in greedy_requests(name, draft_nodes=12)]
-        plain = run_all(engine_over(tiny_target()), [replace(r, drafter="none") for r in requests])
-        drafted = run_all(engine_over(tiny_target(), draft()), requests)
+        asked = greedy_requests(name, draft_nodes=12)
+        requests = [replace(r, sampling=sampling, grammar=grammar) for r in asked]
+        plainly = engine_over(tiny_target(), spell=lambda tokens: WORDS[:tokens])
+        plain = run_all(plainly, [replace(r, drafter="none") for r in requests])
+        engine = engine_over(tiny_target(), draft(), spell=lambda tokens: WORDS[:tokens])
+        drafted = run_all(engine, requests)
         assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
 
 

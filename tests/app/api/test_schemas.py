@@ -86,8 +86,7 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
         ("n", True, "one choice"),
         ("tools", [{"type": "function", "function": {"name": "f"}}], "tools are not supported"),
         ("tool_choice", "required", "tools"),
-        ("response_format", {"type": "json_object"}, "plain text"),
-        ("response_format", {"type": "json_schema", "json_schema": {}}, "plain text"),
+        ("grammar", "root ::= [a-z]", "JSON schemas are"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_reason(
@@ -123,6 +122,11 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
             ("prediction", bad)
             for bad in ("x", {"type": "content"}, {"type": "file", "content": "x"})
         ],
+        *[
+            ("response_format", bad)
+            for bad in ("json", {}, {"type": "xml"}, {"type": "json_schema", "json_schema": 1})
+        ],
+        *[("json_schema", bad) for bad in ("x", [], True)],
         *[("drafter", bad) for bad in ("warp", "", None, 1)],
         *[("model", bad) for bad in (None, 1, ["pocket"])],
         *[("messages", bad) for bad in ([], "hi", None, {}, [1], [None], HI * 1001)],

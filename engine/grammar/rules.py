@@ -1,0 +1,192 @@
+"""Rules: what an answer may look like, byte by byte; plain frozen values, safe to pickle."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from engine.errors import InvalidRequest
+
+MOST_PARTS, MOST_REPEATS = 20_000, 10_000
+ROOT = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """One byte out of some ranges, both ends included."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Exactly these bytes, perhaps none."""
+
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rule after the other."""
+
+    parts: "tuple[Rule, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several rules."""
+
+    options: "tuple[Rule, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A rule several times in a row; ``most`` None is without end."""
+
+    rule: "Rule"
+    least: int = 0
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The grammar's rule of that name, which may so contain itself."""
+
+    name: str
+
+
+Rule = Bytes | Text | Row | Choice | Repeat | Named
+_Holds = Callable[[Rule, set[str]], bool]
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Rules by name. Those who make one call ``check``, since every state must lead to an end."""
+
+    rules: tuple[tuple[str, Rule], ...]
+    root: str = ROOT
+
+    @cached_property
+    def named(self) -> dict[str, Rule]:
+        """The rules."""
+        return dict(self.rules)
+
+    def parts(self) -> Iterator[Rule]:
+        """Every rule and all that it is made of."""
+        for _, rule in self.rules:
+            yield from _parts(rule)
+
+    def check(self) -> None:
+        """Raise InvalidRequest, with one sentence, for a grammar that no answer could follow."""
+        parts = list(islice(self.parts(), MOST_PARTS + 1))
+        if len(parts) > MOST_PARTS:
+            raise InvalidRequest(f"the format has more than {MOST_PARTS} parts; make it smaller")
+        if self.root not in self.named:
+            raise InvalidRequest(f"the format has no part {self.root!r}")
+        for part in parts:
+            self._check_part(part)
+        ending = self._settled(self._ends)
+        if lost := [name for name in self.named if name not in ending]:
+            raise InvalidRequest(f"the format's part {lost[0]!r} has no end; give it a way out")
+        empty = self._settled(self._empties)
+        for name in self.named:
+            if name in self._reached_first(name, empty):
+                raise InvalidRequest(f"the format's part {name!r} begins with itself")
+
+    def _check_part(self, part: Rule) -> None:
+        match part:
+            case Named(name) if name not in self.named:
+                raise InvalidRequest(f"the format has no part {name!r}")
+            case Choice(()) | Bytes(()):
+                raise InvalidRequest("the format has a choice of nothing")
+            case Repeat(_, least, most):
+                largest = least if most is None else most
+                if not 0 <= least <= largest <= MOST_REPEATS:
+                    raise InvalidRequest(
+                        f"the format repeats {least} to {most} times; choose 0 to {MOST_REPEATS}, "
+                        "the smaller first"
+                    )
+            case _:
+                pass
+
+    def _settled(self, holds: _Holds) -> set[str]:
+        """Names whose rule has a property that is built up from other rules'."""
+        found: set[str] = set()
+        before = -1
+        while before < len(found):
+            before = len(found)
+            for name, rule in reversed(self.rules):  # parts stand behind what is made of them
+                if name not in found and holds(rule, found):
+                    found.add(name)
+        return found
+
+    def _ends(self, rule: Rule, ending: set[str]) -> bool:
+        """Whether each way through the rule can come to an end."""
+        match rule:
+            case Row(parts):
+                return all(self._ends(part, ending) for part in parts)
+            case Choice(options):
+                return any(self._ends(option, ending) for option in options)
+            case Repeat(inner, least, _):
+                return least == 0 or self._ends(inner, ending)
+            case Named(name):
+                return name in ending
+            case _:
+                return True
+
+    def _empties(self, rule: Rule, empty: set[str]) -> bool:
+        """Whether no byte at all follows the rule, too."""
+        match rule:
+            case Text(value):
+                return not value
+            case Row(parts):
+                return all(self._empties(part, empty) for part in parts)
+            case Choice(options):
+                return any(self._empties(option, empty) for option in options)
+            case Repeat(inner, least, _):
+                return least == 0 or self._empties(inner, empty)
+            case Named(name):
+                return name in empty
+            case _:
+                return False
+
+    def _reached_first(self, name: str, empty: set[str]) -> set[str]:
+        """Names that the rule of ``name`` may begin with."""
+        found: set[str] = set()
+        ahead = list(self._firsts(self.named[name], empty))
+        while ahead:
+            first = ahead.pop()
+            if first not in found:
+                found.add(first)
+                ahead += self._firsts(self.named[first], empty)
+        return found
+
+    def _firsts(self, rule: Rule, empty: set[str]) -> Iterator[str]:
+        match rule:
+            case Named(name):
+                yield name
+            case Choice(options):
+                for option in options:
+                    yield from self._firsts(option, empty)
+            case Repeat(inner, _, _):
+                yield from self._firsts(inner, empty)
+            case Row(parts):
+                for part in parts:
+                    yield from self._firsts(part, empty)
+                    if not self._empties(part, empty):
+                        return
+            case _:
+                return
+
+
+def _parts(rule: Rule) -> Iterator[Rule]:
+    """The rule and all that it is made of."""
+    yield rule
+    match rule:
+        case Row(inner) | Choice(inner):
+            for part in inner:
+                yield from _parts(part)
+        case Repeat(repeated, _, _):
+            yield from _parts(repeated)
+        case _:
+            return

@@ -1,0 +1,71 @@
+"""Spelling: which tokens of a vocabulary may follow in a state of a grammar, all at once."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import InvalidRequest
+from engine.grammar.rules import Bytes, Grammar, Rule, Text
+from engine.grammar.states import DEAD, States
+
+Spell = Callable[[int], Sequence[bytes]]
+"""The bytes of each of so many tokens; called once, when the first grammar is asked for."""
+
+LONGEST = 64  # bytes; longer tokens, mostly runs of spaces, never follow
+
+
+class Spelling:
+    """The bytes of every token."""
+
+    def __init__(self, tokens: Sequence[bytes]) -> None:
+        """``tokens`` has no bytes for control tokens, which no text contains."""
+        self.tokens = tuple(token if len(token) <= LONGEST else b"" for token in tokens)
+        longest = max(map(len, self.tokens), default=0)
+        padded = b"".join(token.ljust(longest, b"\0") for token in self.tokens)
+        self._bytes = np.frombuffer(padded, np.uint8).reshape(len(self.tokens), longest)
+        self._lengths = np.array([len(token) for token in self.tokens], np.int16)
+        self._spelled = np.flatnonzero(self._lengths)
+        self._singles = frozenset(token[0] for token in self.tokens if len(token) == 1)
+
+    def check(self, grammar: Grammar) -> None:
+        """Raise InvalidRequest unless every way through the grammar can be spelled.
+
+        For a character of several bytes there is no need to ask: a vocabulary with a token that ends
+        within one has a token for every byte.
+        """
+        for part in grammar.parts():
+            lacking = _lacking(part, self._singles)
+            if lacking is not None:
+                raise InvalidRequest(
+                    f"the format needs the byte 0x{lacking:02X}, for which this model's vocabulary "
+                    "has no token; ask for the format in the prompt and check it"
+                )
+
+    def allowed(self, states: States, state: int) -> NDArray[np.bool_]:
+        """Tokens [V] behind which the text still has a way to an end."""
+        found = np.zeros(len(self.tokens), np.bool_)
+        tokens, here = self._spelled, np.full(len(self._spelled), state, np.int32)
+        place = 0
+        while len(tokens):
+            table = states.steps(np.flatnonzero(np.bincount(here)).tolist())
+            here = table[here, self._bytes[tokens, place]]
+            alive = here != DEAD
+            tokens, here = tokens[alive], here[alive]
+            place += 1
+            over = self._lengths[tokens] == place
+            found[tokens[over]] = True
+            tokens, here = tokens[~over], here[~over]
+        return found
+
+
+def _lacking(part: Rule, singles: frozenset[int]) -> int | None:
+    """A byte that the part cannot do without, and that is no token."""
+    match part:
+        case Text(value):
+            return next((byte for byte in value if byte not in singles), None)
+        case Bytes(ranges):
+            choices = [b for low, high in ranges for b in range(low, min(high, 127) + 1)]
+            return None if not choices or singles & set(choices) else choices[0]
+        case _:
+            return None

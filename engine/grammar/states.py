@@ -1,0 +1,173 @@
+"""States: where in a grammar a text has come to, as numbers with a table of steps from byte to byte.
+
+A state is a set of stacks, as of any parser that follows all ways at once; each stack says what
+must come next and what behind it. States and their steps are made when a text first needs them: a
+JSON Schema has hundreds, of which an answer meets a few dozen.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
+
+DEAD = 0  # the state of every text that the grammar has not
+_END = 0  # the stack with nothing on it
+_UNKNOWN = -1  # in a row of the table that was not made yet
+
+
+class _Stack(NamedTuple):
+    """A rule, how much of it is done, and the stack that goes on when it is."""
+
+    rule: int
+    done: int
+    rest: int
+
+
+class States:
+    """The states of one grammar."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        """``grammar`` was checked."""
+        self._rules: list[Rule] = []
+        self._numbers: dict[int, int] = {}  # id(rule) -> its place; the grammar keeps them alive
+        self._grammar = grammar
+        self._stacks: list[_Stack] = [_Stack(-1, 0, -1)]
+        self._stack_numbers: dict[_Stack, int] = {}
+        self._sets: list[frozenset[int]] = [frozenset()]
+        self._set_numbers: dict[frozenset[int], int] = {frozenset(): DEAD}
+        self._table = np.full((64, 256), _UNKNOWN, np.int32)
+        self._table[DEAD] = DEAD
+        self.start = self._state([self._stack(Named(grammar.root), 0, _END)])
+
+    def __len__(self) -> int:
+        """States that were met so far."""
+        return len(self._sets)
+
+    def accepts(self, state: int) -> bool:
+        """Whether the text may end here."""
+        return _END in self._sets[state]
+
+    def walk(self, state: int, text: bytes) -> int:
+        """The state behind some more bytes."""
+        for byte in text:
+            if state == DEAD:
+                return DEAD
+            found = int(self._table[state, byte])
+            state = found if found != _UNKNOWN else int(self.steps([state])[state, byte])
+        return state
+
+    def steps(self, states: Iterable[int]) -> NDArray[np.int32]:
+        """The table [S, 256] of next states, in which the rows of ``states`` are made."""
+        for state in states:
+            if self._table[state, 0] == _UNKNOWN:
+                row = self._row(state)  # makes states, for which the table may have to grow
+                self._table[state] = row
+        return self._table
+
+    def _row(self, state: int) -> NDArray[np.int32]:
+        """Where each byte leads from here."""
+        behind: defaultdict[int, list[int]] = defaultdict(list)  # byte -> stacks
+        for stack in self._sets[state]:
+            for low, high, after in self._moves(stack):
+                for byte in range(low, high + 1):
+                    behind[byte].append(after)
+        known: dict[tuple[int, ...], int] = {}
+        row = np.full(256, DEAD, np.int32)
+        for byte, stacks in behind.items():
+            key = tuple(stacks)
+            if key not in known:
+                known[key] = self._state(stacks)
+            row[byte] = known[key]
+        return row
+
+    def _moves(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Of a stack that waits for a byte: bytes from, to, and the stack behind them."""
+        if number == _END:
+            return
+        stack = self._stacks[number]
+        match self._rules[stack.rule]:
+            case Text(value):
+                at = stack.done
+                over = at + 1 == len(value)
+                after = stack.rest if over else self._at(_Stack(stack.rule, at + 1, stack.rest))
+                yield value[at], value[at], after
+            case Bytes(ranges):
+                for low, high in ranges:
+                    yield low, high, stack.rest
+            case _:
+                raise AssertionError("only stacks that wait for a byte make up a state")
+
+    def _state(self, stacks: Iterable[int]) -> int:
+        """The state of these stacks once each of them waits for a byte, or is at its end."""
+        waiting: set[int] = set()
+        seen: set[int] = set()
+        ahead = list(stacks)
+        while ahead:
+            number = ahead.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            if self._waits(number):
+                waiting.add(number)
+            else:
+                ahead += self._opened(number)
+        found = frozenset(waiting)
+        if found not in self._set_numbers:
+            self._set_numbers[found] = len(self._sets)
+            self._sets.append(found)
+            self._grow()
+        return self._set_numbers[found]
+
+    def _waits(self, number: int) -> bool:
+        """Whether a byte comes next, or nothing does."""
+        if number == _END:
+            return True
+        rule = self._rules[self._stacks[number].rule]
+        return isinstance(rule, Bytes) or (isinstance(rule, Text) and bool(rule.value))
+
+    def _opened(self, number: int) -> list[int]:
+        """The stacks that a stack stands for which does not wait itself."""
+        place, done, rest = self._stacks[number]
+        match self._rules[place]:
+            case Row(parts) if done < len(parts):
+                last = done + 1 == len(parts)
+                behind = rest if last else self._at(_Stack(place, done + 1, rest))
+                return [self._stack(parts[done], 0, behind)]
+            case Choice(options):
+                return [self._stack(option, 0, rest) for option in options]
+            case Repeat(rule, least, most):
+                return self._repeated(number, rule, least, most)
+            case Named(name):
+                return [self._stack(self._grammar.named[name], 0, rest)]
+            case _:  # nothing is left of it
+                return [rest]
+
+    def _repeated(self, number: int, rule: Rule, least: int, most: int | None) -> list[int]:
+        place, done, rest = self._stacks[number]
+        found = [rest] if done >= least else []
+        if most is None or done < most:
+            again = min(done + 1, least) if most is None else done + 1
+            found.append(self._stack(rule, 0, self._at(_Stack(place, again, rest))))
+        return found
+
+    def _stack(self, rule: Rule, done: int, rest: int) -> int:
+        place = self._numbers.get(id(rule))
+        if place is None:
+            place = self._numbers[id(rule)] = len(self._rules)
+            self._rules.append(rule)
+        return self._at(_Stack(place, done, rest))
+
+    def _at(self, stack: _Stack) -> int:
+        if stack not in self._stack_numbers:
+            self._stack_numbers[stack] = len(self._stacks)
+            self._stacks.append(stack)
+        return self._stack_numbers[stack]
+
+    def _grow(self) -> None:
+        if len(self._sets) > len(self._table):
+            more = np.full_like(self._table, _UNKNOWN)
+            self._table = np.concatenate([self._table, more])

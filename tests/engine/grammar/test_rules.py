@@ -1,0 +1,40 @@
+"""A grammar that no answer could follow is refused before one begins."""
+
+import pickle
+
+import pytest
+
+from engine.errors import InvalidRequest
+from engine.grammar.rules import MOST_PARTS, MOST_REPEATS, Choice, Grammar, Named, Repeat, Row, Text
+
+A = Text(b"a")
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ((("other", A),), "no part 'root'"),
+        ((("root", Named("x")),), "no part 'x'"),
+        ((("root", Choice(())),), "choice of nothing"),
+        ((("root", Row((A, Named("root")))),), "'root' has no end"),
+        ((("root", Choice((A, Named("b")))), ("b", Row((A, Named("b"))))), "'b' has no end"),
+        ((("root", Choice((A, Row((Named("root"), A))))),), "'root' begins with itself"),
+        ((("root", Choice((A, Row((Repeat(A), Named("root"), A))))),), "begins with itself"),
+        ((("root", Choice((A, Named("b")))), ("b", Choice((A, Named("root"))))), "begins with"),
+        ((("root", Repeat(A, 3, 2)),), "repeats 3 to 2"),
+        ((("root", Repeat(A, 0, MOST_REPEATS + 1)),), "choose 0 to"),
+        ((("root", Row((A,) * MOST_PARTS)),), f"more than {MOST_PARTS} parts"),
+    ],
+)
+def test_what_no_answer_could_follow_is_refused(rules, said):
+    with pytest.raises(InvalidRequest, match=said):
+        Grammar(rules).check()
+
+
+def test_a_grammar_travels_and_is_told_by_what_it_says():
+    grammar = Grammar((("root", Choice((A, Row((A, Named("root")))))),))
+    grammar.check()
+    again = pickle.loads(pickle.dumps(grammar))
+    assert again == grammar
+    assert hash(again) == hash(grammar)
+    assert again != Grammar((("root", A),))

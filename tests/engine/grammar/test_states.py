@@ -1,0 +1,104 @@
+"""The states of a grammar accept exactly its texts, and none that is alive is without an end."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Text
+from engine.grammar.states import DEAD, States
+
+LETTERS = b"ab"
+
+
+def grown(children):
+    return st.one_of(
+        st.builds(Row, st.lists(children, max_size=3).map(tuple)),
+        st.builds(Choice, st.lists(children, min_size=1, max_size=3).map(tuple)),
+        st.builds(Repeat, children, st.integers(0, 2), st.none()),
+        st.builds(lambda r, n, m: Repeat(r, n, n + m), children, st.integers(0, 2), st.integers(0, 2)),
+    )  # fmt: skip
+
+
+leaves = st.one_of(
+    st.builds(Text, st.text("ab", max_size=2).map(str.encode)),
+    st.sampled_from([Bytes(((97, 97),)), Bytes(((97, 98),)), Bytes(((97, 97), (98, 98)))]),
+)
+rules = st.recursive(leaves, grown, max_leaves=8)
+texts = st.text("ab", max_size=7).map(str.encode)
+
+
+def as_regex(rule):
+    match rule:
+        case Text(value):
+            return value.decode()
+        case Bytes(ranges):
+            return "[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in ranges) + "]"
+        case Row(parts):
+            return "".join(f"(?:{as_regex(part)})" for part in parts)
+        case Choice(options):
+            return "|".join(f"(?:{as_regex(option)})" for option in options)
+        case Repeat(inner, least, most):
+            return f"(?:{as_regex(inner)}){{{least},{'' if most is None else most}}}"
+
+
+def accepted(states, text):
+    state = states.walk(states.start, text)
+    return state != DEAD and states.accepts(state)
+
+
+@given(rules, st.lists(texts, max_size=6))
+def test_law_a_regular_grammar_accepts_what_the_regular_expression_does(rule, asked):
+    grammar = Grammar((("root", rule),))
+    grammar.check()
+    states, expression = States(grammar), re.compile(as_regex(rule))
+    for text in asked:
+        assert accepted(states, text) == bool(expression.fullmatch(text.decode()))
+
+
+@given(rules, texts, texts)
+def test_law_a_walk_in_parts_comes_to_the_same_state(rule, first, second):
+    states = States(Grammar((("root", rule),)))
+    whole = states.walk(states.start, first + second)
+    assert states.walk(states.walk(states.start, first), second) == whole
+
+
+@given(rules, texts)
+def test_law_every_living_state_has_a_way_to_an_end(rule, text):
+    states = States(Grammar((("root", rule),)))
+    state = states.walk(states.start, text)
+    if state == DEAD:
+        return
+    met, ahead = {state}, [state]
+    while ahead:
+        here = ahead.pop()
+        if states.accepts(here):
+            return
+        nexts = set(np.unique(states.steps([here])[here]).tolist()) - {DEAD} - met
+        met |= nexts
+        ahead += nexts
+    pytest.fail("nothing can end behind this text")
+
+
+NESTED = Grammar((("root", Choice((Text(b"x"), Row((Text(b"("), Named("root"), Text(b")")))))),))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 5, 100])
+def test_a_rule_that_contains_itself_counts_its_brackets(depth):
+    NESTED.check()
+    states = States(NESTED)
+    assert accepted(states, b"(" * depth + b"x" + b")" * depth)
+    assert not accepted(states, b"(" * depth + b"x" + b")" * (depth + 1))
+    assert states.walk(states.start, b"(" * depth + b"x" + b")" * (depth + 1)) == DEAD
+    if depth:
+        assert not accepted(states, b"(" * depth + b"x" + b")" * (depth - 1))
+
+
+def test_the_table_grows_with_the_states():
+    states = States(Grammar((("root", Text(b"a" * 500)),)))
+    assert accepted(states, b"a" * 500)
+    assert not accepted(states, b"a" * 499)
+    assert len(states) > 500
+    assert states.walk(states.start, b"a" * 501) == DEAD
