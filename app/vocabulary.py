@@ -119,10 +119,9 @@ class FileVocabulary:
         return self._vocabulary.text(token) if 0 <= token < self._vocabulary.size else ""
 
 
-def token_texts(place: Path, tokens: int) -> list[bytes]:
-    """The bytes of so many tokens of a model's folder or GGUF file; raises ModelUnusable."""
-    table = FileVocabulary(place).bytes if place.is_file() else FolderVocabulary.load(place).bytes
-    return [table.of(token) for token in range(tokens)]
+def vocabulary_of(place: Path) -> "FolderVocabulary | FileVocabulary":
+    """Of a model's folder or GGUF file; raises ModelUnusable."""
+    return FileVocabulary(place) if place.is_file() else FolderVocabulary.load(place)
 
 
 class _Pieces:

@@ -11,10 +11,10 @@ from typing import Any
 from engine.decode.chance import Chance, SeededChance
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits, Verdict, verify
-from engine.drafters import AUTO, DRAFTERS
+from engine.drafters import AUTO, BESIDE, DRAFTERS
 from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
-from engine.grammar.spelling import Spell
+from engine.grammar.spelling import Speller
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.verify import verify_all
 from engine.lengths import LENGTHS
@@ -35,9 +35,9 @@ WARM_SECONDS = 1.0
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
 
 
-def build(spec: ModelSpec, spell: Spell | None = None) -> Engine:
+def build(spec: ModelSpec, speller: Speller | None = None) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
-    engine = assemble(spec, *load(spec), spell)
+    engine = assemble(spec, *load(spec), speller)
     engine.warm_up(WARM_SECONDS)
     return engine
 
@@ -70,7 +70,9 @@ def _exit_step(spec: ModelSpec, target: Any) -> float:
     return profile_exit(target, spec.exit_layer) if layered and spec.exit_layer else 0.0
 
 
-def assemble(spec: ModelSpec, parts: Parts, no_draft: str, spell: Spell | None = None) -> Engine:
+def assemble(
+    spec: ModelSpec, parts: Parts, no_draft: str, speller: Speller | None = None
+) -> Engine:
     """An engine over loaded parts; ``no_draft`` is said of drafters that miss a draft model."""
     refused = {name: why for name in DRAFTERS if (why := _obstacle(name, spec, parts, no_draft))}
     able = tuple(name for name in DRAFTERS if name not in refused)
@@ -95,7 +97,7 @@ def assemble(spec: ModelSpec, parts: Parts, no_draft: str, spell: Spell | None =
         verify=_verification(spec.device),
         damage=damage(spec),
         chance=_randomness(spec.device),
-        spell=spell,
+        speller=speller,
     )
     return Engine(machinery)
 
@@ -213,10 +215,11 @@ def _chooser(able: tuple[str, ...], refused: dict[str, str]) -> Callable[[str], 
 
 
 def _new_drafter(parts: Parts, able: tuple[str, ...], name: str, options: Options) -> Drafter:
-    kind = _named(DRAFTERS, name)
+    kind = _named(DRAFTERS | BESIDE, name)
     chosen = replace(parts, options={**parts.options, **dict(options)})
     if name == AUTO:
-        arms = {arm: _arm(chosen, able, arm) for arm in able if arm != AUTO}
+        beside = [arm for arm in BESIDE if set(able) - {PLAIN, AUTO}]
+        arms = {arm: _arm(chosen, able, arm) for arm in (*able, *beside) if arm != AUTO}
         chosen = replace(chosen, arms=arms)
     drafter: Drafter = kind(chosen)
     return drafter
@@ -227,7 +230,7 @@ def _arm(parts: Parts, able: tuple[str, ...], name: str) -> Arm:
 
 
 def _new_length(parts: Parts, name: str, drafter: str, options: Options) -> LengthPolicy:
-    drafting: type[Drafter] = _named(DRAFTERS, drafter)
+    drafting: type[Drafter] = _named(DRAFTERS | BESIDE, drafter)
     if name == DEFAULT:
         name = drafting.policy
     if name not in LENGTHS:

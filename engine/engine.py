@@ -45,7 +45,7 @@ class Engine:
         self._retreat = Retreat(machinery.target)
         self._scheduler = Scheduler(machinery.slots)
         self._seats = Seats(machinery)
-        self._guides = Guides(machinery.target.vocab, machinery.spell)
+        self._guides = Guides(machinery.target.vocab, machinery.speller)
         self._sessions: dict[int, Session] = {}
         self._numbers = count(1)
         self._cancelled: list[Session] = []  # whose Done comes with the next step

@@ -16,7 +16,7 @@ from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits
 from engine.errors import InvalidRequest, Stuck
 from engine.grammar.rules import Grammar
-from engine.grammar.spelling import Spell, Spelling
+from engine.grammar.spelling import Speller, Spelling
 from engine.grammar.states import DEAD, States
 from engine.request import GenerationRequest
 
@@ -48,8 +48,15 @@ class Guide:
     """Where one answer stands in its grammar."""
 
     def __init__(self, masks: Masks, stops: frozenset[int], prompt: int) -> None:
-        self._masks, self._stops, self._read = masks, stops, prompt
-        self._state = masks.states.start
+        self.masks, self.stops = masks, stops
+        self._read, self._state = prompt, masks.states.start
+
+    def place(self, ids: Sequence[int]) -> int:
+        """The state behind the committed tokens ``ids``."""
+        for token in ids[self._read :]:
+            self._state = self._behind(self._state, token)
+        self._read = len(ids)
+        return self._state
 
     def restricted(
         self, tree: DraftTree, logits: Logits, ids: Sequence[int], *, greedy: bool
@@ -60,10 +67,7 @@ class Guide:
         is where its largest logit is allowed: the outcome is the same, and no mask is needed.
         Raises Stuck.
         """
-        for token in ids[self._read :]:
-            self._state = self._behind(self._state, token)
-        self._read = len(ids)
-        states = self._places(tree)
+        states = self._places(tree, self.place(ids))
         rows = torch.as_tensor(logits)
         wanted = rows.argmax(-1).tolist() if greedy else [None] * len(states)
         held = [
@@ -78,41 +82,41 @@ class Guide:
             self._hold(rows[node], states[node])
         return rows
 
-    def _places(self, tree: DraftTree) -> list[int]:
+    def _places(self, tree: DraftTree, root: int) -> list[int]:
         """The state behind every node's path."""
-        states = [self._state]
+        states = [root]
         for token, parent in zip(tree.tokens[1:], tree.parents[1:], strict=True):
             states.append(self._behind(states[parent], token))
         return states
 
     def _behind(self, state: int, token: int) -> int:
         """Nothing follows a stop token, or a token without bytes."""
-        text = self._masks.spelling.tokens[token]
-        if token in self._stops or not text:
+        text = self.masks.spelling.tokens[token]
+        if token in self.stops or not text:
             return DEAD
-        return self._masks.states.walk(state, text)
+        return self.masks.states.walk(state, text)
 
     def _allows(self, state: int, token: int) -> bool:
-        if token in self._stops:
-            return self._masks.states.accepts(state)
+        if token in self.stops:
+            return self.masks.states.accepts(state)
         return self._behind(state, token) != DEAD
 
     def _hold(self, row: Tensor, state: int) -> None:
         """Take every token that may not follow out of the row, in place."""
-        stops = [token for token in self._stops if token < row.shape[-1]]
+        stops = [token for token in self.stops if token < row.shape[-1]]
         ends = row[stops]
-        row.masked_fill_(~self._masks.of(state).to(row.device), -torch.inf)
-        over = self._masks.states.accepts(state)
+        row.masked_fill_(~self.masks.of(state).to(row.device), -torch.inf)
+        over = self.masks.states.accepts(state)
         row[stops] = ends if over else -torch.inf
-        if not over and not bool(self._masks.of(state).any()):
+        if not over and not bool(self.masks.of(state).any()):
             raise Stuck
 
 
 class Guides:
     """Guides of one model; the grammars that were asked for last stay."""
 
-    def __init__(self, vocab: int, spell: Spell | None) -> None:
-        self._vocab, self._spell = vocab, spell
+    def __init__(self, vocab: int, speller: Speller | None) -> None:
+        self._vocab, self._speller = vocab, speller
         self._spelling: Spelling | None = None
         self._masks: OrderedDict[Grammar, Masks] = OrderedDict()
 
@@ -138,8 +142,8 @@ class Guides:
         return masks
 
     def _vocabulary(self) -> Spelling:
-        if self._spell is None:
+        if self._speller is None:
             raise InvalidRequest("this engine was not told how its tokens are spelled")
         if self._spelling is None:
-            self._spelling = Spelling(self._spell(self._vocab))
+            self._spelling = Spelling(self._speller.tokens(self._vocab), self._speller.encode)
         return self._spelling

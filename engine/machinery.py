@@ -7,7 +7,7 @@ from engine.cost import PassCost
 from engine.decode.chance import Chance
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits, Verdict
-from engine.grammar.spelling import Spell
+from engine.grammar.spelling import Speller
 from engine.protocols.drafting import Drafter, LengthPolicy
 from engine.protocols.target import Streamed, Target
 from engine.request import ModelFacts, SamplingParams
@@ -38,7 +38,7 @@ class Machinery:
     verify: Verify
     damage: str  # what is said of logits that are not finite
     chance: Callable[[int | None], Chance]  # of a request with this seed
-    spell: Spell | None  # None: no request can have a grammar
+    speller: Speller | None  # None: no request can have a grammar
 
     @property
     def widest(self) -> int:

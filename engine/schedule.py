@@ -81,6 +81,7 @@ class Session:
         return Context(
             self.id, self.slot, self.ids, request.sampling, self.chance, request.stop_tokens,
             self.priors, request.task, len(request.prompt), _foretold(request),
+            self.guide,
         )  # fmt: skip
 
     @property

@@ -6,7 +6,6 @@ import signal
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from traceback import format_exc
@@ -68,16 +67,10 @@ def main(connection: Connection, spec: ModelSpec) -> None:
 
 def build_engine(spec: ModelSpec) -> Engine:
     """The real engine; torch is imported here and nowhere in the app's own process."""
+    from app.speller import FileSpeller
     from engine.build import build
 
-    return build(spec, partial(_spelled, Path(spec.folder)))
-
-
-def _spelled(place: Path, tokens: int) -> list[bytes]:
-    """What tokens stand for, read again in this process when the first answer has to follow a format."""
-    from app.vocabulary import token_texts
-
-    return token_texts(place, tokens)
+    return build(spec, FileSpeller(Path(spec.folder)))
 
 
 def serve(connection: Connection, spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:

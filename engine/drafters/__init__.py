@@ -12,4 +12,9 @@ DRAFTERS: dict[str, str] = {
     "auto": "engine.drafters.auto:Auto",
 }
 
+# What only ``auto`` lets draft, beside the others: alone it would hardly ever propose anything.
+BESIDE: dict[str, str] = {
+    "format": "engine.drafters.format:Format",
+}
+
 AUTO = "auto"

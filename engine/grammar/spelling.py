@@ -1,6 +1,7 @@
 """Spelling: which tokens of a vocabulary may follow in a state of a grammar, all at once."""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,17 +10,29 @@ from engine.errors import InvalidRequest
 from engine.grammar.rules import Bytes, Grammar, Rule, Text
 from engine.grammar.states import DEAD, States
 
-Spell = Callable[[int], Sequence[bytes]]
-"""The bytes of each of so many tokens; called once, when the first grammar is asked for."""
 
+class Speller(Protocol):
+    """A model's tokenizer, which nothing else in the engine needs; asked when the first format is."""
+
+    def tokens(self, many: int) -> Sequence[bytes]:
+        """The bytes of each of so many tokens; none of control tokens."""
+        ...
+
+    def encode(self, text: str) -> Sequence[int]:
+        """The tokens of a text."""
+        ...
+
+
+Encode = Callable[[str], Sequence[int]]
 LONGEST = 64  # bytes; longer tokens, mostly runs of spaces, never follow
 
 
 class Spelling:
     """The bytes of every token."""
 
-    def __init__(self, tokens: Sequence[bytes]) -> None:
+    def __init__(self, tokens: Sequence[bytes], encode: Encode | None = None) -> None:
         """``tokens`` has no bytes for control tokens, which no text contains."""
+        self._encode = encode
         self.tokens = tuple(token if len(token) <= LONGEST else b"" for token in tokens)
         longest = max(map(len, self.tokens), default=0)
         padded = b"".join(token.ljust(longest, b"\0") for token in self.tokens)
@@ -27,6 +40,26 @@ class Spelling:
         self._lengths = np.array([len(token) for token in self.tokens], np.int16)
         self._spelled = np.flatnonzero(self._lengths)
         self._singles = frozenset(token[0] for token in self.tokens if len(token) == 1)
+
+    def spell(self, before: bytes, text: bytes) -> tuple[int, ...]:
+        """The tokens that ``text`` has where it stands behind ``before``; none if that cannot be told.
+
+        The tokenizer is asked for both, since what stands before may change how a text begins; and
+        for the text alone where the model has broken off in the middle of one of its words.
+        """
+        return self._end_of(before + text, text) or self._end_of(text, text)
+
+    def _end_of(self, whole: bytes, text: bytes) -> tuple[int, ...]:
+        """The last tokens of ``whole``, if they are just ``text``."""
+        found: list[int] = []
+        encode = self._encode or _nothing
+        for token in reversed(encode(whole.decode(errors="ignore"))):
+            word = self.tokens[token]
+            if not text or not word or not text.endswith(word):
+                break
+            found.append(token)
+            text = text.removesuffix(word)
+        return () if text else tuple(reversed(found))
 
     def check(self, grammar: Grammar) -> None:
         """Raise InvalidRequest unless every way through the grammar can be spelled.
@@ -57,6 +90,10 @@ class Spelling:
             found[tokens[over]] = True
             tokens, here = tokens[~over], here[~over]
         return found
+
+
+def _nothing(_: str) -> Sequence[int]:
+    return ()
 
 
 def _lacking(part: Rule, singles: frozenset[int]) -> int | None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
 
+FEW = 8  # bytes; of more nobody needs to know which
 DEAD = 0  # the state of every text that the grammar has not
 _END = 0  # the stack with nothing on it
 _UNKNOWN = -1  # in a row of the table that was not made yet
@@ -39,6 +40,7 @@ class States:
         self._stack_numbers: dict[_Stack, int] = {}
         self._sets: list[frozenset[int]] = [frozenset()]
         self._set_numbers: dict[frozenset[int], int] = {frozenset(): DEAD}
+        self._live: dict[int, tuple[int, ...]] = {}
         self._table = np.full((64, 256), _UNKNOWN, np.int32)
         self._table[DEAD] = DEAD
         self.start = self._state([self._stack(Named(grammar.root), 0, _END)])
@@ -50,6 +52,13 @@ class States:
     def accepts(self, state: int) -> bool:
         """Whether the text may end here."""
         return _END in self._sets[state]
+
+    def live(self, state: int) -> tuple[int, ...]:
+        """Bytes that may follow; of many the first few."""
+        if state not in self._live:
+            row = self.steps([state])[state]
+            self._live[state] = tuple(np.flatnonzero(row)[:FEW].tolist())
+        return self._live[state]
 
     def walk(self, state: int, text: bytes) -> int:
         """The state behind some more bytes."""

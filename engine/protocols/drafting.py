@@ -14,6 +14,7 @@ from engine.decode.chance import Chance
 from engine.decode.copying import gains
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Verdict
+from engine.guide import Guide
 from engine.protocols.target import Capability, DraftModel, Scores, Target
 from engine.request import DrafterRun, Prior, SamplingParams
 
@@ -34,6 +35,7 @@ class Context:
     task: str = ""  # ``GenerationRequest.task``
     prompt: int = 0  # how many of ``ids`` the answer follows
     foretold: Sequence[int] = ()  # read between prompt and answer by those who copy
+    guide: Guide | None = None  # of a request that has a format
 
     def copyable(self, known: int) -> Sequence[int]:
         """The text to copy from, behind its first ``known`` tokens: ``ids`` with what is foretold."""

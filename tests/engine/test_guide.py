@@ -10,7 +10,7 @@ from engine.grammar.rules import Choice, Grammar, Text
 from engine.grammar.spelling import Spelling
 from engine.guide import KEPT, Guide, Guides, Masks
 from engine.request import FinishReason, GenerationRequest
-from tests.engine.tiny import engine_over, run_all, tiny_target
+from tests.engine.tiny import Words, engine_over, run_all, tiny_target
 
 STOP = 0
 WORDS = (b"", b"a", b"b", b"c", b"ab", b"abc", b"x")
@@ -59,13 +59,8 @@ def test_where_no_token_goes_on_it_says_so():
         one.restricted(single(1), torch.zeros(1, 2), [1], greedy=True)
 
 
-def spelled(words):
-    """The vocabulary of the tiny model: these words, then letters that nobody asks for."""
-    return lambda tokens: [*words, *[b"z"] * tokens][:tokens]
-
-
 def test_an_answer_ends_where_the_format_does_and_not_before():
-    engine = engine_over(tiny_target(), tiny_target(5), spell=spelled(WORDS))
+    engine = engine_over(tiny_target(), tiny_target(5), speller=Words(WORDS))
     request = GenerationRequest((5, 6, 7), 20, stop_tokens=STOPS, grammar=ABC)
     for ids, done in run_all(engine, [request] * 3):
         assert b"".join(WORDS[token] for token in ids) in (b"abc", b"ax")
@@ -76,7 +71,7 @@ def test_a_request_without_a_format_beside_one_with_it_says_what_it_says_alone()
     free = GenerationRequest((5, 6, 7), 12, drafter="chain")
     held = GenerationRequest((5, 6, 7), 12, stop_tokens=STOPS, drafter="chain", grammar=ABC)
     alone = run_all(engine_over(tiny_target(), tiny_target(5)), [free])[0][0]
-    engine = engine_over(tiny_target(), tiny_target(5), spell=spelled(WORDS))
+    engine = engine_over(tiny_target(), tiny_target(5), speller=Words(WORDS))
     assert run_all(engine, [held, free, held])[1][0] == alone
 
 
@@ -89,7 +84,7 @@ def test_a_request_without_a_format_beside_one_with_it_says_what_it_says_alone()
     ],
 )
 def test_a_format_that_cannot_be_held_is_refused(changed, words, said):
-    engine = engine_over(tiny_target(), spell=spelled(words))
+    engine = engine_over(tiny_target(), speller=Words(words))
     asked = {"stop_tokens": STOPS, "grammar": ABC, **changed}
     with pytest.raises(InvalidRequest, match=said):
         engine.submit(GenerationRequest((1,), 5, **asked))
@@ -104,18 +99,13 @@ def test_an_engine_that_cannot_spell_refuses_formats():
 
 
 def test_the_vocabulary_is_read_once_and_old_grammars_go():
-    read = []
-
-    def spell(tokens):
-        read.append(tokens)
-        return [b"", *(bytes([byte]) for byte in range(97, 97 + tokens - 1))]
-
-    guides = Guides(13, spell)
+    words = Words(WORDS)
+    guides = Guides(13, words)
     for length in range(1, KEPT + 4):
         grammar = Grammar((("root", Text(b"a" * length)),))
         request = GenerationRequest((1,), 5, stop_tokens=STOPS, grammar=grammar)
         first, second = guides.guide(request), guides.guide(request)
-        assert first._masks is second._masks
-    assert read == [13]
+        assert first.masks is second.masks
+    assert words.read == 1
     assert len(guides._masks) == KEPT
     assert guides.guide(GenerationRequest((1,), 5)) is None

@@ -130,6 +130,26 @@ class Markov:
         return self._committed.get(slot, [])
 
 
+class Words:
+    """A tokenizer of a few words, the longest first; tokens beyond them stand for letters nobody has."""
+
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self.words = tuple(words)
+        self.read = 0  # how often somebody asked for all of them
+
+    def tokens(self, many: int) -> Sequence[bytes]:
+        self.read += 1
+        return [*self.words, *[b"z"] * many][:many]
+
+    def encode(self, text: str) -> Sequence[int]:
+        left, found = text.encode(), []
+        while left:
+            fitting = [n for n, word in enumerate(self.words) if word and left.startswith(word)]
+            found.append(max(fitting, key=lambda n: len(self.words[n])))
+            left = left.removeprefix(self.words[found[-1]])
+        return found
+
+
 class SlowMachine(PassCost):
     """Every pass takes ten seconds, whatever is observed: all drafts pay, so all are made."""
 
@@ -140,13 +160,13 @@ class SlowMachine(PassCost):
         """Nothing changes its mind."""
 
 
-def engine_over(target, draft_model=None, slots=3, cost=None, spell=None, **options) -> Engine:
+def engine_over(target, draft_model=None, slots=3, cost=None, speller=None, **options) -> Engine:
     """A real engine over loaded parts."""
     exit_layer = options.get("exit_layer", 1)
     spec = ModelSpec("tiny", "", exit_layer=exit_layer, slots=slots)
     cost = cost or PassCost()
     parts = Parts(target, draft_model, cost, options={"exit_layer": float(exit_layer), **options})
-    return assemble(spec, parts, "no draft model", spell)
+    return assemble(spec, parts, "no draft model", speller)
 
 
 def run_all(engine: Engine, requests: Sequence[GenerationRequest], chances=()):

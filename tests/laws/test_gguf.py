@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from app.vocabulary import token_texts
+from app.speller import FileSpeller
 from engine.build import build
 from engine.drafters import DRAFTERS
 from engine.grammar.rules import Bytes, Grammar, Repeat, Row, Text
@@ -40,7 +39,7 @@ def engine(file):
             flash_attention=False,
             context=256,
         ),
-        partial(token_texts, file),
+        FileSpeller(file),
     )
 
 
@@ -71,7 +70,7 @@ def test_in_a_format_every_drafter_equals_plain(engine, file, name, sampling):
     held = {"grammar": FORMAT, "stop_tokens": frozenset({2})}
     plain = answers(engine, "none", sampling, **held)
     assert answers(engine, name, sampling, **held) == plain
-    words = token_texts(file, engine.facts.vocab)
+    words = FileSpeller(file).tokens(engine.facts.vocab)
     for ids in plain:
         assert re.fullmatch(rb"\{[a-z]{3,9}\}", b"".join(words[token] for token in ids))
 

@@ -14,15 +14,15 @@ from engine.decode.penalties import penalised
 from engine.decode.sampling import probabilities
 from engine.decode.tree import chain
 from engine.decode.verify import verify
-from engine.drafters import DRAFTERS
-from engine.grammar.rules import Bytes, Grammar, Repeat, Row, Text
+from engine.drafters import AUTO, DRAFTERS
+from engine.grammar.rules import Bytes, Choice, Grammar, Repeat, Row, Text
 from engine.grammar.spelling import Spelling
 from engine.guide import Guide, Masks
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.protocols.target import Capability
 from engine.request import FinishReason, GenerationRequest, Penalties, SamplingParams
 from tests.engine.enumeration import law_of, random_law
-from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_target
+from tests.engine.tiny import Markov, SlowMachine, Words, engine_over, run_all, tiny_target
 
 ALL = tuple(DRAFTERS)
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
@@ -115,13 +115,15 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, samp
     def run(chance):
         target, draft = Markov(laws, markov(5)), Markov(markov(7, zeros=1))
         drafter = drafter_over(name, Parts(target, draft, options={"exit_layer": 1.0}))
-        guide = grammar and Guide(Masks(grammar, Spelling(SPELLED)), frozenset(), len(prompt))
+        spelling = Spelling(SPELLED, Words(SPELLED).encode)
+        guide = grammar and Guide(Masks(grammar, spelling), frozenset(), len(prompt))
         ids = list(prompt)
         target.feed(0, ids[:-1])
         while len(ids) < len(prompt) + length:
             context = Context(
-                1, 0, list(ids), sampling, chance, prompt=len(prompt), foretold=foretold
-            )
+                1, 0, list(ids), sampling, chance, prompt=len(prompt), foretold=foretold,
+                guide=guide,
+            )  # fmt: skip
             tree = drafter.draft([context], [budget])[0]
             logits = held(tree, target.score([0], [tree])[0].logits, ids, context, guide)
             verdict = verify(tree, logits, sampling, chance)
@@ -208,17 +210,32 @@ def test_with_penalties_every_drafter_says_what_plain_decoding_would_by_hand(nam
 
 
 WORDS = (b"", b"a", b"b", b"c", b"ab", b"ba", b"ca", b"aa", b"bb", b"cab", b"abc", b"aba", b"")
+# Two words over and over: behind a first letter there is no choice, so the format drafts itself.
+PAIR = (b"cabba", b"abcab")
+PAIRS = Grammar((("root", Repeat(Choice(tuple(map(Text, PAIR))))),))
 
 
-def by_hand_in_format(target, request):
-    """A greedy answer in THIRDS: the likeliest token that fits, from a fresh pass each time."""
+def fits_pairs(letters):
+    """Whether some more letters can make a text of PAIRS."""
+    while len(letters) >= 5:
+        if letters[:5] not in PAIR:
+            return False
+        letters = letters[5:]
+    return any(word.startswith(letters) for word in PAIR)
+
+
+def by_hand_in_format(target, request, goes_on, size):
+    """A greedy answer in a format: the likeliest token that fits, from a fresh pass each time.
+
+    It may end behind every ``size`` letters.
+    """
     ids, answer = list(request.prompt), []
     while len(answer) < request.max_tokens:
         target.crop(0, 0)
         logits = target.score([0], [chain(ids)])[0].logits[-1]
         text = spelled(answer, WORDS)
-        fitting = [bool(word) and fits(text + word) for word in WORDS]
-        fitting[0] = len(text) % 3 == 0  # the stop token
+        fitting = [bool(word) and goes_on(text + word) for word in WORDS]
+        fitting[0] = len(text) % size == 0  # the stop token
         token = int(torch.where(torch.tensor(fitting), logits, -torch.inf).argmax())
         if token == 0:
             break
@@ -227,20 +244,27 @@ def by_hand_in_format(target, request):
     return answer
 
 
+@pytest.mark.parametrize(
+    ("grammar", "goes_on", "size"), [(THIRDS, fits, 3), (PAIRS, fits_pairs, 5)]
+)
 @pytest.mark.parametrize("name", ALL)
-def test_in_a_format_every_drafter_says_what_plain_decoding_would_by_hand(name):
-    asked = [replace(r, grammar=THIRDS) for r in greedy_requests(name, draft_nodes=12)]
-    wanted = [by_hand_in_format(tiny_target(), request) for request in asked]
+def test_in_a_format_every_drafter_says_what_plain_decoding_would_by_hand(
+    name, grammar, goes_on, size
+):
+    asked = [replace(r, grammar=grammar) for r in greedy_requests(name, draft_nodes=12)]
+    wanted = [by_hand_in_format(tiny_target(), r, goes_on, size) for r in asked]
     plain = run_all(engine_over(tiny_target()), greedy_requests("none"))
     for draft in DRAFTS.values():
-        engine = engine_over(tiny_target(), draft(), spell=lambda tokens: WORDS[:tokens])
+        engine = engine_over(tiny_target(), draft(), cost=SlowMachine(), speller=Words(WORDS))
         found = run_all(engine, asked)
         assert [ids for ids, _ in found] == wanted
         assert [ids for ids, _ in found] != [ids for ids, _ in plain]
         for ids, done in found:
             text = spelled(ids, WORDS)
-            assert fits(text)
-            assert done.reason is FinishReason.LENGTH or len(text) % 3 == 0
+            assert goes_on(text)
+            assert done.reason is FinishReason.LENGTH or len(text) % size == 0
+        ran = {run.drafter for _, done in found for run in done.stats.runs}
+        assert ("format" in ran) == (grammar is PAIRS and name == AUTO)
 
 
 @pytest.mark.parametrize("exit_layer", [1, 2, 3, 4])
@@ -314,15 +338,15 @@ def test_the_context_is_never_exceeded(name):
         SamplingParams(0.8, seed=7, penalties=HELD_BACK),
     ],
 )
-@pytest.mark.parametrize("grammar", [None, THIRDS])
+@pytest.mark.parametrize("grammar", [None, THIRDS, PAIRS])
 def test_a_seeded_request_equals_plain_token_by_token(name, sampling, grammar):
     """Its candidates are chosen, not drawn, so random numbers are used as plain decoding uses them."""
     for draft in DRAFTS.values():
         asked = greedy_requests(name, draft_nodes=12)
         requests = [replace(r, sampling=sampling, grammar=grammar) for r in asked]
-        plainly = engine_over(tiny_target(), spell=lambda tokens: WORDS[:tokens])
+        plainly = engine_over(tiny_target(), speller=Words(WORDS))
         plain = run_all(plainly, [replace(r, drafter="none") for r in requests])
-        engine = engine_over(tiny_target(), draft(), spell=lambda tokens: WORDS[:tokens])
+        engine = engine_over(tiny_target(), draft(), cost=SlowMachine(), speller=Words(WORDS))
         drafted = run_all(engine, requests)
         assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
 
@@ -330,14 +354,16 @@ def test_a_seeded_request_equals_plain_token_by_token(name, sampling, grammar):
 # D. Cache audit: after every round the cache equals one that was computed afresh.
 
 
+@pytest.mark.parametrize("grammar", [None, PAIRS])
 @pytest.mark.parametrize("name", ALL)
-def test_cached_keys_and_values_equal_fresh_ones(name):
+def test_cached_keys_and_values_equal_fresh_ones(name, grammar):
     target, draft = tiny_target(), tiny_target(5)
-    engine = engine_over(target, draft, slots=1)
-    sampling = SamplingParams(1.0, seed=3)
-    number = engine.submit(
-        GenerationRequest((1, 2, 3, 1, 2, 3, 1), 30, sampling, drafter=name, length="fixed")
-    )
+    engine = engine_over(target, draft, slots=1, cost=SlowMachine(), speller=Words(WORDS))
+    request = GenerationRequest(
+        (1, 2, 3, 1, 2, 3, 1), 30, SamplingParams(1.0, seed=3), frozenset({0}), drafter=name,
+        length="fixed", grammar=grammar,
+    )  # fmt: skip
+    number = engine.submit(request)
     ids = [1, 2, 3, 1, 2, 3, 1]
     while engine.busy:
         for request, event in engine.step():

@@ -1,0 +1,137 @@
+"""What a format leaves no choice in is drafted by the format, where that is worth a pass."""
+
+import pytest
+
+from app.formats.json_schema import schema_grammar
+from engine.decode.chance import SeededChance
+from engine.drafters.format import Foregone, Format, Spelled
+from engine.grammar.rules import Choice, Grammar, Repeat, Row, Text
+from engine.grammar.spelling import Spelling
+from engine.guide import Guide, Masks
+from engine.protocols.drafting import Budget, Context, Parts
+from engine.request import GenerationRequest, SamplingParams
+from tests.engine.tiny import SlowMachine, Words, engine_over, run_all, tiny_target
+
+STOPS = frozenset({0})
+LETTERS = (b"", *(bytes([byte]) for byte in range(32, 127)), b"\n", b"name", b'":', b'", "')
+
+
+def guided(grammar, words=LETTERS, stops=STOPS):
+    speller = Words(words)
+    return Guide(Masks(grammar, Spelling(words, speller.encode)), stops, 1), speller
+
+
+def offered(grammar, said=b"", stops=STOPS):
+    """The text that is offered behind a text, and the number of its tokens."""
+    guide, speller = guided(grammar, stops=stops)
+    tokens = Foregone(guide, 1, Spelled()).tokens((5, *speller.encode(said.decode())))
+    return b"".join(speller.words[token] for token in tokens), len(tokens)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
+PERSON = schema_grammar(SCHEMA)
+
+
+def test_names_that_a_schema_demands_are_offered_as_the_tokenizer_spells_them():
+    assert offered(PERSON) == (b'{"name": "', 6)  # {  "  name  ":  space  "
+    assert offered(PERSON, b'{"name": "') == (b"", 0)
+    assert offered(PERSON, b'{"name": "Bo"') == (b', "age":', 7)
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (b'{"name":"Bo"', b', "age":'),  # no space behind a colon so far, and none behind a comma
+        (b'{\n  "name": "Bo",\n  "', b'age":'),
+        (b'{"name": "Bo", ', b'"age":'),
+        (b'{"name": "x,y"', b',"age":'),  # a guess can be wrong
+    ],
+)
+def test_space_is_put_where_this_answer_put_it(said, wanted):
+    assert offered(PERSON, said)[0] == wanted
+
+
+def test_an_indented_list_goes_on_as_it_began():
+    grammar = schema_grammar({"type": "array", "items": {"const": "x"}, "minItems": 9})
+    assert offered(grammar, b'[\n  "x",\n  "x"')[0].startswith(b',\n  "x",\n  "x",\n')
+
+
+def test_the_end_is_foregone_too():
+    grammar = Grammar((("root", Row((Choice((Text(b"a"), Text(b"b"))), Text(b"end")))),))
+    assert offered(grammar, b"a") == (b"end", 4)  # and the stop token, which has no bytes
+    assert offered(grammar, b"aend") == (b"", 1)
+    two = frozenset({0, 1})  # which of them it will be, nobody knows
+    assert offered(grammar, b"a", two) == (b"end", 3)
+
+
+def test_the_rest_of_a_word_that_was_begun_otherwise_is_offered_as_it_would_stand_alone():
+    grammar = Grammar((("root", Row((Text(b"name"), Text(b"name")))),))
+    assert offered(grammar) == (b"namename", 3)  # two words and the end
+    assert offered(grammar, b"na") == (b"mename", 4)
+
+
+NAMES = Grammar((("root", Repeat(Choice((Text(b"name"), Text(b"x"))))),))
+WORDS = (b"", b"n", b"a", b"m", b"e", b"x", b"am")
+
+
+def drafts(words, rounds=40, prices=(0.0, 0.3, 0.6, 0.9)):
+    """How many tokens are offered behind each "n" of an answer that is spelled in letters."""
+    guide, _ = guided(NAMES, words)
+    format_, ids, found = Format(Parts(tiny_target())), [5], []
+    for _ in range(rounds):
+        ids.append(1)
+        context = Context(1, 0, list(ids), SamplingParams(), SeededChance(0), prompt=1, guide=guide)
+        [tree] = format_.draft([context], [Budget(32, 32, prices=prices)])
+        found.append(tree.drafted)
+        assert tree.expected <= tree.drafted
+        ids += [2, 3, 4]
+    return found
+
+
+def test_what_is_always_spelled_otherwise_is_soon_offered_no_more():
+    as_offered, otherwise = drafts(WORDS[:-1]), drafts(WORDS)
+    assert set(as_offered) == {3}
+    assert otherwise[0] == 2
+    assert otherwise[-1] == 0
+
+
+def test_what_rows_cost_and_how_many_are_allowed_is_kept():
+    assert set(drafts(WORDS[:-1], prices=(0.0, 0.3, 1.6, 2.9))) == {1}
+    assert set(drafts(WORDS[:-1], prices=(0.0, 1.5, 3.0, 4.5))) == {0}
+    assert set(drafts(WORDS[:-1], prices=(0.0,))) == {0}
+
+
+def test_without_a_format_nothing_is_offered():
+    context = Context(1, 0, [5, 1], SamplingParams(), SeededChance(0), prompt=1)
+    [tree] = Format(Parts(tiny_target())).draft([context], [Budget(32, 32)])
+    assert tree.tokens == (1,)
+
+
+PAIR = Grammar((("root", Repeat(Choice((Text(b"cabba"), Text(b"abcab"))))),))
+
+
+def runs(drafter, **limits):
+    words = Words((b"", b"a", b"b", b"c"))  # so there is one way to spell a text
+    engine = engine_over(tiny_target(), tiny_target(5), cost=SlowMachine(), speller=words)
+    request = GenerationRequest(
+        (1, 2, 3), 30, stop_tokens=STOPS, drafter=drafter, grammar=PAIR, **limits
+    )
+    [(ids, done)] = run_all(engine, [request])
+    assert sum(run.emitted for run in done.stats.runs) == len(ids)
+    return {run.drafter: run for run in done.stats.runs}
+
+
+def test_auto_lets_the_format_draft_and_others_draft_themselves():
+    found = runs("auto")["format"]
+    assert found.accepted == found.drafted > 0
+    for drafter in ("none", "lookup", "chain"):
+        assert "format" not in runs(drafter)
+
+
+@pytest.mark.parametrize("limit", [{"draft_depth": 0}, {"draft_nodes": 0}])
+def test_who_asks_for_no_draft_gets_none(limit):
+    assert sum(run.drafted for run in runs("auto", **limit).values()) == 0
