@@ -8,6 +8,7 @@ where the plain model could have said it, and no drafter needs to know of gramma
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -63,24 +64,31 @@ class Guide:
     ) -> Logits:
         """The logits [N, V] with minus infinity where a node's path has no such token next.
 
-        ``ids`` are the committed tokens, the last of which is the root. Greedily a row stays as it
-        is where its largest logit is allowed: the outcome is the same, and no mask is needed.
-        Raises Stuck.
+        ``ids`` are the committed tokens, the last of which is the root. Greedily only rows on the
+        path of the largest logits are touched, and of those the ones whose largest is not allowed:
+        the outcome is the same, and most answers need no mask. Raises Stuck.
         """
         states = self._places(tree, self.place(ids))
-        rows = torch.as_tensor(logits)
-        wanted = rows.argmax(-1).tolist() if greedy else [None] * len(states)
-        held = [
-            node
-            for node, (state, token) in enumerate(zip(states, wanted, strict=True))
-            if state != DEAD and (token is None or not self._allows(state, token))
-        ]
-        if not held:
-            return logits
-        rows = rows.clone()
-        for node in held:
-            self._hold(rows[node], states[node])
+        if greedy:
+            return self._along(tree, logits, states)
+        rows = torch.as_tensor(logits).clone()
+        for row, state in zip(rows, states, strict=True):
+            if state != DEAD:
+                self._hold(row, state)
         return rows
+
+    def _along(self, tree: DraftTree, logits: Logits, states: Sequence[int]) -> Logits:
+        """The rows in which the largest logits lead from the root down a path that is allowed."""
+        likeliest, rows, held = _likeliest(logits), torch.as_tensor(logits), False
+        node: int | None = 0
+        while node is not None:
+            token, state = likeliest[node], states[node]
+            if state != DEAD and not self._allows(state, token):
+                rows, held = rows if held else rows.clone(), True
+                self._hold(rows[node], state)
+                token = int(rows[node].argmax())
+            node = next((c for c in tree.children[node] if tree.tokens[c] == token), None)
+        return rows if held else logits
 
     def _places(self, tree: DraftTree, root: int) -> list[int]:
         """The state behind every node's path."""
@@ -110,6 +118,15 @@ class Guide:
         row[stops] = ends if over else -torch.inf
         if not over and not bool(self.masks.of(state).any()):
             raise Stuck
+
+
+def _likeliest(logits: Logits) -> list[int]:
+    """The token of the largest logit of every row; NumPy's argmax is vectorised, torch's is not."""
+    if isinstance(logits, Tensor):
+        if not logits.is_cpu:
+            return cast("list[int]", logits.argmax(-1).tolist())
+        logits = logits.float().numpy(force=True)
+    return cast("list[int]", logits.argmax(-1).tolist())
 
 
 class Guides:
