@@ -1,7 +1,9 @@
 """Whether two JSON Schemas have no value in common, as far as that is plain to see."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from app.formats.schema_words import TYPES, unwrapped
@@ -10,26 +12,38 @@ DEEPEST = 32  # references in a row
 Find = Callable[[str], object]  # what a reference leads to
 
 
-def apart(one: object, other: object, find: Find) -> bool:
-    """Whether types differ, listed values do, or those of a property that both require."""
-    first, second = (_resolved(schema, find) for schema in (one, other))
-    kinds = kinds_of(first), kinds_of(second)
-    if not kinds[0] & kinds[1]:
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """What is plain to see of one schema."""
+
+    kinds: frozenset[str]
+    values: frozenset[str] | None  # all of them, as JSON; None: they are not listed
+    tags: Mapping[str, frozenset[str]]  # of properties that every value has, if theirs are listed
+
+
+def all_apart(options: Sequence[object], find: Find) -> bool:
+    """Whether of every two types differ, listed values do, or those of a property both require."""
+    seen = [_seen(option, find) for option in options]
+    return all(_apart(one, other) for one, other in combinations(seen, 2))
+
+
+def _seen(option: object, find: Find) -> _Option:
+    schema = _resolved(option, find)
+    parts = {name: _values(_resolved(_property(schema, name), find)) for name in _names(schema)}
+    tags = {name: values for name, values in parts.items() if values is not None}
+    return _Option(frozenset(kinds_of(schema)), _values(schema), tags)
+
+
+def _apart(one: _Option, other: _Option) -> bool:
+    if not one.kinds & other.kinds:
         return True
-    if _differ(first, second):
-        return True
-    if kinds[0] | kinds[1] != {"object"}:
+    if one.values is not None and other.values is not None:
+        return not one.values & other.values
+    if one.kinds | other.kinds != {"object"}:
         return False
     return any(
-        _differ(*(_resolved(_property(schema, name), find) for schema in (first, second)))
-        for name in _names(first) & _names(second)
+        not values & other.tags[name] for name, values in one.tags.items() if name in other.tags
     )
-
-
-def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both list their values, and none is in both lists."""
-    first, second = _values(one), _values(other)
-    return first is not None and second is not None and not first & second
 
 
 def _resolved(schema: object, find: Find) -> Mapping[str, Any]:
@@ -71,12 +85,12 @@ def kind_of(value: object) -> str:
     return names.get(type(value), "null" if value is None else "number")
 
 
-def _values(schema: Mapping[str, Any]) -> set[str] | None:
+def _values(schema: Mapping[str, Any]) -> frozenset[str] | None:
     """All values that it may accept, as JSON; None where they are not listed."""
     listed_values = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(listed_values, list):
         return None
-    return {json.dumps(float(v) if _is_exact(v) else v) for v in listed_values}
+    return frozenset(json.dumps(float(v) if _is_exact(v) else v) for v in listed_values)
 
 
 def _is_exact(value: object) -> bool:

@@ -7,10 +7,9 @@ so is refused, in one sentence that says where it stands.
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
-from app.formats.apart import apart, kind_of, kinds_of
+from app.formats.apart import all_apart, kind_of, kinds_of
 from app.formats.json_text import (
     ANY,
     BOOLEAN,
@@ -31,6 +30,7 @@ from engine.errors import InvalidRequest
 from engine.grammar.rules import Choice, Grammar, Named, Row, Rule
 
 DEEPEST, LARGEST = 32, 1 << 16  # levels of a schema; bytes
+MOST_APART = 128  # options that are compared with each other
 
 _SCALARS = {"string": string_rule, "integer": integer_rule, "number": number_rule}
 
@@ -108,13 +108,16 @@ class _Compiler:
         if not isinstance(options, list) or not options:
             raise InvalidRequest(f"{word!r} at {place} must be a list with at least one schema")
         refuse_beside(schema, word, place=place)
-        if word == "oneOf":
-            for one, other in combinations(options, 2):
-                if not apart(one, other, self._found):
-                    raise InvalidRequest(
-                        f"options of 'oneOf' at {place} may both hold; use 'anyOf', or tell them "
-                        "apart by type or by a required property's 'const'"
-                    )
+        if word == "oneOf" and len(options) > MOST_APART:
+            raise InvalidRequest(
+                f"'oneOf' at {place} has {len(options)} options; at most {MOST_APART} are taken, "
+                "use 'anyOf' or 'enum'"
+            )
+        if word == "oneOf" and not all_apart(options, self._found):
+            raise InvalidRequest(
+                f"options of 'oneOf' at {place} may both hold; use 'anyOf', or tell them "
+                "apart by type or by a required property's 'const'"
+            )
         return Choice(
             tuple(
                 self._rule(option, f"{place}/{word}/{at}", depth + 1)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 
 from engine.errors import InvalidRequest
@@ -89,9 +90,12 @@ class Grammar:
         if lost := [name for name in self.named if name not in ending]:
             raise InvalidRequest(f"the format's part {lost[0]!r} has no end; give it a way out")
         empty = self._settled(self._empties)
-        for name in self.named:
-            if name in self._reached_first(name, empty):
-                raise InvalidRequest(f"the format's part {name!r} begins with itself")
+        begins = {name: set(self._firsts(rule, empty)) for name, rule in self.rules}
+        try:
+            TopologicalSorter(begins).prepare()
+        except CycleError as error:
+            name = error.args[1][0]
+            raise InvalidRequest(f"the format's part {name!r} begins with itself") from error
 
     def _check_part(self, part: Rule) -> None:
         match part:
@@ -150,18 +154,8 @@ class Grammar:
             case _:
                 return False
 
-    def _reached_first(self, name: str, empty: set[str]) -> set[str]:
-        """Names that the rule of ``name`` may begin with."""
-        found: set[str] = set()
-        ahead = list(self._firsts(self.named[name], empty))
-        while ahead:
-            first = ahead.pop()
-            if first not in found:
-                found.add(first)
-                ahead += self._firsts(self.named[first], empty)
-        return found
-
     def _firsts(self, rule: Rule, empty: set[str]) -> Iterator[str]:
+        """Names that the rule may begin with."""
         match rule:
             case Named(name):
                 yield name

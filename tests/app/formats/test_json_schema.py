@@ -85,23 +85,22 @@ def said(states, source):
         state = int(row[text[-1]])
 
 
+CLOSING = b'"]}0123456789tfn'  # what ends a text soon, first
+
+
 def way_out(states, state):
-    """A shortest text behind which there is an end."""
-    found = {state: b""}
-    ahead = [state]
-    for here in ahead:
-        if states.accepts(here):
-            return found[here]
-        row = states.steps([here])[here]
-        for byte in range(256):
-            after = int(row[byte])
-            if after != DEAD and after not in found:
-                found[after] = found[here] + bytes([byte])
-                ahead.append(after)
-    raise AssertionError("there is no way out")
+    """A text behind which there is an end, and not a long one."""
+    text = bytearray()
+    while not states.accepts(state):
+        row = states.steps([state])[state]
+        live = [byte for byte in range(255, -1, -1) if row[byte] != DEAD]  # letters before space
+        text.append(next((byte for byte in CLOSING if byte in live), live[0]))
+        state = int(row[text[-1]])
+        assert len(text) < 10_000
+    return bytes(text)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(schemas, st.integers(0, 999))
 def test_law_what_the_grammar_lets_through_the_schema_accepts(schema, seed):
     try:
@@ -205,6 +204,7 @@ def test_what_is_not_complete_does_not_pass(text):
         ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "has no end"),
         ({"items": {"type": "array", "minItems": 3, "maxItems": 2}}, "which is more than"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "may both hold"),
+        ({"oneOf": [{"const": n} for n in range(129)]}, "at most 128 are taken"),
         ({"anyOf": [{"type": "integer"}], "minimum": 3}, "'minimum' beside 'anyOf'"),
         ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "'allOf' at # cannot be held yet"),
         ({"const": float("inf")}, "cannot be written as JSON"),
