@@ -22,8 +22,8 @@ from engine.grammar.states import DEAD, States
 from engine.request import GenerationRequest
 
 KEPT = 8  # grammars; programs send the same few again and again
-KEPT_BYTES = 1 << 26  # of masks of one grammar
-MOST_STATES = 1 << 16  # of one grammar, 1 KiB each; then it is begun anew
+KEPT_BYTES = 1 << 24  # of masks of one grammar
+MOST_STATES = 1 << 14  # of one grammar, 1 KiB each; then it is begun anew
 
 
 class Masks:

@@ -87,7 +87,8 @@ def refuse_level(
             left = fresh_mass
             turned = 1 - turned
         mass = fresh_mass.to(tl.float64)
-        weight = tl.where(weight < 1.0, mass / (mass + 1.0 - weight), weight)
+        whole = tl.maximum(mass + 1.0 - weight, 1e-300)  # 0 where nothing is left of a certain node
+        weight = tl.where(weight < 1.0, mass / whole, weight)
         if not REPLACED:
             total = offer_mass
             share = 1.0 / tl.maximum(undrawn, 1.0)

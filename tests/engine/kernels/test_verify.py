@@ -120,6 +120,23 @@ def test_drawn_chains(device, seed, length, vocab, closeness, sampling):
     same(device, tree, logits, sampling, seed)
 
 
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, FILTERED])
+@pytest.mark.parametrize("seed", range(12))
+def test_tokens_that_a_format_forbids_are_never_kept(device, seed, sampling):
+    """Minus infinity in a row, all of it but one token here and there."""
+    trees = [(chosen_tree(seed, 9, 6), None), drawn_tree(seed, (3, 1), 6, 0.5)]
+    trees += [drawn_tree(seed, (1, 1, 1), 6, 0.8)] if sampling is not GREEDY else []
+    for tree, drawn in trees:
+        random = torch.Generator().manual_seed(seed)
+        logits = torch.randn(len(tree), 6, generator=random) if drawn is None else drawn
+        kept = torch.randint(6, (len(tree), 1), generator=random)
+        forbidden = torch.rand(len(tree), 6, generator=random) < 0.2 + 0.8 * (seed % 3 == 0)
+        logits = logits.masked_fill(forbidden.scatter(1, kept, value=False), -torch.inf)
+        path, bonus = same(device, tree, logits, sampling, seed)
+        said = [*(tree.tokens[node] for node in path[1:]), bonus]
+        assert all(logits[node, token] > -torch.inf for node, token in zip(path, said, strict=True))
+
+
 def test_every_outcome_of_a_small_drawn_tree_occurs_and_agrees(device):
     tree, logits = drawn_tree(3, (3, 1), 6, 0.0)
     verdicts = {same(device, tree, logits, SAMPLED, seed) for seed in range(40)}
