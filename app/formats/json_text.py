@@ -60,7 +60,6 @@ _EXPONENT = Repeat(
     0, 1,
 )  # fmt: skip
 POSITIVE = Row((_NATURAL, _FRACTION, _EXPONENT))  # numbers from 0 on
-WHOLE = _NATURAL
 PARTS: tuple[tuple[str, Rule], ...] = (
     ("string", Row((Text(b'"'), Repeat(CHARACTER), Text(b'"')))),
     ("number", Row((_MINUS, POSITIVE))),
