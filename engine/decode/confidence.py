@@ -1,15 +1,22 @@
 """Confidence: how likely is the token that followed an earlier occurrence of the newest words?"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.request import Prior
 
 LONGEST = 24  # matches beyond this many tokens are not told apart
 KINDS = LONGEST.bit_length() + 1  # of matches: lengths from a power of two to the next
-PRIOR_WEIGHT = 4.0  # evaluated tokens that the first guess counts for
-FORGETTING = 0.99  # weight of the past per evaluated token
 REMEMBERED = 48.0  # evaluated tokens that earlier sessions count for at most
 CERTAIN = 0.995  # no confidence is higher, so that probabilities fall strictly along a path
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How soon a confidence follows what is measured."""
+
+    forgetting: float = 0.99  # weight of the past per evaluated token
+    first: float = 4.0  # evaluated tokens that the first guess counts for
 
 
 class Confidence:
@@ -20,9 +27,11 @@ class Confidence:
     alpha * l: short matches give short drafts, and a text that is copied gives long ones.
     """
 
-    def __init__(self, usual: "Confidence | None" = None) -> None:
+    def __init__(
+        self, usual: "Confidence | None" = None, following: Following | None = None
+    ) -> None:
         """Start from the guess, or one request from what is ``usual``: some copy, others do not."""
-        self._usual = usual
+        self._usual, self._following = usual, following or Following()
         self._hits, self._trials = [0.0] * KINDS, [0.0] * KINDS
         self._table: list[float | None] = []  # by length; None: nobody asked since it changed
         self.renew()
@@ -82,15 +91,16 @@ class Confidence:
             self._usual.note(noted)
         hits, trials = self._hits, self._trials
         for kind, hit in noted:
-            hits[kind] = FORGETTING * hits[kind] + hit
-            trials[kind] = FORGETTING * trials[kind] + 1
+            hits[kind] = self._following.forgetting * hits[kind] + hit
+            trials[kind] = self._following.forgetting * trials[kind] + 1
             least, most = 2 ** (kind - 1), min(2**kind, LONGEST + 1)
             self._table[least:most] = [None] * (most - least)
 
     def _value(self, length: int) -> float:
         known = (length + 0.5) / (length + 1.5) if self._usual is None else self._usual.at(length)
         guess, kind = known, length.bit_length()
-        share = (PRIOR_WEIGHT * guess + self._hits[kind]) / (PRIOR_WEIGHT + self._trials[kind])
+        first = self._following.first
+        share = (first * guess + self._hits[kind]) / (first + self._trials[kind])
         return min(share, CERTAIN)
 
 
@@ -100,14 +110,15 @@ class Confidences:
     Where a text is to be copied the first matching word decides, elsewhere it is mostly chance.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, following: Following | None = None) -> None:
         """Know the guess alone."""
-        self._overall = Confidence()
+        self._following = following or Following()
+        self._overall = Confidence(None, self._following)
         self._tasks: dict[str, Confidence] = {}
 
     def start(self, task: str, prior: Prior | None) -> Confidence:
         """The confidence of a new request; what it learns, its kind and all of them learn."""
-        kind = self._tasks.setdefault(task, Confidence(self._overall))
+        kind = self._tasks.setdefault(task, Confidence(self._overall, self._following))
         kind.remember(prior)
         kind.renew()
-        return Confidence(kind)
+        return Confidence(kind, self._following)

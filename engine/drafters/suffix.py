@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import ClassVar, NamedTuple
 
-from engine.decode.confidence import LONGEST, Confidence, Confidences
+from engine.decode.confidence import LONGEST, Confidence, Confidences, Following
 from engine.decode.suffix_index import SuffixIndex
 from engine.decode.tree import DraftTree, single
 from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts, Rule
@@ -13,21 +13,27 @@ from engine.protocols.target import Capability
 
 NAME = "suffix"
 WITNESSES = 16  # places that may together make a token likely enough, none of which does alone
+OWN, FINISHED, BEGUN = range(3)  # where a match is: see Source
+SOON = Following(forgetting=0.9, first=2.0)  # of beginnings: like asks for like, for a while
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 60 MB
 
 
 class Source(NamedTuple):
-    """A place where the same words stood."""
+    """A place where the same words stood.
+
+    In this request, in a finished one, or in one that was so far answered as this one is: there the
+    match reaches back beyond the answer's first token.
+    """
 
     length: int  # of the match
-    origin: int  # 0: this request, 1: a finished one
+    origin: int  # OWN, FINISHED or BEGUN
     text: Sequence[int]
     end: int  # of the match in ``text``
 
     def following(self, depth: int) -> list[int]:
         """At most ``depth`` tokens that stood behind it; a period of this request runs on into itself."""
         tokens = list(self.text[self.end : self.end + depth])
-        return tokens if self.origin or len(tokens) == depth else (tokens * depth)[:depth]
+        return tokens if self.origin != OWN or len(tokens) == depth else (tokens * depth)[:depth]
 
 
 @dataclass
@@ -80,7 +86,7 @@ class _Running:
     """One request: its text so far, and the longest match of each origin in the last draft."""
 
     ids: Sequence[int]  # the engine's own growing list: at the end it has the last round's tokens
-    confidences: tuple[Confidence, Confidence]  # by origin
+    confidences: tuple[Confidence, ...]  # by origin
     index: SuffixIndex = field(default_factory=SuffixIndex)
     foremost: list[tuple[Source, list[int]]] = field(default_factory=list)  # and what follows there
 
@@ -92,7 +98,9 @@ class Suffix:
     longest match gets its confidence as share, the next longest that of the rest, and so on, this
     request before finished ones; equal matches share equally, which makes it their frequency. What a
     match of some length is worth is measured apart in this request and in finished ones: where the
-    same form is filled in with other words, what earlier answers said is the worse witness.
+    same form is filled in with other words, what earlier answers said is the worse witness. And apart
+    from both where an answer begins as an earlier one: whether answers are alike changes with what is
+    asked, so that is learnt within a few of them.
 
     Finished texts live in the memory of this engine only, at most ``history`` tokens of them, and
     are gone with it. Nothing is written to disk; unloading the model forgets them.
@@ -110,7 +118,7 @@ class Suffix:
         self._trees = Capability.TREE in parts.target.offers
         self._finished = SuffixIndex(int(parts.options.get("history", HISTORY)))
         self._running: dict[int, _Running] = {}
-        self._confidences = Confidences(), Confidences()  # by origin
+        self._confidences = Confidences(), Confidences(), Confidences(SOON)  # by origin
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; the root alone where nothing is likely enough."""
@@ -143,12 +151,10 @@ class Suffix:
 
     def _run(self, context: Context) -> _Running:
         if context.request not in self._running:
-            own, finished = self._confidences
-            sure = (
-                own.start(context.task, context.priors.get(NAME)),
-                finished.start(context.task, None),
-            )
-            self._running[context.request] = _Running(context.ids, sure)
+            own, *others = self._confidences
+            sure = own.start(context.task, context.priors.get(NAME))
+            rest = (other.start(context.task, None) for other in others)
+            self._running[context.request] = _Running(context.ids, (sure, *rest))
         return self._running[context.request]
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
@@ -158,7 +164,8 @@ class Suffix:
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])
         running.index.extend(context.copyable(len(running.index)))
-        sources = self._sources(running.index, context.ids[-LONGEST:])
+        said = len(context.ids) - context.prompt
+        sources = self._sources(running.index, context.ids[-LONGEST:], said)
         if not sources:
             return single(context.ids[-1])
         longest = {source.origin: source for source in reversed(sources)}.values()
@@ -173,14 +180,17 @@ class Suffix:
             self._plant(trie, source, share, limits, budget.depth)
         return trie.best(budget) if self._trees else trie.likeliest(budget)
 
-    def _sources(self, own: SuffixIndex, tail: Sequence[int]) -> list[Source]:
+    def _sources(self, own: SuffixIndex, tail: Sequence[int], said: int) -> list[Source]:
         """Longest match first; equal ones own first, then newest first."""
-        found = [Source(m.length, 0, m.text, m.end) for m in own.matches(tail)]
-        found += [Source(m.length, 1, m.text, m.end) for m in self._finished.matches(tail)]
+        found = [Source(m.length, OWN, m.text, m.end) for m in own.matches(tail)]
+        found += [
+            Source(m.length, BEGUN if m.length > said else FINISHED, m.text, m.end)
+            for m in self._finished.matches(tail)
+        ]
         return sorted(found, key=lambda source: (-source.length, source.origin))
 
     def _shares(
-        self, sources: list[Source], confidences: tuple[Confidence, Confidence]
+        self, sources: list[Source], confidences: tuple[Confidence, ...]
     ) -> Iterator[tuple[Source, float]]:
         """Probability that a source's first token comes next, in the order of the sources."""
         left = 1.0
