@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import openai
@@ -37,12 +37,15 @@ SCHEMA = {
 }
 
 
-class Person(pydantic.BaseModel):
-    """The same for OpenAI's client, which reads the answer into it."""
+Name = Annotated[str, pydantic.Field(max_length=12)]
 
-    name: str
+
+class Person(pydantic.BaseModel):
+    """The same for OpenAI's client, which reads the answer into it; whatever is said, it ends."""
+
+    name: Name
     age: int = pydantic.Field(ge=18, le=30)
-    friends: list[str] = pydantic.Field(max_length=2)
+    friends: list[Name] = pydantic.Field(max_length=2)
 
 
 @contextmanager
