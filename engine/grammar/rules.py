@@ -57,7 +57,7 @@ class Named:
 
 
 Rule = Bytes | Text | Row | Choice | Repeat | Named
-_Holds = Callable[[Rule, set[str]], bool]
+_Asked = Callable[[Rule], bool]
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class Grammar:
             raise InvalidRequest(f"the format has no part {self.root!r}")
         for part in parts:
             self._check_part(part)
-        ending = self._settled(self._ends)
+        ending = self._settled(_ends)
         if lost := [name for name in self.named if name not in ending]:
             raise InvalidRequest(f"the format's part {lost[0]!r} has no end; give it a way out")
-        empty = self._settled(self._empties)
+        empty = self._settled(_is_empty)
         begins = {name: set(self._firsts(rule, empty)) for name, rule in self.rules}
         try:
             TopologicalSorter(begins).prepare()
@@ -113,46 +113,16 @@ class Grammar:
             case _:
                 pass
 
-    def _settled(self, holds: _Holds) -> set[str]:
-        """Names whose rule has a property that is built up from other rules'."""
+    def _settled(self, leaf: _Asked) -> set[str]:
+        """Names of rules with a property that ``leaf`` tells of the rules which have no parts."""
         found: set[str] = set()
         before = -1
         while before < len(found):
             before = len(found)
             for name, rule in reversed(self.rules):  # parts stand behind what is made of them
-                if name not in found and holds(rule, found):
+                if name not in found and _holds(rule, found, leaf):
                     found.add(name)
         return found
-
-    def _ends(self, rule: Rule, ending: set[str]) -> bool:
-        """Whether each way through the rule can come to an end."""
-        match rule:
-            case Row(parts):
-                return all(self._ends(part, ending) for part in parts)
-            case Choice(options):
-                return any(self._ends(option, ending) for option in options)
-            case Repeat(inner, least, _):
-                return least == 0 or self._ends(inner, ending)
-            case Named(name):
-                return name in ending
-            case _:
-                return True
-
-    def _empties(self, rule: Rule, empty: set[str]) -> bool:
-        """Whether no byte at all follows the rule, too."""
-        match rule:
-            case Text(value):
-                return not value
-            case Row(parts):
-                return all(self._empties(part, empty) for part in parts)
-            case Choice(options):
-                return any(self._empties(option, empty) for option in options)
-            case Repeat(inner, least, _):
-                return least == 0 or self._empties(inner, empty)
-            case Named(name):
-                return name in empty
-            case _:
-                return False
 
     def _firsts(self, rule: Rule, empty: set[str]) -> Iterator[str]:
         """Names that the rule may begin with."""
@@ -167,7 +137,7 @@ class Grammar:
             case Row(parts):
                 for part in parts:
                     yield from self._firsts(part, empty)
-                    if not self._empties(part, empty):
+                    if not _holds(part, empty, _is_empty):
                         return
             case _:
                 return
@@ -184,3 +154,28 @@ def _parts(rule: Rule) -> Iterator[Rule]:
             yield from _parts(repeated)
         case _:
             return
+
+
+def _holds(rule: Rule, names: set[str], leaf: _Asked) -> bool:
+    """Whether a rule can be gone through by ``names`` and by rules of which ``leaf`` holds alone."""
+    match rule:
+        case Row(parts):
+            return all(_holds(part, names, leaf) for part in parts)
+        case Choice(options):
+            return any(_holds(option, names, leaf) for option in options)
+        case Repeat(inner, least, _):
+            return least == 0 or _holds(inner, names, leaf)
+        case Named(name):
+            return name in names
+        case _:
+            return leaf(rule)
+
+
+def _ends(_: Rule) -> bool:
+    """A few bytes come to an end."""
+    return True
+
+
+def _is_empty(rule: Rule) -> bool:
+    """Whether no byte at all follows the rule."""
+    return isinstance(rule, Text) and not rule.value

@@ -15,7 +15,6 @@ from engine.decode.sampling import probabilities
 from engine.decode.tree import chain
 from engine.decode.verify import verify
 from engine.drafters import AUTO, DRAFTERS
-from engine.grammar.rules import Bytes, Choice, Grammar, Repeat, Row, Text
 from engine.grammar.spelling import Spelling
 from engine.guide import Guide, Masks
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
@@ -23,6 +22,18 @@ from engine.protocols.target import Capability
 from engine.request import FinishReason, GenerationRequest, Penalties, SamplingParams
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, SlowMachine, Words, engine_over, run_all, tiny_target
+from tests.laws.by_hand import (
+    PAIRS,
+    SPELLED,
+    THIRDS,
+    WORDS,
+    by_hand_in_format,
+    by_hand_in_full,
+    fits,
+    fits_pairs,
+    held_by_hand,
+    spelled,
+)
 
 ALL = tuple(DRAFTERS)
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
@@ -49,32 +60,6 @@ RUNS = [*((name, ()) for name in ALL), ("lookup", FORETOLD), ("suffix", FORETOLD
 HELD_BACK = Penalties(presence=0.4, frequency=0.3, repeat=1.5, bias=((2, 0.7),))
 
 
-def by_hand(logits, penalties, said, answer):
-    """One row of logits [V] after penalties, token by token."""
-    found = []
-    for token, logit in enumerate(logits.tolist()):
-        held = logit / penalties.repeat if logit > 0 else logit * penalties.repeat
-        off = penalties.presence * (token in answer) + penalties.frequency * answer.count(token)
-        kept = held if token in said[-64:] else logit
-        found.append(kept - off + dict(penalties.bias).get(token, 0.0))
-    return torch.tensor(found, dtype=logits.dtype)
-
-
-# Every third letter is an "a", whatever the tokens are that the letters come in.
-LETTER = Bytes(((97, 99),))
-THIRDS = Grammar((("root", Repeat(Row((LETTER, LETTER, Text(b"a"))))),))
-SPELLED = (b"a", b"b", b"ab")
-
-
-def fits(letters):
-    """Whether some more letters can make a text of THIRDS."""
-    return all(letter == ord("a") for letter in letters[2::3])
-
-
-def spelled(tokens, words=SPELLED):
-    return b"".join(words[token] for token in tokens)
-
-
 def held(tree, logits, ids, context, guide):
     """What is done to logits before they decide, as the engine does it."""
     sampling = context.sampling
@@ -83,17 +68,6 @@ def held(tree, logits, ids, context, guide):
     if guide is not None:
         logits = guide.restricted(tree, logits, ids, greedy=sampling.greedy)
     return logits
-
-
-def held_by_hand(row, said, prompt, penalties, grammar):
-    """The same of one row [V], whatever drafts."""
-    if penalties is not None:
-        row = by_hand(row, penalties, said, said[prompt:])
-    if grammar is not None:
-        text = spelled(said[prompt:])
-        kept = [fits(text + word) for word in SPELLED]
-        row = torch.where(torch.tensor(kept), row, -torch.inf)
-    return row
 
 
 @pytest.mark.parametrize(
@@ -181,20 +155,6 @@ def test_greedy_equals_plain(name, depth, nodes, draft, length):
     assert [done.reason for _, done in drafted] == [done.reason for _, done in plain]
 
 
-def by_hand_in_full(target, request):
-    """A greedy answer with penalties: every token from a fresh pass over the whole text."""
-    ids, sampling = list(request.prompt), request.sampling
-    while len(ids) < len(request.prompt) + request.max_tokens:
-        target.crop(0, 0)
-        logits = target.score([0], [chain(ids)])[0].logits[-1]
-        answer = ids[len(request.prompt) :]
-        token = int(by_hand(logits, sampling.penalties, ids, answer).argmax())
-        if token in request.stop_tokens:
-            break
-        ids.append(token)
-    return ids[len(request.prompt) :]
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_with_penalties_every_drafter_says_what_plain_decoding_would_by_hand(name):
     penalties = Penalties(presence=0.5, frequency=0.4, repeat=1.3, bias=((5, 1.0), (7, -100.0)))
@@ -207,41 +167,6 @@ def test_with_penalties_every_drafter_says_what_plain_decoding_would_by_hand(nam
         assert found == wanted
         assert found != [ids for ids, _ in plain]
         assert not any(7 in ids for ids in found)
-
-
-WORDS = (b"", b"a", b"b", b"c", b"ab", b"ba", b"ca", b"aa", b"bb", b"cab", b"abc", b"aba", b"")
-# Two words over and over: behind a first letter there is no choice, so the format drafts itself.
-PAIR = (b"cabba", b"abcab")
-PAIRS = Grammar((("root", Repeat(Choice(tuple(map(Text, PAIR))))),))
-
-
-def fits_pairs(letters):
-    """Whether some more letters can make a text of PAIRS."""
-    while len(letters) >= 5:
-        if letters[:5] not in PAIR:
-            return False
-        letters = letters[5:]
-    return any(word.startswith(letters) for word in PAIR)
-
-
-def by_hand_in_format(target, request, goes_on, size):
-    """A greedy answer in a format: the likeliest token that fits, from a fresh pass each time.
-
-    It may end behind every ``size`` letters.
-    """
-    ids, answer = list(request.prompt), []
-    while len(answer) < request.max_tokens:
-        target.crop(0, 0)
-        logits = target.score([0], [chain(ids)])[0].logits[-1]
-        text = spelled(answer, WORDS)
-        fitting = [bool(word) and goes_on(text + word) for word in WORDS]
-        fitting[0] = len(text) % size == 0  # the stop token
-        token = int(torch.where(torch.tensor(fitting), logits, -torch.inf).argmax())
-        if token == 0:
-            break
-        ids.append(token)
-        answer.append(token)
-    return answer
 
 
 @pytest.mark.parametrize(
