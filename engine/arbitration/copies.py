@@ -7,7 +7,14 @@ from engine.arbitration.match import Match
 from engine.cost import PassCost
 from engine.decode.tree import DraftTree
 from engine.pace import Luck, Pace, remembered
-from engine.protocols.drafting import Budget, Context, Drafter, RowPrices, farthest
+from engine.protocols.drafting import (
+    Budget,
+    Context,
+    Drafter,
+    RowPrices,
+    farthest,
+    only_in_formats,
+)
 
 MARGIN = 1.15  # on a proposal's price: one that just breaks even adds nothing but risk
 REPRICED = 16  # rounds for which the prices of rows are believed
@@ -40,6 +47,7 @@ class Copies:
     def __init__(self, drafters: Mapping[str, Drafter], cost: PassCost) -> None:
         """By arm: those that decline."""
         self._drafters, self._cost = drafters, cost
+        self._always = {n: one for n, one in drafters.items() if not only_in_formats(one)}
         self.luck: dict[str, dict[str, Luck]] = {}  # by kind of task, and arm
         self._longest = max((farthest(drafter).nodes for drafter in drafters.values()), default=0)
         self._prices: dict[int, RowPrices] = {}  # by requests
@@ -67,7 +75,8 @@ class Copies:
         prices = self._row_prices(batch)
         rates = [one.match.rate for one in asked]
         best = [one.match.usual for one in asked]
-        for name, drafter in self._drafters.items():
+        guided = any(one.context.guide is not None for one in asked)
+        for name, drafter in (self._drafters if guided else self._always).items():
             lucks = [self.luck[one.context.task][name].value for one in asked]
             own = farthest(drafter)
             budgets = [

@@ -107,6 +107,7 @@ class Format:
     heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
     policy: ClassVar[str] = "priced"
     declines: ClassVar[bool] = True
+    only_in_formats: ClassVar[bool] = True
 
     def __init__(self, parts: Parts) -> None:
         """Nothing is known of how this model spells."""

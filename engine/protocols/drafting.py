@@ -255,6 +255,11 @@ def stands_in_for(drafter: Drafter) -> frozenset[str]:
     return names
 
 
+def only_in_formats(drafter: Drafter) -> bool:
+    """Whether it never proposes anything for a request without a format."""
+    return bool(getattr(drafter, "only_in_formats", False))
+
+
 def farthest(drafter: Drafter) -> Budget:
     """How far it goes when nobody asks; its ``reach`` where that depends on what passes cost here."""
     reach: Budget = getattr(drafter, "reach", drafter.length)

@@ -140,3 +140,19 @@ def test_auto_lets_the_format_draft_and_others_draft_themselves():
 @pytest.mark.parametrize("limit", [{"draft_depth": 0}, {"draft_nodes": 0}])
 def test_who_asks_for_no_draft_gets_none(limit):
     assert sum(run.drafted for run in runs("auto", **limit)) == 0
+
+
+def test_who_has_no_format_does_not_wait_for_this_drafter(monkeypatch):
+    asked, draft = [], Format.draft
+
+    def watched(self, batch, budgets):
+        asked.extend(context.guide for context in batch)
+        return draft(self, batch, budgets)
+
+    monkeypatch.setattr(Format, "draft", watched)
+    runs("auto")
+    assert asked
+    asked.clear()
+    engine = engine_over(tiny_target(), tiny_target(5), cost=SlowMachine())
+    run_all(engine, [GenerationRequest((1, 2, 3, 1, 2, 3), 30, drafter="auto")])
+    assert not asked
