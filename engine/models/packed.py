@@ -4,12 +4,16 @@ A plain ``F.linear`` re-reads a row-major weight with a kernel that suits wide b
 narrow ones. Measured on two AVX-512 cores, microseconds for a 27648 x 320 float32 map: 1 row 2528
 plain and 584 packed, 8 rows 3394 and 673, 64 rows 16686 and 2914. A call takes some 20 microseconds
 before it multiplies, so small maps stay plain: 1 row through 128 x 352 takes 5 plain and 19 packed.
-Through a large map one row takes 5 to 12 % longer than four, and two up to a third: they go as four.
+Through a large map one row takes 5 to 12 % longer there than four, and two up to a third, and they
+go as four. With AVX2 alone one row takes 9 to 27 % less: which it is, is tried once for every shape.
 The operator is the one that torch's own compiler emits for linear layers on CPUs; where it is
 missing, all maps stay plain.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +23,16 @@ from engine.models.decoder import Dense, Layer, Linear
 from engine.models.weights import DecoderWeights
 
 SMALL = 2**17  # weights of a map that is faster plain
-LARGE = 2**22  # weights of a map whose kernels for one and two rows are slower than that for four
-NARROW, FOUR = ((1,), (2,)), 4
+LARGE = (
+    2**22
+)  # weights of a map whose kernels for one and two rows may be slower than that for four
+NARROW, FOUR = (1, 2), 4  # rows
+TRIAL = 2**24  # weights that a trial reads, more than most caches hold
+TRIALS = 5  # passes of each width, by turns
+CLEARLY = 0.97  # of fewer rows' time: four must take less
+
+Timed = Callable[[int], float]
+"""Seconds of a product with so many rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +41,11 @@ class Packed:
 
     weight: Tensor  # opaque
     bias: Tensor | None = None
-
-    large: bool = False
+    as_four: frozenset[int] = frozenset()  # rows that are faster with others beside them
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
-        if self.large and x.shape[:-1] in NARROW:
+        if self.as_four and x.dim() == 2 and x.shape[0] in self.as_four:
             rows = x.shape[0]
             return self._apply(F.pad(x, (0, 0, 0, FOUR - rows)))[:rows]
         return self._apply(x)
@@ -54,11 +65,66 @@ def packed(weights: DecoderWeights) -> DecoderWeights:
     """
     if not can_pack(weights.embedding.device, weights.embedding.dtype):
         return weights
-    layers = list(weights.layers)
-    weights = replace(weights, layers=(), head=_packed_map(weights.head))
+    packing, layers = Packing(), list(weights.layers)
+    weights = replace(weights, layers=(), head=packing.map(weights.head))
     for index in range(len(layers)):
-        layers[index] = packed_layer(layers[index])
+        layers[index] = packing.layer(layers[index])
     return replace(weights, layers=tuple(layers))
+
+
+class Packing:
+    """Packs the maps of one model; what it tries, it tries once for all maps of a shape."""
+
+    def __init__(self) -> None:
+        self._as_four: dict[torch.Size, frozenset[int]] = {}
+
+    def layer(self, layer: Layer) -> Layer:
+        """A layer with its linear maps packed; those that are packed already stay."""
+        return replace(
+            layer,
+            qkv=self.map(layer.qkv),
+            out=self.map(layer.out),
+            gate_up=self.map(layer.gate_up),
+            down=self.map(layer.down),
+        )
+
+    def map(self, linear: Linear) -> Linear:
+        """The map packed, or itself where it is small or not plain."""
+        if not isinstance(linear, Dense) or linear.weight.numel() < SMALL:
+            return linear
+        as_four = self._widths(linear.weight)
+        return Packed(_reordered(linear.weight), linear.bias, as_four)
+
+    def _widths(self, weight: Tensor) -> frozenset[int]:
+        if weight.numel() < LARGE:
+            return frozenset()
+        if weight.shape not in self._as_four:
+            self._as_four[weight.shape] = choose_as_four(_trial(weight))
+        return self._as_four[weight.shape]
+
+
+def choose_as_four(timed: Timed) -> frozenset[int]:
+    """Which few rows take longer than four."""
+    turns = [{rows: timed(rows) for rows in (*NARROW, FOUR)} for _ in range(TRIALS)]
+    return frozenset(
+        rows for rows in NARROW if median(turn[FOUR] / turn[rows] for turn in turns) < CLEARLY
+    )
+
+
+def _trial(weight: Tensor) -> Timed:
+    """Times products with maps as this one, so many that no cache holds them, or with a part of it."""
+    part = weight[: max(1, TRIAL // weight.shape[1])]
+    maps = [Packed(_reordered(part)) for _ in range(max(1, TRIAL // part.numel()))]
+    x = {rows: weight.new_ones(rows, weight.shape[1]) for rows in (*NARROW, FOUR)}
+
+    def timed(rows: int) -> float:
+        started = perf_counter()
+        with torch.inference_mode():
+            for each in maps:
+                each(x[rows])
+        return perf_counter() - started
+
+    return timed
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
@@ -71,24 +137,6 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     except (AttributeError, RuntimeError):  # another torch release, or a processor without the type
         return False
     return bool((found == 64).all())
-
-
-def packed_layer(layer: Layer) -> Layer:
-    """A layer with its linear maps packed; those that are packed already stay."""
-    return replace(
-        layer,
-        qkv=_packed_map(layer.qkv),
-        out=_packed_map(layer.out),
-        gate_up=_packed_map(layer.gate_up),
-        down=_packed_map(layer.down),
-    )
-
-
-def _packed_map(linear: Linear) -> Linear:
-    if not isinstance(linear, Dense) or linear.weight.numel() < SMALL:
-        return linear
-    large = linear.weight.numel() >= LARGE
-    return Packed(_reordered(linear.weight), linear.bias, large)
 
 
 def _reordered(weight: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from engine.models.gguf.library import llama_library
 from engine.models.inflate import inflated
 from engine.models.int8 import quantised, quantised_layer
 from engine.models.narrow import narrowed
-from engine.models.packed import can_pack, packed, packed_layer
+from engine.models.packed import Packing, can_pack, packed
 from engine.models.weights import DecoderWeights, dtype_named, load_weights
 from engine.request import ModelSpec
 
@@ -45,7 +45,7 @@ def _each_layer(
         return None
     if spec.weights == INT8:
         return quantised_layer
-    return packed_layer if can_pack(device, dtype) else None
+    return Packing().layer if can_pack(device, dtype) else None
 
 
 def check(spec: ModelSpec) -> None:

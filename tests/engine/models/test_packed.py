@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from engine.decode.tree import DraftTree
 from engine.models.decoder import Dense
-from engine.models.packed import Packed, can_pack, packed
+from engine.models.packed import Packed, can_pack, choose_as_four, packed
 from engine.models.torch_target import TorchTarget
 from tests.engine.tiny import tiny_weights
 
@@ -27,6 +27,11 @@ def with_bias(weights):
     return Dense(layer.qkv.weight, torch.randn(layer.qkv.weight.shape[0]))
 
 
+def maps_of(weights):
+    inner = [(each.qkv, each.out, each.gate_up, each.down) for each in weights.layers]
+    return [weights.head, *(each for layer in inner for each in layer)]
+
+
 @needs_packing
 @pytest.mark.parametrize("shape", [(1,), (7,), (33,), (3, 5)])
 def test_a_packed_map_gives_the_plain_maps_values(shape):
@@ -42,13 +47,40 @@ def test_a_packed_map_gives_the_plain_maps_values(shape):
 
 @needs_packing
 @pytest.mark.parametrize("rows", [1, 2])
-def test_few_rows_of_a_large_map_are_the_same_rows(monkeypatch, rows):
-    monkeypatch.setattr("engine.models.packed.LARGE", 0)
+def test_few_rows_as_four_are_the_same_rows(rows):
     plain, layer = tiny_weights().layers[0].qkv, packed(tiny_weights()).layers[0].qkv
     x = torch.randn(rows, 32)
     with torch.inference_mode():
-        assert layer(x).shape == plain(x).shape
-        assert (layer(x) - plain(x)).abs().max() < 1e-5
+        found = Packed(layer.weight, None, frozenset({1, 2}))(x)
+        assert found.shape == plain(x).shape
+        assert (found - plain(x)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "as_four"),
+    [
+        ({1: 25.3, 2: 30.0, 4: 22.7}, {1, 2}),  # with AVX-512
+        ({1: 10.3, 2: 11.7, 4: 13.4}, set()),  # with AVX2 alone
+        ({1: 20.0, 2: 30.0, 4: 25.0}, {2}),
+    ],
+)
+def test_few_rows_go_as_four_where_four_take_less(seconds, as_four):
+    assert choose_as_four(seconds.__getitem__) == as_four
+
+
+@needs_packing
+def test_each_shape_is_tried_once(monkeypatch):
+    tried = []
+    monkeypatch.setattr("engine.models.packed.LARGE", 0)
+    monkeypatch.setattr("engine.models.packed.TRIAL", 2**12)
+    monkeypatch.setattr(
+        "engine.models.packed.choose_as_four",
+        lambda timed: tried.append(timed(1)) or frozenset({1}),
+    )
+    plain = tiny_weights()
+    shapes = {each.weight.shape for each in maps_of(plain)}
+    assert all(each.as_four == {1} for each in maps_of(packed(plain)))
+    assert len(tried) == len(shapes)
 
 
 @needs_packing
