@@ -104,7 +104,7 @@ class StopFilter:
         if found:  # the one completed first counts, whatever the pieces were
             self.hit, self._held = True, ""
             return text[: min(found)[1]]
-        free = len(text) - self._open_length(text)
+        free = len(text) - open_length(text, self._stops)
         self._held = text[free:]
         return text[:free]
 
@@ -113,11 +113,13 @@ class StopFilter:
         rest, self._held = self._held, ""
         return rest
 
-    def _open_length(self, text: str) -> int:
-        """Length of the longest end of ``text`` that begins a stop text."""
-        lengths = range(min(len(text), max(map(len, self._stops), default=1) - 1), 0, -1)
-        starts = (n for n in lengths if any(stop.startswith(text[-n:]) for stop in self._stops))
-        return next(starts, 0)
+
+def open_length(text: str, sought: Iterable[str]) -> int:
+    """Length of the longest end of ``text`` that begins one of the texts which are looked for."""
+    sought = tuple(sought)
+    lengths = range(min(len(text), max(map(len, sought), default=1) - 1), 0, -1)
+    starts = (n for n in lengths if any(each.startswith(text[-n:]) for each in sought))
+    return next(starts, 0)
 
 
 def _decoder_steps(tokenizer: Tokenizer) -> list[dict[str, Any]]:

@@ -18,7 +18,8 @@ from app.prediction import compared
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.stored_answer import FiguresOnly, StoredAnswer
-from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn, Written
+from app.tools.reading import CallReader
+from app.turn import Delta, Message, Piece, ReplyOptions, Report, ToolUse, Turn, Written
 from engine.errors import EngineError
 from engine.hardware.plan import Plan
 from engine.request import ModelFacts, Prior
@@ -215,6 +216,11 @@ class Assistant:
     def token_bytes(self, token: int) -> bytes:
         """What one token of the loaded model stands for; perhaps a part of a character."""
         return self._model.text.token_bytes(token)
+
+    async def call_reader(self, use: ToolUse) -> CallReader:
+        """Reads the calls out of an answer of the loaded model."""
+        form = await asyncio.to_thread(lambda: self._model.text.call_form)
+        return CallReader(form, (tool.name for tool in use.tools))
 
     async def context_used(self, conversation: str) -> int:
         """Tokens that the open branch of ``conversation`` takes of the model's context."""

@@ -14,8 +14,10 @@ from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.task_class import task_class, temperature_class
 from app.text import ChatText
+from app.tools.answers import held
 from app.turn import Turn, Written, check_turn
 from engine.errors import ContextOverflow, InvalidRequest
+from engine.grammar.rules import Grammar
 from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, ModelSpec, Stats
 
@@ -102,7 +104,7 @@ class LoadedModel:
             drafter=turn.drafter,
             prediction=self._predicted(turn, begun, prompt),
             logprobs=turn.logprobs,
-            grammar=turn.grammar,
+            grammar=self._grammar(turn),
         )
         return Prepared(self, turn, request, begun)
 
@@ -121,7 +123,12 @@ class LoadedModel:
         """The prompt, and what is written of its answer already."""
         if turn.text:
             return self.text.encode_text(turn.text + begun)
-        return self.text.encode_chat(turn.messages, begun)
+        tools = turn.use.tools if turn.use else ()
+        return self.text.encode_chat(turn.messages, begun, tools)
+
+    def _grammar(self, turn: Turn) -> Grammar | None:
+        """What the answer is held to: its format, or the form of calls."""
+        return turn.grammar if turn.use is None else held(self.text.call_form, turn.use)
 
     def _predicted(self, turn: Turn, begun: Written, prompt: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens of a prediction as they would stand behind this prompt."""

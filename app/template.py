@@ -13,7 +13,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from app.confined import Confined, Ended, Late
-from app.turn import Message
+from app.turn import Message, Tool
 from engine.errors import InvalidRequest, ModelUnusable
 
 TRUSTED = Path(__file__).resolve().parent.parent / "engine" / "bundled"
@@ -24,7 +24,7 @@ LONGEST = 1 << 25  # characters of a prompt: no model holds as many
 FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
 PROBE = [{"role": "user", "content": "Hello"}]
 
-Plain = list[dict[str, str]]  # messages as templates see them
+Plain = list[dict[str, Any]]  # messages, and tools, as templates see them
 
 
 class ChatTemplate:
@@ -53,11 +53,11 @@ class ChatTemplate:
         specials = {name: text for name, text in texts if text is not None}
         return cls(source, specials, foreign=folder.resolve().parent != TRUSTED)
 
-    def render(self, messages: Sequence[Message]) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         """The prompt text, open for the assistant's answer; raises InvalidRequest."""
-        plain = [{"role": message.role, "content": message.content} for message in messages]
+        offered = [tool.described for tool in tools]
         try:
-            return self._render(plain)
+            return self._render([*map(_plain, messages)], offered)
         except FAILURES as error:
             raise _refused(error) from error
 
@@ -81,9 +81,9 @@ class _Sandboxed:
             raise ModelUnusable(f"the model's chat template is not valid Jinja: {error}") from error
         self._specials = specials
 
-    def __call__(self, messages: Plain) -> str:
+    def __call__(self, messages: Plain, tools: Plain) -> str:
         return self._template.render(
-            messages=messages, add_generation_prompt=True, tools=None, **self._specials
+            messages=messages, add_generation_prompt=True, tools=tools or None, **self._specials
         )
 
 
@@ -95,16 +95,16 @@ class _Distant:
         self._lock = threading.Lock()
         self._process = self._start()
         try:
-            self._ask(PROBE)
+            self._ask(PROBE, [])
         except _Overstepped as error:
             raise ModelUnusable(f"the model's chat template is harmful: {error}") from error
         except TemplateError:
             pass  # it may want another conversation than this one
 
-    def __call__(self, messages: Plain) -> str:
+    def __call__(self, messages: Plain, tools: Plain) -> str:
         with self._lock:
             try:
-                return self._ask(messages)
+                return self._ask(messages, tools)
             except _Overstepped as error:
                 self._process = self._start()
                 raise InvalidRequest(
@@ -122,9 +122,9 @@ class _Distant:
             raise ModelUnusable(trouble)
         return process
 
-    def _ask(self, messages: Plain) -> str:
+    def _ask(self, messages: Plain, tools: Plain) -> str:
         try:
-            self._process.send(messages)
+            self._process.send((messages, tools))
             text, trouble = self._process.receive(RENDER_SECONDS)
         except (Late, Ended) as error:
             raise _Overstepped(str(error)) from error
@@ -146,9 +146,9 @@ def _serve(connection: Connection, source: str, specials: dict[str, str]) -> Non
         return
     connection.send(None)
     while True:
-        messages: Plain = connection.recv()
+        messages, tools = connection.recv()
         try:
-            text = template(messages)
+            text = template(messages, tools)
         except FAILURES as error:
             connection.send((None, str(error)))
             continue
@@ -156,6 +156,23 @@ def _serve(connection: Connection, source: str, specials: dict[str, str]) -> Non
             connection.send((None, f"it writes {len(text)} characters"))
         else:
             connection.send((text, None))
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """A message as templates see it: keys only where there is something to say, since they ask."""
+    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        found["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": dict(call.arguments)},
+            }
+            for call in message.calls
+        ]
+    if message.answers:
+        found["tool_call_id"] = message.answers
+    return found
 
 
 def _refused(error: Exception) -> InvalidRequest:

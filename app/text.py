@@ -2,13 +2,17 @@
 
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from app.answer_text import Detokenizer
 from app.template import ChatTemplate
-from app.turn import Message
+from app.tools.form import TOLD, CallForm, deduced
+from app.tools.told import told
+from app.turn import Message, Tool
 from app.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
 from engine.errors import ModelUnusable
 from engine.models.gguf.header import read_header
@@ -34,13 +38,33 @@ class ChatText:
         vocabulary = FolderVocabulary.load(place)
         return cls(vocabulary, ChatTemplate.load(place), vocabulary.stop_tokens(place))
 
-    def encode_chat(self, messages: Sequence[Message], begun: str = "") -> tuple[int, ...]:
+    @property
+    def call_form(self) -> CallForm:
+        """How this model writes a call of a tool."""
+        return self._own_form or TOLD
+
+    @cached_property
+    def _own_form(self) -> CallForm | None:
+        """As its template writes calls, where all of that is text; of other models None."""
+        form = deduced(self._template.render)
+        if form is None or not all(map(self._is_text, (form.before, form.between, form.after))):
+            return None
+        return form
+
+    def encode_chat(
+        self, messages: Sequence[Message], begun: str = "", tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
         """The prompt for the assistant's next message, or for the rest of one that has ``begun``.
 
-        Raises InvalidRequest.
+        ``tools`` are told as the model's template does, or in words. Raises InvalidRequest.
         """
         mask = _Mask(self._control)
-        rendered = self._template.render([mask.masked(message) for message in messages])
+        spoken = [mask.masked(message) for message in messages]
+        offered = [mask.masked_tool(tool) for tool in tools]
+        has_tools = bool(tools) or any(each.calls or each.role == "tool" for each in messages)
+        if has_tools and self._own_form is None:
+            spoken, offered = told(spoken, offered), []
+        rendered = self._template.render(spoken, offered)
         ids: list[int] = []
         for place, part in enumerate(mask.parts(rendered + mask.hidden(begun))):
             typed = place % 2 == 1
@@ -73,6 +97,10 @@ class ChatText:
         stream = self.detokenizer()
         return stream.feed(ids) + stream.end()
 
+    def _is_text(self, text: str) -> bool:
+        """Whether an answer that says this shows it: control tokens have no text."""
+        return self.decode(self._vocabulary.encode(text)).strip() == text.strip()
+
 
 class _Mask:
     """Replaces control texts in messages by marks that nobody can guess, and takes them back.
@@ -87,7 +115,29 @@ class _Mask:
         self._hidden: list[str] = []
 
     def masked(self, message: Message) -> Message:
-        return replace(message, content=self.hidden(message.content))
+        calls = tuple(
+            replace(call, name=self.hidden(call.name), arguments=self._within(call.arguments))
+            for call in message.calls
+        )
+        return replace(message, content=self.hidden(message.content), calls=calls)
+
+    def masked_tool(self, tool: Tool) -> Tool:
+        return replace(
+            tool,
+            name=self.hidden(tool.name),
+            description=self.hidden(tool.description),
+            parameters=self._within(tool.parameters),
+        )
+
+    def _within(self, value: Any) -> Any:
+        """Every text in a JSON value masked, names among them."""
+        if isinstance(value, str):
+            return self.hidden(value)
+        if isinstance(value, Mapping):
+            return {self.hidden(name): self._within(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self._within(inner) for inner in value]
+        return value
 
     def hidden(self, text: str) -> str:
         return text if self._control is None else self._control.sub(self._hide, text)

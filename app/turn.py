@@ -1,6 +1,8 @@
 """What is asked of the assistant and what comes back: plain frozen values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.errors import UnknownDrafter
 from engine.drafters import DRAFTERS
@@ -8,16 +10,58 @@ from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats
 
-ROLES = ("system", "user", "assistant")
-AUTO = "auto"
+ROLES = ("system", "user", "assistant", "tool")
+AUTO, REQUIRED = "auto", "required"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a function that an earlier answer made."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation; ``role`` is system, user or assistant."""
+    """One message of a conversation; ``role`` is system, user, assistant or tool."""
 
     role: str
     content: str
+    calls: tuple[ToolCall, ...] = ()  # of an assistant
+    answers: str = ""  # the id of the call whose result a tool tells
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that a program offers; ``parameters`` is a JSON Schema of an object."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False  # refuse what of the schema cannot be held, rather than pass over it
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As templates see it, and programs send it."""
+        parameters = dict(self.parameters) or {"type": "object", "properties": {}}
+        about = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": about}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The tools of a turn; ``choice`` is auto, required, or the name of the one to be called."""
+
+    tools: tuple[Tool, ...]
+    choice: str = AUTO
+    parallel: bool = True  # several calls in one answer
+
+    @property
+    def must_call(self) -> bool:
+        """Whether an answer without a call is no answer."""
+        return self.choice != AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +81,7 @@ class Turn:
     logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
     text: str = ""  # in place of messages: no template is put around it
     grammar: Grammar | None = None  # what the answer may look like
+    use: ToolUse | None = None  # tools that the answer may call
 
     @property
     def asked(self) -> tuple[Message, ...]:
@@ -146,7 +191,7 @@ Delta = Piece | Report
 def check_turn(turn: Turn) -> None:
     """Refuse, before any engine is asked, what no model could answer; raises InvalidRequest."""
     said = turn.asked
-    if not said or not (turn.text or said[-1].content.strip()):
+    if not said or not (turn.text or said[-1].content.strip() or said[-1].role == "tool"):
         raise InvalidRequest("the prompt is empty; write something to answer")
     for message in said:
         if message.role not in ROLES:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Protocol
 
+from app.tools.reading import CallPart, CallReader, Heard
 from app.turn import Piece, Report
-from engine.request import Logprob, Stats
+from engine.request import FinishReason, Logprob, Stats
 
 Body = dict[str, Any]
 Spelling = Callable[[int], bytes]
@@ -115,8 +116,12 @@ class Shape(Protocol):
         """What a stream begins with, before there is any text."""
         ...
 
-    def piece(self, piece: Piece) -> Body:
-        """One step of a stream."""
+    def piece(self, piece: Piece) -> Body | None:
+        """One step of a stream; None where nothing can be said yet."""
+        ...
+
+    def rest(self) -> Body | None:
+        """What was held back until the answer had ended."""
         ...
 
     def last(self, report: Report) -> Body:
@@ -156,15 +161,23 @@ def _how_it_went(report: Report) -> Body:
 class ChatAnswer:
     """A message of the assistant's."""
 
-    def __init__(self, model: str, spelt: Spelling) -> None:
-        """``spelt`` gives the bytes of a token."""
+    def __init__(self, model: str, spelt: Spelling, reader: CallReader | None = None) -> None:
+        """``spelt`` gives the bytes of a token; ``reader`` is there where tools may be called."""
         self._envelope, self._spelt = Envelope(model, "chatcmpl"), spelt
+        self._reader = reader
 
     def completion(self, report: Report) -> Body:
         """The whole message."""
-        message = {"role": "assistant", "content": report.text, "refusal": None}
-        reason = report.finish_reason.value
+        heard = self._heard(report.text)
+        heard.said += self._left()
+        message: Body = {"role": "assistant", "content": heard.said, "refusal": None}
+        if heard.calls:
+            calls = [
+                {n: v for n, v in call.items() if n != "index"} for call in _called(heard.calls)
+            ]
+            message |= {"content": heard.said or None, "tool_calls": calls}
         told = log_probabilities(report.logprobs, self._spelt)
+        reason = self._reason(report)
         choice = {"index": 0, "message": message, "logprobs": told, "finish_reason": reason}
         whole = self._envelope.around("chat.completion", [choice])
         return {**whole, "usage": usage(report), **_how_it_went(report)}
@@ -173,21 +186,42 @@ class ChatAnswer:
         """Who speaks."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def piece(self, piece: Piece) -> Body:
-        """The next words."""
-        return self._chunk({"content": piece.text}, told=piece.logprobs)
+    def piece(self, piece: Piece) -> Body | None:
+        """The next words, and parts of calls."""
+        heard = self._heard(piece.text)
+        delta: Body = {"content": heard.said} if heard.said or not heard.calls else {}
+        if heard.calls:
+            delta["tool_calls"] = _called(heard.calls)
+        silent = not heard.said and not heard.calls and not piece.logprobs
+        return None if silent else self._chunk(delta, told=piece.logprobs)
+
+    def rest(self) -> Body | None:
+        """Text that might have become a call."""
+        left = self._left()
+        return self._chunk({"content": left}) if left else None
 
     def last(self, report: Report) -> Body:
         """Why it ended."""
-        return {**self._chunk({}, report.finish_reason.value), **_how_it_went(report)}
+        return {**self._chunk({}, self._reason(report)), **_how_it_went(report)}
 
     def counts(self, report: Report) -> Body:
         """Token counts."""
         return {**self._envelope.around("chat.completion.chunk", []), "usage": usage(report)}
 
+    def _heard(self, text: str) -> Heard:
+        return Heard(text) if self._reader is None else self._reader.feed(text)
+
+    def _left(self) -> str:
+        return "" if self._reader is None else self._reader.end()
+
+    def _reason(self, report: Report) -> str:
+        ended = report.finish_reason
+        called = self._reader is not None and self._reader.called > 0
+        return "tool_calls" if called and ended is FinishReason.STOP else ended.value
+
     def _chunk(
         self,
-        delta: Mapping[str, str],
+        delta: Mapping[str, Any],
         finish_reason: str | None = None,
         told: Sequence[Logprob] = (),
     ) -> Body:
@@ -198,6 +232,22 @@ class ChatAnswer:
             "finish_reason": finish_reason,
         }
         return self._envelope.around("chat.completion.chunk", [choice])
+
+
+def _called(parts: Sequence[CallPart]) -> list[Body]:
+    """The calls of which there are parts, each as one entry: clients read the first of an index."""
+    found: dict[int, Body] = {}
+    for part in parts:
+        if part.index not in found:
+            begun = {"id": part.id, "type": "function"} if part.id else {}
+            name = {"name": part.name} if part.name else {}
+            found[part.index] = {
+                "index": part.index,
+                **begun,
+                "function": {**name, "arguments": ""},
+            }
+        found[part.index]["function"]["arguments"] += part.arguments
+    return list(found.values())
 
 
 class TextAnswer:
@@ -217,11 +267,16 @@ class TextAnswer:
     def first(self) -> None:
         """Nothing is said before there is text."""
 
-    def piece(self, piece: Piece) -> Body:
+    def piece(self, piece: Piece) -> Body | None:
         """The next words."""
+        if not piece.text and not piece.logprobs:
+            return None
         told = spelt_apart(piece.logprobs, self._spelt, self._at)
         self._at += len(piece.text)
         return self._body(piece.text, told)
+
+    def rest(self) -> None:
+        """Nothing is held back."""
 
     def last(self, report: Report) -> Body:
         """Why it ended."""

@@ -17,7 +17,8 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post("/chat/completions", response_model=None)
     async def chat(body: ChatRequest, request: Request) -> Response:
         check_served(assistant, body.model)
-        shape = ChatAnswer(body.model, assistant.token_bytes)
+        reader = None if body.use is None else await assistant.call_reader(body.use)
+        shape = ChatAnswer(body.model, assistant.token_bytes, reader)
         return await respond(body, assistant.reply(body.turn), shape, request)
 
     @routes.post("/completions", response_model=None)

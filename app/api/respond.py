@@ -64,10 +64,13 @@ async def _chunks(
         yield begin
     async for delta in _chain(first, rest):
         if isinstance(delta, Piece):
-            if delta.text or delta.logprobs:
-                yield shape.piece(delta)
+            if (chunk := shape.piece(delta)) is not None:
+                yield chunk
             continue
-        yield shape.last(_finished(delta))
+        report = _finished(delta)
+        if (held_back := shape.rest()) is not None:
+            yield held_back
+        yield shape.last(report)
         if include_usage:
             yield shape.counts(delta)
 

@@ -16,14 +16,20 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from app.api.text_schemas import Text, valid_unicode
+from app.api.tool_schemas import Calls, ToolChoice, Tools, tool_use
 from app.errors import UnknownDrafter
 from app.formats.json_schema import schema_grammar
-from app.turn import AUTO, Message, Turn, check_drafter
+from app.turn import AUTO, Message, ToolUse, Turn, check_drafter
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.request import Penalties, SamplingParams
 
-_NO_TOOLS = "tools are not supported; leave it out and put what the model needs in the prompt"
+_NO_TOOLS = "tools are not supported here; send messages to /v1/chat/completions"
+_OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
+_ONE_FORM = (
+    "an answer in a format calls no tools; leave out one of the two, or set tool_choice to none"
+)
 _NO_GRAMMAR = "grammars are not supported, JSON schemas are: send one as response_format"
 _ONE_CHOICE = "there is one choice per request; send the request again for another"
 _NO_ECHO = "the answer comes without the prompt; leave it out, and put the prompt before the answer"
@@ -35,16 +41,16 @@ USUAL_TOKENS = 16  # of a completion, as OpenAI has it
 _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "n": ((1,), _ONE_CHOICE),
     "best_of": ((1,), _ONE_CHOICE),
-    "tools": (([],), _NO_TOOLS),
-    "tool_choice": (("none", "auto"), _NO_TOOLS),
-    "functions": (([],), _NO_TOOLS),
-    "function_call": (("none", "auto"), _NO_TOOLS),
+    "functions": (([],), _OLD_TOOLS),
+    "function_call": (("none", "auto"), _OLD_TOOLS),
     "grammar": (("",), _NO_GRAMMAR),
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
 }
 _REFUSED_OF_TEXT: Mapping[str, tuple[tuple[object, ...], str]] = {
     **_REFUSED,
+    "tools": (([],), _NO_TOOLS),
+    "tool_choice": (("none", "auto"), _NO_TOOLS),
     "echo": ((False,), _NO_ECHO),
     "suffix": (("",), _NO_SUFFIX),
 }
@@ -55,40 +61,12 @@ def _changes_something(value: object, harmless: tuple[object, ...]) -> bool:
     return value is not None and not any(same)
 
 
-def _part_text(part: object) -> str:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return text
-        case {"type": str(kind)}:
-            raise PydanticCustomError(
-                "unsupported", "parts of type {kind} are not supported; only text", {"kind": kind}
-            )
-        case _:
-            raise PydanticCustomError(
-                "part", 'a part must look like {"type": "text", "text": "..."}'
-            )
-
-
-def _joined_parts(content: object) -> object:
-    """A list of text parts as one string; null, which assistants send with tool calls, as none."""
-    if isinstance(content, list):
-        return "".join(_part_text(part) for part in content)
-    return "" if content is None else content
-
-
-def _valid_unicode(text: object) -> object:
-    if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
-        raise PydanticCustomError("unicode", "half of a surrogate pair is not a character")
-    return text
-
-
 def _as_list(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop
 
 
-Text = Annotated[str, BeforeValidator(_valid_unicode), BeforeValidator(_joined_parts)]
 StopText = Annotated[
-    str, BeforeValidator(_valid_unicode), StringConstraints(min_length=1, max_length=256)
+    str, BeforeValidator(valid_unicode), StringConstraints(min_length=1, max_length=256)
 ]
 Stop = Annotated[list[StopText], BeforeValidator(_as_list), Field(max_length=4)]
 TokenId = Annotated[str, StringConstraints(pattern="^[0-9]{1,9}$")]  # JSON has no other keys
@@ -101,13 +79,17 @@ class ChatMessage(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text = ""
+    tool_calls: Calls | None = None
+    tool_call_id: Text = ""
 
     @property
     def message(self) -> Message:
         """The same message as the assistant takes it."""
-        return Message("system" if self.role == "developer" else self.role, self.content)
+        calls = tuple(spec.call for spec in self.tool_calls or ())
+        role = "system" if self.role == "developer" else self.role
+        return Message(role, self.content, calls, self.tool_call_id)
 
 
 class Prediction(BaseModel):
@@ -252,11 +234,15 @@ class ChatRequest(Asked):
     prediction: Prediction | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: bool | None = None
+    _use: ToolUse | None = PrivateAttr(default=None)
 
     @field_validator("messages")
     @classmethod
     def _end_in_text(cls, messages: list[ChatMessage]) -> list[ChatMessage]:
-        if not messages[-1].content.strip():
+        if not messages[-1].content.strip() and messages[-1].role != "tool":
             raise PydanticCustomError(
                 "empty", "the last message is empty; there is nothing to answer"
             )
@@ -280,6 +266,20 @@ class ChatRequest(Asked):
             )
         return many
 
+    @model_validator(mode="after")
+    def _offer_tools(self) -> Self:
+        parallel = self.parallel_tool_calls is not False
+        self._use = tool_use(self.tools, self.tool_choice, parallel=parallel)
+        if self._use and self._grammar:
+            context = {"reason": _ONE_FORM, "param": "tools"}
+            raise PydanticCustomError("unsupported", "{reason}", context)
+        return self
+
+    @property
+    def use(self) -> ToolUse | None:
+        """The tools that the answer may call, if any."""
+        return self._use
+
     @property
     def turn(self) -> Turn:
         """What the assistant is asked; the newer of the two token limits wins."""
@@ -290,6 +290,7 @@ class ChatRequest(Asked):
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
             grammar=self._grammar,
+            use=self.use,
             prediction="" if self.prediction is None else self.prediction.content,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
@@ -312,7 +313,7 @@ def _only_prompt(prompt: object) -> object:
             return prompt
 
 
-Prompt = Annotated[str, BeforeValidator(_valid_unicode), BeforeValidator(_only_prompt)]
+Prompt = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_only_prompt)]
 
 
 class CompletionRequest(Asked):

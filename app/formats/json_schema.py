@@ -37,31 +37,39 @@ _SCALARS = {"string": string_rule, "integer": integer_rule, "number": number_rul
 
 def schema_grammar(schema: object) -> Grammar:
     """The grammar of what the schema accepts; raises InvalidRequest."""
+    found = grammar(*schema_rules(schema))
+    found.check()
+    return found
+
+
+def schema_rules(schema: object, of: str = "") -> tuple[Rule, list[tuple[str, Rule]]]:
+    """The rule of what the schema accepts, and rules that it needs besides JSON's own.
+
+    Their names begin with ``of``, so that one grammar can have several schemas. Raises InvalidRequest.
+    """
     try:
         size = len(json.dumps(schema, ensure_ascii=False, allow_nan=False).encode())
     except (ValueError, RecursionError) as error:  # infinite, half a character, or far too deep
         raise InvalidRequest(f"the schema cannot be written as JSON: {error}") from error
     if size > LARGEST:
         raise InvalidRequest(f"the schema has {size} bytes; at most {LARGEST} are taken")
-    found = _Compiler(schema).compiled()
-    found.check()
-    return found
+    return _Compiler(schema, of).compiled()
 
 
 class _Compiler:
     """Collects the named rules of one schema."""
 
-    def __init__(self, schema: object) -> None:
-        self._schema = schema
+    def __init__(self, schema: object, of: str) -> None:
+        self._schema, self._of = schema, of
         self._rules: dict[str, Rule] = {}
         self._ahead: list[str] = []  # references whose rules are still to be made
 
-    def compiled(self) -> Grammar:
+    def compiled(self) -> tuple[Rule, list[tuple[str, Rule]]]:
         root = self._rule(self._schema, "#", 0)
         while self._ahead:
             place = self._ahead.pop()
-            self._rules[place] = self._rule(self._found(place), place, 0)
-        return grammar(root, tuple(self._rules.items()))
+            self._rules[self._of + place] = self._rule(self._found(place), place, 0)
+        return root, list(self._rules.items())
 
     def _rule(self, schema: object, place: str, depth: int) -> Rule:
         if depth > DEEPEST:
@@ -84,11 +92,12 @@ class _Compiler:
         if not isinstance(target, str) or not target.startswith("#"):
             raise InvalidRequest(f"the reference {target!r} at {place} must begin with #")
         refuse_beside(schema, "$ref", place=place)
-        if target not in self._rules:
+        name = self._of + target
+        if name not in self._rules:
             self._found(target)
-            self._rules[target] = NOTHING  # until its turn comes
+            self._rules[name] = NOTHING  # until its turn comes
             self._ahead.append(target)
-        return Named(target)
+        return Named(name)
 
     def _found(self, pointer: str) -> object:
         """What a JSON pointer leads to."""
@@ -153,8 +162,8 @@ class _Compiler:
         items = schema.get("items", True)
         if items is False:
             return listed(ANY, 0, 0)
-        item = Named(f"{place}/items")  # which stands twice in a list
-        self._rules[item.name] = self._rule(items, item.name, depth + 1)
+        item = Named(f"{self._of}{place}/items")  # which stands twice in a list
+        self._rules[item.name] = self._rule(items, f"{place}/items", depth + 1)
         return listed(item, least, most)
 
     def _tuple(
@@ -193,20 +202,20 @@ class _Compiler:
 
         Two rules for what begins at each property: with a comma before it and without.
         """
-        names = list(members)
+        names, here = list(members), self._of + place
         for at, name in enumerate(names):
             rule = self._rule(members[name], f"{place}/properties/{_escaped(name)}", depth + 1)
-            member = Named(f"{place} {at}:")
+            member = Named(f"{here} {at}:")
             self._rules[member.name] = Row((exactly(name), COLON, rule))
             for comma, lead in (("", NOTHING), (",", COMMA)):
-                here = Row((lead, member, Named(f"{place} {at + 1},")))
-                skipped = Named(f"{place} {at + 1}{comma}")
-                self._rules[f"{place} {at}{comma}"] = (
-                    here if name in required else Choice((here, skipped))
+                taken = Row((lead, member, Named(f"{here} {at + 1},")))
+                skipped = Named(f"{here} {at + 1}{comma}")
+                self._rules[f"{here} {at}{comma}"] = (
+                    taken if name in required else Choice((taken, skipped))
                 )
         for comma in ("", ","):
-            self._rules[f"{place} {len(names)}{comma}"] = NOTHING
-        return wrapped(b"{", Named(f"{place} 0"), b"}")
+            self._rules[f"{here} {len(names)}{comma}"] = NOTHING
+        return wrapped(b"{", Named(f"{here} 0"), b"}")
 
 
 def _one_of(schema: Mapping[str, Any], place: str) -> Rule:

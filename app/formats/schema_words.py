@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.formats.strings import FORMS
 from engine.errors import InvalidRequest
 
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
@@ -29,6 +30,30 @@ def unwrapped(schema: Mapping[str, Any]) -> Mapping[str, Any]:
             case _:
                 break
     return schema
+
+
+def heard(schema: object) -> object:
+    """The schema without the words that no grammar here can hold: it accepts more, never less."""
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Any] = {}
+    for word, value in schema.items():
+        if word in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
+            found[word] = {name: heard(inner) for name, inner in value.items()}
+        elif word in ("items", "additionalProperties"):
+            found[word] = heard(value)
+        elif word in ("anyOf", "oneOf", "prefixItems") and isinstance(value, list):
+            name = "anyOf" if word == "oneOf" else word
+            found[name] = [heard(inner) for inner in value]
+        elif _is_held(word, value, schema):
+            found[word] = value
+    return found
+
+
+def _is_held(word: str, value: object, schema: Mapping[str, Any]) -> bool:
+    if word in BOUNDS:
+        return schema.get("type") == "integer"
+    return word not in UNHELD and (word != "format" or value in FORMS)
 
 
 def refuse_beside(schema: Mapping[str, Any], *heeded: str, place: str) -> None:

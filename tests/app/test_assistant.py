@@ -244,7 +244,7 @@ class ChatTextThatIsPoison(ChatText):
     def __init__(self) -> None:
         vars(self).update(vars(TEXT))
 
-    def encode_chat(self, messages: object, begun: str = "") -> tuple[int, ...]:
+    def encode_chat(self, messages: object, begun: str = "", tools: object = ()) -> tuple[int, ...]:
         return (fake_engine.POISON, 2, 4)
 
 

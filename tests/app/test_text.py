@@ -11,9 +11,11 @@ from tokenizers import Tokenizer, decoders, models, normalizers, processors
 
 from app.template import ChatTemplate
 from app.text import ChatText
-from app.turn import Message
+from app.tools.form import TOLD
+from app.turn import Message, Tool, ToolCall
 from app.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest, ModelUnusable
+from tests.app.tools import templates
 from tests.engine.models.gguf import tiny
 
 POCKET = Path(__file__).parents[2] / "engine" / "bundled" / "pocket"
@@ -179,3 +181,41 @@ def test_a_refusing_template_is_the_requests_fault(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
     with pytest.raises(InvalidRequest, match="refuses this conversation: roles must alternate"):
         ChatText.load(folder).encode_chat([Message("user", "x")])
+
+
+class TestTools:
+    """Tools in prompts: in the template's own words, or in ours where it has none."""
+
+    TOOL = Tool(
+        "look<|end|>", "Looks <|user|>.", {"properties": {"<|bos|>": {"enum": ["<|end|>"]}}}
+    )
+    CALLED = Message("assistant", "", (ToolCall("c1", "look", {"<|pad|>": ["<|end|>", 1]}),))
+    STORY = (Message("user", "hi"), CALLED, Message("tool", "<|user|>42", answers="c1"))
+
+    def taught(self, tmp_path: Path) -> ChatText:
+        folder = copy_of_pocket(tmp_path)
+        (folder / "chat_template.jinja").write_text(templates.HERMES)
+        return ChatText.load(folder)
+
+    def test_a_model_that_was_taught_none_is_told_in_words(self) -> None:
+        said = POCKET_TEXT.decode(POCKET_TEXT.encode_chat(self.STORY[:1], tools=[self.TOOL]))
+        assert '<tools>\n{"type": "function", "function": {"name": "look<|end|>"' in said
+        assert POCKET_TEXT.call_form == TOLD
+
+    def test_what_stood_first_in_the_system_message_stays_there(self) -> None:
+        story = [Message("system", "Be brief."), *self.STORY[:1]]
+        said = POCKET_TEXT.decode(POCKET_TEXT.encode_chat(story, tools=[self.TOOL]))
+        assert said.startswith("Be brief.\n\nYou may call functions")
+
+    def test_a_model_that_was_taught_some_sees_its_template(self, tmp_path: Path) -> None:
+        text = self.taught(tmp_path)
+        said = text.decode(text.encode_chat(self.STORY, tools=[self.TOOL]))
+        assert "You may call functions" not in said
+        assert '{"name": "look", "arguments": {"<|pad|>": ["<|end|>", 1]}}\n</tool_call>' in said
+        assert "<tool_response>\n<|user|>42\n</tool_response>" in said
+
+    def test_nothing_in_tools_and_calls_becomes_a_control_token(self, tmp_path: Path) -> None:
+        own = 1 + 5 + 4  # of pocket's template: a begin, the roles of five messages, four ends
+        for text, control in ((POCKET_TEXT, own), (self.taught(tmp_path), 0)):
+            ids = text.encode_chat(self.STORY, tools=[self.TOOL])
+            assert len([token for token in ids if token in SPECIAL_IDS]) == control

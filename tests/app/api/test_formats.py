@@ -1,12 +1,7 @@
 """Answers in a format, over HTTP, with the bundled model: always what the schema accepts."""
 
-import asyncio
 import json
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
@@ -14,11 +9,8 @@ import openai
 import pydantic
 import pytest
 
-from app.api.listen import Server
 from app.api.schemas import ChatRequest
-from app.api.server import create_app
-from app.assistant import Assistant
-from app.settings import Settings
+from tests.app.api.serving import served
 
 ASKED = "Extract the name and the age as JSON: Anna Berg is 34 years old and likes cats."
 PERSON = {
@@ -46,26 +38,6 @@ class Person(pydantic.BaseModel):
     name: Name
     age: int = pydantic.Field(ge=18, le=30)
     friends: list[Name] = pydantic.Field(max_length=2)
-
-
-@contextmanager
-def served(home: Path) -> Iterator[str]:
-    """The real endpoint over the real model, in a thread of its own."""
-    listener, ready = socket.create_server(("127.0.0.1", 0)), threading.Event()
-    servers: list[Server] = []
-
-    async def run() -> None:
-        assistant = await Assistant.open(Settings(home=home), "pocket")
-        servers.append(Server(create_app(assistant), ready.set))
-        await servers[0].serve([listener])
-        await assistant.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    assert ready.wait(60)
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    servers[0].should_exit = True
-    thread.join(20)
 
 
 @pytest.fixture(scope="module")

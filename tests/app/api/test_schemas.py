@@ -84,8 +84,8 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
     [
         ("n", 2, "one choice"),
         ("n", True, "one choice"),
-        ("tools", [{"type": "function", "function": {"name": "f"}}], "tools are not supported"),
-        ("tool_choice", "required", "tools"),
+        ("functions", [{"name": "f"}], "older name of tools"),
+        ("function_call", {"name": "f"}, "older name of tools"),
         ("grammar", "root ::= [a-z]", "JSON schemas are"),
     ],
 )
@@ -127,6 +127,9 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
             for bad in ("json", {}, {"type": "xml"}, {"type": "json_schema", "json_schema": 1})
         ],
         *[("json_schema", bad) for bad in ("x", [], True)],
+        *[("tools", bad) for bad in ("x", [1], [{}], [{"type": "function"}])],
+        *[("tool_choice", bad) for bad in ("must", 1, {}, {"type": "function"})],
+        ("parallel_tool_calls", "yes"),
         *[("drafter", bad) for bad in ("warp", "", None, 1)],
         *[("model", bad) for bad in (None, 1, ["pocket"])],
         *[("messages", bad) for bad in ([], "hi", None, {}, [1], [None], HI * 1001)],
@@ -179,7 +182,6 @@ def test_every_drafter_can_be_asked_for(drafter: str) -> None:
         ({"role": "user", "content": []}, "empty"),
         ({"role": "user"}, "empty"),
         ({"role": "robot", "content": "hi"}, "'user'"),
-        ({"role": "tool", "content": "hi", "tool_call_id": "1"}, "'user'"),
         ({"content": "hi"}, "required"),
         ({"role": "user", "content": 5}, "string"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "image_url"),

@@ -1,0 +1,1 @@
+"""Tools: functions that a program offers, and calls of them, in the form that each model was taught."""

@@ -1,0 +1,41 @@
+"""Tools for models whose template knows of none: told in the system message, in Hermes' form."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.tools.form import TOLD
+from app.turn import Message, Tool, ToolCall
+
+_HOW = (
+    "You may call functions to help with the request. They are listed between <tools> and "
+    "</tools>, one a line:\n<tools>\n{tools}\n</tools>\n"
+    "To call one, write its name and arguments as JSON between <tool_call> and </tool_call>:\n"
+    "{call}\nWhat it returns is told between <tool_response> and </tool_response>."
+)
+_EXAMPLE = f"{TOLD.before}NAME{TOLD.between}{{...}}{TOLD.after}"
+
+
+def told(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+    """The conversation in words alone: tools, calls and what came of them as text."""
+    spoken = [_in_words(message) for message in messages]
+    if not tools:
+        return spoken
+    listed = "\n".join(json.dumps(tool.described, ensure_ascii=False) for tool in tools)
+    how = _HOW.format(tools=listed, call=_EXAMPLE)
+    if spoken[0].role != "system":
+        return [Message("system", how), *spoken]
+    return [replace(spoken[0], content=f"{spoken[0].content}\n\n{how}"), *spoken[1:]]
+
+
+def _in_words(message: Message) -> Message:
+    if message.role == "tool":
+        return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
+    called = [_written(call) for call in message.calls]
+    said = [message.content] if message.content else []
+    return Message(message.role, "\n".join([*said, *called]))
+
+
+def _written(call: ToolCall) -> str:
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+    return f"{TOLD.before}{call.name}{TOLD.between}{arguments}{TOLD.after}"

@@ -1,0 +1,33 @@
+"""The real endpoint over the real model, for tests that talk to it as programs do."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.api.listen import Server
+from app.api.server import create_app
+from app.assistant import Assistant
+from app.settings import Settings
+
+
+@contextmanager
+def served(home: Path) -> Iterator[str]:
+    """The address of the endpoint, which runs in a thread of its own."""
+    listener, ready = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    servers: list[Server] = []
+
+    async def run() -> None:
+        assistant = await Assistant.open(Settings(home=home), "pocket")
+        servers.append(Server(create_app(assistant), ready.set))
+        await servers[0].serve([listener])
+        await assistant.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    assert ready.wait(60)
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    servers[0].should_exit = True
+    thread.join(20)

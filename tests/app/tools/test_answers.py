@@ -1,0 +1,152 @@
+"""What answers with tools are held to: every text that the grammar has is a call that fits, or text."""
+
+import json
+import random
+
+import pytest
+
+from app.tools.answers import held
+from app.tools.form import TOLD, CallForm
+from app.tools.reading import CallReader
+from app.turn import Tool, ToolUse
+from engine.errors import InvalidRequest
+from engine.grammar.states import DEAD, States
+
+ADD = Tool(
+    "add",
+    "Adds.",
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "maximum": 9}},
+        "required": ["a", "b"],
+    },
+)
+LOOK = Tool("look_up", "Looks up.", {"type": "object", "properties": {"what": {"$ref": "#/$defs/w"}},
+                                     "$defs": {"w": {"enum": ["x", "y"]}}, "required": ["what"]})  # fmt: skip
+BARE = CallForm('{"name": "', '", "parameters": ', "}")
+FORMS = [TOLD, BARE, CallForm("[TOOL_CALLS]", "[ARGS]", "", "")]
+
+
+def states(form: CallForm, choice: str = "required", *, parallel: bool = True) -> States:
+    found = held(form, ToolUse((ADD, LOOK), choice, parallel))
+    assert found is not None
+    return States(found)
+
+
+def walked(steps: States, chance: random.Random, longest: int = 600) -> str:
+    """A random text of the grammar, which ends as soon as it may once it is long."""
+    state, text = steps.start, bytearray()
+    while not (steps.accepts(state) and (len(text) > longest or chance.random() < 0.3)):
+        row = steps.steps([state])[state]
+        ahead = [byte for byte in range(256) if row[byte] != DEAD]
+        if not ahead:
+            break
+        quotes = [byte for byte in ahead if byte in b'"}]0' or byte == ord("9")]
+        text.append(chance.choice(quotes if quotes and chance.random() < 0.4 else ahead))
+        state = int(row[text[-1]])
+    assert steps.accepts(state)
+    return text.decode()
+
+
+def calls_in(form: CallForm, text: str) -> tuple[str, list[tuple[str, dict]]]:
+    reader = CallReader(form, ["add", "look_up"])
+    heard = reader.feed(text)
+    found: dict[int, list[str]] = {}
+    for part in heard.calls:
+        found.setdefault(part.index, [part.name, ""])[1] += part.arguments
+    return heard.said + reader.end(), [(name, json.loads(told)) for name, told in found.values()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("seed", range(12))
+def test_every_answer_that_has_to_call_is_calls_that_fit(form: CallForm, seed: int) -> None:
+    said, calls = calls_in(form, walked(states(form), random.Random(seed)).lstrip(" "))
+    assert said == ""
+    assert 0 < len(calls) <= (16 if form.separator is not None else 1)
+    for name, told in calls:
+        if name == "add":
+            assert [*told] == ["a", "b"]
+            assert all(type(value) is int for value in told.values())
+            assert told["b"] <= 9
+        else:
+            assert told["what"] in "xy"
+
+
+def ends(steps: States, text: str) -> bool:
+    state = steps.walk(steps.start, text.encode())
+    return state != DEAD and steps.accepts(state)
+
+
+class TestWhatMayCome:
+    CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+    LOOKED = '<tool_call>\n{"name": "look_up", "arguments": {"what": "x"}}\n</tool_call>'
+
+    def test_where_a_call_has_to_come(self) -> None:
+        must = states(TOLD)
+        assert ends(must, self.CALL)
+        assert ends(must, f"{self.CALL}\n{self.LOOKED}")
+        assert not ends(must, "Hello")
+        assert not ends(must, self.CALL + "!")
+        assert not ends(must, self.CALL.replace("2", "10"))
+
+    def test_one_at_a_time(self) -> None:
+        assert not ends(states(TOLD, parallel=False), f"{self.CALL}\n{self.LOOKED}")
+
+    def test_the_named_one(self) -> None:
+        named = states(TOLD, "look_up")
+        assert ends(named, self.LOOKED)
+        assert not ends(named, self.CALL)
+        assert not ends(named, f"{self.LOOKED}\n{self.LOOKED}")
+
+    def test_where_one_may_come_text_is_free_up_to_its_opening(self) -> None:
+        free = states(TOLD, "auto")
+        for text in (
+            "",
+            "Hello <tool_cal>",
+            "<<tool_<tool",
+            f"I add.\n{self.CALL}",
+            "é",
+            self.CALL,
+        ):
+            assert ends(free, text), text
+        for text in ("<tool_call>", "x <tool_call> y", f"<{self.CALL} and more"):
+            assert not ends(free, text), text
+        assert ends(free, f"<{self.CALL}")  # a tag behind its own beginning is one, too
+
+    def test_where_nothing_tells_a_call_text_is_free(self) -> None:
+        assert held(BARE, ToolUse((ADD,))) is None
+
+
+ODD = {
+    "type": "object",
+    "properties": {
+        "url": {"type": "string", "format": "uri", "pattern": "^https"},
+        "pattern": {"type": "number", "minimum": 0.5, "multipleOf": 0.5},
+        "one": {"oneOf": [{"type": "string"}, {"enum": ["a"]}]},
+    },
+    "required": ["url", "pattern", "one"],
+    "not": {"required": ["x"]},
+}
+
+
+class TestSchemasThatCannotBeHeld:
+    FITTING = '<tool_call>\n{"name": "odd", "arguments": {"url": "u", "pattern": 2.5, "one": "a"}}\n</tool_call>'
+
+    def test_are_held_as_far_as_they_can_be(self) -> None:
+        use = ToolUse((Tool("odd", "", ODD),), "required")
+        steps = States(held(TOLD, use))
+        assert ends(steps, self.FITTING)
+        assert not ends(steps, self.FITTING.replace("2.5", '"x"'))
+        assert not ends(steps, self.FITTING.replace('"url": "u", ', ""))
+
+    def test_are_refused_where_they_are_strict(self) -> None:
+        use = ToolUse((Tool("odd", "", ODD, strict=True),), "required")
+        with pytest.raises(InvalidRequest, match="'not' at # cannot be held"):
+            held(TOLD, use)
+
+    def test_hopeless_ones_give_any_object(self) -> None:
+        hopeless = Tool(
+            "odd", "", {"type": "object", "properties": {"a": {"enum": ["x"], "minLength": 1}}}
+        )
+        steps = States(held(TOLD, ToolUse((hopeless,), "required")))
+        assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"q": [1]}}\n</tool_call>')
