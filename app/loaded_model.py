@@ -14,7 +14,6 @@ from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.task_class import task_class, temperature_class
 from app.text import ChatText
-from app.tools.answers import held
 from app.turn import Turn, Written, check_turn
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
@@ -128,7 +127,7 @@ class LoadedModel:
 
     def _grammar(self, turn: Turn) -> Grammar | None:
         """What the answer is held to: its format, or the form of calls."""
-        return turn.grammar if turn.use is None else held(self.text.call_form, turn.use)
+        return turn.grammar if turn.use is None else self.text.answers.held(turn.use)
 
     def _predicted(self, turn: Turn, begun: Written, prompt: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens of a prediction as they would stand behind this prompt."""

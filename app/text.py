@@ -10,6 +10,7 @@ from typing import Any
 
 from app.answer_text import Detokenizer
 from app.template import ChatTemplate
+from app.tools.answers import Answers
 from app.tools.form import TOLD, CallForm, deduced
 from app.tools.told import told
 from app.turn import Message, Tool
@@ -42,6 +43,11 @@ class ChatText:
     def call_form(self) -> CallForm:
         """How this model writes a call of a tool."""
         return self._own_form or TOLD
+
+    @cached_property
+    def answers(self) -> Answers:
+        """What answers with tools are held to."""
+        return Answers(self.call_form)
 
     @cached_property
     def _own_form(self) -> CallForm | None:

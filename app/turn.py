@@ -11,7 +11,7 @@ from engine.grammar.rules import Grammar
 from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats
 
 ROLES = ("system", "user", "assistant", "tool")
-AUTO, REQUIRED = "auto", "required"
+AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,17 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The tools of a turn; ``choice`` is auto, required, or the name of the one to be called."""
+    """The tools of a turn, and which of them its answer may or must call."""
 
     tools: tuple[Tool, ...]
-    choice: str = AUTO
+    must_call: bool = False  # an answer without a call is no answer
+    only: str = ""  # the name of the one that is to be called, once
     parallel: bool = True  # several calls in one answer
 
     @property
-    def must_call(self) -> bool:
-        """Whether an answer without a call is no answer."""
-        return self.choice != AUTO
+    def callable(self) -> tuple[Tool, ...]:
+        """Those that the answer may call."""
+        return tuple(tool for tool in self.tools if self.only in ("", tool.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from pydantic_core import PydanticCustomError
 
 from app.api.text_schemas import Text
 from app.formats.json_schema import LARGEST, schema_rules
-from app.turn import AUTO, REQUIRED, Tool, ToolCall, ToolUse
+from app.turn import Tool, ToolCall, ToolUse
 from engine.errors import InvalidRequest
 
-NONE = "none"
+NONE, REQUIRED = "none", "required"
 MOST = 128  # tools of a request, calls of a message
 Name = Annotated[str, StringConstraints(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 
@@ -129,8 +129,9 @@ def tool_use(
         return None
     for tool in tools:
         _check_strict(tool)
-    named = choice["name"] if isinstance(choice, Mapping) else choice or AUTO
-    return ToolUse(tools, named, parallel)
+    if isinstance(choice, Mapping):
+        return ToolUse(tools, must_call=True, only=choice["name"], parallel=False)
+    return ToolUse(tools, must_call=choice == REQUIRED, parallel=parallel)
 
 
 def _check_strict(tool: Tool) -> None:

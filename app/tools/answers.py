@@ -5,39 +5,70 @@ there on held to the call's form. Where it cannot, only an answer that has to ca
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 
 from app.formats.json_schema import schema_rules
 from app.formats.json_text import NOTHING, grammar
 from app.formats.schema_words import heard
 from app.tools.form import CallForm
-from app.turn import REQUIRED, Tool, ToolUse
+from app.turn import Tool, ToolUse
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
 
 MOST_CALLS = 16  # of one answer
+KEPT = 8  # sets of tools
 ANY_OBJECT = {"type": "object"}
 _ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf")  # where a schema says it instead
 
 Rules = list[tuple[str, Rule]]
+Arguments = Callable[[Tool], tuple[Rule, Rules]]
+
+
+class Answers:
+    """The grammars of one model; agents send the same tools again and again."""
+
+    def __init__(self, form: CallForm) -> None:
+        self._form = form
+        self._kept: tuple[tuple[ToolUse, Grammar | None], ...] = ()
+
+    def held(self, use: ToolUse) -> Grammar | None:
+        """``held`` of these tools; raises InvalidRequest."""
+        for known, found in self._kept:
+            if known == use:
+                return found
+        found = held(self._form, use)
+        self._kept = ((use, found), *self._kept[: KEPT - 1])
+        return found
 
 
 def held(form: CallForm, use: ToolUse) -> Grammar | None:
     """The grammar of an answer; None where any will do. Raises InvalidRequest."""
-    tag = form.tag
-    if not use.must_call and not tag:
+    if not use.must_call and not form.tag:
         return None
-    named = [tool for tool in use.tools if use.choice in (tool.name, REQUIRED) or not use.must_call]
+    try:
+        return _checked(form, use, _arguments)
+    except InvalidRequest:  # all of them together are too much for one grammar
+        if any(tool.strict for tool in use.callable):
+            raise
+        return _checked(form, use, _any_object)
+
+
+def _checked(form: CallForm, use: ToolUse, arguments: Arguments) -> Grammar:
+    rest = form.before.lstrip().removeprefix(form.tag)
     calls: Rules = []
-    rest = form.before.lstrip().removeprefix(tag)
-    options = tuple(_call(form, rest, tool, calls) for tool in named)
-    calls.append(("a call", Choice(options)))
-    calls.append(("calls", _several(form, use)))
+    options = []
+    for tool in use.callable:
+        rule, more = arguments(tool)
+        begin = Text(f"{rest}{tool.name}{form.between}".encode())
+        options.append(Row((begin, rule, Text(form.after.encode()))))
+        calls += more
+    calls += [("a call", Choice(tuple(options))), ("calls", _several(form, use))]
+    root: Rule = Named("text 0")
     if use.must_call:
-        root: Rule = Row((Text(form.before.removesuffix(rest).encode()), Named("calls")))
+        root = Row((Text(form.before.removesuffix(rest).encode()), Named("calls")))
     else:
-        root, spoken = Named("text 0"), _free(tag.encode(), Named("calls"))
-        calls = [*spoken, *calls]
-    found = grammar(root, calls[::-1])
+        calls += _free(form.tag.encode(), Named("calls"))
+    found = grammar(root, calls[::-1])  # parts stand behind what is made of them
     found.check()
     return found
 
@@ -45,18 +76,14 @@ def held(form: CallForm, use: ToolUse) -> Grammar | None:
 def _several(form: CallForm, use: ToolUse) -> Rule:
     """One call and, where that is wanted and possible, others behind it."""
     first = Named("a call")
-    if form.separator is None or not use.parallel or use.choice not in ("auto", REQUIRED):
+    if form.separator is None or not use.parallel:
         return first
     opening = form.separator + form.tag
     return Row((first, Repeat(Row((Text(opening.encode()), first)), 0, MOST_CALLS - 1)))
 
 
-def _call(form: CallForm, rest: str, tool: Tool, rules: Rules) -> Rule:
-    """A call behind its tag; the rules of the arguments go to ``rules``."""
-    arguments, more = _arguments(tool)
-    rules += more
-    begin, end = f"{rest}{tool.name}{form.between}", form.after
-    return Row((Text(begin.encode()), arguments, Text(end.encode())))
+def _any_object(tool: Tool) -> tuple[Rule, Rules]:
+    return schema_rules(ANY_OBJECT, f"{tool.name} ")
 
 
 def _arguments(tool: Tool) -> tuple[Rule, Rules]:
@@ -66,12 +93,12 @@ def _arguments(tool: Tool) -> tuple[Rule, Rules]:
         wanted = {**ANY_OBJECT, **wanted}
     if tool.strict:
         return schema_rules(wanted, name)
-    for schema in (wanted, heard(wanted), ANY_OBJECT):
+    for schema in (wanted, heard(wanted)):
         try:
             return schema_rules(schema, name)
         except InvalidRequest:
             continue
-    raise AssertionError("any object can be held")
+    return _any_object(tool)
 
 
 def _free(tag: bytes, calls: Rule) -> Rules:

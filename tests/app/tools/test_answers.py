@@ -2,10 +2,12 @@
 
 import json
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from app.tools.answers import held
+from app.tools.answers import Answers, held
 from app.tools.form import TOLD, CallForm
 from app.tools.reading import CallReader
 from app.turn import Tool, ToolUse
@@ -27,8 +29,8 @@ BARE = CallForm('{"name": "', '", "parameters": ', "}")
 FORMS = [TOLD, BARE, CallForm("[TOOL_CALLS]", "[ARGS]", "", "")]
 
 
-def states(form: CallForm, choice: str = "required", *, parallel: bool = True) -> States:
-    found = held(form, ToolUse((ADD, LOOK), choice, parallel))
+def states(form: CallForm, **wanted: Any) -> States:
+    found = held(form, ToolUse((ADD, LOOK), **{"must_call": True, **wanted}))
     assert found is not None
     return States(found)
 
@@ -93,13 +95,13 @@ class TestWhatMayCome:
         assert not ends(states(TOLD, parallel=False), f"{self.CALL}\n{self.LOOKED}")
 
     def test_the_named_one(self) -> None:
-        named = states(TOLD, "look_up")
+        named = states(TOLD, only="look_up", parallel=False)
         assert ends(named, self.LOOKED)
         assert not ends(named, self.CALL)
         assert not ends(named, f"{self.LOOKED}\n{self.LOOKED}")
 
     def test_where_one_may_come_text_is_free_up_to_its_opening(self) -> None:
-        free = states(TOLD, "auto")
+        free = states(TOLD, must_call=False)
         for text in (
             "",
             "Hello <tool_cal>",
@@ -133,14 +135,14 @@ class TestSchemasThatCannotBeHeld:
     FITTING = '<tool_call>\n{"name": "odd", "arguments": {"url": "u", "pattern": 2.5, "one": "a"}}\n</tool_call>'
 
     def test_are_held_as_far_as_they_can_be(self) -> None:
-        use = ToolUse((Tool("odd", "", ODD),), "required")
+        use = ToolUse((Tool("odd", "", ODD),), must_call=True)
         steps = States(held(TOLD, use))
         assert ends(steps, self.FITTING)
         assert not ends(steps, self.FITTING.replace("2.5", '"x"'))
         assert not ends(steps, self.FITTING.replace('"url": "u", ', ""))
 
     def test_are_refused_where_they_are_strict(self) -> None:
-        use = ToolUse((Tool("odd", "", ODD, strict=True),), "required")
+        use = ToolUse((Tool("odd", "", ODD, strict=True),), must_call=True)
         with pytest.raises(InvalidRequest, match="'not' at # cannot be held"):
             held(TOLD, use)
 
@@ -148,5 +150,26 @@ class TestSchemasThatCannotBeHeld:
         hopeless = Tool(
             "odd", "", {"type": "object", "properties": {"a": {"enum": ["x"], "minLength": 1}}}
         )
-        steps = States(held(TOLD, ToolUse((hopeless,), "required")))
+        steps = States(held(TOLD, ToolUse((hopeless,), must_call=True)))
         assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"q": [1]}}\n</tool_call>')
+
+    def test_far_too_many_give_any_object_to_each(self) -> None:
+        many = {
+            "type": "object",
+            "properties": {f"p{n}": {"enum": [*range(40)]} for n in range(40)},
+        }
+        tools = tuple(Tool(f"t{n}", "", many) for n in range(100))
+        steps = States(held(TOLD, ToolUse(tools, must_call=True)))
+        assert ends(steps, '<tool_call>\n{"name": "t99", "arguments": {"q": [1]}}\n</tool_call>')
+        strict = (*tools, Tool("s", "", many, strict=True))
+        with pytest.raises(InvalidRequest, match="more than 20000 parts"):
+            held(TOLD, ToolUse(strict, must_call=True))
+
+
+def test_the_same_tools_are_held_to_the_same_grammar_and_others_to_theirs() -> None:
+    answers = Answers(TOLD)
+    first = answers.held(ToolUse((ADD,)))
+    assert answers.held(ToolUse((replace(ADD),))) is first
+    others = [answers.held(ToolUse((replace(ADD, name=f"t{n}"),))) for n in range(9)]
+    assert len({first, *others}) == 10
+    assert answers.held(ToolUse((ADD,))) == first
