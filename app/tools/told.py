@@ -18,7 +18,7 @@ _EXAMPLE = f"{TOLD.before}NAME{TOLD.between}{{...}}{TOLD.after}"
 
 def told(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     """The conversation in words alone: tools, calls and what came of them as text."""
-    spoken = [_in_words(message) for message in messages]
+    spoken = _together(messages)
     if not tools:
         return spoken
     listed = "\n".join(json.dumps(tool.described, ensure_ascii=False) for tool in tools)
@@ -26,6 +26,22 @@ def told(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     if spoken[0].role != "system":
         return [Message("system", how), *spoken]
     return [replace(spoken[0], content=f"{spoken[0].content}\n\n{how}"), *spoken[1:]]
+
+
+def _together(messages: Sequence[Message]) -> list[Message]:
+    """The messages in words; results and what a person says behind them are one message.
+
+    Many templates refuse two messages of a user in a row.
+    """
+    spoken: list[Message] = []
+    resulted = False  # the last message tells a result
+    for message in messages:
+        words = _in_words(message)
+        if resulted and words.role == "user":
+            words = replace(words, content=f"{spoken.pop().content}\n{words.content}")
+        resulted = words.role == "user" and (resulted or message.role == "tool")
+        spoken.append(words)
+    return spoken
 
 
 def _in_words(message: Message) -> Message:
