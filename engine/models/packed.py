@@ -23,9 +23,7 @@ from engine.models.decoder import Dense, Layer, Linear
 from engine.models.weights import DecoderWeights
 
 SMALL = 2**17  # weights of a map that is faster plain
-LARGE = (
-    2**22
-)  # weights of a map whose kernels for one and two rows may be slower than that for four
+LARGE = 2**22  # weights of a map whose kernels for few rows may be slower than that for four
 NARROW, FOUR = (1, 2), 4  # rows
 TRIAL = 2**24  # weights that a trial reads, more than most caches hold
 TRIALS = 5  # passes of each width, by turns
