@@ -89,8 +89,8 @@ class CallReader:
         return not self._said and not self.called
 
     def _open(self, heard: Heard) -> bool:
-        """The opening, a name and what stands behind it; anything else was text."""
-        before, between = self._form.before.lstrip(), self._form.between
+        """The opening, a name and what stands before an object; anything else was text."""
+        before, between = self._form.before.lstrip(), self._form.between + "{"
         found = NAME.match(self._held, len(before))
         name = found.group() if found else ""
         tail = self._held[len(before) + len(name) :]
@@ -106,7 +106,7 @@ class CallReader:
             heard.said, self._said = heard.said + self._held[0], True
             self._held, self._step = self._held[1:], self._speak
             return True
-        self._held = tail.removeprefix(between)
+        self._held = tail.removeprefix(self._form.between)
         heard.calls.append(CallPart(self.called, "", name, f"call_{uuid.uuid4().hex[:24]}"))
         self._value, self._step = _Value(), self._argue
         return True
