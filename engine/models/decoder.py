@@ -5,7 +5,7 @@ F feed-forward width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -63,6 +63,16 @@ class Layer:
     down: Linear  # F -> C
     rotates: bool = True  # whether q and k are turned by position
     joined: Linear | None = None  # C -> C: all of the feed-forward part, where it runs as one
+
+    def mapped(self, change: Callable[[Linear], Linear]) -> "Layer":
+        """The layer with its linear maps changed."""
+        return replace(
+            self,
+            qkv=change(self.qkv),
+            out=change(self.out),
+            gate_up=change(self.gate_up),
+            down=change(self.down),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ of its own greedy text, int8 in float32 against float32: same likeliest token at
 3.0e-4 nats; int8 in bfloat16: 97.7 % and 6.1e-4.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.decoder import Dense, Layer, Linear
-from engine.models.weights import DecoderWeights
+from engine.models.decoder import Dense, Linear
+from engine.models.upcast import Widening
 
 STEPS = 127
 NARROW = 8  # rows up to which the operator that reads bytes beats widening them first
@@ -30,6 +30,7 @@ class Int8:
     rows: Tensor  # [out, in] int8
     scale: Tensor  # [out], the type that the map computes in
     bias: Tensor | None = None
+    widening: Widening | None = None  # where the processor lacks that type
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
@@ -45,6 +46,8 @@ class Int8:
         return found
 
     def _wide(self, x: Tensor) -> Tensor:
+        if self.widening is not None:
+            return (self.widening.product(x, self.rows) * self.scale).to(x.dtype)
         parts = [F.linear(x, block.to(x.dtype)) for block in torch.split(self.rows, BLOCK)]
         return torch.cat(parts, -1) * self.scale
 
@@ -53,33 +56,23 @@ class Int8:
         return self.rows.to(self.scale.dtype) * self.scale.unsqueeze(1)
 
 
-def quantised(weights: DecoderWeights) -> DecoderWeights:
-    """The same weights with every linear map rounded to 8 bits; embedding and norms stay.
+class Quantising:
+    """Rounds the linear maps of one model to 8 bits.
 
     A head that is tied to the embedding becomes a rounded copy of its own.
     """
-    layers = tuple(quantised_layer(layer) for layer in weights.layers)
-    return replace(weights, layers=layers, head=quantised_map(weights.head))
 
+    def __init__(self, widening: Widening | None = None) -> None:
+        """To multiply in float32 where the processor lacks the model's type."""
+        self._widening = widening
 
-def quantised_map(linear: Linear) -> Linear:
-    """Round a plain map; any other stays what it is."""
-    if not isinstance(linear, Dense):
-        return linear
-    weight = linear.weight.float()
-    largest = weight.abs().amax(1)
-    # the scale is rounded first: what its type loses, the steps then make up for
-    scale = torch.where(largest > 0, largest / STEPS, 1.0).to(linear.weight.dtype)
-    steps = (weight / scale.float().unsqueeze(1)).round_().clamp_(-STEPS, STEPS)
-    return Int8(steps.to(torch.int8), scale, linear.bias)
-
-
-def quantised_layer(layer: Layer) -> Layer:
-    """A layer with its linear maps rounded; those that are rounded already stay."""
-    return replace(
-        layer,
-        qkv=quantised_map(layer.qkv),
-        out=quantised_map(layer.out),
-        gate_up=quantised_map(layer.gate_up),
-        down=quantised_map(layer.down),
-    )
+    def map(self, linear: Linear) -> Linear:
+        """The map rounded; any other than a plain one stays what it is."""
+        if not isinstance(linear, Dense):
+            return linear
+        weight = linear.weight.float()
+        largest = weight.abs().amax(1)
+        # the scale is rounded first: what its type loses, the steps then make up for
+        scale = torch.where(largest > 0, largest / STEPS, 1.0).to(linear.weight.dtype)
+        steps = (weight / scale.float().unsqueeze(1)).round_().clamp_(-STEPS, STEPS)
+        return Int8(steps.to(torch.int8), scale, linear.bias, self._widening)

@@ -11,7 +11,7 @@ missing, all maps stay plain.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.decoder import Dense, Layer, Linear
-from engine.models.weights import DecoderWeights
+from engine.models.decoder import Dense, Linear
+from engine.models.weights import DecoderWeights, mapped
 
 SMALL = 2**17  # weights of a map that is faster plain
 LARGE = 2**22  # weights of a map whose kernels for few rows may be slower than that for four
@@ -58,16 +58,11 @@ class Packed:
 def packed(weights: DecoderWeights) -> DecoderWeights:
     """The same weights with every linear map packed, or untouched where that cannot be done.
 
-    A head that is tied to the embedding becomes a copy of its own. Where the caller keeps no name
-    for ``weights``, each layer's plain maps are freed as soon as it is packed.
+    A head that is tied to the embedding becomes a copy of its own.
     """
     if not can_pack(weights.embedding.device, weights.embedding.dtype):
         return weights
-    packing, layers = Packing(), list(weights.layers)
-    weights = replace(weights, layers=(), head=packing.map(weights.head))
-    for index in range(len(layers)):
-        layers[index] = packing.layer(layers[index])
-    return replace(weights, layers=tuple(layers))
+    return mapped(weights, Packing().map)
 
 
 class Packing:
@@ -75,16 +70,6 @@ class Packing:
 
     def __init__(self) -> None:
         self._as_four: dict[torch.Size, frozenset[int]] = {}
-
-    def layer(self, layer: Layer) -> Layer:
-        """A layer with its linear maps packed; those that are packed already stay."""
-        return replace(
-            layer,
-            qkv=self.map(layer.qkv),
-            out=self.map(layer.out),
-            gate_up=self.map(layer.gate_up),
-            down=self.map(layer.down),
-        )
 
     def map(self, linear: Linear) -> Linear:
         """The map packed, or itself where it is small or not plain."""

@@ -1,19 +1,21 @@
 """How precisely weights are held, and what that changes, in words."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from engine.errors import ModelUnusable
-from engine.models.decoder import Layer
+from engine.models.decoder import Layer, Linear
 from engine.models.gguf.compiler import REBUILD
 from engine.models.gguf.library import llama_library
 from engine.models.inflate import inflated
-from engine.models.int8 import quantised, quantised_layer
+from engine.models.int8 import Quantising
 from engine.models.narrow import narrowed
-from engine.models.packed import Packing, can_pack, packed
-from engine.models.weights import DecoderWeights, dtype_named, load_weights
+from engine.models.packed import Packing, can_pack
+from engine.models.upcast import Upcasting, Widening, wide_type
+from engine.models.weights import DecoderWeights, dtype_named, load_weights, mapped
 from engine.request import ModelSpec
 
 FULL, INT8 = "full", "int8"
@@ -25,27 +27,31 @@ def read(spec: ModelSpec, device: torch.device) -> DecoderWeights:
     Each layer takes its last form as soon as it is read, so memory never holds two of the model.
     """
     check(spec)
-    dtype = dtype_named(spec.dtype)
-    each = _each_layer(spec, device, dtype)
-    return prepared(load_weights(Path(spec.folder), dtype, device, spec.context, each), spec)
+    folder, dtype = Path(spec.folder), dtype_named(spec.dtype)
+    held = change(spec, device, dtype)
+    each = partial(Layer.mapped, change=held) if spec.inflate == 1 else None
+    return mapped(_whole(load_weights(folder, dtype, device, spec.context, each), spec), held)
 
 
-def prepared(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
-    """Weights as a spec wants them, in the layout that computes fastest; raises ModelUnusable."""
-    check(spec)
-    widened = inflated(weights, spec.inflate) if spec.inflate > 1 else weights
-    return quantised(widened) if spec.weights == INT8 else packed(narrowed(widened))
-
-
-def _each_layer(
-    spec: ModelSpec, device: torch.device, dtype: torch.dtype
-) -> Callable[[Layer], Layer] | None:
-    """What ``prepared`` would do to a layer; None where it needs all of them, or changes none."""
+def _whole(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
+    """What is changed about a model as a whole, before or after its layers."""
     if spec.inflate > 1:
-        return None
+        weights = inflated(weights, spec.inflate)
+    return narrowed(weights) if spec.weights == FULL else weights
+
+
+def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callable[[Linear], Linear]:
+    """What becomes of every linear map, in the layout that computes fastest on this machine."""
+    upcasts = wide_type(device, dtype) != dtype
     if spec.weights == INT8:
-        return quantised_layer
-    return Packing().layer if can_pack(device, dtype) else None
+        return Quantising(Widening() if upcasts else None).map
+    if upcasts:
+        return Upcasting(Widening()).map
+    return Packing().map if can_pack(device, dtype) else _unchanged
+
+
+def _unchanged(linear: Linear) -> Linear:
+    return linear
 
 
 def check(spec: ModelSpec) -> None:
@@ -67,7 +73,7 @@ def notes(spec: ModelSpec) -> tuple[str, ...]:
             "differ now and then from the full one's (of the bundled model's tokens about 2 in 100 "
             "changed); drafting changes nothing about them"
         )
-    if spec.dtype == "float16" and spec.device == "cpu":
+    if spec.dtype == "float16" and spec.device == "cpu" and spec.backend == "hf":
         found.append(
             "float16 is slow on most processors, which compute it in float32; bfloat16 takes the "
             "same memory"

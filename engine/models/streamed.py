@@ -14,9 +14,10 @@ from engine.errors import ModelUnusable
 from engine.models.checkpoint import Checkpoint
 from engine.models.decoder import Architecture, Dense, Layer, Linear
 from engine.models.families import architecture, decoder_config, rotary_table
-from engine.models.packed import can_pack, packed
+from engine.models.precision import change
 from engine.models.streamed_maps import Scratch, StreamedFeedForward, StreamedMap
 from engine.models.torch_target import TorchTarget
+from engine.models.upcast import Upcast, Widening, wide_type
 from engine.models.weights import (
     EMBEDDING,
     HEAD,
@@ -26,6 +27,7 @@ from engine.models.weights import (
     dtype_named,
     layer_from,
     layer_tensor_names,
+    mapped,
     used_names,
 )
 from engine.protocols.target import LayerSource, MapParts, Streaming
@@ -93,7 +95,7 @@ def load_streamed(spec: ModelSpec, open_source: OpenSource) -> StreamedTarget:
         raise ModelUnusable(f"the weights lack the tensor {min(lost)}; download the model again")
     names = used_names(checkpoint.names)
     check_places(folder, names, arch)
-    alone = packed(
+    alone = mapped(
         DecoderWeights(
             arch=arch,
             embedding=outer[EMBEDDING],
@@ -102,13 +104,19 @@ def load_streamed(spec: ModelSpec, open_source: OpenSource) -> StreamedTarget:
             head=Dense(outer[EMBEDDING if tied else HEAD]),
             rotary=rotary_table(config, arch).to(device, torch.float32),
             parameters=sum(math.prod(checkpoint.shape(name)) for name in names),
-        )
+        ),
+        change(spec, device, dtype),
     )
     outlines = [_outline(checkpoint, names, i, arch, (dtype, device)) for i in range(arch.layers)]
     source = open_source(_streaming(spec, alone, checkpoint))
-    connect = _Connection(source, dtype == torch.float32 and can_pack(device, dtype))
+    connect = _Connection(source, _widening(device, dtype))
     layers = tuple(connect.connected(layer, i) for i, layer in enumerate(outlines))
     return StreamedTarget(replace(alone, layers=layers), source)
+
+
+def _widening(device: torch.device, dtype: torch.dtype) -> Widening | None:
+    in_float32 = device.type == "cpu" and wide_type(device, dtype) == torch.float32
+    return Widening() if in_float32 else None
 
 
 def _check(spec: ModelSpec) -> None:
@@ -148,7 +156,8 @@ def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _streaming(spec: ModelSpec, alone: DecoderWeights, checkpoint: Checkpoint) -> Streaming:
     names = checkpoint.names
-    arch, size = alone.arch, alone.embedding.element_size()
+    arch, dtype, device = alone.arch, alone.embedding.dtype, alone.embedding.device
+    size, computed = dtype.itemsize, wide_type(device, dtype).itemsize
     wide = (arch.heads + 2 * arch.kv_heads) * arch.head_dim
     own = arch.vocab * arch.hidden * size
     table = arch.context * arch.head_dim * 8
@@ -161,12 +170,17 @@ def _streaming(spec: ModelSpec, alone: DecoderWeights, checkpoint: Checkpoint) -
             for name in PROJECTIONS
         ),
         limit=spec.resident,
-        fixed=2 * own + table,  # the head has a layout of its own
-        row_bytes=size * (FORWARD_COPIES * arch.feed_forward + wide + 8 * arch.hidden)
+        fixed=own + (0 if _reads(alone.head, alone.embedding) else own) + table,
+        row_bytes=computed * (FORWARD_COPIES * arch.feed_forward + wide + 8 * arch.hidden)
         + 8 * arch.vocab,
         dtype=spec.dtype,
         device=spec.device,
     )
+
+
+def _reads(head: Linear, embedding: Tensor) -> bool:
+    """Whether the head needs no memory of its own: it is tied, and has no layout of its own."""
+    return isinstance(head, Dense | Upcast) and head.weight is embedding
 
 
 def _stored(names: frozenset[str], index: int, name: str) -> tuple[str, ...]:
@@ -179,8 +193,8 @@ def _stored(names: frozenset[str], index: int, name: str) -> tuple[str, ...]:
 class _Connection:
     """Puts a source behind outlines of layers."""
 
-    def __init__(self, source: LayerSource, swapped: bool) -> None:  # noqa: FBT001
-        self._source, self._swapped = source, swapped
+    def __init__(self, source: LayerSource, widening: Widening | None) -> None:
+        self._source, self._widening = source, widening
         self._scratch = Scratch()
 
     def connected(self, layer: Layer, index: int) -> Layer:
@@ -199,4 +213,4 @@ class _Connection:
     def _map(self, index: int, name: str, outline: Linear) -> StreamedMap:
         assert isinstance(outline, Dense)  # as ``layer_from`` makes them
         rows = len(outline.weight)
-        return StreamedMap(self._source, index, name, rows, self._swapped, outline.bias)
+        return StreamedMap(self._source, index, name, rows, self._widening, outline.bias)

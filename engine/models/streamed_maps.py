@@ -8,9 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.packed import Packed
+from engine.models.upcast import Widening
 from engine.protocols.target import LayerSource
 
 SWAP_ROWS = 8  # fewer are slower swapped, or in parts
+ALONE = 2  # rows of halves that torch multiplies faster than a block of the weight is widened
 LONG = 256  # inputs for every row of a block: it is multiplied in parts
 PART = 4096  # inputs of a part: what it multiplies stays in a core's cache
 
@@ -22,7 +24,7 @@ class Scratch:
     flat: Tensor | None = None
 
     def matrix(self, rows: int, x: Tensor) -> Tensor:
-        """[rows, n] for x [n, in], valid until the next call."""
+        """[rows, n] for x [n, in] and of its type, valid until the next call."""
         size = rows * len(x)
         if self.flat is None or len(self.flat) < size:
             self.flat = None  # gone before the larger one comes
@@ -49,22 +51,26 @@ class StreamedMap:
     layer: int
     name: str
     rows: int
-    swapped: bool  # whether oneDNN takes wide products
+    widening: Widening | None  # where products are in float32: on a processor that lacks the type
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]; raises LayerUnreadable."""
-        flat = x.reshape(-1, x.shape[-1])
+        flat = self.rows_of(x)
         found = torch.empty(self.rows, len(flat), dtype=x.dtype, device=x.device)
         for first, product in self.products(flat):
             found[first : first + len(product)] = product
         return found.t().reshape(*x.shape[:-1], self.rows)
 
+    def rows_of(self, x: Tensor) -> Tensor:
+        """[..., in] as [n, in], in the type that is multiplied."""
+        flat = x.reshape(-1, x.shape[-1])
+        return flat if self.widening is None or len(flat) <= ALONE else flat.float()
+
     def products(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """For every block its first row, and its product [r, n] with x [n, in]."""
-        wide = self.swapped and len(x) >= SWAP_ROWS
-        for block in self.source.blocks(self.layer, self.name):
-            weight = block.weight.to(x.dtype)
+        """For every block its first row, and its product [r, n] with ``rows_of`` [n, in]."""
+        wide = self.widening is not None and self.widening.swaps and len(x) >= SWAP_ROWS
+        for first, weight in self._blocks(x.dtype):
             if not wide:
                 product = torch.mm(weight, x.t())
             elif weight.shape[1] >= max(PART, LONG * len(weight)):
@@ -72,8 +78,16 @@ class StreamedMap:
             else:
                 product = Packed(x)(weight)
             if self.bias is not None:
-                product += self.bias[block.first : block.first + len(product)].unsqueeze(1)
-            yield block.first, product
+                product += self.bias[first : first + len(product)].unsqueeze(1)
+            yield first, product
+
+    def _blocks(self, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
+        for block in self.source.blocks(self.layer, self.name):
+            if self.widening is None or dtype != torch.float32:
+                yield block.first, block.weight.to(dtype)
+                continue
+            for first, weight in self.widening.blocks(block.weight):
+                yield block.first + first, weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +104,7 @@ class StreamedFeedForward:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., C] -> [..., C]; raises LayerUnreadable."""
-        flat = x.reshape(-1, x.shape[-1])
+        flat = self.gate_up.rows_of(x)
         width = self.gate_up.rows // 2
         inner = self.scratch.matrix(width, flat)
         for first, product in self.gate_up.products(flat):
@@ -100,7 +114,7 @@ class StreamedFeedForward:
             if gates < len(product):
                 at = first + gates - width
                 inner[at : at + len(product) - gates].mul_(product[gates:])
-        return self.down(inner.t()).view_as(x)
+        return self.down(inner.t()).to(x.dtype).view_as(x)
 
 
 def _in_parts(weight: Tensor, x: Tensor) -> Tensor:

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from engine.decode.tree import DraftTree
 from engine.errors import ModelUnusable
+from engine.models.attention import attend
 from engine.models.decoder import Attend, block, rms_norm
 from engine.models.kvcache import CacheShape, KVCache, Layout
 from engine.models.narrow import ROWS as NARROW
 from engine.models.precision import read
+from engine.models.upcast import wide_type
 from engine.models.weights import DecoderWeights, RowByRow
 from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
@@ -65,6 +67,8 @@ class TorchTarget:
         self._weights = weights
         self.context, self.vocab = weights.arch.context, weights.arch.vocab
         self.layers, self.parameters = weights.arch.layers, weights.parameters
+        device, dtype = weights.embedding.device, weights.embedding.dtype
+        self._lacking = wide_type(device, dtype) != dtype  # the processor does not multiply it
         self._committed: dict[int, list[int]] = {}
         self._pending: dict[int, list[int]] = {}
         self.cache = KVCache(
@@ -73,8 +77,8 @@ class TorchTarget:
                 kv_heads=weights.arch.kv_heads,
                 head_dim=weights.arch.head_dim,
                 rows=weights.arch.context,
-                dtype=weights.embedding.dtype,
-                device=weights.embedding.device,
+                dtype=dtype,
+                device=device,
             )
         )
 
@@ -242,7 +246,7 @@ class TorchTarget:
         return x
 
     def _attend(self, layer: int, seats: Sequence[_Seat]) -> Attend:
-        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def mixed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             if len(seats) == 1:
                 return self._attend_one(layer, seats[0], (q, k, v))
             sizes = [seat.rows for seat in seats]
@@ -250,19 +254,12 @@ class TorchTarget:
             pairs = zip(seats, parts, strict=True)
             return torch.cat([self._attend_one(layer, seat, qkv) for seat, qkv in pairs])
 
-        return attend
+        return mixed
 
     def _attend_one(self, layer: int, seat: _Seat, qkv: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         """Attention of one sequence's rows [n, H, D] over its cache."""
         keys, values = self.cache.write(seat.slot, layer, seat.layout, qkv[1:])
-        mixed = F.scaled_dot_product_attention(
-            qkv[0].transpose(0, 1).unsqueeze(0),
-            keys.unsqueeze(0),
-            values.unsqueeze(0),
-            attn_mask=seat.layout.mask,
-            enable_gqa=True,
-        )
-        return mixed[0].transpose(0, 1)
+        return attend(qkv[0], keys, values, seat.layout.mask, lacking=self._lacking)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

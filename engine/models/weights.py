@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +43,18 @@ class DecoderWeights:
     rotary: Rotary  # table of all positions
     parameters: int
     row_by_row: "RowByRow | None" = None  # for passes over a few rows; of small models
+
+
+def mapped(weights: DecoderWeights, change: Callable[[Linear], Linear]) -> DecoderWeights:
+    """The same weights with every linear map changed, the head's among them.
+
+    Where the caller keeps no name for ``weights``, each layer's old maps are freed at once.
+    """
+    layers = list(weights.layers)
+    weights = replace(weights, layers=(), head=change(weights.head))
+    for index in range(len(layers)):
+        layers[index] = layers[index].mapped(change)
+    return replace(weights, layers=tuple(layers))
 
 
 def dtype_named(name: str) -> torch.dtype:

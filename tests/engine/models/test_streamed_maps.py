@@ -7,12 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.packed import can_pack
 from engine.models.streamed_maps import LONG, Scratch, StreamedFeedForward, StreamedMap
+from engine.models.upcast import Widening
 from engine.protocols.target import Block
 
 WIDTH, FORWARD = 48, 112
-PACKS = can_pack(torch.device("cpu"), torch.float32)
 
 
 class Cut:
@@ -43,7 +42,7 @@ def weights(dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
 
 
 def streamed(source: Cut, name: str, *, bias: Tensor | None = None) -> StreamedMap:
-    return StreamedMap(source, 0, name, len(source.maps[name]), swapped=PACKS, bias=bias)
+    return StreamedMap(source, 0, name, len(source.maps[name]), Widening(), bias=bias)
 
 
 @pytest.mark.parametrize("size", [7, 64, 1000])
@@ -92,3 +91,23 @@ def test_stored_halves_are_multiplied_in_the_type_of_the_rows() -> None:
     assert found.dtype == torch.float32
     wanted = F.linear(x, maps["gate_up"].float())
     assert torch.allclose(streamed(Cut(maps, 50), "gate_up")(x), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 40])
+@pytest.mark.parametrize("widening", [None, Widening()])
+def test_rows_of_halves_give_halves_on_any_processor(rows: int, widening: Widening | None) -> None:
+    """In float32 they are rounded at the end alone, else after every map."""
+    maps = weights(torch.bfloat16)
+    source = Cut(maps, 50)
+    down = StreamedMap(source, 0, "down", WIDTH, widening)
+    joined = StreamedFeedForward(
+        StreamedMap(source, 0, "gate_up", 2 * FORWARD, widening), down, Scratch()
+    )
+    x = torch.randn(rows, WIDTH).bfloat16()
+    gate, up = F.linear(x.double(), maps["gate_up"].double()).chunk(2, -1)
+    wanted = F.linear(F.silu(gate) * up, maps["down"].double())
+    with torch.inference_mode():
+        found = joined(x)
+    assert found.dtype == torch.bfloat16
+    apart = (found.double() - wanted).abs().max() / wanted.abs().max()
+    assert apart < (0.02 if widening is None else 0.005)
