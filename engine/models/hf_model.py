@@ -16,6 +16,8 @@ from engine.errors import ModelUnusable
 from engine.models.checkpoint import Checkpoint
 from engine.models.config import read_config
 from engine.models.families import library_config
+from engine.models.hf_maps import lay_out
+from engine.models.precision import change
 from engine.models.weights import dtype_named
 from engine.request import ModelSpec
 
@@ -26,6 +28,8 @@ KNOWN_WINDOWS = frozenset(
 STATE_NAME = "cache_params"  # of a running state, which forgets nothing again
 # What forward calls its cache: since transformers 5.24 the first, whatever is in it.
 CACHE_NAMES = ("cache", "past_key_values", STATE_NAME)
+CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Largest difference of logits that is rounding, over their largest; a wrong mask gives far more."""
 SPARSE = ("window", "chunk", "local", "sparse")  # parts of names of fields that limit attention
 
 
@@ -59,6 +63,7 @@ class CausalModel:
     cache_name: str
     dtype: torch.dtype
     device: torch.device
+    parameters: int
 
     @property
     def family(self) -> str:
@@ -161,17 +166,42 @@ def load_model(spec: ModelSpec) -> CausalModel:
     folder = Path(spec.folder)
     read_config(folder)
     _check_size(folder, library_config(folder), Checkpoint(folder))
-    device = torch.device(spec.device)
-    module = _read(folder, dtype_named(spec.dtype)).eval().to(device)
+    dtype, device = dtype_named(spec.dtype), torch.device(spec.device)
+    stored = _read(folder, dtype).eval().to(device)
+    parameters = sum(parameter.numel() for parameter in stored.parameters())
+    module = _laid_out(spec, stored)
     taken = signature(module.forward).parameters
     for name in CACHE_NAMES:
         if name in taken:
             config = module.config.get_text_config(decoder=True)
-            return CausalModel(module, config, name, dtype_named(spec.dtype), device)
+            return CausalModel(module, config, name, dtype, device, parameters)
     raise ModelUnusable(
         f"{folder}: the transformers library gives family {module.config.model_type!r} no cache "
         "that can be handed from pass to pass; choose another model"
     )
+
+
+def _laid_out(spec: ModelSpec, module: Any) -> Any:
+    """The model with its linear maps as they compute fastest, or as stored where it reads them itself."""
+    if spec.device != "cpu":
+        return module
+    stored = _tried(module)
+    dtype = dtype_named(spec.dtype)
+    lay_out(module, change(spec, torch.device("cpu"), dtype))
+    apart = (_tried(module) - stored).abs().max()
+    if apart <= CLOSE[dtype] * stored.abs().max():  # never true of what is no number
+        return module
+    return _read(Path(spec.folder), dtype).eval()
+
+
+@torch.inference_mode()
+def _tried(module: Any) -> Tensor:
+    """Logits of a few tokens, in float32."""
+    ids = [
+        (7 * i + 3) % int(module.config.get_text_config(decoder=True).vocab_size) for i in range(9)
+    ]
+    found: Tensor = module(input_ids=torch.tensor([ids])).logits.float()
+    return found
 
 
 def _check_size(folder: Path, config: Any, checkpoint: Checkpoint) -> None:

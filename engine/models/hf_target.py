@@ -14,13 +14,11 @@ from torch import Tensor
 
 from engine.decode.tree import DraftTree, ancestor_bits, bit_rows
 from engine.errors import ModelUnusable
-from engine.models.hf_model import Branches, CausalModel, Ran, context_of, load_model
+from engine.models.hf_model import CLOSE, Branches, CausalModel, Ran, context_of, load_model
 from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
 REBUILD_ROWS = 256  # of one pass, where a sequence is run again
-CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""Largest difference of logits that is rounding, over their largest; a wrong mask gives far more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class HfTarget:
         self._model, self.abilities = model, abilities
         self.context, self.vocab = context, int(model.config.vocab_size)
         self.layers = int(model.config.num_hidden_layers)
-        self.parameters = sum(p.numel() for p in model.module.parameters())
+        self.parameters = model.parameters
         self.offers = frozenset() if abilities.trees else frozenset({Capability.TREE})
         self._slots: dict[int, _Slot] = {}
 

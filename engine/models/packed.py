@@ -43,10 +43,11 @@ class Packed:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
-        if self.as_four and x.dim() == 2 and x.shape[0] in self.as_four:
-            rows = x.shape[0]
-            return self._apply(F.pad(x, (0, 0, 0, FOUR - rows)))[:rows]
-        return self._apply(x)
+        rows = x.numel() // x.shape[-1] if self.as_four else 0
+        if rows not in self.as_four:
+            return self._apply(x)
+        four = F.pad(x.reshape(rows, -1), (0, 0, 0, FOUR - rows))
+        return self._apply(four)[:rows].view(*x.shape[:-1], -1)
 
     def _apply(self, x: Tensor) -> Tensor:
         found: Tensor = torch.ops.mkldnn._linear_pointwise(  # noqa: SLF001 - see the first lines

@@ -73,11 +73,6 @@ def notes(spec: ModelSpec) -> tuple[str, ...]:
             "differ now and then from the full one's (of the bundled model's tokens about 2 in 100 "
             "changed); drafting changes nothing about them"
         )
-    if spec.dtype == "float16" and spec.device == "cpu" and spec.backend == "hf":
-        found.append(
-            "float16 is slow on most processors, which compute it in float32; bfloat16 takes the "
-            "same memory"
-        )
     if spec.backend == "llama_cpp" and (compiler := llama_library().amx_left_out_by):
         found.append(
             f"llama.cpp runs without this processor's AMX: it was compiled by {compiler}, which leaves "

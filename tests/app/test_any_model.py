@@ -196,15 +196,10 @@ class TestFormats:
         assert said["token_ids"]
         assert "the weights are rounded to 8 bits" in notes
 
-    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
     def test_full_formats_have_nothing_to_say(self, ask, dtype) -> None:
         code, _, notes = ask("pocket", "--dtype", dtype)
         assert (code, notes) == (0, "")
-
-    def test_half_precision_says_that_it_is_slow(self, ask) -> None:
-        code, _, notes = ask("pocket", "--dtype", "float16")
-        assert code == 0
-        assert "float16 is slow" in notes
 
     def test_drafting_for_rounded_weights_is_verified(self, home, capsys, prompts) -> None:
         argv = ["verify", "--prompts", str(prompts), "--max-tokens", "16", "--dtype", "int8"]

@@ -124,14 +124,6 @@ class TestHalf:
         assert found.dtype == torch.float16
         assert (found.float() - wanted).abs().max() < 0.02 * wanted.abs().max()
 
-    def test_where_it_is_slow_the_notes_say_so(self):
-        from engine.models.precision import notes
-
-        assert notes(spec("x")) == ()
-        assert notes(spec("x", dtype="float16")) == ()  # it is widened where the processor lacks it
-        assert "float16 is slow" in notes(spec("x", dtype="float16", backend="hf"))[0]
-        assert notes(spec("x", dtype="float16", backend="hf", device="cuda")) == ()
-
 
 @pytest.mark.parametrize(
     ("changes", "told"),
