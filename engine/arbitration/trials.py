@@ -7,7 +7,7 @@ from engine.arbitration.forecast import forecast
 from engine.arbitration.match import PLAIN, Match, promise
 from engine.arbitration.standings import GUESS, Standings
 from engine.cost import PassCost
-from engine.protocols.drafting import Drafter, Stepping
+from engine.protocols.drafting import Drafter, Reader, Stepping, farthest
 
 STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; of another look
 APART = 8  # rounds between two trials: no answer pays for all of them
@@ -15,6 +15,8 @@ PATIENCE = 32  # rounds of a session without one, where earlier sessions told of
 SHORT = 8  # tokens that an answer has, or usually gets, before a trial: fewer cannot win it back
 PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
 WORTH_A_PROBE = 0.8  # share of the best pace
+KNOWN = 48  # rounds of an arm that leads, before others of its draft model are tried
+MORE = 4  # times as many nodes: where passes hide rows, trees have hundreds, and another pace
 AFFORDABLE = 0.01  # plain passes per token to come that reading for a trial may take
 
 
@@ -96,9 +98,23 @@ class Trials:
         paces = self._standings.paces
         if paces[name].rounds:
             return True
+        if self._alike(match.favourite, name) and paces[match.favourite].rounds < KNOWN:
+            return False
         tried = [arm for arm, pace in paces.items() if pace.rounds]
         fastest = max([1.0, *(match.paces[arm].value for arm in tried)])
         return self._forecast(name)[1] > fastest
+
+    def _alike(self, name: str, other: str) -> bool:
+        """Whether the second arm asks the same draft model, and for hardly more than the first one.
+
+        A few percent tell them apart. Who leads after a trial of each stays the favourite, right or
+        wrong, since the others are hardly heard again; who is known well is found back to.
+        """
+        arms = [self._drafters.get(arm) for arm in (name, other)]
+        if not all(isinstance(arm, Reader) for arm in arms):
+            return False
+        first, second = (farthest(arm).nodes for arm in arms if arm is not None)
+        return second <= MORE * first
 
     def _affordable(self, match: Match, name: str) -> bool:
         """Whether the answer can bear what the arm reads before its trial."""

@@ -3,7 +3,8 @@
 from collections import Counter
 
 from engine.arbitration.standings import UNDRAFTED
-from engine.arbitration.trials import PATIENCE, SHORT, STINT
+from engine.arbitration.trials import APART, KNOWN, PATIENCE, SHORT, STINT
+from engine.protocols.drafting import Budget
 from engine.request import Prior
 from tests.engine.arbitration.scripted import Reads, Scripted, Steps, auto_over, play
 
@@ -43,6 +44,27 @@ def test_no_arm_is_tried_that_had_to_read_too_much_first():
     auto._standings.usual_tokens = 64
     assert "far" not in play(auto, 200, request=2)[0][:100]
     assert "far" in play(auto, 2000, request=2)[0]
+
+
+def test_arms_of_one_draft_model_wait_until_the_first_is_known():
+    arms = {"first": Reads(2, 1.5), "second": Reads(2, 1.2), "other": Scripted(2, 1.45)}
+    played, _, _ = play(auto_over(**arms), 4 * KNOWN)
+    before = Counter(played[: played.index("second")])
+    assert before["other"] > 0
+    assert KNOWN <= before["first"] <= KNOWN + APART
+    assert played[-1] == "second"
+
+
+def test_nobody_waits_for_an_arm_that_does_not_pay():
+    played, _, _ = play(auto_over(first=Reads(0, 1.5), second=Reads(3, 1.5)), 2 * KNOWN)
+    assert Counter(played)["first"] < KNOWN / 2
+    assert Counter(played)["second"] > KNOWN / 2
+
+
+def test_trees_of_hundreds_do_not_wait_for_a_chain():
+    large = Reads(3, 1.2, length=Budget(4, 400))
+    played, _, _ = play(auto_over(first=Reads(2, 1.5), second=large), 2 * KNOWN)
+    assert Counter(played[: played.index("second")])["first"] < KNOWN / 2
 
 
 def test_the_arm_whose_steps_take_least_is_tried_first():
