@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 
 from engine.decode.tree import single
@@ -15,7 +16,7 @@ from engine.protocols.drafting import (
     SelfMeasured,
     farthest,
 )
-from engine.protocols.target import Abortable, Scores
+from engine.protocols.target import Abortable, Scores, Sharing
 from engine.request import (
     Done,
     Event,
@@ -30,6 +31,7 @@ from engine.schedule import Scheduler, Session
 from engine.seats import Seats
 
 MOST_LIKELIEST = 20  # tokens whose log probabilities are told, for each token of an answer
+SHARED = 16  # tokens of a prompt that another slot has read: fewer are read as fast
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
@@ -152,8 +154,13 @@ class Engine:
     def _feed(self, sessions: Sequence[Session]) -> list[tuple[int, Event]]:
         session = sessions[0]
         started = time.perf_counter()
+        if not session.begun:
+            session.begun = True
+            self._share(session)
         at = self._target.length(session.slot)
         chunk = session.ids[at : min(at + PROMPT_CHUNK, len(session.ids) - 1)]
+        if not chunk:
+            return []
         policy = session.policy
         last = at + len(chunk) == len(session.ids) - 1
         self._reading = session
@@ -163,6 +170,20 @@ class Engine:
             policy.prompt(session.context, states)
         session.prompt_seconds += time.perf_counter() - started
         return []
+
+    def _share(self, session: Session) -> None:
+        """Take over what another slot has read of this prompt, its running answer's among them.
+
+        Several answers to one question are asked for at once, and agents ask with one long preface.
+        """
+        if not isinstance(self._target, Sharing):
+            return
+        source, known = self._scheduler.reader(session, self._target.length)
+        if known - session.cached < SHARED:
+            return
+        with suppress(OutOfMemory):  # then it is read
+            self._target.share(source, session.slot, known)
+            session.cached = known
 
     def _decode(self, sessions: Sequence[Session]) -> list[tuple[int, Event]]:
         if not sessions:

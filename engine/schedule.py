@@ -1,7 +1,7 @@
 """Who runs next and in which slot: warm slots by common prefix, the others wait in line."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -65,6 +65,7 @@ class Session:
     priors: dict[str, Prior] = field(default_factory=dict)
     slot: int = -1
     cached: int = 0
+    begun: bool = False  # reading the prompt has begun
     read: bool = False  # the whole prompt is in the target's cache
     emitted: int = 0
     runs: dict[str, Run] = field(default_factory=dict)  # by drafter
@@ -165,6 +166,18 @@ class Scheduler:
         self._clock += 1
         row = self._rows[session.slot]
         row.ids, row.taken, row.used = session.ids[:cached], False, self._clock
+
+    def reader(self, session: Session, held: Callable[[int], int]) -> tuple[int, int]:
+        """The other slot that has read most of a prompt, and how many tokens of it.
+
+        ``held`` tells how many tokens of a slot are cached.
+        """
+        known = {slot: row.ids for slot, row in enumerate(self._rows) if not row.taken}
+        known |= {one.slot: one.ids for one in self.running if one is not session}
+        prompt = session.request.prompt
+        shared = {slot: min(held(slot), _shared(ids, prompt)) for slot, ids in known.items()}
+        best = max(shared, key=shared.__getitem__, default=session.slot)
+        return best, shared.get(best, 0)
 
     def _choose(self, session: Session) -> tuple[int, int]:
         """The free slot with the longest warm prefix, own session first, else the oldest."""

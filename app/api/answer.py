@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -32,6 +32,28 @@ def usage(report: Report) -> Body:
         "prompt_tokens_details": {"cached_tokens": stats.cached_tokens},
         **details,
     }
+
+
+def together(reports: Sequence[Report]) -> Report:
+    """The answers to one request as one: counts added up, the prompt's once, the longest of times."""
+    if len(reports) == 1:
+        return reports[0]
+    stats = [report.stats for report in reports]
+    told = [report.foretold for report in reports if report.foretold is not None]
+    added = {
+        name: sum(getattr(one, name) for one in stats)
+        for name in ("emitted", "passes", "drafted", "accepted")
+    }
+    longest = {
+        name: max(getattr(one, name) for one in stats)
+        for name in ("prompt_seconds", "decode_seconds")
+    }
+    foretold = replace(
+        told[0],
+        accepted=sum(one.accepted for one in told),
+        rejected=sum(one.rejected for one in told),
+    ) if told else None  # fmt: skip
+    return replace(reports[0], stats=replace(stats[0], **added, **longest), foretold=foretold)
 
 
 def _pace(name: str, count: int, seconds: float) -> Body:
@@ -108,8 +130,12 @@ def spelt_apart(told: Sequence[Logprob], spelt: Spelling, start: int) -> Body | 
 class Shape(Protocol):
     """How an answer is told: as a message of a chat, or as the rest of a text."""
 
-    def completion(self, report: Report) -> Body:
+    def choice(self, report: Report) -> Body:
         """The whole answer at once."""
+        ...
+
+    def completion(self, choices: list[Body], report: Report) -> Body:
+        """What a request gets that is not streamed; the report is of all choices together."""
         ...
 
     def first(self) -> Body | None:
@@ -161,12 +187,14 @@ def _how_it_went(report: Report) -> Body:
 class ChatAnswer:
     """A message of the assistant's."""
 
-    def __init__(self, model: str, spelt: Spelling, reader: CallReader | None = None) -> None:
+    def __init__(
+        self, envelope: Envelope, index: int, spelt: Spelling, reader: CallReader | None = None
+    ) -> None:
         """``spelt`` gives the bytes of a token; ``reader`` is there where tools may be called."""
-        self._envelope, self._spelt = Envelope(model, "chatcmpl"), spelt
+        self._envelope, self._index, self._spelt = envelope, index, spelt
         self._reader = reader
 
-    def completion(self, report: Report) -> Body:
+    def choice(self, report: Report) -> Body:
         """The whole message."""
         heard = self._heard(report.text)
         heard.said += self._left()
@@ -178,8 +206,13 @@ class ChatAnswer:
             message |= {"content": heard.said or None, "tool_calls": calls}
         told = log_probabilities(report.logprobs, self._spelt)
         reason = self._reason(report)
-        choice = {"index": 0, "message": message, "logprobs": told, "finish_reason": reason}
-        whole = self._envelope.around("chat.completion", [choice])
+        return {
+            "index": self._index, "message": message, "logprobs": told, "finish_reason": reason
+        }  # fmt: skip
+
+    def completion(self, choices: list[Body], report: Report) -> Body:
+        """All messages."""
+        whole = self._envelope.around("chat.completion", choices)
         return {**whole, "usage": usage(report), **_how_it_went(report)}
 
     def first(self) -> Body:
@@ -226,7 +259,7 @@ class ChatAnswer:
         told: Sequence[Logprob] = (),
     ) -> Body:
         choice = {
-            "index": 0,
+            "index": self._index,
             "delta": dict(delta),
             "logprobs": log_probabilities(told, self._spelt),
             "finish_reason": finish_reason,
@@ -253,15 +286,19 @@ def _called(parts: Sequence[CallPart]) -> list[Body]:
 class TextAnswer:
     """The rest of a text; bodies and chunks have one form."""
 
-    def __init__(self, model: str, spelt: Spelling, prompt: str) -> None:
+    def __init__(self, envelope: Envelope, index: int, spelt: Spelling, prompt: str) -> None:
         """``spelt`` gives the bytes of a token; offsets count from the begin of ``prompt``."""
-        self._envelope, self._spelt = Envelope(model, "cmpl"), spelt
+        self._envelope, self._index, self._spelt = envelope, index, spelt
         self._at = len(prompt)
 
-    def completion(self, report: Report) -> Body:
+    def choice(self, report: Report) -> Body:
         """All of it."""
         told = spelt_apart(report.logprobs, self._spelt, self._at)
-        whole = self._body(report.text, told, report.finish_reason.value)
+        return self._choice(report.text, told, report.finish_reason.value)
+
+    def completion(self, choices: list[Body], report: Report) -> Body:
+        """All texts."""
+        whole = self._envelope.around("text_completion", choices)
         return {**whole, "usage": usage(report), **_how_it_went(report)}
 
     def first(self) -> None:
@@ -287,5 +324,10 @@ class TextAnswer:
         return {**self._envelope.around("text_completion", []), "usage": usage(report)}
 
     def _body(self, text: str, told: Body | None, finish_reason: str | None = None) -> Body:
-        choice = {"index": 0, "text": text, "logprobs": told, "finish_reason": finish_reason}
+        choice = self._choice(text, told, finish_reason)
         return self._envelope.around("text_completion", [choice])
+
+    def _choice(self, text: str, told: Body | None, finish_reason: str | None) -> Body:
+        return {
+            "index": self._index, "text": text, "logprobs": told, "finish_reason": finish_reason
+        }  # fmt: skip

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.api.answer import ChatAnswer, TextAnswer
+from app.api.answer import ChatAnswer, Envelope, TextAnswer
 from app.api.models import check_served
 from app.api.respond import respond
 from app.api.schemas import ChatRequest, CompletionRequest
@@ -17,14 +17,26 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post("/chat/completions", response_model=None)
     async def chat(body: ChatRequest, request: Request) -> Response:
         check_served(assistant, body.model)
-        reader = None if body.use is None else await assistant.call_reader(body.use)
-        shape = ChatAnswer(body.model, assistant.token_bytes, reader)
-        return await respond(body, assistant.reply(body.turn), shape, request)
+        envelope, turns = Envelope(body.model, "chatcmpl"), body.turns
+        shapes = [
+            ChatAnswer(
+                envelope,
+                index,
+                assistant.token_bytes,
+                None if body.use is None else await assistant.call_reader(body.use),
+            )
+            for index in range(len(turns))
+        ]
+        return await respond(body, [*map(assistant.reply, turns)], shapes, request)
 
     @routes.post("/completions", response_model=None)
     async def complete(body: CompletionRequest, request: Request) -> Response:
         check_served(assistant, body.model)
-        shape = TextAnswer(body.model, assistant.token_bytes, body.prompt)
-        return await respond(body, assistant.reply(body.turn), shape, request)
+        envelope, turns = Envelope(body.model, "cmpl"), body.turns
+        shapes = [
+            TextAnswer(envelope, index, assistant.token_bytes, body.prompt)
+            for index in range(len(turns))
+        ]
+        return await respond(body, [*map(assistant.reply, turns)], shapes, request)
 
     return routes

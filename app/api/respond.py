@@ -1,40 +1,75 @@
-"""An answer over HTTP: whole or streamed, in the shape that its route gives it."""
+"""Answers over HTTP: whole or streamed, in the shape that their route gives them."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from app.api.answer import Body, Shape
+from app.api.answer import Body, Shape, together
 from app.api.errors import ApiError, Failure, explain
 from app.api.schemas import Asked
-from app.api.sse import DONE, ClientLeftError, EventStream, attend, event
+from app.api.sse import DONE, ClientLeftError, EventStream, attend, drop, event
 from app.turn import Delta, Piece, Report
 from engine.errors import ContextOverflow
 from engine.request import FinishReason
 
 _CLIENT_CLOSED_REQUEST = 499  # nginx's number; nobody is there to read it
+Arrived = tuple[int, Delta]  # the place of an answer among its request's choices, and what is new
 FAILED = "generation_failed"  # where the engine knew no better
 
 
 async def respond(
-    asked: Asked, deltas: AsyncGenerator[Delta], shape: Shape, request: Request
+    asked: Asked,
+    answers: Sequence[AsyncGenerator[Delta]],
+    shapes: Sequence[Shape],
+    request: Request,
 ) -> Response:
-    """What ``asked`` gets; bad input fails before anything is sent, as plain HTTP."""
+    """What ``asked`` gets, one shape an answer; bad input fails before anything is sent, as plain HTTP."""
+    arriving = _merged(answers)
     try:
         if not asked.stream:
-            report = await attend(request, _last(deltas))
-            return JSONResponse(shape.completion(report))
-        first = await attend(request, anext(deltas))
-        if isinstance(first, Report):
-            _finished(first)
+            reports = await attend(request, _reports(arriving))
+            choices = [shape.choice(reports[at]) for at, shape in enumerate(shapes)]
+            return JSONResponse(shapes[0].completion(choices, together(reports)))
+        first = await attend(request, anext(arriving))
+        if isinstance(first[1], Report):
+            _finished(first[1])
     except ClientLeftError:
         return Response(status_code=_CLIENT_CLOSED_REQUEST)
     except ContextOverflow as error:
         raise ApiError(replace(explain(error), param=asked.filling)) from error
-    return EventStream(_events(shape, first, deltas, include_usage=asked.include_usage))
+    return EventStream(_events(shapes, first, arriving, include_usage=asked.include_usage))
+
+
+async def _merged(answers: Sequence[AsyncGenerator[Delta]]) -> AsyncGenerator[Arrived]:
+    """Deltas of all answers as they come, each with its answer's place; raises what one raised."""
+    arrived: asyncio.Queue[tuple[int, Delta | Exception | None]] = asyncio.Queue()
+
+    async def follow(at: int, deltas: AsyncGenerator[Delta]) -> None:
+        try:
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    arrived.put_nowait((at, delta))
+        except Exception as error:  # noqa: BLE001 - raised where the answers are awaited
+            arrived.put_nowait((at, error))
+        arrived.put_nowait((at, None))
+
+    following = [asyncio.create_task(follow(at, deltas)) for at, deltas in enumerate(answers)]
+    running = len(following)
+    try:
+        while running:
+            at, delta = await arrived.get()
+            if isinstance(delta, Exception):
+                raise delta
+            if delta is None:
+                running -= 1
+            else:
+                yield at, delta
+    finally:
+        await drop(*following)
 
 
 def _finished(report: Report) -> Report:
@@ -48,47 +83,62 @@ def _finished(report: Report) -> Report:
     return report
 
 
-async def _last(deltas: AsyncGenerator[Delta]) -> Report:
-    async with aclosing(deltas):
-        async for delta in deltas:
+async def _reports(arriving: AsyncGenerator[Arrived]) -> list[Report]:
+    """The report of every answer."""
+    found: dict[int, Report] = {}
+    async with aclosing(arriving):
+        async for at, delta in arriving:
             if isinstance(delta, Report):
-                return _finished(delta)
-    raise ApiError(Failure(500, "the answer ended without a report"))
+                found[at] = _finished(delta)
+    if not found:
+        raise ApiError(Failure(500, "the answer ended without a report"))
+    return [found[at] for at in sorted(found)]
 
 
 async def _chunks(
-    shape: Shape, first: Delta, rest: AsyncIterator[Delta], *, include_usage: bool
+    shapes: Sequence[Shape],
+    first: Arrived,
+    rest: AsyncIterator[Arrived],
+    *,
+    include_usage: bool,
 ) -> AsyncGenerator[Body]:
-    """How a stream begins, every text, the end; counts when they were asked for."""
-    if (begin := shape.first()) is not None:
-        yield begin
-    async for delta in _chain(first, rest):
+    """How a stream begins, every text, the ends; counts when they were asked for."""
+    for shape in shapes:
+        if (begin := shape.first()) is not None:
+            yield begin
+    reports = []
+    async for at, delta in _chain(first, rest):
+        shape = shapes[at]
         if isinstance(delta, Piece):
             if (chunk := shape.piece(delta)) is not None:
                 yield chunk
             continue
-        report = _finished(delta)
+        reports.append(_finished(delta))
         if (held_back := shape.rest()) is not None:
             yield held_back
-        yield shape.last(report)
-        if include_usage:
-            yield shape.counts(delta)
+        yield shape.last(delta)
+    if include_usage and reports:
+        yield shapes[0].counts(together(reports))
 
 
-async def _chain(first: Delta, rest: AsyncIterator[Delta]) -> AsyncGenerator[Delta]:
+async def _chain(first: Arrived, rest: AsyncIterator[Arrived]) -> AsyncGenerator[Arrived]:
     yield first
-    async for delta in rest:
-        yield delta
+    async for arrived in rest:
+        yield arrived
 
 
 async def _events(
-    shape: Shape, first: Delta, rest: AsyncGenerator[Delta], *, include_usage: bool
+    shapes: Sequence[Shape],
+    first: Arrived,
+    rest: AsyncGenerator[Arrived],
+    *,
+    include_usage: bool,
 ) -> AsyncGenerator[bytes]:
     """Chunks as events. A failure is an event too, and then no [DONE]: it must not look whole."""
     empty_usage = {"usage": None} if include_usage else {}
     async with aclosing(rest):
         try:
-            async for chunk in _chunks(shape, first, rest, include_usage=include_usage):
+            async for chunk in _chunks(shapes, first, rest, include_usage=include_usage):
                 yield event({**empty_usage, **chunk})
         except Exception as error:  # noqa: BLE001 - the HTTP edge: told to the client, logged by explain
             yield event(explain(error).body)

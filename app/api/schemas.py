@@ -1,6 +1,8 @@
 """The bodies of requests: what is taken, what is refused, and the Turn that one stands for."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -15,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
+from typing_extensions import override
 
 from app.api.text_schemas import Text, valid_unicode
 from app.api.tool_schemas import Calls, ToolChoice, Tools, tool_use
@@ -31,16 +34,17 @@ _ONE_FORM = (
     "an answer in a format calls no tools; leave out one of the two, or set tool_choice to none"
 )
 _NO_GRAMMAR = "grammars are not supported, JSON schemas are: send one as response_format"
-_ONE_CHOICE = "there is one choice per request; send the request again for another"
+_NO_CHOICE = "the server does not choose among answers; send n to get several"
 _NO_ECHO = "the answer comes without the prompt; leave it out, and put the prompt before the answer"
 _NO_SUFFIX = "write the model's own control texts for the middle of a file into the prompt"
 _TEXT_ONLY = "this endpoint reads and writes text only"
 
+MOST_CHOICES = 16
+SEEDS = 2**63  # behind the last one the first follows
 USUAL_TOKENS = 16  # of a completion, as OpenAI has it
 # name -> (values that change nothing, why any other is refused); null never changes anything
 _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "n": ((1,), _ONE_CHOICE),
-    "best_of": ((1,), _ONE_CHOICE),
+    "best_of": ((1,), _NO_CHOICE),
     "functions": (([],), _OLD_TOOLS),
     "function_call": (("none", "auto"), _OLD_TOOLS),
     "grammar": (("",), _NO_GRAMMAR),
@@ -158,6 +162,7 @@ class Asked(BaseModel):
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # as vLLM does
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
     max_tokens: Count | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     stop: Stop | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -199,6 +204,25 @@ class Asked(BaseModel):
                 context = {"said": str(error), "param": param}
                 raise PydanticCustomError("format", "{said}", context) from error
         return self
+
+    @property
+    @abstractmethod
+    def turn(self) -> Turn:
+        """What the assistant is asked for one answer."""
+
+    @property
+    def turns(self) -> list[Turn]:
+        """One for each choice; with a seed the first has it, and the others those that follow it."""
+        turn, seed = self.turn, self.seed
+        found = [turn] * (self.n or 1)
+        if seed is None:
+            return found
+        return [
+            turn
+            if at == 0
+            else replace(turn, sampling=replace(turn.sampling, seed=(seed + at) % SEEDS))
+            for at in range(len(found))
+        ]
 
     @property
     def include_usage(self) -> bool:
@@ -281,6 +305,7 @@ class ChatRequest(Asked):
         return self._use
 
     @property
+    @override
     def turn(self) -> Turn:
         """What the assistant is asked; the newer of the two token limits wins."""
         return Turn(
@@ -325,6 +350,7 @@ class CompletionRequest(Asked):
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     @property
+    @override
     def turn(self) -> Turn:
         """What the assistant is asked."""
         return Turn(

@@ -37,7 +37,7 @@ async def attend(request: Request, work: Awaitable[T]) -> T:
             raise ClientLeftError
         return working.result()
     finally:
-        await _drop(working, leaving)
+        await drop(working, leaving)
 
 
 async def _departure(receive: Receive) -> None:
@@ -45,7 +45,7 @@ async def _departure(receive: Receive) -> None:
         pass
 
 
-async def _drop(*tasks: asyncio.Future[Any]) -> None:
+async def drop(*tasks: asyncio.Future[Any]) -> None:
     """Cancel what still runs and wait until it has cleaned up."""
     for task in tasks:
         task.cancel()
@@ -61,7 +61,7 @@ async def _with_pings(events: AsyncGenerator[bytes], seconds: float) -> AsyncGen
                 while not (await asyncio.wait({coming}, timeout=seconds))[0]:
                     yield PING
             finally:
-                await _drop(coming)
+                await drop(coming)
             if (arrived := coming.result()) is None:
                 return
             yield arrived
@@ -87,7 +87,7 @@ class EventStream(Response):
             if sending.done():
                 sending.result()
         finally:
-            await _drop(sending, leaving)
+            await drop(sending, leaving)
 
     async def _send(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}

@@ -130,6 +130,11 @@ class CudaTarget(TorchTarget):
         with self._typed():
             return super().shallow(slots, tokens, layers)
 
+    @override
+    def share(self, source: int, slot: int, length: int) -> None:
+        with self._typed():
+            super().share(source, slot, length)
+
     def _fits(self, slot: int, rows: int, behind: int) -> bool:
         """Whether the pass has a bucket."""
         if self._attention is None or not 0 < rows <= BUCKETS[-1]:

@@ -125,6 +125,16 @@ class KVCache:
         row.length = min(row.length, length)
         _forget_pending(row)
 
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """A slot's rows become the first ``length`` committed ones of another slot."""
+        held, row = self._slot(source), self._slot(slot)
+        self._reserve(row, length)
+        for known, own in ((held.keys, row.keys), (held.values, row.values)):
+            for theirs, ours in zip(known, own, strict=True):
+                ours[:, :length] = theirs[:, :length]
+        row.length = length
+        _forget_pending(row)
+
     def rows(self, slot: int, layer: int) -> tuple[Tensor, Tensor]:
         """Committed keys and values [K, length, D], for audits."""
         row = self._slot(slot)

@@ -179,6 +179,13 @@ class TorchTarget:
         self._pending.pop(slot, None)
         del self._committed.setdefault(slot, [])[length:]
 
+    @torch.inference_mode()
+    def share(self, source: int, slot: int, length: int) -> None:
+        """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
+        self.cache.copy(source, slot, length)
+        self._pending.pop(slot, None)
+        self._committed[slot] = self._committed.get(source, [])[:length]
+
     def _place(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> _Seat:
         """Take rows in the cache for these tokens."""
         self._pending.setdefault(slot, []).extend(tokens)

@@ -115,6 +115,15 @@ class Abortable(Protocol):
         ...
 
 
+@runtime_checkable
+class Sharing(Protocol):
+    """A target that can give a slot what another one has read."""
+
+    def share(self, source: int, slot: int, length: int) -> None:
+        """The slot holds the first ``length`` committed tokens of ``source``, and nothing else."""
+        ...
+
+
 class LayeredTarget(Target, Protocol):
     """A target whose first layers can draft for the rest."""
 

@@ -212,6 +212,12 @@ class LlamaCppTarget:
         self._forget_rows(slot)
         del held.committed[length:]
 
+    def share(self, source: int, slot: int, length: int) -> None:
+        """See the first ``length`` committed tokens of another slot, in place of all that was here."""
+        self.crop(slot, 0)
+        self._llama.copy(source, slot, 0, length)
+        self._slots[slot].committed += self._slots[source].committed[:length]
+
     def _extend(
         self, slot: int, tokens: Sequence[int], decode: Callable[[Sequence[BatchRow]], object]
     ) -> None:

@@ -47,6 +47,7 @@ class FakeAssistant:
         self.pause = 0.005  # seconds of a pass
         self.turns: list[Turn] = []
         self.ended = threading.Event()  # set when an answer ends, however it does
+        self.going = 0  # answers that run
         self._conversations: dict[str, list[Message]] = {}
         self._stopped: set[str] = set()
 
@@ -98,6 +99,7 @@ class FakeAssistant:
         pieces: list[str] = []
         told: list[Logprob] = []
         reason = FinishReason.STOP
+        self.going += 1
         try:
             async for piece in self._words(said, turn):
                 if conversation in self._stopped:
@@ -113,6 +115,7 @@ class FakeAssistant:
             came_true = compared(foretold, report.token_ids) if foretold else None
             yield replace(report, foretold=came_true, logprobs=tuple(told))
         finally:
+            self.going -= 1
             self.ended.set()
 
     async def _words(self, said: str, turn: Turn) -> AsyncGenerator[Piece]:

@@ -82,8 +82,7 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("n", 2, "one choice"),
-        ("n", True, "one choice"),
+        ("best_of", 2, "send n to get several"),
         ("functions", [{"name": "f"}], "older name of tools"),
         ("function_call", {"name": "f"}, "older name of tools"),
         ("grammar", "root ::= [a-z]", "JSON schemas are"),

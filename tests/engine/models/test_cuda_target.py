@@ -62,6 +62,21 @@ def test_a_tree_that_is_grown_in_waves():
     near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
 
 
+def test_a_slot_takes_over_what_another_has_read():
+    plain, static = pair()
+    for target in (plain, static):
+        target.feed(0, list(range(12)))
+        target.feed(1, [5, 5, 5])
+        target.share(0, 1, 9)
+        target.feed(0, [7])  # the copy is the other slot's own
+    assert static.tokens(1) == plain.tokens(1) == list(range(9))
+    for slot in (0, 1):
+        near(static.score([slot], [TREE])[0].logits, plain.score([slot], [TREE])[0].logits)
+    plain.crop(2, 0)
+    plain.feed(2, list(range(9)))
+    near(plain.score([1], [TREE])[0].logits, plain.score([2], [TREE])[0].logits)
+
+
 @pytest.mark.parametrize("rows", [255, 256, 257])
 def test_trees_around_the_widest_bucket(rows):
     plain, static = pair(context=600)

@@ -84,3 +84,18 @@ def test_slots_do_not_touch_each_other():
         stamped(cache, slot, cache.place(slot, [-1, 0]), [10 * slot, 10 * slot + 1])
         cache.keep(slot, [0, 1])
     assert (held(cache, 0), held(cache, 1)) == ([0, 1], [10, 11])
+
+
+def test_copied_rows_are_the_slots_own():
+    cache = KVCache(SHAPE)
+    for slot, many in ((0, 600), (1, 3)):
+        stamped(cache, slot, cache.place(slot, range(-1, many - 1)), range(many))
+        cache.keep(slot, range(many))
+    cache.place(1, [-1])
+    cache.copy(0, 1, 550)  # more than its first rows hold
+    assert (cache.length(1), cache.pending(1)) == (550, 0)
+    for slot, stamp in ((0, 7000), (1, 8000)):
+        stamped(cache, slot, cache.place(slot, [-1]), [stamp])
+        cache.keep(slot, [0])
+    assert held(cache, 0) == [*range(600), 7000]
+    assert held(cache, 1) == [*range(550), 8000]

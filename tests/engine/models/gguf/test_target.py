@@ -112,7 +112,7 @@ def test_a_batch_equals_each_sequence_alone(target):
 
 @pytest.mark.parametrize("branches", [64, 2, 5])
 def test_random_conversations_equal_the_torch_target(file, oracle, branches):
-    """Feeding, cropping, scoring, growing and committing; few branches make trees take many passes."""
+    """Feeding, sharing, cropping, scoring, growing and committing; few branches make trees take many passes."""
     target, chance = LlamaCppTarget(exact(file), branches), random.Random(branches)
     both = (oracle, target)
     for slot in range(SLOTS):
@@ -125,7 +125,12 @@ def test_random_conversations_equal_the_torch_target(file, oracle, branches):
                 chance.randrange(60),
                 chance.choices(range(4096), k=chance.randrange(1, 9)),
             )
+            source = chance.choice([other for other in range(SLOTS) if other != slot])
+            shared = chance.randrange(oracle.length(source) + 1)
+            takes_over = chance.random() < 0.3
             for one in both:
+                if takes_over:
+                    one.share(source, slot, shared)
                 one.crop(slot, length)
                 one.feed(slot, fed)
         wanted, found = (_grown(one, slots, trees, chance.random() < 0.5) for one in both)
