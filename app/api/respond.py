@@ -31,8 +31,9 @@ async def respond(
     arriving = _merged(answers)
     try:
         if not asked.stream:
-            reports = await attend(request, _reports(arriving))
-            choices = [shape.choice(reports[at]) for at, shape in enumerate(shapes)]
+            reports = await attend(request, _reports(arriving, len(shapes)))
+            pairs = zip(shapes, reports, strict=True)
+            choices = [shape.choice(report) for shape, report in pairs]
             return JSONResponse(shapes[0].completion(choices, together(reports)))
         first = await attend(request, anext(arriving))
         if isinstance(first[1], Report):
@@ -83,16 +84,16 @@ def _finished(report: Report) -> Report:
     return report
 
 
-async def _reports(arriving: AsyncGenerator[Arrived]) -> list[Report]:
-    """The report of every answer."""
+async def _reports(arriving: AsyncGenerator[Arrived], many: int) -> list[Report]:
+    """The reports of so many answers."""
     found: dict[int, Report] = {}
     async with aclosing(arriving):
         async for at, delta in arriving:
             if isinstance(delta, Report):
                 found[at] = _finished(delta)
-    if not found:
+    if len(found) < many:
         raise ApiError(Failure(500, "the answer ended without a report"))
-    return [found[at] for at in sorted(found)]
+    return [found[at] for at in range(many)]
 
 
 async def _chunks(

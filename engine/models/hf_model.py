@@ -167,9 +167,11 @@ def load_model(spec: ModelSpec) -> CausalModel:
     read_config(folder)
     _check_size(folder, library_config(folder), Checkpoint(folder))
     dtype, device = dtype_named(spec.dtype), torch.device(spec.device)
-    stored = _read(folder, dtype).eval().to(device)
-    parameters = sum(parameter.numel() for parameter in stored.parameters())
-    module = _laid_out(spec, stored)
+    module = _read(folder, dtype, device)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    if not _lays_out(spec, module):
+        del module  # memory has room for one
+        module = _read(folder, dtype, device)
     taken = signature(module.forward).parameters
     for name in CACHE_NAMES:
         if name in taken:
@@ -181,17 +183,14 @@ def load_model(spec: ModelSpec) -> CausalModel:
     )
 
 
-def _laid_out(spec: ModelSpec, module: Any) -> Any:
-    """The model with its linear maps as they compute fastest, or as stored where it reads them itself."""
+def _lays_out(spec: ModelSpec, module: Any) -> bool:
+    """Lay the linear maps out as they compute fastest; False: it reads them itself, and is spoilt."""
     if spec.device != "cpu":
-        return module
-    stored = _tried(module)
-    dtype = dtype_named(spec.dtype)
+        return True
+    stored, dtype = _tried(module), dtype_named(spec.dtype)
     lay_out(module, change(spec, torch.device("cpu"), dtype))
     apart = (_tried(module) - stored).abs().max()
-    if apart <= CLOSE[dtype] * stored.abs().max():  # never true of what is no number
-        return module
-    return _read(Path(spec.folder), dtype).eval()
+    return bool(apart <= CLOSE[dtype] * stored.abs().max())  # never true of what is no number
 
 
 @torch.inference_mode()
@@ -224,7 +223,7 @@ def _check_size(folder: Path, config: Any, checkpoint: Checkpoint) -> None:
         )
 
 
-def _read(folder: Path, dtype: torch.dtype) -> Any:
+def _read(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -243,7 +242,7 @@ def _read(folder: Path, dtype: torch.dtype) -> Any:
         if shown:
             bars.enable_progress_bar()
     _check_report(folder, report)
-    return module
+    return module.eval().to(device)
 
 
 def _check_report(folder: Path, report: dict[str, Any]) -> None:
