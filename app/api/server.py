@@ -16,10 +16,10 @@ def create_app(assistant: Assistant, host: str = "127.0.0.1") -> FastAPI:
     ``/v1`` is an application of its own, so that what it does not know is answered in its own
     shape and never by a page that is mounted beside it.
     """
-    app, v1 = _bare(), _bare()
-    v1.include_router(_routes(assistant))
+    app, v1, routes = _bare(), _bare(), _routes(assistant)
+    v1.include_router(routes)
     app.mount("/v1", v1)
-    app.include_router(_routes(assistant))
+    app.include_router(routes)
     app.include_router(backups.router(assistant.history))
     app.add_middleware(CORSMiddleware)  # allows no origin; without it Gradio would reflect any
     app.add_middleware(Guard, host=host)

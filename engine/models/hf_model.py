@@ -18,6 +18,7 @@ from engine.models.config import read_config
 from engine.models.families import library_config
 from engine.models.hf_maps import lay_out
 from engine.models.precision import change
+from engine.models.upcast import wide_type
 from engine.models.weights import dtype_named
 from engine.request import ModelSpec
 
@@ -187,8 +188,13 @@ def _lays_out(spec: ModelSpec, module: Any) -> bool:
     """Lay the linear maps out as they compute fastest; False: it reads them itself, and is spoilt."""
     if spec.device != "cpu":
         return True
-    stored, dtype = _tried(module), dtype_named(spec.dtype)
-    lay_out(module, change(spec, torch.device("cpu"), dtype))
+    processor, dtype = torch.device("cpu"), dtype_named(spec.dtype)
+    held = change(spec, processor, dtype)
+    if wide_type(processor, dtype) != dtype:  # what is widened stays where it was
+        lay_out(module, held)
+        return True
+    stored = _tried(module)
+    lay_out(module, held)
     apart = (_tried(module) - stored).abs().max()
     return bool(apart <= CLOSE[dtype] * stored.abs().max())  # never true of what is no number
 

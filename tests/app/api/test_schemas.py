@@ -249,7 +249,7 @@ def test_a_text_may_stand_alone_or_in_a_list() -> None:
         ({"prompt": "\ud800"}, "half of a surrogate pair"),
         ({"prompt": "a", "echo": True}, "the answer comes without the prompt"),
         ({"prompt": "a", "suffix": "b"}, "the middle of a file"),
-        ({"prompt": "a", "best_of": 2}, "one choice per request"),
+        ({"prompt": "a", "best_of": 2}, "send n to get several"),
         ({"prompt": "a", "logprobs": 21}, "less than or equal to 20"),
         ({"prompt": "a", "drafter": "warp"}, "warp"),
         ({}, "required"),

@@ -156,11 +156,12 @@ def _grown(target, slots, trees, whole):
             cut = len(tree) // 2 + 1
             part = slice(0, cut) if half == 0 else slice(cut, None)
             rows.append(Rows(slot, tree.tokens[part], tree.parents[part]))
-        found.append([g.logits for g in target.grow([r for r in rows if r.tokens])])
+        longer = [r for r in rows if r.tokens]
+        found.append([grown.logits for grown in target.grow(longer)] if longer else [])
     firsts, seconds = found[0], iter(found[1])
-    longer = [len(tree) > len(tree) // 2 + 1 for tree in trees]
+    halved = [len(tree) > len(tree) // 2 + 1 for tree in trees]
     return [
-        torch.cat((a, next(seconds))) if more else a for a, more in zip(firsts, longer, strict=True)
+        torch.cat((a, next(seconds))) if two else a for a, two in zip(firsts, halved, strict=True)
     ]
 
 
