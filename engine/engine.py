@@ -9,22 +9,9 @@ from engine.decode.tree import single
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError, OutOfMemory
 from engine.guide import Guides
 from engine.machinery import THROWN_AWAY, Machinery
-from engine.protocols.drafting import (
-    Budget,
-    Drafter,
-    Outcome,
-    SelfMeasured,
-    farthest,
-)
+from engine.protocols.drafting import Budget, Drafter, Outcome, SelfMeasured, farthest
 from engine.protocols.target import Abortable, Scores, Sharing
-from engine.request import (
-    Done,
-    Event,
-    FinishReason,
-    GenerationRequest,
-    Stats,
-    Tokens,
-)
+from engine.request import Done, Event, FinishReason, GenerationRequest, Stats, Tokens
 from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.rounds import Fresh, Round, judged, logprobs, margins
 from engine.schedule import Scheduler, Session

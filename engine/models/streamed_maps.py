@@ -51,7 +51,7 @@ class StreamedMap:
     layer: int
     name: str
     rows: int
-    widening: Widening | None  # where products are in float32: on a processor that lacks the type
+    widening: Widening | None  # of products in float32; None: in the type of the rows
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ gone is computed again when something hangs below it or when it is committed. So
 scored right, and only the time depends on its shape.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -25,6 +25,7 @@ from torch import Tensor
 from engine.decode.tree import DraftTree
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.context import MOST_OUTPUTS, Aborted, BatchRow, CacheFull, LlamaContext
+from engine.models.gguf.slot import Slot
 from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
@@ -32,65 +33,6 @@ T = TypeVar("T")
 Array = NDArray[np.float32]
 MOST_SLOTS = MOST_OUTPUTS - 3  # two branches and a row's company are sequences, too
 BRANCHES = 64  # tips of trees held at once, of all slots together
-
-
-@dataclass
-class _Slot:
-    """One conversation: its committed tokens, and the rows behind them."""
-
-    committed: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)  # uncommitted, as they were grown
-    parents: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)
-    branches: dict[int, list[int]] = field(default_factory=dict)  # sequence -> rows, oldest first
-
-    def add(self, rows: Rows) -> range:
-        """Append rows; returns their numbers."""
-        first = len(self.tokens)
-        for token, parent in zip(rows.tokens, rows.parents, strict=True):
-            self.tokens.append(token)
-            self.parents.append(parent)
-            self.depths.append(0 if parent < 0 else self.depths[parent] + 1)
-        return range(first, len(self.tokens))
-
-    def ending_at(self, row: int) -> int | None:
-        """The branch whose last row this is; -1: one that has no row yet."""
-        ends = ((branch, path[-1] if path else -1) for branch, path in self.branches.items())
-        return next((branch for branch, end in ends if end == row), None)
-
-    def through(self, row: int) -> int | None:
-        """The newest branch that holds this row; any for -1."""
-        depth = self.depths[row] if row >= 0 else -1
-        for branch, path in reversed(self.branches.items()):
-            if row < 0 or (depth < len(path) and path[depth] == row):
-                return branch
-        return None
-
-    def position(self, row: int) -> int:
-        """Of a row; the prefix's last token for -1."""
-        return len(self.committed) + (self.depths[row] if row >= 0 else -1)
-
-    def missing(self, rows: Iterable[int]) -> list[int]:
-        """These rows and those above them that no branch holds, parents first, branch by branch."""
-        held = {row for path in self.branches.values() for row in path}
-        needed: set[int] = set()
-        for row in rows:
-            at = row
-            while at >= 0 and at not in held and at not in needed:
-                needed.add(at)
-                at = self.parents[at]
-        return list(self._depth_first(needed))
-
-    def _depth_first(self, rows: set[int]) -> Iterator[int]:
-        below: dict[int, list[int]] = {}
-        for row in sorted(rows, reverse=True):
-            parent = self.parents[row]
-            below.setdefault(parent if parent in rows else -1, []).append(row)
-        stack = below.get(-1, [])
-        while stack:
-            row = stack.pop()
-            yield row
-            stack += below.get(row, [])
 
 
 @dataclass
@@ -122,7 +64,7 @@ class LlamaCppTarget:
         self._llama = LlamaContext(spec, spec.slots + max(branches, 2))
         self.context, self.vocab = self._llama.context, self._llama.vocab
         self.layers, self.parameters = self._llama.layers, self._llama.parameters
-        self._slots = {slot: _Slot() for slot in range(spec.slots)}
+        self._slots = {slot: Slot() for slot in range(spec.slots)}
         self._free = list(range(self._llama.sequences - 1, spec.slots - 1, -1))
         self._abort: Callable[[], bool] = bool
 

@@ -1,0 +1,65 @@
+"""A conversation of a GGUF target: what is committed, and the rows and branches behind it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from engine.protocols.target import Rows
+
+
+@dataclass
+class Slot:
+    """One conversation: its committed tokens, and the rows behind them."""
+
+    committed: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # uncommitted, as they were grown
+    parents: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    branches: dict[int, list[int]] = field(default_factory=dict)  # sequence -> rows, oldest first
+
+    def add(self, rows: Rows) -> range:
+        """Append rows; returns their numbers."""
+        first = len(self.tokens)
+        for token, parent in zip(rows.tokens, rows.parents, strict=True):
+            self.tokens.append(token)
+            self.parents.append(parent)
+            self.depths.append(0 if parent < 0 else self.depths[parent] + 1)
+        return range(first, len(self.tokens))
+
+    def ending_at(self, row: int) -> int | None:
+        """The branch whose last row this is; -1: one that has no row yet."""
+        ends = ((branch, path[-1] if path else -1) for branch, path in self.branches.items())
+        return next((branch for branch, end in ends if end == row), None)
+
+    def through(self, row: int) -> int | None:
+        """The newest branch that holds this row; any for -1."""
+        depth = self.depths[row] if row >= 0 else -1
+        for branch, path in reversed(self.branches.items()):
+            if row < 0 or (depth < len(path) and path[depth] == row):
+                return branch
+        return None
+
+    def position(self, row: int) -> int:
+        """Of a row; the prefix's last token for -1."""
+        return len(self.committed) + (self.depths[row] if row >= 0 else -1)
+
+    def missing(self, rows: Iterable[int]) -> list[int]:
+        """These rows and those above them that no branch holds, parents first, branch by branch."""
+        held = {row for path in self.branches.values() for row in path}
+        needed: set[int] = set()
+        for row in rows:
+            at = row
+            while at >= 0 and at not in held and at not in needed:
+                needed.add(at)
+                at = self.parents[at]
+        return list(self._depth_first(needed))
+
+    def _depth_first(self, rows: set[int]) -> Iterator[int]:
+        below: dict[int, list[int]] = {}
+        for row in sorted(rows, reverse=True):
+            parent = self.parents[row]
+            below.setdefault(parent if parent in rows else -1, []).append(row)
+        stack = below.get(-1, [])
+        while stack:
+            row = stack.pop()
+            yield row
+            stack += below.get(row, [])
