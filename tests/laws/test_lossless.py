@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import pytest
@@ -107,17 +108,17 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, samp
             assert target.committed(0) == ids[:-1]
         return tuple(ids[len(prompt) : len(prompt) + length])
 
-    def law(said):
-        row = laws.double().log()[said[-1]]
-        row = held_by_hand(row, said, len(prompt), sampling.penalties, grammar)
+    def law(text):
+        row = laws.double().log()[text[-1]]
+        row = held_by_hand(row, text, len(prompt), sampling.penalties, grammar)
         return probabilities(row, sampling)
 
     found = law_of(run)
     for sequence in product(range(3), repeat=length):
-        wanted, said = 1.0, list(prompt)
+        wanted, text = 1.0, list(prompt)
         for token in sequence:
-            wanted *= float(law(said)[token]) if wanted else 0.0
-            said.append(token)
+            wanted *= float(law(text)[token]) if wanted else 0.0
+            text.append(token)
         assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
 
 
@@ -134,6 +135,18 @@ def greedy_requests(drafter, count=6, **shape):
     ]
 
 
+def said(answers):
+    return [ids for ids, _ in answers]
+
+
+@cache
+def plain(sampling=None, grammar=None):
+    """What the same requests give without drafts; asked once for all that is compared with it."""
+    asked = [replace(r, grammar=grammar) for r in greedy_requests("none")]
+    asked = [replace(r, sampling=sampling or r.sampling) for r in asked]
+    return run_all(engine_over(tiny_target(), speller=Words(WORDS)), asked)
+
+
 DRAFTS = {
     "identical": lambda: tiny_target(0),
     "random": lambda: tiny_target(99),
@@ -146,13 +159,24 @@ DRAFTS = {
 @pytest.mark.parametrize(("depth", "nodes"), [(1, 1), (3, 7), (8, 64), (64, 64), (0, 0)])
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_greedy_equals_plain(name, depth, nodes, draft, length):
-    plain = run_all(engine_over(tiny_target()), greedy_requests("none"))
     engine = engine_over(tiny_target(), DRAFTS[draft]())
     drafted = run_all(
         engine, greedy_requests(name, length=length, draft_depth=depth, draft_nodes=nodes)
     )
-    assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
-    assert [done.reason for _, done in drafted] == [done.reason for _, done in plain]
+    assert said(drafted) == said(plain())
+    assert [done.reason for _, done in drafted] == [done.reason for _, done in plain()]
+
+
+@cache
+def in_full(penalties):
+    asked = [replace(r, sampling=SamplingParams(penalties=penalties)) for r in greedy_requests("")]
+    return [by_hand_in_full(tiny_target(), request) for request in asked]
+
+
+@cache
+def in_format(grammar, goes_on, size):
+    asked = [replace(r, grammar=grammar) for r in greedy_requests("")]
+    return [by_hand_in_format(tiny_target(), request, goes_on, size) for request in asked]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -160,12 +184,11 @@ def test_with_penalties_every_drafter_says_what_plain_decoding_would_by_hand(nam
     penalties = Penalties(presence=0.5, frequency=0.4, repeat=1.3, bias=((5, 1.0), (7, -100.0)))
     sampling = SamplingParams(penalties=penalties)
     asked = [replace(r, sampling=sampling) for r in greedy_requests(name, draft_nodes=12)]
-    wanted = [by_hand_in_full(tiny_target(), request) for request in asked]
-    plain = run_all(engine_over(tiny_target()), greedy_requests("none"))
+    wanted = in_full(penalties)
     for draft in DRAFTS.values():
-        found = [ids for ids, _ in run_all(engine_over(tiny_target(), draft()), asked)]
+        found = said(run_all(engine_over(tiny_target(), draft()), asked))
         assert found == wanted
-        assert found != [ids for ids, _ in plain]
+        assert found != said(plain())
         assert not any(7 in ids for ids in found)
 
 
@@ -177,13 +200,12 @@ def test_in_a_format_every_drafter_says_what_plain_decoding_would_by_hand(
     name, grammar, goes_on, size
 ):
     asked = [replace(r, grammar=grammar) for r in greedy_requests(name, draft_nodes=12)]
-    wanted = [by_hand_in_format(tiny_target(), r, goes_on, size) for r in asked]
-    plain = run_all(engine_over(tiny_target()), greedy_requests("none"))
+    wanted = in_format(grammar, goes_on, size)
     for draft in DRAFTS.values():
         engine = engine_over(tiny_target(), draft(), cost=SlowMachine(), speller=Words(WORDS))
         found = run_all(engine, asked)
-        assert [ids for ids, _ in found] == wanted
-        assert [ids for ids, _ in found] != [ids for ids, _ in plain]
+        assert said(found) == wanted
+        assert said(found) != said(plain())
         for ids, done in found:
             text = spelled(ids, WORDS)
             assert goes_on(text)
@@ -194,10 +216,10 @@ def test_in_a_format_every_drafter_says_what_plain_decoding_would_by_hand(
 
 @pytest.mark.parametrize("exit_layer", [1, 2, 3, 4])
 def test_every_exit_layer_equals_plain(exit_layer):
-    plain = run_all(engine_over(tiny_target(layers=5)), greedy_requests("none"))
+    plainly = run_all(engine_over(tiny_target(layers=5)), greedy_requests("none"))
     engine = engine_over(tiny_target(layers=5), exit_layer=exit_layer)
     drafted = run_all(engine, greedy_requests("early_exit", draft_depth=5, length="fixed"))
-    assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
+    assert said(drafted) == said(plainly)
 
 
 @pytest.mark.parametrize("depth", [1, 3, 8])
@@ -228,9 +250,8 @@ class Contrary:
 def test_an_always_wrong_draft_changes_nothing_and_leaks_no_cache(name):
     target = tiny_target()
     engine = engine_over(target, Contrary(tiny_target()))
-    plain = run_all(engine_over(tiny_target()), greedy_requests("none") * 3)
     drafted = run_all(engine, greedy_requests(name, length="fixed", draft_nodes=4) * 3)
-    assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
+    assert said(drafted) == said(plain()) * 3
     assert all(target.pending(slot) == 0 for slot in range(3))
 
 
@@ -269,11 +290,8 @@ def test_a_seeded_request_equals_plain_token_by_token(name, sampling, grammar):
     for draft in DRAFTS.values():
         asked = greedy_requests(name, draft_nodes=12)
         requests = [replace(r, sampling=sampling, grammar=grammar) for r in asked]
-        plainly = engine_over(tiny_target(), speller=Words(WORDS))
-        plain = run_all(plainly, [replace(r, drafter="none") for r in requests])
         engine = engine_over(tiny_target(), draft(), cost=SlowMachine(), speller=Words(WORDS))
-        drafted = run_all(engine, requests)
-        assert [ids for ids, _ in drafted] == [ids for ids, _ in plain]
+        assert said(run_all(engine, requests)) == said(plain(sampling, grammar))
 
 
 # D. Cache audit: after every round the cache equals one that was computed afresh.
@@ -313,8 +331,10 @@ def check_cache(target, fresh, ids):
 # F. Sampling through the whole engine against the enumerated law.
 
 
-def joint_law(target, prompt, sampling, length):
+@cache
+def joint_law(prompt, sampling, length):
     """Law of the first tokens by teacher forcing every context."""
+    target = tiny_target(vocab=8, sharpness=1.0)
     laws = {(): 1.0}
     for _ in range(length):
         longer = {}
@@ -328,8 +348,10 @@ def joint_law(target, prompt, sampling, length):
     return laws
 
 
-def lively_prompt(target, sampling):
+@cache
+def lively_prompt(sampling):
     """A repeating prompt whose looked-up continuation is neither certain nor impossible."""
+    target = tiny_target(vocab=8, sharpness=1.0)
     for a, b, c, x in product(range(8), repeat=4):
         target.crop(0, 0)
         rows = target.score([0], [chain([a, b, c, x, a, b, c])])[0].logits
@@ -352,8 +374,8 @@ def pooled(counts, laws, runs):
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_sampled_tokens_follow_the_enumerated_law(name, sampling):
     runs, length, target = 2500, 3, tiny_target(vocab=8, sharpness=1.0)
-    prompt = lively_prompt(target, sampling)
-    laws = joint_law(tiny_target(vocab=8, sharpness=1.0), prompt, sampling, length)
+    prompt = lively_prompt(sampling)
+    laws = joint_law(prompt, sampling, length)
     draft = tiny_target(4, vocab=8, sharpness=1.0)
     engine = engine_over(target, draft, slots=TOGETHER, cost=SlowMachine())  # or auto is plain
     counts, branches = Counter(), Counter()
