@@ -5,8 +5,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -16,6 +18,7 @@ Work = Callable[..., None]  # (connection, *arguments); a function of a module
 JOIN_SECONDS = 2.0  # after it was killed
 EXIT_SECONDS = 30.0  # after it closed its end of the pipe: a busy machine takes seconds to tell
 OUT_OF_MEMORY = 77  # exit code
+_BEGUN = "begun"  # the first message: what ends before it ended without having seen any file
 
 
 class Late(Exception):
@@ -25,7 +28,8 @@ class Late(Exception):
 class Ended(Exception):
     """The process ended without an answer; the message says how.
 
-    ``passing`` says that its work may not be to blame: memory was short, or the machine busy.
+    ``passing`` says that its work may not be to blame: it never began, memory was short, or the
+    machine busy.
     """
 
     def __init__(self, message: str, *, passing: bool = False) -> None:
@@ -49,7 +53,7 @@ class Confined:
         process.daemon = True
         process.start()
         theirs.close()
-        self._process, self._memory = process, memory
+        self._process, self._memory, self._begun = process, memory, False
         self._end = weakref.finalize(self, _end, process, self._connection)
 
     def send(self, message: object) -> None:
@@ -61,11 +65,15 @@ class Confined:
 
     def receive(self, seconds: float) -> Any:
         """The next message; raises Late or Ended, and the process is gone then."""
+        deadline = time.monotonic() + seconds
         try:
-            if not self._connection.poll(seconds):
-                self.close()
-                raise Late(f"it took more than {seconds:g} seconds")
-            return self._connection.recv()
+            while self._connection.poll(max(0.0, deadline - time.monotonic())):
+                message = self._connection.recv()
+                if self._begun:
+                    return message
+                self._begun = True
+            self.close()
+            raise Late(f"it took more than {seconds:g} seconds")
         except (EOFError, OSError) as error:
             raise self._ended() from error
 
@@ -75,7 +83,7 @@ class Confined:
 
     def _ended(self) -> Ended:
         self._process.join(EXIT_SECONDS)
-        code = self._process.exitcode
+        code, begun = self._process.exitcode, self._has_begun()
         self.close()
         if code is None:
             return Ended(f"it neither answered nor ended in {EXIT_SECONDS:g} seconds", passing=True)
@@ -84,9 +92,18 @@ class Confined:
             return Ended(f"it needed more than {limit} MiB of memory", passing=True)
         if code == -signal.SIGKILL:
             return Ended("it was killed, often because the machine ran out of memory", passing=True)
+        if not begun:
+            return Ended(f"its process ended with code {code} before it began", passing=True)
         if code < 0:
             return Ended(f"its process was ended by signal {-code}")
         return Ended(f"its process ended with code {code}")
+
+    def _has_begun(self) -> bool:
+        """Also of a process whose first message nobody has read."""
+        with suppress(EOFError, OSError):
+            if not self._begun and self._connection.poll():
+                self._begun = self._connection.recv() == _BEGUN
+        return self._begun
 
 
 def _end(process: BaseProcess, connection: Connection) -> None:
@@ -100,6 +117,7 @@ def _main(connection: Connection, work: Work, arguments: tuple[Any, ...], memory
     _limit(memory)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
+        connection.send(_BEGUN)
         work(connection, *arguments)
     except (EOFError, ConnectionError):
         return  # the owner is gone
