@@ -10,7 +10,7 @@ from engine.errors import ContextOverflow, EngineError, InvalidRequest, Numerica
 from engine.guide import Guides
 from engine.machinery import THROWN_AWAY, Machinery
 from engine.protocols.drafting import Budget, Drafter, Outcome, SelfMeasured, farthest
-from engine.protocols.target import Abortable, Scores, Sharing
+from engine.protocols.target import SHARED, Abortable, Bounded, Scores, Sharing
 from engine.request import Done, Event, FinishReason, GenerationRequest, Stats, Tokens
 from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.rounds import Fresh, Round, judged, logprobs, margins
@@ -18,7 +18,6 @@ from engine.schedule import Scheduler, Session
 from engine.seats import Seats
 
 MOST_LIKELIEST = 20  # tokens whose log probabilities are told, for each token of an answer
-SHARED = 16  # tokens of a prompt that another slot has read: fewer are read as fast
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
@@ -32,7 +31,8 @@ class Engine:
         self._machinery = machinery
         self._widest = machinery.widest
         self._retreat = Retreat(machinery.target)
-        self._scheduler = Scheduler(machinery.slots)
+        room = machinery.target.room if isinstance(machinery.target, Bounded) else None
+        self._scheduler = Scheduler(machinery.slots, room)
         self._seats = Seats(machinery)
         self._guides = Guides(machinery.target.vocab, machinery.speller)
         self._sessions: dict[int, Session] = {}
@@ -98,13 +98,14 @@ class Engine:
         events = self._drop_cancelled() if self._cancelled else []
         for session in self._scheduler.admit():
             self._target.crop(session.slot, session.cached)
-        ready: list[Session] = []
-        unread: list[Session] = []
-        for session in self._scheduler.running:
-            session.read = session.read or self._missing(session) == 0
-            (ready if session.read else unread).append(session)
+        for slot in self._scheduler.make_room():
+            self._target.crop(slot, 0)
+        running = [session for session in self._scheduler.running if not session.paused]
+        ready = [session for session in running if not self._missing(session)]
+        unread = [session for session in running if self._missing(session)]
         if unread:
             events += self._guarded(unread[:1], self._feed)
+            ready = [session for session in ready if not self._missing(session)]
         return events + self._guarded(ready, self._decode)
 
     def _check(self, request: GenerationRequest) -> None:

@@ -66,7 +66,7 @@ class Session:
     slot: int = -1
     cached: int = 0
     begun: bool = False  # reading the prompt has begun
-    read: bool = False  # the whole prompt is in the target's cache
+    paused: bool = False  # others need the room; what it had read goes, and is read again later
     emitted: int = 0
     runs: dict[str, Run] = field(default_factory=dict)  # by drafter
     prompt_seconds: float = 0.0
@@ -142,9 +142,10 @@ class _Row:
 class Scheduler:
     """Admits waiting sessions to slots in order of arrival."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, room: int | None = None) -> None:
+        """``room``: tokens that all slots hold together; None: each of them a whole context."""
         self._rows = [_Row() for _ in range(slots)]
-        self._clock = 0
+        self._room, self._clock = room, 0
         self.waiting: deque[Session] = deque()
         self.running: list[Session] = []
 
@@ -166,6 +167,41 @@ class Scheduler:
         self._clock += 1
         row = self._rows[session.slot]
         row.ids, row.taken, row.used = session.ids[:cached], False, self._clock
+
+    def make_room(self) -> list[int]:
+        """Slots whose tokens have to go, so that those that run have room for theirs.
+
+        Conversations that nobody goes on with just now go first, the oldest before the others. Then
+        requests wait, the latest first; the first one always goes on, and a context fits.
+        """
+        if self._room is None:
+            return []
+        if self._held() <= self._room:
+            for session in self.running:
+                session.paused = False
+            return []
+        left, gone = self._room, []
+        for session in self.running:
+            session.paused = len(session.ids) > left and session is not self.running[0]
+            if session.paused:
+                session.begun = False
+                gone.append(session.slot)
+            else:
+                left -= len(session.ids)
+        warm = [slot for slot, row in enumerate(self._rows) if row.ids and not row.taken]
+        for slot in sorted(warm, key=lambda slot: -self._rows[slot].used):
+            row = self._rows[slot]
+            if len(row.ids) > left:
+                row.ids = []
+                gone.append(slot)
+            else:
+                left -= len(row.ids)
+        return gone
+
+    def _held(self) -> int:
+        """Tokens that running requests need, and those that are kept warm."""
+        warm = sum(len(row.ids) for row in self._rows if not row.taken)
+        return warm + sum(len(session.ids) for session in self.running)
 
     def reader(self, session: Session, held: Callable[[int], int]) -> tuple[int, int]:
         """The other slot that has read most of a prompt, and how many tokens of it.

@@ -116,6 +116,16 @@ class Abortable(Protocol):
 
 
 @runtime_checkable
+class Bounded(Protocol):
+    """A target whose slots share one store, which cannot hold a whole context for each of them."""
+
+    room: int  # committed tokens of all slots together
+
+
+SHARED = 16  # tokens that another slot has read: fewer are read as fast
+
+
+@runtime_checkable
 class Sharing(Protocol):
     """A target that can give a slot what another one has read."""
 

@@ -6,8 +6,8 @@ import pytest
 
 from engine.build import assemble, load
 from engine.drafters import DRAFTERS
-from engine.engine import SHARED
 from engine.errors import OutOfMemory
+from engine.protocols.target import SHARED
 from engine.request import GenerationRequest, ModelSpec, SamplingParams
 from tests.engine.models.gguf.files import exported
 from tests.engine.tiny import engine_over, run_all, tiny_target

@@ -64,6 +64,7 @@ class LlamaCppTarget:
         self._llama = LlamaContext(spec, spec.slots + max(branches, 2))
         self.context, self.vocab = self._llama.context, self._llama.vocab
         self.layers, self.parameters = self._llama.layers, self._llama.parameters
+        self.room = self._llama.cells - MOST_OUTPUTS  # draft trees need the others
         self._slots = {slot: Slot() for slot in range(spec.slots)}
         self._free = list(range(self._llama.sequences - 1, spec.slots - 1, -1))
         self._abort: Callable[[], bool] = bool
