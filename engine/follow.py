@@ -1,11 +1,13 @@
 """Follower: keeps a draft model's cache in step with the tokens that the target committed."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from engine.errors import OutOfMemory
 from engine.protocols.drafting import Context, Outcome
-from engine.protocols.target import DraftModel, Grown, Rows
+from engine.protocols.target import SHARED, DraftModel, Grown, Rows, Sharing
 
 _PROMPT_CHUNK = 256
 _TELLING = 32  # tokens read at once, from which what one of them takes can be told
@@ -51,21 +53,25 @@ class Follower:
     A round is ``start`` (gives the root's scores), any number of ``grow``, then ``settle`` with
     the outcome: accepted nodes that were grown stay cached, so the next round feeds only what the
     draft model has not seen. Nothing is assumed of a slot: several drafters share one draft model,
-    so what it holds is compared first. Every call takes several requests and makes one pass.
+    so what it holds is compared first. What one slot has read another takes over, as the target's do:
+    several answers to one question read it once. Every call takes several requests and makes one pass.
     """
 
     def __init__(self, model: DraftModel, read: float = 0.0) -> None:
         """``read``: seconds for each token of a text, until the first one was read; 0: not known."""
         self._model = model
+        self._sharing = model if isinstance(model, Sharing) else None
+        self._slots: set[int] = set()  # that were started, and may hold what another one needs
         self._trails: dict[int, _Trail] = {}
         self._reading = _Reading(_TELLING, _TELLING * read)
 
     def start(self, batch: Sequence[Context]) -> list[Grown]:
         """Catch up with the committed tokens; scores [1, ...] of the newest one."""
-        known = [self._known(context) for context in batch]
-        unread = sum(len(c.ids) - k for c, k in zip(batch, known, strict=True))
-        started = perf_counter()
-        rows = [self._missing(c, k) for c, k in zip(batch, known, strict=True)]
+        started, unread, rows = perf_counter(), 0, []
+        for place, context in enumerate(batch, 1):
+            known = self._taken_over(context)
+            unread += len(context.ids) - known
+            rows.append(self._missing(context, known, self._common(context, known, batch[place:])))
         grown = self._model.grow(rows)
         if unread >= _TELLING:
             self._reading.add(unread, perf_counter() - started)
@@ -86,7 +92,8 @@ class Follower:
 
     def reading(self, context: Context) -> float:
         """Seconds that ``start`` is going to take for what was not seen."""
-        return (len(context.ids) - self._known(context)) * self._reading.each
+        known = max(self._known(context), self._elsewhere(context)[0])
+        return (len(context.ids) - known) * self._reading.each
 
     def settle(self, outcome: Outcome) -> None:
         """Commit the fed rows of the accepted path."""
@@ -101,13 +108,43 @@ class Follower:
         """Tokens of this one that the slot holds; the newest is always fed."""
         return _common(self._model.tokens(context.slot), context.ids[:-1])
 
-    def _missing(self, context: Context, known: int) -> Rows:
+    def _elsewhere(self, context: Context) -> tuple[int, int]:
+        """How many tokens of this one another slot holds, and which; 0 where slots share nothing."""
+        if self._sharing is None:
+            return 0, context.slot
+        others = self._slots - {context.slot}
+        held = ((_common(self._model.tokens(slot), context.ids[:-1]), slot) for slot in others)
+        return max(held, default=(0, context.slot))
+
+    def _taken_over(self, context: Context) -> int:
+        """Tokens that the slot holds, those of another slot among them where these are more."""
+        known = self._known(context)
+        self._slots.add(context.slot)
+        if self._sharing is None or len(context.ids) - known <= SHARED:
+            return known
+        held, source = self._elsewhere(context)
+        if held - known >= SHARED:
+            with suppress(OutOfMemory):  # then it is read
+                self._sharing.share(source, context.slot, held)
+                return held
+        return known
+
+    def _common(self, context: Context, known: int, later: Sequence[Context]) -> int:
+        """Tokens to commit before the others, since requests behind this one begin with them too."""
+        if self._sharing is None or len(context.ids) - known <= SHARED:
+            return 0
+        common = [_common(context.ids[:-1], other.ids[:-1]) for other in later]
+        return max(common, default=0)
+
+    def _missing(self, context: Context, known: int, common: int) -> Rows:
         """The tokens behind those that the slot holds, long prompts fed up to the last chunk."""
         slot, ids = context.slot, context.ids
         self._model.crop(slot, known)
-        while len(ids) - known > _PROMPT_CHUNK:
-            self._model.feed(slot, ids[known : known + _PROMPT_CHUNK])
-            known += _PROMPT_CHUNK
+        while len(ids) - known > _PROMPT_CHUNK or common - known >= SHARED:
+            end = known + _PROMPT_CHUNK
+            end = min(end, common) if common - known >= SHARED else end
+            self._model.feed(slot, ids[known:end])
+            known = end
         missing = len(ids) - known
         self._trails[slot] = _Trail({0: missing - 1}, missing, len(ids))
         return Rows(slot, ids[known:], range(-1, missing - 1), last=1)

@@ -196,6 +196,21 @@ class HfTarget:
         )
 
 
+class CroppedHfTarget(HfTarget):
+    """One whose caches can be cut anywhere, so that a slot takes over what another one has read."""
+
+    @torch.inference_mode()
+    def share(self, source: int, slot: int, length: int) -> None:
+        """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
+        held, row = self._slot(source), self._fresh()
+        for number, layer in enumerate(held.cache.layers):
+            if layer.is_initialized:
+                keys, values = layer.keys[..., :length, :], layer.values[..., :length, :]
+                row.cache.update(keys, values, number)
+        row.committed = held.committed[:length]
+        self._slots[slot] = row
+
+
 def new_cache(model: CausalModel) -> Any:
     """Keys and values of every row, even where layers forget them: trees need them all back.
 
@@ -290,4 +305,6 @@ def load(spec: ModelSpec) -> HfTarget:
                 "with full weights in memory"
             )
     model = load_model(spec)
-    return HfTarget(model, context_of(model.config, spec.context), abilities_of(model))
+    abilities = abilities_of(model)
+    kind = HfTarget if abilities.chains else CroppedHfTarget
+    return kind(model, context_of(model.config, spec.context), abilities)

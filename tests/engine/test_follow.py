@@ -1,17 +1,22 @@
 """Follower: the draft model's cache equals the committed tokens, whatever happened before."""
 
+from functools import cache
+
+import pytest
 import torch
 
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
+from engine.errors import OutOfMemory
 from engine.follow import Follower, Growth
 from engine.protocols.drafting import Context, Outcome
+from engine.protocols.target import SHARED
 from engine.request import SamplingParams
 from tests.engine.tiny import tiny_target
 
 
-def context(ids):
-    return Context(1, 0, ids, SamplingParams(), None)
+def context(ids, slot=0):
+    return Context(1 + slot, slot, ids, SamplingParams(), None)
 
 
 def fresh_logits(ids):
@@ -106,3 +111,78 @@ def test_what_reading_takes_may_be_known_before_the_first_text():
     assert follower.reading(context(ids)) == 1200.0
     start(follower, ids)
     assert follower.reading(context([14, *ids])) < 120.0  # what was measured soon overrules it
+
+
+LONG = [(5 * i + i * i // 7) % 13 for i in range(600)]
+ROOM = 1000
+
+
+def counted(model):
+    """Tokens that are read from now on, by slot: fed or grown."""
+    read, feed, grow = [], model.feed, model.grow
+    model.feed = lambda slot, tokens, trace=0: (
+        read.append((slot, len(tokens))) or feed(slot, tokens)
+    )
+    model.grow = lambda rows: read.extend((r.slot, len(r.tokens)) for r in rows) or grow(rows)
+    return read
+
+
+@cache
+def logits_of(ids):
+    return tiny_target(context=ROOM).score([0], [chain(list(ids))])[0].logits[-1]
+
+
+@pytest.mark.parametrize("common", [40, 255, 256, 257, 512, 598])
+def test_requests_that_begin_alike_read_that_once(common):
+    model = tiny_target(context=ROOM)
+    read = counted(model)
+    texts = [[*LONG[:common], 1 + n, *LONG[: 599 - common]] for n in range(3)]
+    batch = [context(ids, slot) for slot, ids in enumerate(texts)]
+    for found, ids in zip(Follower(model).start(batch), texts, strict=True):
+        assert near(found.logits[-1], logits_of(tuple(ids)))
+    assert sum(many for _, many in read) == common + 3 * (600 - common)
+    assert all(many <= 256 for _, many in read)
+
+
+def test_what_another_slot_holds_is_taken_over_and_costs_nothing():
+    model = tiny_target(context=ROOM)
+    follower = Follower(model)
+    start(follower, LONG)
+    settle(follower, LONG, chain([LONG[-1]]), (0,))
+    read = counted(model)
+    second = [*LONG[:500], 3, 1, 4]
+    whole = follower.reading(context([14, *second]))
+    assert follower.reading(context(second, 1)) < whole / 100
+    [found] = follower.start([context(second, 1)])
+    assert read == [(1, 3)]
+    assert near(found.logits[-1], logits_of(tuple(second)))
+
+
+def test_little_is_read_rather_than_copied():
+    model = tiny_target(context=ROOM)
+    read = counted(model)
+    batch = [context(LONG[:SHARED], slot) for slot in range(2)]
+    Follower(model).start(batch)
+    assert read == [(0, SHARED), (1, SHARED)]
+
+
+def full(source, slot, length):
+    raise OutOfMemory(2**20, 0, 2**30)
+
+
+class Alone:
+    """A draft model whose slots share nothing."""
+
+    def __init__(self, model):
+        self.context, self.tokens, self.crop = model.context, model.tokens, model.crop
+        self.feed, self.grow = model.feed, model.grow
+
+
+@pytest.mark.parametrize("sharing", [True, False])
+def test_without_memory_or_means_for_a_copy_every_slot_reads(sharing):
+    model = tiny_target(context=ROOM)
+    model.share = full
+    read = counted(model)
+    found = Follower(model if sharing else Alone(model)).start([context(LONG, s) for s in (0, 1)])
+    assert sum(many for _, many in read) == 2 * len(LONG)
+    assert all(near(each.logits[-1], logits_of(tuple(LONG))) for each in found)

@@ -14,7 +14,7 @@ from engine.errors import ModelUnusable
 from engine.models.config import backend_for
 from engine.models.hf_target import Abilities, HfTarget, load
 from engine.protocols.drafting import Parts
-from engine.protocols.target import Rows
+from engine.protocols.target import Rows, Sharing
 from engine.request import GenerationRequest, ModelSpec
 from tests.engine.models.test_families import IDS, SMALL, TREE, oracle, path_tokens, saved
 from tests.engine.tiny import SlowMachine, run_all
@@ -173,6 +173,46 @@ def test_a_shorter_prefix_can_be_gone_on_from(loaded, family):
     target.feed(0, IDS[target.length(0) : 12])
     again = target.score([0], [single(8)])[0].logits
     assert near(again[0], oracle(reference, [*IDS[:12], 8])[-1])
+
+
+@pytest.mark.parametrize("family", [*TREES, *CHAINS])
+def test_a_slot_takes_over_what_another_has_read(loaded, family):
+    """The other one is in the middle of a pass, and both go on apart from each other."""
+    target, reference = loaded(family)
+    target.feed(0, IDS[:20])
+    target.feed(1, IDS[30:34])
+    target.score([0], [chain(IDS[20:24])])
+    target.share(0, 1, 12)
+    assert list(target.tokens(1)) == IDS[:12]
+    target.commit(0, (0, 1))
+    target.feed(1, IDS[30:33])
+    found = target.score([0, 1], [single(7), single(9)])
+    assert near(found[0].logits[0], oracle(reference, [*IDS[:22], 7])[-1])
+    assert near(found[1].logits[0], oracle(reference, [*IDS[:12], *IDS[30:33], 9])[-1])
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_only_what_can_be_cut_anywhere_is_shared(loaded, family):
+    target, _ = loaded(family)
+    assert isinstance(target, Sharing) == (family not in RECURRENT)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "mamba"])
+def test_answers_to_one_question_are_those_of_each_alone(loaded, family):
+    target, _ = loaded(family)
+    asked = GenerationRequest(tuple(IDS[n % 36] for n in range(40)), 12)
+
+    def run(count):
+        for slot in range(2):
+            target.crop(slot, 0)
+        spec = ModelSpec("tiny", "", slots=2)
+        engine = assemble(spec, Parts(target, cost=SlowMachine()), "no pair")
+        return run_all(engine, [asked] * count)
+
+    [(alone, _)], found = run(1), run(2)
+    assert [ids for ids, _ in found] == [alone, alone]
+    cached = [done.stats.cached_tokens for _, done in found]
+    assert cached == [0, 39 if family == "gemma3" else 0]
 
 
 @pytest.fixture(scope="module")
