@@ -15,10 +15,11 @@ from engine.drafters import AUTO, BESIDE, DRAFTERS
 from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
 from engine.grammar.spelling import Speller
+from engine.hardware.footprint import grown_rows
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.verify import verify_all
 from engine.lengths import LENGTHS
-from engine.machinery import Machinery, Options, Verify
+from engine.machinery import Machinery, Options, Room, Verify
 from engine.models import STREAMED, TARGETS
 from engine.models.damage import damage
 from engine.models.huge_pages import in_huge_pages
@@ -27,7 +28,7 @@ from engine.models.precision import notes
 from engine.offload import SOURCES
 from engine.profile import profile, profile_draft, profile_exit, profile_reading
 from engine.protocols.drafting import Arm, Drafter, LengthPolicy, Parts, Rule
-from engine.protocols.target import Capability, Layered, Limited, Streamed, Target
+from engine.protocols.target import Bounded, Capability, Growing, Layered, Limited, Streamed, Target
 from engine.request import ModelFacts, ModelSpec, SamplingParams
 
 DEFAULT, PLAIN = "default", "none"
@@ -88,18 +89,46 @@ def assemble(
     )
     machinery = Machinery(
         target=parts.target,
+        draft_model=parts.draft_model,
         choose=_chooser(able, refused),
         drafter=partial(_new_drafter, parts, able),
         length=partial(_new_length, parts),
         cost=parts.cost,
         facts=facts,
         slots=spec.slots,
+        warm=_warm(spec, parts.target),
+        room=_room(spec, parts),
         verify=_verification(spec.device),
         damage=damage(spec),
         chance=_randomness(spec.device),
         speller=speller,
     )
     return Engine(machinery)
+
+
+def _warm(spec: ModelSpec, target: Target) -> int:
+    """Slots beside those that run; none where each takes a whole context from its first token on."""
+    if isinstance(target, Bounded):
+        return target.slots - spec.slots
+    return 0 if spec.backend == "torch" and spec.device != "cpu" else spec.warm
+
+
+def _room(spec: ModelSpec, parts: Parts) -> Room:
+    """What was planned for ``spec.slots`` conversations at their longest."""
+    target = parts.target
+    if isinstance(target, Bounded):
+        return Room(target.room, _as_many)
+    models: tuple[object, ...] = (target, parts.draft_model)
+    growing = [model for model in models if isinstance(model, Growing)]
+
+    def taken(slot: int, tokens: int) -> int:
+        return max(grown_rows(tokens), *(model.taken(slot) for model in growing), 0)
+
+    return Room(spec.slots * grown_rows(target.context), taken)
+
+
+def _as_many(slot: int, tokens: int) -> int:  # noqa: ARG001 - slots share cells
+    return tokens
 
 
 def _verification(device: str) -> Verify:

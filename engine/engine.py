@@ -31,8 +31,7 @@ class Engine:
         self._machinery = machinery
         self._widest = machinery.widest
         self._retreat = Retreat(machinery.target)
-        room = machinery.target.room if isinstance(machinery.target, Bounded) else None
-        self._scheduler = Scheduler(machinery.slots, room)
+        self._scheduler = Scheduler(machinery.slots, machinery.warm, machinery.room)
         self._seats = Seats(machinery)
         self._guides = Guides(machinery.target.vocab, machinery.speller)
         self._sessions: dict[int, Session] = {}
@@ -96,10 +95,10 @@ class Engine:
     def step(self) -> list[tuple[int, Event]]:
         """One pass: at most one prompt chunk, and one round of every request that decodes."""
         events = self._drop_cancelled() if self._cancelled else []
-        for session in self._scheduler.admit():
-            self._target.crop(session.slot, session.cached)
-        for slot in self._scheduler.make_room():
-            self._target.crop(slot, 0)
+        admitted = self._scheduler.admit()
+        gone = [(slot, 0) for slot in self._scheduler.make_room()]
+        for slot, kept in gone + [(session.slot, session.cached) for session in admitted]:
+            self._crop(slot, kept)
         running = [session for session in self._scheduler.running if not session.paused]
         ready = [session for session in running if not self._missing(session)]
         unread = [session for session in running if self._missing(session)]
@@ -135,6 +134,11 @@ class Engine:
         self.listen()
         return self._reading is not None and self._reading.cancelled
 
+    def _crop(self, slot: int, kept: int) -> None:
+        self._target.crop(slot, kept)
+        if self._machinery.draft_model is not None:
+            self._machinery.draft_model.crop(slot, kept)
+
     def _missing(self, session: Session) -> int:
         """Prompt tokens still to be fed; the last one is the root of the first tree."""
         return len(session.ids) - 1 - self._target.length(session.slot)
@@ -164,7 +168,7 @@ class Engine:
 
         Several answers to one question are asked for at once, and agents ask with one long preface.
         """
-        if not isinstance(self._target, Sharing):
+        if session.request.cold or not isinstance(self._target, Sharing):
             return
         source, known = self._scheduler.reader(session, self._target.length)
         if known - session.cached < SHARED:
@@ -216,6 +220,9 @@ class Engine:
                 [r.session.chance for r in rounds],
             )
         except NumericalError as error:
+            if isinstance(self._target, Bounded):  # it would spread
+                self._target.clear()
+                self._scheduler.cool()
             raise NumericalError(self._machinery.damage) from error
         return [
             Outcome(r.context, r.tree, v, r.draft_seconds, scored, s, r.batch)

@@ -25,16 +25,27 @@ Verify = Callable[
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What the caches of all slots hold together."""
+
+    rows: int
+    taken: Callable[[int, int], int]  # by a slot with so many tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Machinery:
     """What ``build`` puts together: one target; drafters and policies are made on demand."""
 
     target: Target
+    draft_model: Target | None
     choose: Callable[[str], tuple[str, str]]  # asked for -> (drafter, why); raises InvalidRequest
     drafter: Callable[[str, Options], Drafter]
     length: Callable[[str, str, Options], LengthPolicy]  # (policy, drafter); raises InvalidRequest
     cost: PassCost
     facts: ModelFacts
-    slots: int
+    slots: int  # requests that run at once
+    warm: int  # further slots, which are free
+    room: Room
     verify: Verify
     damage: str  # what is said of logits that are not finite
     chance: Callable[[int | None], Chance]  # of a request with this seed

@@ -100,6 +100,7 @@ class GenerationRequest:
     sampling: SamplingParams = SamplingParams()
     stop_tokens: frozenset[int] = frozenset()
     session: str | None = None  # same session: the cached prefix is reused
+    cold: bool = False  # for measurements: nothing is warm when it begins, for anybody
     task: str = ""  # its kind, in the caller's words: how far copies go is measured by kind
     drafter: str = "auto"
     length: str = "default"  # a name of ``engine.lengths``; default: what suits the drafter best
@@ -217,7 +218,8 @@ class ModelSpec:
     draft_folder: str | None = None
     device: str = "cpu"
     dtype: str = "float32"  # or bfloat16, float16
-    slots: int = 4  # conversations kept warm, and requests that run at once
+    slots: int = 4  # requests that run at once; so many whole contexts are there for them
+    warm: int = 12  # further conversations that stay warm, as far as that has room for them
     exit_layer: int | None = None  # set for checkpoints trained with an early-exit loss
     acceptance_head: str | None = None  # folder of a head that ``train-head`` wrote for this pair
     inflate: int = 1  # the same function at a larger cost; for measurements only

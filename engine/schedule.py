@@ -8,6 +8,7 @@ from functools import cached_property
 from engine.decode.chance import Chance
 from engine.decode.confidence import LONGEST
 from engine.guide import Guide
+from engine.machinery import Room
 from engine.protocols.drafting import Context, LengthPolicy
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 from engine.seats import Seat
@@ -140,23 +141,31 @@ class _Row:
 
 
 class Scheduler:
-    """Admits waiting sessions to slots in order of arrival."""
+    """Admits waiting sessions to slots in order of arrival.
 
-    def __init__(self, slots: int, room: int | None = None) -> None:
-        """``room``: tokens that all slots hold together; None: each of them a whole context."""
-        self._rows = [_Row() for _ in range(slots)]
-        self._room, self._clock = room, 0
+    There are more slots than requests run at once: conversations stay warm in the others, as many as
+    have room.
+    """
+
+    def __init__(self, slots: int, warm: int, room: Room) -> None:
+        """``slots`` requests run at once, ``warm`` further slots."""
+        self._rows = [_Row() for _ in range(slots + warm)]
+        self._slots, self._room, self._clock = slots, room, 0
+        self._gone: list[int] = []  # slots that were emptied since ``make_room``
+        self._warm: dict[int, int] | None = None  # slot -> rows that it takes; None: counted anew
         self.waiting: deque[Session] = deque()
         self.running: list[Session] = []
 
     def admit(self) -> list[Session]:
         """Sessions that got a slot just now; ``cached`` tells how much of the prompt is warm."""
         admitted = []
-        while self.waiting and not all(row.taken for row in self._rows):
+        while self.waiting and len(self.running) < self._slots:
             session = self.waiting.popleft()
+            if session.request.cold:
+                self.cool()
             session.slot, session.cached = self._choose(session)
             row = self._rows[session.slot]
-            row.taken, row.session = True, session.request.session
+            row.taken, row.session, self._warm = True, session.request.session, None
             self.running.append(session)
             admitted.append(session)
         return admitted
@@ -167,6 +176,7 @@ class Scheduler:
         self._clock += 1
         row = self._rows[session.slot]
         row.ids, row.taken, row.used = session.ids[:cached], False, self._clock
+        self._warm = None
 
     def make_room(self) -> list[int]:
         """Slots whose tokens have to go, so that those that run have room for theirs.
@@ -174,34 +184,40 @@ class Scheduler:
         Conversations that nobody goes on with just now go first, the oldest before the others. Then
         requests wait, the latest first; the first one always goes on, and a context fits.
         """
-        if self._room is None:
-            return []
-        if self._held() <= self._room:
-            for session in self.running:
-                session.paused = False
-            return []
-        left, gone = self._room, []
+        left = self._room.rows
         for session in self.running:
-            session.paused = len(session.ids) > left and session is not self.running[0]
+            needed = self._room.taken(session.slot, len(session.ids))
+            session.paused = needed > left and session is not self.running[0]
             if session.paused:
                 session.begun = False
-                gone.append(session.slot)
+                self._gone.append(session.slot)
             else:
-                left -= len(session.ids)
-        warm = [slot for slot, row in enumerate(self._rows) if row.ids and not row.taken]
-        for slot in sorted(warm, key=lambda slot: -self._rows[slot].used):
-            row = self._rows[slot]
-            if len(row.ids) > left:
-                row.ids = []
-                gone.append(slot)
-            else:
-                left -= len(row.ids)
+                left -= needed
+        self._make_room_of_warm(left)
+        gone, self._gone = self._gone, []
         return gone
 
-    def _held(self) -> int:
-        """Tokens that running requests need, and those that are kept warm."""
-        warm = sum(len(row.ids) for row in self._rows if not row.taken)
-        return warm + sum(len(session.ids) for session in self.running)
+    def _make_room_of_warm(self, left: int) -> None:
+        if self._warm is None:
+            rows = enumerate(self._rows)
+            warm = {slot: len(row.ids) for slot, row in rows if row.ids and not row.taken}
+            self._warm = {slot: self._room.taken(slot, many) for slot, many in warm.items()}
+        if sum(self._warm.values()) <= left:
+            return
+        for slot, taken in sorted(self._warm.items(), key=lambda pair: -self._rows[pair[0]].used):
+            left -= taken
+            if left < 0:
+                self._empty(slot)
+
+    def cool(self) -> None:
+        """Nothing stays warm."""
+        for slot, row in enumerate(self._rows):
+            if not row.taken:
+                self._empty(slot)
+
+    def _empty(self, slot: int) -> None:
+        self._rows[slot].ids, self._warm = [], None
+        self._gone.append(slot)
 
     def reader(self, session: Session, held: Callable[[int], int]) -> tuple[int, int]:
         """The other slot that has read most of a prompt, and how many tokens of it.
@@ -216,15 +232,19 @@ class Scheduler:
         return best, shared.get(best, 0)
 
     def _choose(self, session: Session) -> tuple[int, int]:
-        """The free slot with the longest warm prefix, own session first, else the oldest."""
-        prompt = session.request.prompt
-        free = [slot for slot, row in enumerate(self._rows) if not row.taken]
-        shared = {slot: _shared(self._rows[slot].ids, prompt) for slot in free}
+        """The free slot whose text goes on here, else an empty one, else the oldest.
 
-        def merit(slot: int) -> tuple[int, bool, int]:
-            row = self._rows[slot]
+        A text that only begins alike, with the same preface say, stays where it is: slots share.
+        """
+        prompt = session.request.prompt
+        free = {slot: row for slot, row in enumerate(self._rows) if not row.taken}
+        shared = {slot: _shared(row.ids, prompt) for slot, row in free.items()}
+
+        def merit(slot: int) -> tuple[int, bool, bool, int]:
+            row = free[slot]
             own = session.request.session is not None and row.session == session.request.session
-            return (shared[slot], own, -row.used)
+            goes_on = own or 2 * shared[slot] >= max(len(row.ids), 1)
+            return (shared[slot] if goes_on else 0, own, not row.ids, -row.used)
 
         best = max(free, key=merit)
         return best, shared[best]

@@ -35,7 +35,7 @@ def bench(options: BenchOptions) -> int:
 
 
 def bench_spec(options: BenchOptions) -> ModelSpec:
-    """What to load: as many slots as requests at once, so that no slot stays warm."""
+    """What to load: as many slots as requests at once, each with a whole context."""
     concurrent = options.conditions.concurrent
     spec = replace(
         resolve(options.settings, options.model), inflate=options.inflate, slots=concurrent

@@ -1,7 +1,7 @@
 """The measuring loop: every prompt in every lane, lanes taking turns, caches cold each time.
 
 Two things would let a run profit from an earlier one, and are kept from it. Prompts stay warm in
-the slots of both models: before every run another text takes all slots over. Drafters learn, some
+both models: requests ask that they be cold. Drafters learn, some
 of them whole answers, and would find their own in every repeat: each lane and repeat has drafters of
 its own, so what they know comes from the other prompts of the same repeat, as in a session.
 """
@@ -9,7 +9,6 @@ its own, so what they know comes from the other prompts of the same repeat, as i
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from app.bench.lanes import PLAIN_DRAFTER, Lane
 from app.bench.options import Conditions
@@ -22,7 +21,6 @@ from app.turn import Message
 from app.verify import Difference, find_difference
 from engine.request import Done, FinishReason, GenerationRequest, ModelFacts, Stats, Tokens
 
-DRAFT_MODEL_DRAFTER = "chain"  # reaches the draft model's cache
 SESSION = (
     "bench_session"  # an option that nobody reads: the engine has drafters for each set of options
 )
@@ -198,16 +196,11 @@ class _Loop:
     def _run(self, lane: Lane, prompts: list[_Prompt], repeat: int) -> Sample:
         requests = [self._request(lane, repeat, prompt) for prompt in prompts]
         self._touch(requests[0])  # builds its drafters before the clock starts
-        self._cool(prompts)
         started = time.perf_counter()
         ends = _drained(self.engine, requests, lane.name)
         wall = time.perf_counter() - started
-        # Where prompts wait for slots, the later ones find the words that all prompts begin with.
-        waited = self.conditions.together > self.conditions.concurrent
         warm = max(end.done.stats.cached_tokens for end in ends)
-        assert waited or warm == 0, (
-            f"{warm} prompt tokens were cached: the engine's slots are not concurrent"
-        )
+        assert warm == 0, f"{warm} prompt tokens were cached"
         answers = tuple(_answer(p, end, started) for p, end in zip(prompts, ends, strict=True))
         alone = self.conditions.together == 1
         seconds = answers[0].stats.decode_seconds if alone else wall
@@ -220,6 +213,7 @@ class _Loop:
             sampling=self.conditions.sampling,
             stop_tokens=self.text.stop_tokens,
             task=prompt.task,
+            cold=True,
         )
         session = (SESSION, self._session(lane, repeat))
         asked = lane.asks(request)
@@ -241,18 +235,6 @@ class _Loop:
         while self.engine.busy:
             self.engine.step()
         return number
-
-    def _cool(self, prompts: list[_Prompt]) -> None:
-        """Give every slot to another text, in the draft model's cache too.
-
-        Otherwise the lane that comes first would read a prompt whose cache the others find.
-        """
-        firsts = {prompt.ids[0] for prompt in prompts}
-        other = next(token for token in count() if token not in firsts)
-        able = DRAFT_MODEL_DRAFTER in self.engine.facts.drafters
-        drafter = DRAFT_MODEL_DRAFTER if able else PLAIN_DRAFTER
-        request = GenerationRequest((other,), 2, drafter=drafter, length="fixed", draft_depth=1)
-        _drained(self.engine, [request] * self.conditions.concurrent, "that empties caches")
 
     def _compare(self, prompts: list[_Prompt], samples: dict[str, Sample]) -> None:
         """Note each lane's first difference from plain, with the gap where it happened."""

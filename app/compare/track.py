@@ -1,8 +1,8 @@
 """One measured answer: caches cold, drafters of its own, and nobody else in the engine.
 
 What an earlier run left behind would make a later one faster: prompts stay warm in the slots of both
-models, and drafters learn, some of them whole answers. So before every run other texts take all slots
-over, and every key has drafters that no other key has. An answer that somebody asks for meanwhile goes
+models, and drafters learn, some of them whole answers. So nothing is warm when a run begins, and every
+key has drafters that no other key has. An answer that somebody asks for meanwhile goes
 first: the run is broken off, waits for its end, and begins again.
 """
 
@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from app.assistant import Assistant
-from app.bench.run import DRAFT_MODEL_DRAFTER, SESSION
+from app.bench.run import SESSION
 from app.errors import RequestFailed
 from app.loaded_model import LoadedModel
 from app.turn import Message, Turn, Written
-from app.verify import PLAIN
 from engine.request import FinishReason, GenerationRequest, Stats, Tokens
 
 _NUMBERS = 52  # bits: a whole number of so many is exact as a float
@@ -83,9 +82,9 @@ class Track:
         while True:
             await self._wait_for_answers()
             session = self._sessions.setdefault(key, float(secrets.randbits(_NUMBERS)))
-            asked = replace(request, drafter=drafter, options=((SESSION, session),))
+            asked = replace(request, drafter=drafter, options=((SESSION, session),), cold=True)
             begun = self.assistant.begun
-            await self._cool(asked)
+            await self._prepare(asked)
             follow(None)
             run = await self._attempt(asked, begun, follow)
             if run is not None:
@@ -128,25 +127,13 @@ class Track:
             await generation.aclose()
         raise AssertionError("a generation ends with Done")
 
-    async def _cool(self, asked: GenerationRequest) -> None:
-        """Give every slot to another text, in the draft model's cache too.
+    async def _prepare(self, asked: GenerationRequest) -> None:
+        """Build the lane's own drafters before the clock starts, over another text.
 
-        A prompt of one token has no warm prefix anywhere, so each of them takes the oldest slot. The
-        lane's own drafters see such a prompt, too: of the real one a cancel might leave a part warm.
+        Of the real one a cancel might leave a part known.
         """
         other = next(token for token in count() if token != asked.prompt[0])
-        able = DRAFT_MODEL_DRAFTER in self.model.facts.drafters
-        request = GenerationRequest(
-            (other,),
-            2,
-            drafter=DRAFT_MODEL_DRAFTER if able else PLAIN,
-            length="fixed",
-            draft_depth=1,
-        )
-        for _ in range(self.model.spec.slots):
-            await self._pass(request)
-        if able:  # builds its drafters before the clock starts
-            await self._pass(replace(asked, prompt=(other,), max_tokens=1))
+        await self._pass(replace(asked, prompt=(other,), max_tokens=1))
 
     async def _pass(self, asked: GenerationRequest) -> None:
         async for _ in self.model.worker.generate(asked):

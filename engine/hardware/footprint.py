@@ -88,10 +88,8 @@ class Footprint:
 
 def grown_rows(rows: int) -> int:
     """Rows that a torch cache holds once it has grown to ``rows`` one pass at a time."""
-    held = _FIRST_ROWS
-    while held < rows:
-        held *= 2
-    return held
+    doublings = (max(rows, 1) - 1) // _FIRST_ROWS
+    return int(_FIRST_ROWS << doublings.bit_length())
 
 
 def torch_footprint(

@@ -29,7 +29,7 @@ class Wishes:
     """What a person insists on; None leaves it to the plan."""
 
     context: int | None = None  # tokens; less is planned where it does not fit, and said
-    batch: int | None = None  # conversations kept warm
+    batch: int | None = None  # conversations that answer at once
     backend: str | None = None
     dtype: str | None = None
     draft: bool = True  # use a draft model where one is paired and fits
@@ -75,7 +75,7 @@ class Plan:
     drafter: str  # a name of ``engine.drafters``
     draft_model: str | None
     context: int  # tokens of one conversation
-    batch: int  # conversations kept warm
+    batch: int  # conversations that answer at once; in their room shorter ones stay warm
     resident: int | None  # bytes of memory that streaming may use; None: nothing is streamed
     needs: tuple[Need, ...]
     room: tuple[tuple[Tier, int], ...]  # bytes free for the plan, margins taken off

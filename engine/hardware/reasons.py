@@ -175,11 +175,15 @@ def _context(case: Case) -> str:
 
 def _batch(case: Case) -> str:
     count = case.rung.batch
+    warm = "shorter ones stay warm as far as that has room"
     if case.wishes.batch:
-        return f"{count} warm conversations were asked for."
+        return f"{count} conversations at once were asked for; {warm}."
     if count == 1:
-        return "One conversation is kept warm: further ones would take memory from what is above."
-    return f"{count} conversations are kept warm and can answer at once."
+        return (
+            "One conversation answers at a time: further ones would take memory from what is above; "
+            f"{warm}."
+        )
+    return f"{count} conversations of this length can answer at once; {warm}."
 
 
 def _resident(case: Case) -> str:

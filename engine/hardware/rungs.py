@@ -141,7 +141,7 @@ def _draft_of(stage: Stage, form: Footprint, drafts: Sequence[Footprint]) -> Foo
 def _ladders(
     stage: Stage, form: Footprint, wishes: Wishes
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Contexts and numbers of warm conversations to try, the most first."""
+    """Contexts and numbers of conversations at once to try, the most first."""
     usual = STREAMED_LONGEST if stage in STREAMED else LONGEST
     # a torch cache holds 512 * 2^n rows: a tree has its place in the last of them
     tree = SCORED_ROWS if form.backend == TORCH else 0

@@ -73,6 +73,11 @@ class KVCache:
         """Uncommitted rows."""
         return len(self._slot(slot).depths)
 
+    def taken(self, slot: int) -> int:
+        """Rows that there is memory for by now."""
+        row = self._slot(slot)
+        return row.keys[0].shape[1] if row.keys else 0
+
     def place(self, slot: int, parents: Sequence[int]) -> Layout:
         """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix."""
         row = self._slot(slot)
@@ -120,17 +125,22 @@ class KVCache:
         _forget_pending(row)
 
     def crop(self, slot: int, length: int) -> None:
-        """Forget pending rows and everything behind the first ``length`` tokens."""
+        """Forget pending rows and everything behind the first ``length`` tokens.
+
+        A slot that keeps nothing gives its memory back.
+        """
         row = self._slot(slot)
         row.length = min(row.length, length)
         _forget_pending(row)
+        if not length:
+            self._release(row)
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """A slot's rows become the first ``length`` committed ones of another slot."""
         held, row = self._slot(source), self._slot(slot)
         self._reserve(row, length)
         for known, own in ((held.keys, row.keys), (held.values, row.values)):
-            for theirs, ours in zip(known, own, strict=True):
+            for theirs, ours in zip(known, own, strict=length > 0):
                 ours[:, :length] = theirs[:, :length]
         row.length = length
         _forget_pending(row)
@@ -151,6 +161,9 @@ class KVCache:
         small = np.where(bit_rows(bits, pending), np.float32(0), np.float32(-np.inf))
         sent = torch.from_numpy(small).to(self.shape.device, self.shape.dtype)
         return F.pad(sent, (row.length, 0))
+
+    def _release(self, row: _Slot) -> None:
+        row.keys, row.values, row.arrays = [], [], []
 
     def _reserve(self, row: _Slot, rows: int) -> None:
         held = row.keys[0].shape[1] if row.keys else 0

@@ -50,6 +50,10 @@ class StaticCache(KVCache):
         return row.keys, row.values
 
     @override
+    def _release(self, row: _Slot) -> None:
+        """Recorded passes go on writing where the rows lie."""
+
+    @override
     def _reserve(self, row: _Slot, rows: int) -> None:
         """Nothing is lost when memory runs out half way: the old rows are left only for whole new ones."""
         held = row.keys[0].shape[1] if row.keys else 0

@@ -94,6 +94,10 @@ class TorchTarget:
         """Uncommitted rows."""
         return self.cache.pending(slot)
 
+    def taken(self, slot: int) -> int:
+        """Rows that a slot's cache takes by now, filled or not."""
+        return self.cache.taken(slot)
+
     def tokens(self, slot: int) -> Sequence[int]:
         """The committed tokens themselves."""
         return self._committed.get(slot, ())

@@ -119,7 +119,21 @@ class Abortable(Protocol):
 class Bounded(Protocol):
     """A target whose slots share one store, which cannot hold a whole context for each of them."""
 
+    slots: int
     room: int  # committed tokens of all slots together
+
+    def clear(self) -> None:
+        """Forget everything, also what is left of what was forgotten."""
+        ...
+
+
+@runtime_checkable
+class Growing(Protocol):
+    """A target whose slots take more than the tokens in them need, and keep it until they are empty."""
+
+    def taken(self, slot: int) -> int:
+        """Rows that a slot takes by now."""
+        ...
 
 
 SHARED = 16  # tokens that another slot has read: fewer are read as fast

@@ -95,8 +95,8 @@ def test_an_edited_turn_keeps_only_the_common_prefix():
 
 def test_the_whole_prompt_in_cache_still_scores_its_last_token():
     held = engine()
-    [(first, _)] = run_all(held, [request()])
-    [(again, done)] = run_all(held, [request()])
+    [(first, _)] = run_all(held, [request(session="talk")])
+    [(again, done)] = run_all(held, [request(session="talk")])
     assert again == first
     assert done.stats.cached_tokens == len(PROMPT) - 1
 
@@ -237,7 +237,7 @@ def test_broken_weights_end_the_request_with_a_sentence_and_not_the_engine():
 
 def test_drafters_of_options_that_nobody_uses_any_more_are_forgotten(monkeypatch):
     monkeypatch.setattr("engine.seats.KEPT_OPTIONS", 3)
-    engine = engine_over(tiny_target())
+    engine = engine_over(tiny_target(context=500))
     running = GenerationRequest((1, 2), 400, drafter="lookup", options=(("min_match", 2.0),))
     engine.submit(running)
     for n in range(8):

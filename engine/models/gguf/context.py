@@ -134,6 +134,10 @@ class LlamaContext:
         """``target`` also sees the cells of ``source`` at positions [start, stop)."""
         self._api.llama_memory_seq_cp(self._memory, source, target, start, stop)
 
+    def clear(self) -> None:
+        """Every cell is empty again, its bytes too."""
+        self._api.llama_memory_clear(self._memory, True)  # noqa: FBT003 - C knows no names
+
     def remove(self, sequence: int, start: int = 0) -> None:
         """The sequence no longer sees positions from ``start`` on."""
         self._api.llama_memory_seq_rm(self._memory, sequence, start or -1, -1)

@@ -61,12 +61,13 @@ class LlamaCppTarget:
                 f"{spec.slots} conversations at once are too many for a GGUF file; "
                 f"ask for at most {MOST_SLOTS}"
             )
-        self._llama = LlamaContext(spec, spec.slots + max(branches, 2))
+        self.slots = min(spec.slots + spec.warm, MOST_SLOTS)
+        self._llama = LlamaContext(spec, self.slots + max(branches, 2))
         self.context, self.vocab = self._llama.context, self._llama.vocab
         self.layers, self.parameters = self._llama.layers, self._llama.parameters
         self.room = self._llama.cells - MOST_OUTPUTS  # draft trees need the others
-        self._slots = {slot: Slot() for slot in range(spec.slots)}
-        self._free = list(range(self._llama.sequences - 1, spec.slots - 1, -1))
+        self._slots = {slot: Slot() for slot in range(self.slots)}
+        self._free = list(range(self._llama.sequences - 1, self.slots - 1, -1))
         self._abort: Callable[[], bool] = bool
 
     def choose_company(self) -> None:
@@ -154,6 +155,14 @@ class LlamaCppTarget:
             self._llama.remove(slot, min(length, len(held.committed)))
         self._forget_rows(slot)
         del held.committed[length:]
+
+    def clear(self) -> None:
+        """Forget everything, the bytes too: a masked cell counts nothing times its value, which is
+        not a number where that is none, in every conversation.
+        """
+        for slot in self._slots:
+            self.crop(slot, 0)
+        self._llama.clear()
 
     def share(self, source: int, slot: int, length: int) -> None:
         """See the first ``length`` committed tokens of another slot, in place of all that was here."""

@@ -1,5 +1,6 @@
 """The loop over the real engine: order of lanes, cold caches, turns, what differs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from app.turn import Message
 from engine.build import build
 from engine.engine import Engine
 from engine.errors import InvalidRequest
+from engine.models.torch_target import TorchTarget
+from engine.protocols.target import Rows
 from engine.request import (
     Done,
     Event,
@@ -136,27 +139,36 @@ class TestOrder:
 
 
 class TestCaches:
-    def test_are_cold_for_every_run_in_both_models(self, engine: Engine) -> None:
-        class Cold(Watched):
-            def step(self) -> list[tuple[int, Event]]:
-                running = self.engine._sessions.values()
-                if any(len(s.ids) > 1 and s.slot < 0 and not s.cancelled for s in running):
-                    follower = self.engine._seats.made["chain", ()].drafter._follower
-                    seen.append(list(follower._model.tokens(0)))
-                return super().step()
+    @pytest.mark.parametrize("at_once", [1, 2])
+    def test_are_cold_for_every_run_in_both_models(self, at_once: int) -> None:
+        """Every lane and repeat reads every prompt, wherever it may still lie from the one before."""
+        engine = build(replace(SPEC, slots=2))
+        read = {"target": 0, "draft": 0}
 
-        seen: list[list[int]] = []
+        def count(name: str, model: TorchTarget) -> None:
+            feed, grow = model.feed, model.grow
+
+            def fed(slot: int, tokens: Sequence[int], trace: int = 0) -> object:
+                read[name] += len(tokens)
+                return feed(slot, tokens, trace)
+
+            def grown(batch: Sequence[Rows]) -> object:
+                read[name] += sum(len(rows.tokens) for rows in batch)
+                return grow(batch)
+
+            model.feed, model.grow = fed, grown  # type: ignore[assignment, method-assign]
+
+        count("target", engine._machinery.target)
+        count("draft", engine._machinery.draft_model)
+        turns = [(REPEAT,), (f"Again. {REPEAT}",)][:at_once]
+        conditions = replace(SHORT, repeats=2, concurrent=at_once)
         lanes = (PLAIN, CHAIN, Lane("again", "chain"))
-        watched = Cold(engine)
-        found = run(watched, (REPEAT,), lanes=lanes, conditions=replace(SHORT, repeats=2))
-        assert len(watched.timed) == 6
+        found = run(engine, *turns, lanes=lanes, conditions=conditions)
         assert {a.stats.cached_tokens for s in found.samples for a in s.answers} == {0}
-        assert len(seen) == 6
-        assert not any(watched.timed[0].prompt[0] in ids[:1] for ids in seen)
-
-    def test_an_engine_with_other_slots_is_not_measured(self, pair_engine: Engine) -> None:
-        with pytest.raises(AssertionError, match="the engine's slots are not concurrent"):
-            run(pair_engine, (REPEAT,))
+        prompts = [TEXT.encode_chat([Message("user", said)]) for (said,) in turns]
+        tokens = sum(len(prompt) - 1 for prompt in prompts)
+        assert read["target"] >= 2 * len(lanes) * tokens
+        assert read["draft"] >= 2 * 2 * tokens
 
 
 class TestLearning:

@@ -1,0 +1,124 @@
+"""Conversations stay warm beside those that answer, as many as have room, and nobody's answer changes."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.build import assemble, build
+from engine.hardware.footprint import grown_rows
+from engine.protocols.drafting import Parts
+from engine.request import GenerationRequest, ModelSpec, SamplingParams
+from tests.engine.models.gguf.files import exported
+from tests.engine.tiny import SlowMachine, run_all, tiny_target
+
+CONTEXT = 2048
+
+
+def engine(slots=2, **options):
+    spec = ModelSpec("tiny", "", slots=slots, **options)
+    target, draft = tiny_target(context=CONTEXT), tiny_target(4, context=CONTEXT)
+    return assemble(spec, Parts(target, draft, cost=SlowMachine()), "no draft model")
+
+
+def text(seed, length):
+    return tuple((seed * i + seed + i * i // 7) % 13 for i in range(length))
+
+
+def ask(held, prompt, max_tokens=2, **fields):
+    """(ids, Stats) of an answer with a draft model."""
+    fields = {"drafter": "chain", **fields}
+    [(ids, done)] = run_all(held, [GenerationRequest(tuple(prompt), max_tokens, **fields)])
+    return ids, done.stats
+
+
+def allocated(cache):
+    """Rows that all slots of a cache take."""
+    return sum(row.keys[0].shape[1] for row in cache._slots.values() if row.keys)
+
+
+def test_more_conversations_stay_warm_than_answer_at_once():
+    held = engine()
+    talks = [[*text(seed, 60)] for seed in range(1, 9)]
+    for talk in talks:
+        talk.extend(ask(held, talk)[0])
+    fed, feed = [], held._target.feed
+    held._target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
+    for talk in talks:
+        _, stats = ask(held, [*talk, 3, 4, 5])
+        assert stats.cached_tokens >= len(talk) - 1
+    assert len(fed) <= 4 * len(talks)
+
+
+def test_what_only_begins_alike_stays_where_it_is():
+    held = engine()
+    preface = text(5, 100)
+    first, second = [*preface, *text(2, 300)], [*preface, *text(3, 40)]
+    ask(held, first)
+    _, stats = ask(held, second)
+    assert stats.cached_tokens == 100  # copied
+    assert ask(held, [*first, 1, 2])[1].cached_tokens >= len(first) - 1
+    assert ask(held, [*second, 1, 2])[1].cached_tokens >= len(second) - 1
+
+
+def test_a_conversation_goes_on_in_its_own_slot_also_where_it_was_changed():
+    held = engine(slots=1, warm=3)
+    talk = [*text(2, 200)]
+    for round_ in range(20):
+        talk[-1 - round_ :] = text(round_, 10)
+        ask(held, talk, session="one")
+    assert sum(bool(row.ids) for row in held._scheduler._rows) == 1
+
+
+def test_a_cold_request_finds_nothing_and_leaves_nothing_of_others():
+    held = engine()
+    ask(held, text(2, 100))
+    for _ in range(2):
+        ids, stats = ask(held, text(2, 100), cold=True)
+        assert stats.cached_tokens == 0
+    assert ids == ask(engine(), text(2, 100))[0]
+    draft = held._machinery.draft_model
+    assert sum(bool(held._target.length(slot)) for slot in range(14)) == 1
+    assert sum(bool(draft.length(slot)) for slot in range(14)) == 1
+
+
+TALK = st.tuples(st.integers(0, 5), st.integers(1, 700), st.integers(1, 6), st.booleans())
+
+
+@settings(max_examples=20)
+@given(talks=st.lists(TALK, min_size=1, max_size=14))
+def test_whatever_was_asked_caches_stay_within_what_was_planned_and_answers_are_right(talks):
+    """Of prompts that are beginnings of one another, changed in the middle, and of others."""
+    held, slots = engine(slots=1), 1
+    for seed, length, many, changed in talks:
+        prompt = [*text(seed, length)]
+        if changed:
+            prompt[length // 2] = 12 - prompt[length // 2]
+        sampling = SamplingParams(1.0, seed=seed)
+        ids, _ = ask(held, prompt, many, sampling=sampling, drafter="auto")
+        assert ids == ask(engine(), prompt, many, sampling=sampling, drafter="none")[0]
+        for model in (held._target, held._machinery.draft_model):
+            assert allocated(model.cache) <= slots * grown_rows(CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def pocket(tmp_path_factory):
+    bundled = Path(__file__).parents[2] / "engine/bundled"
+    file = exported(bundled / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
+    return ModelSpec("p", str(file), backend="llama_cpp", slots=1, threads=1, context=512)
+
+
+def test_a_gguf_file_too(pocket):
+    """Of one conversation at a time and cells for one context, five short ones stay warm."""
+    held, plain = build(pocket), build(pocket)
+    talks = [tuple((37 * i + seed) % 4000 + 10 for i in range(90)) for seed in range(5)]
+    for talk in talks:
+        ask(held, talk, drafter="suffix")
+    for talk in talks:
+        ids, stats = ask(held, (*talk, 20, 21), 12, drafter="suffix")
+        assert stats.cached_tokens >= len(talk) - 1
+        assert ids == ask(plain, (*talk, 20, 21), 12, drafter="none", cold=True)[0]
+    long = tuple((41 * i) % 4000 + 10 for i in range(480))
+    ask(held, long, drafter="none")
+    assert sum(held._target.length(slot) for slot in range(held._target.slots)) <= held._target.room
