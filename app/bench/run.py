@@ -1,9 +1,9 @@
 """The measuring loop: every prompt in every lane, lanes taking turns, caches cold each time.
 
 Two things would let a run profit from an earlier one, and are kept from it. Prompts stay warm in
-both models: requests ask that they be cold. Drafters learn, some
-of them whole answers, and would find their own in every repeat: each lane and repeat has drafters of
-its own, so what they know comes from the other prompts of the same repeat, as in a session.
+both models: requests ask that nothing be. Drafters learn, some of them whole answers, and would find
+their own in every repeat: each lane and repeat has drafters of its own, so what they know comes from
+the other prompts of the same repeat, as in a session.
 """
 
 import time

@@ -2,8 +2,8 @@
 
 What an earlier run left behind would make a later one faster: prompts stay warm in the slots of both
 models, and drafters learn, some of them whole answers. So nothing is warm when a run begins, and every
-key has drafters that no other key has. An answer that somebody asks for meanwhile goes
-first: the run is broken off, waits for its end, and begins again.
+key has drafters that no other key has. An answer that somebody asks for meanwhile goes first: the run
+is broken off, waits for its end, and begins again.
 """
 
 import secrets

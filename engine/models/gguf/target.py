@@ -157,8 +157,9 @@ class LlamaCppTarget:
         del held.committed[length:]
 
     def clear(self) -> None:
-        """Forget everything, the bytes too: a masked cell counts nothing times its value, which is
-        not a number where that is none, in every conversation.
+        """Forget everything, the bytes too.
+
+        A masked cell counts nothing times its value: not a number, in every conversation, if that is none.
         """
         for slot in self._slots:
             self.crop(slot, 0)

@@ -66,11 +66,6 @@ class Watched:
         """What was not cancelled before it began."""
         return list(self.numbers.values())
 
-    @property
-    def timed(self) -> list[GenerationRequest]:
-        """Without the short ones that empty caches."""
-        return [request for request in self.requests if len(request.prompt) > 1]
-
     def submit(self, request: GenerationRequest) -> int:
         number = self.engine.submit(request)
         self.numbers[number] = request
@@ -92,7 +87,7 @@ class Mistaken(Watched):
     """The drafter lookup gets the third token wrong, in every answer but the first."""
 
     def said(self, request: GenerationRequest, event: Event) -> Event:
-        wrong = request.drafter == "lookup" and request.prompt != self.timed[0].prompt
+        wrong = request.drafter == "lookup" and request.prompt != self.requests[0].prompt
         if not (wrong and isinstance(event, Tokens) and self.third(request)):
             return event
         return replace(event, ids=(4000, *event.ids[1:]))
@@ -122,9 +117,9 @@ class TestOrder:
         warm = replace(SHORT, warm_up=True, max_tokens=2)
         found = run(watched, ("a",), ("b",), conditions=warm)
         assert len(found.samples) == 4
-        assert len(watched.timed) == 6
+        assert len(watched.requests) == 6
         first = TEXT.encode_chat([Message("user", "a")])
-        assert [request.prompt == first for request in watched.timed] == [True] * 4 + [False] * 2
+        assert [request.prompt == first for request in watched.requests] == [True] * 4 + [False] * 2
 
     def test_progress_tells_prompt_repeat_and_lane(self, engine: Engine) -> None:
         told: list[str] = []
@@ -217,7 +212,7 @@ class TestMeasure:
         messages = [Message("user", "Hello"), Message("assistant", said), Message("user", "Thank you")]  # fmt: skip
         second = TEXT.encode_chat(messages)
         assert said
-        assert [request.prompt == second for request in watched.timed] == [False, False, True, True]
+        assert [request.prompt == second for request in watched.requests] == [False, False, True, True]
         assert [s.answers[0].prompt for s in found.samples] == [1, 1, 2, 2]
 
     def test_turns_past_the_context_are_skipped_with_what_follows(self, engine: Engine) -> None:
