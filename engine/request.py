@@ -219,7 +219,7 @@ class ModelSpec:
     device: str = "cpu"
     dtype: str = "float32"  # or bfloat16, float16
     slots: int = 4  # requests that run at once; so many whole contexts are there for them
-    warm: int = 12  # further conversations that stay warm, as far as that has room for them
+    warm: int = 12  # further conversations that stay warm in that room, where that slows no pass
     exit_layer: int | None = None  # set for checkpoints trained with an early-exit loss
     acceptance_head: str | None = None  # folder of a head that ``train-head`` wrote for this pair
     inflate: int = 1  # the same function at a larger cost; for measurements only

@@ -119,7 +119,6 @@ class Abortable(Protocol):
 class Bounded(Protocol):
     """A target whose slots share one store, which cannot hold a whole context for each of them."""
 
-    slots: int
     room: int  # committed tokens of all slots together
 
     def clear(self) -> None:

@@ -20,7 +20,7 @@ ROOM, TREES = 110, 40  # trees stand behind what is committed, as in a GGUF targ
 def bounded(room=ROOM, slots=3):
     """An engine whose three slots hold fewer tokens together than two whole contexts."""
     target = tiny_target()
-    target.slots, target.room, target.clear = slots, room, tuple  # as a GGUF target says it
+    target.room, target.clear = room, tuple  # as a GGUF target says it
     return engine_over(target, tiny_target(4), slots=slots, cost=SlowMachine())
 
 

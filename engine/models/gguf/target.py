@@ -61,13 +61,12 @@ class LlamaCppTarget:
                 f"{spec.slots} conversations at once are too many for a GGUF file; "
                 f"ask for at most {MOST_SLOTS}"
             )
-        self.slots = min(spec.slots + spec.warm, MOST_SLOTS)
-        self._llama = LlamaContext(spec, self.slots + max(branches, 2))
+        self._llama = LlamaContext(spec, spec.slots + max(branches, 2))
         self.context, self.vocab = self._llama.context, self._llama.vocab
         self.layers, self.parameters = self._llama.layers, self._llama.parameters
         self.room = self._llama.cells - MOST_OUTPUTS  # draft trees need the others
-        self._slots = {slot: Slot() for slot in range(self.slots)}
-        self._free = list(range(self._llama.sequences - 1, self.slots - 1, -1))
+        self._slots = {slot: Slot() for slot in range(spec.slots)}
+        self._free = list(range(self._llama.sequences - 1, spec.slots - 1, -1))
         self._abort: Callable[[], bool] = bool
 
     def choose_company(self) -> None:

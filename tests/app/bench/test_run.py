@@ -212,7 +212,12 @@ class TestMeasure:
         messages = [Message("user", "Hello"), Message("assistant", said), Message("user", "Thank you")]  # fmt: skip
         second = TEXT.encode_chat(messages)
         assert said
-        assert [request.prompt == second for request in watched.requests] == [False, False, True, True]
+        assert [request.prompt == second for request in watched.requests] == [
+            False,
+            False,
+            True,
+            True,
+        ]
         assert [s.answers[0].prompt for s in found.samples] == [1, 1, 2, 2]
 
     def test_turns_past_the_context_are_skipped_with_what_follows(self, engine: Engine) -> None:
