@@ -16,6 +16,7 @@ from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
 from engine.grammar.spelling import Speller
 from engine.hardware.footprint import grown_rows
+from engine.hardware.rungs import SCORED_ROWS
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.verify import verify_all
 from engine.lengths import LENGTHS
@@ -128,7 +129,7 @@ def _room(spec: ModelSpec, parts: Parts) -> Room:
     def taken(slot: int, tokens: int) -> int:
         return max(grown_rows(tokens), *(model.taken(slot) for model in growing), 0)
 
-    return Room(spec.slots * grown_rows(target.context), taken)
+    return Room(spec.slots * grown_rows(target.context + SCORED_ROWS), taken)
 
 
 def _as_many(slot: int, tokens: int) -> int:  # noqa: ARG001 - slots share cells

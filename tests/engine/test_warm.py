@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine.build import assemble, build
 from engine.hardware.footprint import grown_rows
+from engine.hardware.rungs import SCORED_ROWS
 from engine.protocols.drafting import Parts
 from engine.request import GenerationRequest, ModelSpec, SamplingParams
 from tests.engine.models.gguf.files import exported
@@ -99,7 +100,23 @@ def test_whatever_was_asked_caches_stay_within_what_was_planned_and_answers_are_
         ids, _ = ask(held, prompt, many, sampling=sampling, drafter="auto")
         assert ids == ask(engine(), prompt, many, sampling=sampling, drafter="none")[0]
         for model in (held._target, held._machinery.draft_model):
-            assert allocated(model.cache) <= slots * grown_rows(CONTEXT)
+            assert allocated(model.cache) <= slots * grown_rows(CONTEXT + SCORED_ROWS)
+
+
+def test_nobody_waits_where_all_are_at_the_end_of_their_context():
+    """Trees reach behind it, for which caches double."""
+    target, draft = tiny_target(context=512), tiny_target(4, context=512)
+    parts = Parts(target, draft, cost=SlowMachine())
+    held = assemble(ModelSpec("tiny", "", slots=3), parts, "no draft model")
+    fed, feed = [], target.feed
+    target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
+    asked = [
+        GenerationRequest(text(seed, 480), 40, drafter="specexec", length="fixed", draft_nodes=48)
+        for seed in (2, 3, 4)
+    ]
+    run_all(held, asked)
+    assert allocated(target.cache) > 3 * 512
+    assert len(fed) == 3 * 479
 
 
 @pytest.fixture(scope="module")

@@ -159,10 +159,8 @@ DRAFTS = {
 @pytest.mark.parametrize(("depth", "nodes"), [(1, 1), (3, 7), (8, 64), (64, 64), (0, 0)])
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_greedy_equals_plain(name, depth, nodes, draft, length):
-    engine = engine_over(tiny_target(), DRAFTS[draft]())
-    drafted = run_all(
-        engine, greedy_requests(name, length=length, draft_depth=depth, draft_nodes=nodes)
-    )
+    asked = greedy_requests(name, length=length, draft_depth=depth, draft_nodes=nodes)
+    drafted = run_all(engine_over(tiny_target(), DRAFTS[draft]()), asked)
     assert said(drafted) == said(plain())
     assert [done.reason for _, done in drafted] == [done.reason for _, done in plain()]
 
