@@ -175,7 +175,8 @@ def _context(case: Case) -> str:
 
 def _batch(case: Case) -> str:
     count = case.rung.batch
-    warm = "shorter ones stay warm as far as that has room"
+    shorter = case.rung.form.backend == TORCH and case.rung.home == Tier.RAM
+    warm = "shorter ones stay warm as far as that has room" if shorter else "as many stay warm"
     if case.wishes.batch:
         return f"{count} conversations at once were asked for; {warm}."
     if count == 1:
