@@ -32,6 +32,16 @@ def chromium(path: str) -> Iterator[Browser]:
 
 
 @contextmanager
+def another(browser: Browser, path: str) -> Iterator[Browser]:
+    """A second browser beside this one: a window behind another may leave what is done in it unanswered."""
+    second = browser.browser_type.launch(executable_path=path, args=QUIET)
+    try:
+        yield second
+    finally:
+        second.close()
+
+
+@contextmanager
 def visiting(browser: Browser, app: Application, **options: Any) -> Iterator[Page]:
     """The open page; at the end, nothing may have left this machine or gone wrong in it."""
     complaints: list[str] = []
