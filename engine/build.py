@@ -16,6 +16,7 @@ from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
 from engine.grammar.spelling import Speller
 from engine.hardware.footprint import grown_rows
+from engine.hardware.limits import ram
 from engine.hardware.rungs import SCORED_ROWS
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.verify import verify_all
@@ -29,11 +30,21 @@ from engine.models.precision import notes
 from engine.offload import SOURCES
 from engine.profile import profile, profile_draft, profile_exit, profile_reading
 from engine.protocols.drafting import Arm, Drafter, LengthPolicy, Parts, Rule
-from engine.protocols.target import Bounded, Capability, Growing, Layered, Limited, Streamed, Target
+from engine.protocols.target import (
+    Bounded,
+    Capability,
+    Growing,
+    Layered,
+    Limited,
+    Resting,
+    Streamed,
+    Target,
+)
 from engine.request import ModelFacts, ModelSpec, SamplingParams
 
 DEFAULT, PLAIN = "default", "none"
 WARM_SECONDS = 1.0
+PUT_AWAY = 0.25  # of the free memory
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
 
 
@@ -88,6 +99,7 @@ def assemble(
         refused=tuple(refused.items()),
         notes=(*notes(spec), *_undrafted(spec, parts, able, refused)),
     )
+    room = _room(spec, parts)
     machinery = Machinery(
         target=parts.target,
         draft_model=parts.draft_model,
@@ -97,8 +109,8 @@ def assemble(
         cost=parts.cost,
         facts=facts,
         slots=spec.slots,
-        warm=_warm(spec, parts.target),
-        room=_room(spec, parts),
+        warm=_warm(spec, parts.target, room),
+        room=room,
         verify=_verification(spec.device),
         damage=damage(spec),
         chance=_randomness(spec.device),
@@ -107,13 +119,15 @@ def assemble(
     return Engine(machinery)
 
 
-def _warm(spec: ModelSpec, target: Target) -> int:
+def _warm(spec: ModelSpec, target: Target, room: Room) -> int:
     """Slots beside those that run; none where that costs more than memory that nobody uses.
 
     On a CUDA device each takes a whole context from its first token on. Where slots share cells every
     pass looks at all of them: beside 4 and 13 conversations of 300 tokens a plain pass of a 4-bit file
-    took 2 and 8 % longer than beside one.
+    took 2 and 8 % longer than beside one. So they are put away, or there are none.
     """
+    if isinstance(target, Resting):
+        return target.slots - spec.slots if room.apart else 0
     recorded = spec.backend == "torch" and spec.device != "cpu"
     return 0 if recorded or isinstance(target, Bounded) else spec.warm
 
@@ -122,7 +136,7 @@ def _room(spec: ModelSpec, parts: Parts) -> Room:
     """What was planned for ``spec.slots`` conversations at their longest."""
     target = parts.target
     if isinstance(target, Bounded):
-        return Room(target.room, _as_many)
+        return Room(target.room, _as_many, _apart(spec, parts))
     models: tuple[object, ...] = (target, parts.draft_model)
     growing = [model for model in models if isinstance(model, Growing)]
 
@@ -130,6 +144,17 @@ def _room(spec: ModelSpec, parts: Parts) -> Room:
         return max(grown_rows(tokens), *(model.taken(slot) for model in growing), 0)
 
     return Room(spec.slots * grown_rows(target.context + SCORED_ROWS), taken)
+
+
+def _apart(spec: ModelSpec, parts: Parts) -> int:
+    """Tokens that may be put away: a part of the memory that nothing else takes, one context at least."""
+    models: tuple[object, ...] = (parts.target, parts.draft_model)
+    each = sum(model.token_bytes for model in models if isinstance(model, Resting))
+    if not each:
+        return 0
+    weights = Path(spec.folder).stat().st_size  # mapped: the system calls them free
+    tokens = int(PUT_AWAY * max(ram().available - weights, 0)) // each
+    return tokens if tokens >= parts.target.context else 0
 
 
 def _as_many(slot: int, tokens: int) -> int:  # noqa: ARG001 - slots share cells

@@ -6,18 +6,17 @@ from contextlib import suppress
 from itertools import count
 
 from engine.decode.tree import single
-from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError, OutOfMemory
+from engine.errors import EngineError, NumericalError, OutOfMemory
 from engine.guide import Guides
 from engine.machinery import THROWN_AWAY, Machinery
 from engine.protocols.drafting import Budget, Drafter, Outcome, SelfMeasured, farthest
-from engine.protocols.target import SHARED, Abortable, Bounded, Scores, Sharing
+from engine.protocols.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
 from engine.request import Done, Event, FinishReason, GenerationRequest, Stats, Tokens
 from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.rounds import Fresh, Round, judged, logprobs, margins
 from engine.schedule import Scheduler, Session
 from engine.seats import Seats
 
-MOST_LIKELIEST = 20  # tokens whose log probabilities are told, for each token of an answer
 WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
@@ -29,6 +28,8 @@ class Engine:
         self.facts = machinery.facts
         self._target = machinery.target
         self._machinery = machinery
+        models: tuple[object, ...] = (machinery.target, machinery.draft_model)
+        self._resting = [model for model in models if isinstance(model, Resting)]
         self._widest = machinery.widest
         self._retreat = Retreat(machinery.target)
         self._scheduler = Scheduler(machinery.slots, machinery.warm, machinery.room)
@@ -67,7 +68,7 @@ class Engine:
 
     def submit(self, request: GenerationRequest) -> int:
         """Queue a request; raises InvalidRequest or ContextOverflow."""
-        self._check(request)
+        request.check(self._target.vocab, self._target.context)
         drafter, why = self._machinery.choose(request.drafter)
         session = Session(
             id=next(self._numbers),
@@ -96,9 +97,13 @@ class Engine:
         """One pass: at most one prompt chunk, and one round of every request that decodes."""
         events = self._drop_cancelled() if self._cancelled else []
         admitted = self._scheduler.admit()
-        gone = [(slot, 0) for slot in self._scheduler.make_room()]
-        for slot, kept in gone + [(session.slot, session.cached) for session in admitted]:
-            self._crop(slot, kept)
+        for slot in self._scheduler.make_room():
+            self._crop(slot, 0)
+        self._rest(self._scheduler.left_alone())
+        for session in admitted:
+            self._crop(session.slot, session.cached)
+        for session in admitted + self._scheduler.resumed():
+            self._wake(session)
         running = [session for session in self._scheduler.running if not session.paused]
         ready = [session for session in running if not self._missing(session)]
         unread = [session for session in running if self._missing(session)]
@@ -106,24 +111,6 @@ class Engine:
             events += self._guarded(unread[:1], self._feed)
             ready = [session for session in ready if not self._missing(session)]
         return events + self._guarded(ready, self._decode)
-
-    def _check(self, request: GenerationRequest) -> None:
-        request.sampling.check()
-        if not request.prompt:
-            raise InvalidRequest("the prompt is empty; send at least one token")
-        if request.max_tokens < 1:
-            raise InvalidRequest(f"max_tokens is {request.max_tokens}; ask for at least 1")
-        if min(request.draft_depth or 0, request.draft_nodes or 0) < 0:
-            raise InvalidRequest("draft_depth and draft_nodes must not be negative")
-        if request.logprobs is not None and not 0 <= request.logprobs <= MOST_LIKELIEST:
-            raise InvalidRequest(f"logprobs is {request.logprobs}; choose 0 to {MOST_LIKELIEST}")
-        penalties = request.sampling.penalties
-        biased = () if penalties is None else (token for token, _ in penalties.bias)
-        tokens = (*request.prompt, *request.prediction, *biased)
-        if any(not 0 <= token < self._target.vocab for token in tokens):
-            raise InvalidRequest(f"token ids must lie in 0..{self._target.vocab - 1}")
-        if len(request.prompt) >= self._target.context:
-            raise ContextOverflow(len(request.prompt) + 1, self._target.context)
 
     def _drop_cancelled(self) -> list[tuple[int, Event]]:
         gone, self._cancelled = self._cancelled, []
@@ -138,6 +125,16 @@ class Engine:
         self._target.crop(slot, kept)
         if self._machinery.draft_model is not None:
             self._machinery.draft_model.crop(slot, kept)
+
+    def _rest(self, slots: Sequence[int]) -> None:
+        for model in self._resting:
+            for slot in slots:
+                model.rest(slot)
+
+    def _wake(self, session: Session) -> None:
+        for model in self._resting:
+            model.wake(session.slot)
+        session.cached = min(session.cached, self._target.length(session.slot))
 
     def _missing(self, session: Session) -> int:
         """Prompt tokens still to be fed; the last one is the root of the first tree."""

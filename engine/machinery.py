@@ -30,6 +30,7 @@ class Room:
 
     rows: int
     taken: Callable[[int, int], int]  # by a slot with so many tokens
+    apart: int = 0  # rows of conversations that nobody goes on with, where they are put away
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 
-from engine.errors import InvalidRequest
+from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
+
+MOST_LIKELIEST = 20  # tokens whose log probabilities are told, for each token of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,24 @@ class GenerationRequest:
     prediction: tuple[int, ...] = ()  # what the answer may resemble: drafted from, never read
     logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
     grammar: Grammar | None = None  # what the answer may look like; it has stop tokens then
+
+    def check(self, vocab: int, context: int) -> None:
+        """Raise InvalidRequest or ContextOverflow with one sentence when it cannot be answered."""
+        self.sampling.check()
+        if not self.prompt:
+            raise InvalidRequest("the prompt is empty; send at least one token")
+        if self.max_tokens < 1:
+            raise InvalidRequest(f"max_tokens is {self.max_tokens}; ask for at least 1")
+        if min(self.draft_depth or 0, self.draft_nodes or 0) < 0:
+            raise InvalidRequest("draft_depth and draft_nodes must not be negative")
+        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LIKELIEST:
+            raise InvalidRequest(f"logprobs is {self.logprobs}; choose 0 to {MOST_LIKELIEST}")
+        penalties = self.sampling.penalties
+        biased = () if penalties is None else (token for token, _ in penalties.bias)
+        if any(not 0 <= token < vocab for token in (*self.prompt, *self.prediction, *biased)):
+            raise InvalidRequest(f"token ids must lie in 0..{vocab - 1}")
+        if len(self.prompt) >= context:
+            raise ContextOverflow(len(self.prompt) + 1, context)
 
 
 class FinishReason(StrEnum):
@@ -219,7 +239,7 @@ class ModelSpec:
     device: str = "cpu"
     dtype: str = "float32"  # or bfloat16, float16
     slots: int = 4  # requests that run at once; so many whole contexts are there for them
-    warm: int = 12  # further conversations that stay warm in that room, where that slows no pass
+    warm: int = 12  # further conversations that stay warm: in that room, or put away in free memory
     exit_layer: int | None = None  # set for checkpoints trained with an early-exit loss
     acceptance_head: str | None = None  # folder of a head that ``train-head`` wrote for this pair
     inflate: int = 1  # the same function at a larger cost; for measurements only

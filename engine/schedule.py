@@ -67,7 +67,7 @@ class Session:
     slot: int = -1
     cached: int = 0
     begun: bool = False  # reading the prompt has begun
-    paused: bool = False  # others need the room; what it had read goes, and is read again later
+    paused: bool = False  # others need the room; what it had read is put away, or read again later
     emitted: int = 0
     runs: dict[str, Run] = field(default_factory=dict)  # by drafter
     prompt_seconds: float = 0.0
@@ -153,6 +153,8 @@ class Scheduler:
         self._slots, self._room, self._clock = slots, room, 0
         self._gone: list[int] = []  # slots that were emptied since ``make_room``
         self._warm: dict[int, int] | None = None  # slot -> rows that it takes; None: counted anew
+        self._alone: list[int] = []  # slots whose text nobody goes on with, since ``left_alone``
+        self._resumed: list[Session] = []  # since ``resumed``
         self.waiting: deque[Session] = deque()
         self.running: list[Session] = []
 
@@ -181,19 +183,27 @@ class Scheduler:
     def make_room(self) -> list[int]:
         """Slots whose tokens have to go, so that those that run have room for theirs.
 
-        Conversations that nobody goes on with just now go first, the oldest before the others. Then
-        requests wait, the latest first; the first one always goes on, and a context fits.
+        Conversations that nobody goes on with just now go first, the oldest before the others, unless
+        they are put away. Then requests wait, the latest first; the first one always goes on, and a
+        context fits.
         """
-        left = self._room.rows
+        left, apart = self._room.rows, self._room.apart
         for session in self.running:
             needed = self._room.taken(session.slot, len(session.ids))
-            session.paused = needed > left and session is not self.running[0]
-            if session.paused:
+            waited, session.paused = (
+                session.paused,
+                needed > left and session is not self.running[0],
+            )
+            if not session.paused:
+                left -= needed
+                self._resumed += [session] * waited
+            elif needed <= apart:
+                apart -= needed
+                self._alone.append(session.slot)
+            else:
                 session.begun = False
                 self._gone.append(session.slot)
-            else:
-                left -= needed
-        self._make_room_of_warm(left)
+        self._make_room_of_warm(apart if self._room.apart else left)
         gone, self._gone = self._gone, []
         return gone
 
@@ -202,12 +212,23 @@ class Scheduler:
             rows = enumerate(self._rows)
             warm = {slot: len(row.ids) for slot, row in rows if row.ids and not row.taken}
             self._warm = {slot: self._room.taken(slot, many) for slot, many in warm.items()}
+            self._alone += warm if self._room.apart else ()
         if sum(self._warm.values()) <= left:
             return
         for slot, taken in sorted(self._warm.items(), key=lambda pair: -self._rows[pair[0]].used):
             left -= taken
             if left < 0:
                 self._empty(slot)
+
+    def left_alone(self) -> list[int]:
+        """Slots to be put away, since their text would take part in the passes of others."""
+        alone, self._alone = self._alone, []
+        return alone
+
+    def resumed(self) -> list[Session]:
+        """Sessions that waited for room and have it now."""
+        resumed, self._resumed = self._resumed, []
+        return resumed
 
     def cool(self) -> None:
         """Nothing stays warm."""

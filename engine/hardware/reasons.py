@@ -175,8 +175,11 @@ def _context(case: Case) -> str:
 
 def _batch(case: Case) -> str:
     count = case.rung.batch
-    shorter = case.rung.form.backend == TORCH and case.rung.home == Tier.RAM
-    warm = "shorter ones stay warm as far as that has room" if shorter else "as many stay warm"
+    warm = "as many stay warm"
+    if case.rung.form.backend == LLAMA_CPP:
+        warm = "further ones stay warm beside them as far as memory is free"
+    elif case.rung.home == Tier.RAM:
+        warm = "shorter ones stay warm as far as that has room"
     if case.wishes.batch:
         return f"{count} conversations at once were asked for; {warm}."
     if count == 1:

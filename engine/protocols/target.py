@@ -135,6 +135,22 @@ class Growing(Protocol):
         ...
 
 
+@runtime_checkable
+class Resting(Protocol):
+    """A target that can put away what slots hold, so that it takes part in no pass of others."""
+
+    slots: int  # those that run at once, and others for what is put away
+    token_bytes: int  # of what is put away
+
+    def rest(self, slot: int) -> None:
+        """Put away what the slot has committed; it can only be cropped, shared and woken then."""
+        ...
+
+    def wake(self, slot: int) -> None:
+        """Bring back what rests; where there is no room for it, it is gone: ``length`` tells."""
+        ...
+
+
 SHARED = 16  # tokens that another slot has read: fewer are read as fast
 
 

@@ -115,9 +115,13 @@ def pocket(tmp_path_factory):
     return ModelSpec("p", str(file), backend="llama_cpp", slots=3, threads=1, context=512)
 
 
+@pytest.mark.parametrize("share", [0.25, 0])
 @pytest.mark.parametrize("drafter", ["none", "auto"])
-def test_a_gguf_file_whose_cells_do_not_suffice(pocket, drafter, monkeypatch):
-    """One is decoding when another's prompt takes all the room that there is."""
+def test_a_gguf_file_whose_cells_do_not_suffice(pocket, drafter, share, monkeypatch):
+    """One is decoding when another's prompt takes all the room that there is.
+
+    What waits is put away where there is memory for it, else it is read again.
+    """
     lengths = ((60, 150), (300, 100), (450, 62))
     asked = [
         GenerationRequest(
@@ -127,8 +131,12 @@ def test_a_gguf_file_whose_cells_do_not_suffice(pocket, drafter, monkeypatch):
     ]
     wanted = [ids for ids, _ in run_all(build(pocket), asked)]
     monkeypatch.setattr(context, "CACHE_BYTES", 0)
+    monkeypatch.setattr("engine.build.PUT_AWAY", share)
     engine = build(pocket)
     assert engine._target.room < sum(len(one.prompt) for one in asked)
+    fed, feed = [], engine._target.feed
+    engine._target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
     found = run_all(engine, asked)
     assert [ids for ids, _ in found] == wanted
     assert [done.error for _, done in found] == [None] * 3
+    assert (len(fed) == sum(len(one.prompt) - 1 for one in asked)) == (share > 0)

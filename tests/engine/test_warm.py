@@ -1,17 +1,19 @@
 """Conversations stay warm beside those that answer, as many as have room, and nobody's answer changes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.build import assemble, build
+from engine.build import PUT_AWAY, assemble, build
 from engine.hardware.footprint import grown_rows
+from engine.hardware.profile import Ram
 from engine.hardware.rungs import SCORED_ROWS
 from engine.protocols.drafting import Parts
 from engine.request import GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.models.gguf.files import exported
+from tests.engine.models.gguf.files import exported, random_gguf
 from tests.engine.tiny import SlowMachine, run_all, tiny_target
 
 CONTEXT = 2048
@@ -126,12 +128,77 @@ def pocket(tmp_path_factory):
     return ModelSpec("p", str(file), backend="llama_cpp", slots=1, threads=1, context=512)
 
 
-def test_slots_of_a_gguf_file_are_those_that_run(pocket):
-    """Its passes look at the cells of all conversations, so one that nobody asks is not kept for long."""
+def with_memory(monkeypatch, spec, tokens):
+    """An engine on a machine with memory for so many tokens besides."""
+    each = build(spec)._target.token_bytes
+    free = Path(spec.folder).stat().st_size + tokens * each / PUT_AWAY
+    monkeypatch.setattr("engine.build.ram", lambda: Ram(10**12, int(free) + 1))
+    return build(spec)
+
+
+def cells(held):
+    """Slots that take cells of a GGUF file's cache."""
+    llama = held._target._llama
+    last = llama._api.llama_memory_seq_pos_max
+    return [slot for slot in range(held._target.slots) if last(llama._memory, slot) >= 0]
+
+
+def test_conversations_with_a_gguf_file_rest_while_others_run(pocket):
+    """Its passes look at the cells of all conversations."""
     held = build(pocket)
+    talks = [tuple((37 * i + seed) % 4000 + 10 for i in range(90)) for seed in range(6)]
+    for talk in talks:
+        ask(held, talk, drafter="none")
+    assert len(cells(held)) == 1
+    for talk in talks:
+        number = held.submit(GenerationRequest((*talk, 20, 21), 4, drafter="none"))
+        events = held.step()
+        assert cells(held) == [held._sessions[number].slot]
+        while held.busy:
+            events += held.step()
+        assert events[-1][1].stats.cached_tokens >= len(talk) - 1
+
+
+def test_where_no_memory_is_left_slots_of_a_gguf_file_are_those_that_run(pocket, monkeypatch):
+    held = with_memory(monkeypatch, pocket, 300)  # less than one context
     talks = [tuple((37 * i + seed) % 4000 + 10 for i in range(90)) for seed in range(5)]
     for talk in talks:
         ask(held, talk, drafter="none")
-    assert len(held._target._slots) == 1
     assert ask(held, (*talks[-1], 20, 21), drafter="none")[1].cached_tokens >= len(talks[-1]) - 1
     assert ask(held, (*talks[0], 20, 21), drafter="none")[1].cached_tokens == 0
+    assert not held._target._away
+
+
+@pytest.fixture(scope="module")
+def tiny_file(tmp_path_factory):
+    file = random_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+    return ModelSpec(
+        "t", str(file), backend="llama_cpp", slots=2, threads=1, context=256, kv_type="f32",
+        flash_attention=False,
+    )  # fmt: skip
+
+
+ASKED = st.tuples(st.integers(0, 4), st.integers(1, 200), st.integers(1, 6), st.booleans(), st.booleans())  # fmt: skip
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked=st.lists(ASKED, min_size=1, max_size=12))
+def test_what_rests_stays_within_its_memory_and_answers_are_right(asked, tiny_file, monkeypatch):
+    """One after the other or two at once, of texts that begin alike, were changed, or are new."""
+    held, plain = with_memory(monkeypatch, tiny_file, 400), build(tiny_file)
+    waiting = []
+    for seed, length, many, changed, alone in asked:
+        prompt = [*text(seed, length)]
+        if changed:
+            prompt[length // 2] = 12 - prompt[length // 2]
+        law = SamplingParams(1.0, seed=seed)
+        waiting.append(GenerationRequest(tuple(prompt), many, law, drafter="auto"))
+        if alone or len(waiting) == 2:
+            for (ids, _), request in zip(run_all(held, waiting), waiting, strict=True):
+                again = replace(request, drafter="none", cold=True)
+                assert ids == run_all(plain, [again])[0][0]
+            waiting = []
+            target = held._target
+            away = sum(target.length(slot) for slot in target._away)
+            assert away <= 400
+            assert sum(map(len, target._away.values())) <= away * target.token_bytes * 1.2

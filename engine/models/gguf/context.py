@@ -61,6 +61,7 @@ class LlamaContext:
         self.vocab = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
         self.layers = api.llama_model_n_layer(self._model)
         self.parameters = api.llama_model_n_params(self._model)
+        self.token_bytes = self._token_bytes(spec)
         self.context, self.cells = self._sizes(spec)
         self.sequences = min(sequences, api.llama_max_parallel_sequences() - 1, MOST_OUTPUTS - 1)
         self.company: dict[int, int] = {}  # rows of a pass -> rows that run beside it
@@ -133,6 +134,21 @@ class LlamaContext:
     def copy(self, source: int, target: int, start: int, stop: int) -> None:
         """``target`` also sees the cells of ``source`` at positions [start, stop)."""
         self._api.llama_memory_seq_cp(self._memory, source, target, start, stop)
+
+    def state(self, sequence: int) -> NDArray[np.uint8]:
+        """Bytes of the cells of a sequence; they stay as they are."""
+        size = self._api.llama_state_seq_get_size(self._context, sequence)
+        state = np.empty(size, np.uint8)
+        self._api.llama_state_seq_get_data(self._context, _first_byte(state), size, sequence)
+        return state
+
+    def restore(self, sequence: int, state: NDArray[np.uint8]) -> bool:
+        """The sequence gets cells with these bytes in place of those that it has; False: it has none.
+
+        llama.cpp wants as many free ones in a row.
+        """
+        place = _first_byte(state)
+        return bool(self._api.llama_state_seq_set_data(self._context, place, len(state), sequence))
 
     def clear(self) -> None:
         """Every cell is empty again, its bytes too."""
@@ -213,14 +229,17 @@ class LlamaContext:
             self._rows = np.ctypeslib.as_array(pointer, (self.outputs, self.vocab))
             self._first = self._rows[:1]
 
-    def _sizes(self, spec: ModelSpec) -> tuple[int, int]:
-        """Tokens of one conversation, and cells of the cache that all share."""
+    def _token_bytes(self, spec: ModelSpec) -> int:
+        """Keys and values of one token."""
         api, model = self._api, self._model
-        trained = api.llama_model_n_ctx_train(model)
         heads, kv_heads = api.llama_model_n_head(model), api.llama_model_n_head_kv(model)
         width = api.llama_model_n_embd(model) * kv_heads / max(heads, 1)
-        each = max(2 * self.layers * width * KV_BYTES[spec.kv_type], 1)
-        affordable = max(int(CACHE_BYTES / each), PADDING)
+        return max(int(2 * self.layers * width * KV_BYTES[spec.kv_type]), 1)
+
+    def _sizes(self, spec: ModelSpec) -> tuple[int, int]:
+        """Tokens of one conversation, and cells of the cache that all share."""
+        trained = self._api.llama_model_n_ctx_train(self._model)
+        affordable = max(int(CACHE_BYTES / self.token_bytes), PADDING)
         context = min(spec.context or affordable, trained)
         together = min(spec.slots * context, max(context, affordable))
         cells = together + MOST_OUTPUTS  # trees stand behind the conversations
@@ -293,6 +312,10 @@ def _address_of(function: object) -> Callable[[object], int]:
     code = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
     made: Callable[[object], int] = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(code)  # type: ignore[arg-type]
     return made
+
+
+def _first_byte(state: NDArray[np.uint8]) -> object:
+    return state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 def _never() -> bool:

@@ -9,9 +9,12 @@ A tree may have more tips than there are free branches, or more rows than one pa
 scored in several passes, and branches that ran out of use lose their cells; a row whose cells are
 gone is computed again when something hangs below it or when it is committed. So any tree is
 scored right, and only the time depends on its shape.
+
+llama.cpp looks at every cell up to the last one in use, in every pass. So a conversation that nobody
+goes on with just now is put away, as the bytes of its cells, and gets cells again when it is asked for.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -31,6 +34,7 @@ from engine.request import ModelSpec
 
 T = TypeVar("T")
 Array = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
 MOST_SLOTS = MOST_OUTPUTS - 3  # two branches and a row's company are sequences, too
 BRANCHES = 64  # tips of trees held at once, of all slots together
 
@@ -61,12 +65,15 @@ class LlamaCppTarget:
                 f"{spec.slots} conversations at once are too many for a GGUF file; "
                 f"ask for at most {MOST_SLOTS}"
             )
-        self._llama = LlamaContext(spec, spec.slots + max(branches, 2))
+        self.slots = min(spec.slots + spec.warm, MOST_SLOTS)
+        self._llama = LlamaContext(spec, self.slots + max(branches, 2))
         self.context, self.vocab = self._llama.context, self._llama.vocab
         self.layers, self.parameters = self._llama.layers, self._llama.parameters
         self.room = self._llama.cells - MOST_OUTPUTS  # draft trees need the others
-        self._slots = {slot: Slot() for slot in range(spec.slots)}
-        self._free = list(range(self._llama.sequences - 1, spec.slots - 1, -1))
+        self.token_bytes = self._llama.token_bytes
+        self._slots = {slot: Slot() for slot in range(self.slots)}
+        self._away: dict[int, Bytes] = {}  # slot -> what its committed tokens' cells held
+        self._free = list(range(self._llama.sequences - 1, self.slots - 1, -1))
         self._abort: Callable[[], bool] = bool
 
     def choose_company(self) -> None:
@@ -94,6 +101,7 @@ class LlamaCppTarget:
 
         When it is aborted the slot is as before.
         """
+        assert slot not in self._away, "what rests has no cells"
         self.crop(slot, self.length(slot))
         before = self.length(slot)
         try:
@@ -105,6 +113,7 @@ class LlamaCppTarget:
 
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """Logits [N, V] float32 of every node of each tree, hung behind its slot's prefix."""
+        assert self._away.keys().isdisjoint(slots), "what rests has no cells"
         for slot in slots:
             if self._slots[slot].tokens:
                 self.crop(slot, self.length(slot))
@@ -120,6 +129,7 @@ class LlamaCppTarget:
 
         ``hidden`` is empty, [n, 0]: llama.cpp would have to compute logits for every row to give it.
         """
+        assert all(rows.slot not in self._away for rows in batch), "what rests has no cells"
         parts = [torch.from_numpy(part) for part in self._run(batch)]
         return [Grown(part, torch.empty(len(part), 0)) for part in parts]
 
@@ -148,6 +158,11 @@ class LlamaCppTarget:
     def crop(self, slot: int, length: int) -> None:
         """Forget uncommitted rows and everything behind the first ``length`` tokens."""
         held = self._slots[slot]
+        if slot in self._away:
+            del held.committed[length:]
+            if not held.committed:
+                del self._away[slot]
+            return
         if not held.tokens and len(held.committed) <= length:
             return  # every round asks, and there is seldom anything left to forget
         if len(held.committed) > length or held.branches.get(slot):
@@ -167,8 +182,32 @@ class LlamaCppTarget:
     def share(self, source: int, slot: int, length: int) -> None:
         """See the first ``length`` committed tokens of another slot, in place of all that was here."""
         self.crop(slot, 0)
-        self._llama.copy(source, slot, 0, length)
         self._slots[slot].committed += self._slots[source].committed[:length]
+        if source in self._away:
+            self._bring_back(source, slot)
+        else:
+            self._llama.copy(source, slot, 0, length)
+
+    def rest(self, slot: int) -> None:
+        """Put away what the slot has committed; it can only be cropped, shared and woken then."""
+        if slot not in self._away and self._slots[slot].committed:
+            self.crop(slot, self.length(slot))
+            self._away[slot] = self._llama.state(slot)
+            self._llama.remove(slot)
+
+    def wake(self, slot: int) -> None:
+        """Bring back what rests; where there is no room for it, it is gone: ``length`` tells."""
+        if slot in self._away:
+            self._bring_back(slot, slot)
+            del self._away[slot]
+
+    def _bring_back(self, source: int, slot: int) -> None:
+        """Cells for the slot's committed tokens, which begin what was put away of ``source``; or none."""
+        held = self._slots[slot]
+        if self._llama.restore(slot, self._away[source]):
+            self._llama.remove(slot, len(held.committed))
+        else:
+            held.committed.clear()
 
     def _extend(
         self, slot: int, tokens: Sequence[int], decode: Callable[[Sequence[BatchRow]], object]
@@ -178,7 +217,7 @@ class LlamaCppTarget:
         for start in range(0, len(tokens), self._llama.batch):
             part = tokens[start : start + self._llama.batch]
             places = enumerate(part, len(committed))
-            self._with_room([slot], decode, [BatchRow(t, at, (slot,)) for at, t in places])
+            self._with_room({slot}, decode, [BatchRow(t, at, (slot,)) for at, t in places])
             committed += part
 
     def _forget_rows(self, slot: int) -> None:
@@ -308,7 +347,7 @@ class LlamaCppTarget:
 
     def _with_room(
         self,
-        slots: Collection[int],
+        slots: Set[int],
         decode: Callable[[Sequence[BatchRow]], T],
         rows: list[BatchRow],
     ) -> T:
@@ -320,7 +359,8 @@ class LlamaCppTarget:
             try:
                 return decode(rows)
             except CacheFull:
-                idle = [s for s in self._slots if s not in slots and self.length(s)]
+                here = self._slots.keys() - self._away.keys() - slots
+                idle = [slot for slot in here if self.length(slot)]
                 if not idle:
                     raise
                 self.crop(max(idle, key=self.length), 0)

@@ -1,9 +1,21 @@
 """Real GGUF files for tests: the bundled models exported, and random ones of any shape."""
 
+from pathlib import Path
+
 import numpy as np
 from gguf import GGUFWriter
 
 from engine.models.gguf.export import open_source, write_gguf
+from engine.request import ModelSpec
+
+BUNDLED = Path(__file__).parents[4] / "engine/bundled"
+SLOTS = 3
+
+
+def exact(file, **changes):
+    """A spec under which nothing is rounded that torch does not round."""
+    given = {"slots": SLOTS, "threads": 1, "context": 1024, "kv_type": "f32"} | changes
+    return ModelSpec("p", str(file), backend="llama_cpp", flash_attention=False, **given)
 
 
 def exported(folder, out, kind="f32"):

@@ -4,7 +4,6 @@ import random
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
@@ -25,12 +24,10 @@ from engine.models.gguf.target import LlamaCppTarget
 from engine.models.torch_target import load_target
 from engine.protocols.target import Rows
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.models.gguf.files import exported, random_gguf
+from tests.engine.models.gguf.files import BUNDLED, SLOTS, exact, exported, random_gguf
 from tests.engine.tiny import run_all
 
-BUNDLED = Path(__file__).parents[4] / "engine/bundled"
 TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e-5
-SLOTS = 3
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +38,6 @@ def file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def draft_file(tmp_path_factory):
     return exported(BUNDLED / "pocket-draft", tmp_path_factory.mktemp("gguf") / "draft.gguf")
-
-
-def exact(file, **changes):
-    """A spec under which nothing is rounded that torch does not round."""
-    given = {"slots": SLOTS, "threads": 1, "context": 1024, "kv_type": "f32"} | changes
-    return ModelSpec("p", str(file), backend="llama_cpp", flash_attention=False, **given)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +103,7 @@ def test_a_batch_equals_each_sequence_alone(target):
 
 @pytest.mark.parametrize("branches", [64, 2, 5])
 def test_random_conversations_equal_the_torch_target(file, oracle, branches):
-    """Feeding, sharing, cropping, scoring, growing and committing; few branches make trees take many passes."""
+    """All that a target does, resting between it; few branches make trees take many passes."""
     target, chance = LlamaCppTarget(exact(file), branches), random.Random(branches)
     both = (oracle, target)
     for slot in range(SLOTS):
@@ -120,19 +111,11 @@ def test_random_conversations_equal_the_torch_target(file, oracle, branches):
     for _ in range(15):
         slots = chance.sample(range(SLOTS), chance.randrange(1, SLOTS + 1))
         trees = [random_tree(chance) for _ in slots]
+        for slot in range(SLOTS):
+            if chance.random() < 0.3:
+                target.rest(slot)
         for slot in slots:
-            length, fed = (
-                chance.randrange(60),
-                chance.choices(range(4096), k=chance.randrange(1, 9)),
-            )
-            source = chance.choice([other for other in range(SLOTS) if other != slot])
-            shared = chance.randrange(oracle.length(source) + 1)
-            takes_over = chance.random() < 0.3
-            for one in both:
-                if takes_over:
-                    one.share(source, slot, shared)
-                one.crop(slot, length)
-                one.feed(slot, fed)
+            _prepare(both, slot, chance)
         wanted, found = (_grown(one, slots, trees, chance.random() < 0.5) for one in both)
         assert all((a - b).abs().max() < TOLERANCE for a, b in zip(wanted, found, strict=True))
         for slot, tree in zip(slots, trees, strict=True):
@@ -141,6 +124,20 @@ def test_random_conversations_equal_the_torch_target(file, oracle, branches):
                 one.commit(slot, path)
             assert list(target.tokens(slot)) == list(oracle.tokens(slot))
             assert target.pending(slot) == 0
+
+
+def _prepare(both, slot, chance):
+    """Another text in a slot, or more of the one that is there, or one that another slot has."""
+    length, fed = chance.randrange(60), chance.choices(range(4096), k=chance.randrange(1, 9))
+    source = chance.choice([other for other in range(SLOTS) if other != slot])
+    shared, takes_over = chance.randrange(both[0].length(source) + 1), chance.random() < 0.3
+    for one in both:
+        if takes_over:
+            one.share(source, slot, shared)
+        one.crop(slot, length)
+        if one is both[1]:
+            one.wake(slot)
+        one.feed(slot, fed)
 
 
 def _grown(target, slots, trees, whole):

@@ -1,0 +1,74 @@
+"""Conversations of a GGUF file that are put away: they cost no pass anything, and come back whole or not at all."""
+
+import pytest
+import torch
+
+from engine.decode.tree import DraftTree
+from engine.models.gguf.target import LlamaCppTarget
+from tests.engine.models.gguf.files import BUNDLED, exact, exported
+
+TREE = DraftTree((9, 5, 10, 11, 20, 21), (-1, 0, 0, 1, 1, 2))
+TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e-5
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
+
+
+def test_what_rests_takes_no_cells_and_comes_back(file):
+    target = LlamaCppTarget(exact(file, slots=2, context=256))
+    words, most = [(37 * i) % 4000 + 6 for i in range(200)], target._llama.cells
+    target.feed(0, words)
+    wanted = target.score([0], [TREE])[0].logits
+    target.rest(0)
+    target.feed(1, [7] * most)  # all the cells that there are
+    target.crop(1, most - 200)
+    assert target.length(0) == 200
+    target.wake(0)
+    assert target.length(0) == 200
+    target.crop(1, 100)
+    found = target.score([0], [TREE])[0].logits  # in other cells, so summed in another order
+    assert (found - wanted).abs().max() < TOLERANCE
+
+
+def test_what_rests_is_read_again_where_no_cells_are_left_for_it(file):
+    target = LlamaCppTarget(exact(file, slots=2, context=256))
+    target.feed(0, [8] * 200)
+    target.rest(0)
+    target.feed(1, [7] * (target._llama.cells - 100))
+    target.wake(0)
+    assert (target.length(0), target.length(1)) == (0, target._llama.cells - 100)
+    target.feed(0, [8] * 90)
+    assert target.length(0) == 90
+
+
+def test_another_takes_over_the_beginning_of_what_rests(file):
+    target = LlamaCppTarget(exact(file))
+    words = [(37 * i) % 4000 + 6 for i in range(100)]
+    target.feed(0, words)
+    target.feed(1, words[:60])
+    wanted = target.score([1], [TREE])[0].logits
+    target.rest(0)
+    for _ in range(2):
+        target.share(0, 2, 60)
+        assert list(target.tokens(2)) == words[:60]
+        found = target.score([2], [TREE])[0].logits
+        assert (found - wanted).abs().max() < TOLERANCE
+    assert list(target.tokens(0)) == words
+
+
+def test_a_conversation_comes_back_shorter(file):
+    target = LlamaCppTarget(exact(file))
+    target.feed(0, [7] * 80)
+    for kept in (50, 20, 0):
+        target.rest(0)
+        target.crop(0, kept)
+        target.wake(0)
+        assert target.length(0) == kept
+        target.feed(1, [9] * 3)
+    target.feed(0, [8] * 30)
+    target.crop(1, 0)
+    target.feed(1, [8] * 30)
+    one, other = target.score([0, 1], [TREE, TREE])
+    assert torch.allclose(one.logits, other.logits, atol=TOLERANCE)
