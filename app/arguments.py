@@ -17,7 +17,7 @@ from app.bench.options import (
     check_output,
 )
 from app.errors import LaneError
-from app.formats.schema_file import read_format
+from app.formats.format_file import read_format
 from app.hardware_options import HardwareOptions, doctor_options, plan_options
 from app.models_options import (
     ImportModel,

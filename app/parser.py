@@ -101,7 +101,7 @@ def _add_ask(ask: argparse.ArgumentParser) -> None:
     number(
         "--format",
         metavar="json|FILE",
-        help="answer with a JSON object; of FILE, with what the JSON Schema in it accepts",
+        help="answer with a JSON object; of FILE, as the JSON Schema or grammar (.gbnf) in it says",
     )
     number("--json", action="store_true", help="end with one line of JSON")
 

@@ -22,6 +22,7 @@ from typing_extensions import override
 from app.api.text_schemas import Text, valid_unicode
 from app.api.tool_schemas import Calls, ToolChoice, Tools, tool_use
 from app.errors import UnknownDrafter
+from app.formats.gbnf import gbnf_grammar
 from app.formats.json_schema import schema_grammar
 from app.turn import AUTO, Message, ToolUse, Turn, check_drafter
 from engine.errors import InvalidRequest
@@ -33,7 +34,7 @@ _OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
 _ONE_FORM = (
     "an answer in a format calls no tools; leave out one of the two, or set tool_choice to none"
 )
-_NO_GRAMMAR = "grammars are not supported, JSON schemas are: send one as response_format"
+_ONE_GRAMMAR = "an answer has one format; leave out the grammar, or response_format and json_schema"
 _NO_CHOICE = "the server does not choose among answers; send n to get several"
 _NO_ECHO = "the answer comes without the prompt; leave it out, and put the prompt before the answer"
 _NO_SUFFIX = "write the model's own control texts for the middle of a file into the prompt"
@@ -47,7 +48,6 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "best_of": ((1,), _NO_CHOICE),
     "functions": (([],), _OLD_TOOLS),
     "function_call": (("none", "auto"), _OLD_TOOLS),
-    "grammar": (("",), _NO_GRAMMAR),
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
 }
@@ -169,6 +169,7 @@ class Asked(BaseModel):
     drafter: str = AUTO
     response_format: ResponseFormat | None = None
     json_schema: dict[str, Any] | None = None  # as llama-server calls it
+    grammar: Annotated[str, BeforeValidator(valid_unicode)] | None = None  # GBNF, as there
     _grammar: Grammar | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
@@ -197,13 +198,19 @@ class Asked(BaseModel):
         param, schema = "response_format", told
         if told is None:
             param, schema = "json_schema", self.json_schema
-        if schema is not None:
-            try:
-                self._grammar = schema_grammar(schema)
-            except InvalidRequest as error:
-                context = {"said": str(error), "param": param}
-                raise PydanticCustomError("format", "{said}", context) from error
+        try:
+            self._grammar = self._held(schema)
+        except InvalidRequest as error:
+            context = {"said": str(error), "param": "grammar" if self.grammar else param}
+            raise PydanticCustomError("format", "{said}", context) from error
         return self
+
+    def _held(self, schema: Mapping[str, Any] | None) -> Grammar | None:
+        if schema is None:
+            return gbnf_grammar(self.grammar) if self.grammar else None
+        if self.grammar:
+            raise InvalidRequest(_ONE_GRAMMAR)
+        return schema_grammar(schema)
 
     @property
     @abstractmethod

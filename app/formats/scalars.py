@@ -3,29 +3,51 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.formats.characters import quoted
 from app.formats.json_text import CHARACTER, INTEGER, NUMBER, POSITIVE, STRING
 from app.formats.numbers import between
-from app.formats.schema_words import BOUNDS, counts
+from app.formats.pattern import matching
+from app.formats.schema_words import BOUNDS, counts, refuse_beside
 from app.formats.strings import FORMS
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Repeat, Row, Rule, Text
 
 
 def string_rule(schema: Mapping[str, Any], place: str) -> Rule:
-    """Of a bounded length, or of a form; raises InvalidRequest."""
-    form = schema.get("format")
+    """Of a bounded length, of a form, or as a pattern has it; raises InvalidRequest."""
     least, most = counts(schema, "minLength", "maxLength", place)
+    if schema.get("pattern") is not None:
+        refuse_beside(schema, "pattern", "type", "minLength", "maxLength", place=place)
+        return _in_quotes(_pattern(schema["pattern"], least, most, place))
+    form = schema.get("format")
     bounded = least > 0 or most is not None
     if form is None:
-        if not bounded:
-            return STRING
-        return Row((Text(b'"'), Repeat(CHARACTER, least, most), Text(b'"')))
+        return _in_quotes(Repeat(CHARACTER, least, most)) if bounded else STRING
     if not isinstance(form, str) or form not in FORMS or bounded:
         why = "with a bounded length " if bounded else ""
         raise InvalidRequest(
             f"the format {form!r} {why}at {place} cannot be held yet; there are {', '.join(FORMS)}"
         )
-    return Row((Text(b'"'), FORMS[form], Text(b'"')))
+    return _in_quotes(FORMS[form])
+
+
+def _pattern(expression: object, least: int, most: int | None, place: str) -> Rule:
+    if not isinstance(expression, str):
+        raise InvalidRequest(f"'pattern' at {place} is {expression!r}; it must be a text")
+    try:
+        found = matching(expression, quoted)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"'pattern' at {place}: {error}") from error
+    held = found.within(least, most)
+    if held is None:
+        raise InvalidRequest(
+            f"the length beside 'pattern' at {place} cannot be held; write it into the pattern"
+        )
+    return held
+
+
+def _in_quotes(inside: Rule) -> Rule:
+    return Row((Text(b'"'), inside, Text(b'"')))
 
 
 def _bounds(schema: Mapping[str, Any], place: str) -> dict[str, Any]:

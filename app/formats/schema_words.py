@@ -3,21 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.formats.strings import FORMS
 from engine.errors import InvalidRequest
 
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 UNHELD = (
     "allOf", "contains", "dependencies", "dependentRequired", "dependentSchemas", "else", "if",
-    "maxProperties", "minProperties", "multipleOf", "not", "pattern", "patternProperties",
+    "maxProperties", "minProperties", "multipleOf", "not", "patternProperties",
     "propertyNames", "then", "unevaluatedItems", "uniqueItems",
 )  # fmt: skip
 _NEVER_EMPTY = ("contains", "else", "if", "not", "then")  # which say something even of {}
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 ASSERTING = (
     *UNHELD, *BOUNDS, "$ref", "additionalProperties", "anyOf", "const", "enum", "format", "items",
-    "maxItems", "maxLength", "minItems", "minLength", "oneOf", "prefixItems", "properties",
-    "required", "type",
+    "maxItems", "maxLength", "minItems", "minLength", "oneOf", "pattern", "prefixItems",
+    "properties", "required", "type",
 )  # fmt: skip
 
 
@@ -30,30 +29,6 @@ def unwrapped(schema: Mapping[str, Any]) -> Mapping[str, Any]:
             case _:
                 break
     return schema
-
-
-def heard(schema: object) -> object:
-    """The schema without the words that no grammar here can hold: it accepts more, never less."""
-    if not isinstance(schema, Mapping):
-        return schema
-    found: dict[str, Any] = {}
-    for word, value in schema.items():
-        if word in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
-            found[word] = {name: heard(inner) for name, inner in value.items()}
-        elif word in ("items", "additionalProperties"):
-            found[word] = heard(value)
-        elif word in ("anyOf", "oneOf", "prefixItems") and isinstance(value, list):
-            name = "anyOf" if word == "oneOf" else word
-            found[name] = [heard(inner) for inner in value]
-        elif _is_held(word, value, schema):
-            found[word] = value
-    return found
-
-
-def _is_held(word: str, value: object, schema: Mapping[str, Any]) -> bool:
-    if word in BOUNDS:
-        return schema.get("type") == "integer"
-    return word not in UNHELD and (word != "format" or value in FORMS)
 
 
 def refuse_beside(schema: Mapping[str, Any], *heeded: str, place: str) -> None:
@@ -81,7 +56,7 @@ def told_kinds(schema: Mapping[str, Any], place: str) -> list[str]:
         about = (
             ("object", ("properties", "required", "additionalProperties")),
             ("array", ("items", "prefixItems", "minItems", "maxItems")),
-            ("string", ("minLength", "maxLength", "format")),
+            ("string", ("minLength", "maxLength", "format", "pattern")),
             ("number", BOUNDS),
         )
         return [kind for kind, words in about if any(word in schema for word in words)][:1]

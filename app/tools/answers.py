@@ -7,9 +7,9 @@ there on held to the call's form. Where it cannot, only an answer that has to ca
 from collections import defaultdict
 from collections.abc import Callable
 
+from app.formats.heard import heard
 from app.formats.json_schema import schema_rules
 from app.formats.json_text import NOTHING, grammar
-from app.formats.schema_words import heard
 from app.tools.form import CallForm
 from app.turn import Tool, ToolUse
 from engine.errors import InvalidRequest

@@ -171,6 +171,13 @@ class TestAsk:
         assert code == 0
         assert 40 <= json.loads(out)["age"] <= 59
 
+    def test_answers_as_a_grammar_says(self, home: Path, tmp_path: Path) -> None:
+        file = tmp_path / "size.gbnf"
+        file.write_text('root ::= "small" | "large"', encoding="utf-8")
+        code, out, _ = run("ask", "Is an ant small or large?", "--format", str(file))
+        assert code == 0
+        assert out.strip() in ("small", "large")
+
     def test_the_interrupt_key_ends_it_cleanly(self, home: Path) -> None:
         """And nothing is left that still holds the output open: the engine has ended too."""
         lines = " ".join(

@@ -1,6 +1,7 @@
 """Answers in a format, over HTTP, with the bundled model: always what the schema accepts."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -80,6 +81,28 @@ def test_a_drawn_answer_is_what_the_schema_accepts_too(url: str, seed: int) -> N
         assert 18 <= found["age"] <= 30
 
 
+def test_an_answer_is_what_a_grammar_says_with_every_drafter(url: str) -> None:
+    grammar = 'root ::= name ", " [1-9] [0-9]? " years" ("!" | ".")\nname ::= [A-Z] [a-z]{2,7}'
+    plain = content(url, grammar=grammar, drafter="none")
+    assert re.fullmatch(r"[A-Z][a-z]{2,7}, [1-9][0-9]? years[!.]", plain)
+    for drafter in ("auto", "suffix", "chain", "specexec", "early_exit"):
+        assert content(url, grammar=grammar, drafter=drafter) == plain
+    drawn = {"temperature": 1.3, "seed": 3}
+    assert content(url, grammar=grammar, **drawn) == content(
+        url, grammar=grammar, drafter="none", **drawn
+    )
+    assert content(url, grammar='root ::= "yes" | "no"') in ("yes", "no")
+
+
+def test_a_text_matches_its_pattern(url: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"code": {"type": "string", "pattern": r"^[A-Z]{2}-\d{3}$"}},
+        "required": ["code"],
+    }
+    assert re.fullmatch(r"[A-Z]{2}-\d{3}", json.loads(content(url, json_schema=schema))["code"])
+
+
 def test_any_object_will_do_where_no_schema_is_sent(url: str) -> None:
     found = content(url, response_format={"type": "json_object"})
     assert isinstance(json.loads(found), dict)
@@ -116,7 +139,13 @@ def test_an_answer_that_is_cut_short_says_so(url: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "said"),
     [
-        ({"json_schema": {"pattern": "a"}}, "json_schema", "'pattern' at # cannot be held yet"),
+        (
+            {"json_schema": {"pattern": "\\b"}},
+            "json_schema",
+            "'pattern' at #: '\\\\b' in the pattern",
+        ),
+        ({"grammar": 'root ::= "a'}, "grammar", "line 1: it ends in the middle"),
+        ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar", "an answer has one format"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}},
             "response_format",

@@ -85,7 +85,6 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
         ("best_of", 2, "send n to get several"),
         ("functions", [{"name": "f"}], "older name of tools"),
         ("function_call", {"name": "f"}, "older name of tools"),
-        ("grammar", "root ::= [a-z]", "JSON schemas are"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_reason(

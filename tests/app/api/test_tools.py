@@ -186,8 +186,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {
-            "type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}}}}]},
-        "tools", "'pattern' at #/properties/a cannot be held",
+            "type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}}}]},
+        "tools", "'pattern' at #/properties/a: '(?=' in the pattern",
     ),
 ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.formats.heard import heard
 from app.tools.answers import Answers, held
 from app.tools.form import TOLD, CallForm
 from app.tools.reading import CallReader
@@ -132,14 +133,37 @@ ODD = {
 
 
 class TestSchemasThatCannotBeHeld:
-    FITTING = '<tool_call>\n{"name": "odd", "arguments": {"url": "u", "pattern": 2.5, "one": "a"}}\n</tool_call>'
+    FITTING = '<tool_call>\n{"name": "odd", "arguments": {"url": "https:u", "pattern": 2.5, "one": "a"}}\n</tool_call>'
 
     def test_are_held_as_far_as_they_can_be(self) -> None:
         use = ToolUse((Tool("odd", "", ODD),), must_call=True)
         steps = States(held(TOLD, use))
         assert ends(steps, self.FITTING)
         assert not ends(steps, self.FITTING.replace("2.5", '"x"'))
-        assert not ends(steps, self.FITTING.replace('"url": "u", ', ""))
+        assert not ends(steps, self.FITTING.replace('"url": "https:u", ', ""))
+        assert not ends(steps, self.FITTING.replace("https:", ""))
+
+    @pytest.mark.parametrize(
+        ("text", "kept", "good", "bad"),
+        [
+            ({"pattern": "^a", "format": "date"}, ["format"], "2026-11-26", "abc"),
+            ({"pattern": "^(?=a)", "maxLength": 3}, ["maxLength"], "xyz", "abcd"),
+            ({"pattern": "^(ab|c)d?$", "maxLength": 1}, ["maxLength"], "x", "cd"),
+            ({"pattern": "^a+$", "maxLength": 2}, ["pattern", "maxLength"], "aa", "aaa"),
+            ({"format": "date", "minLength": 3}, ["minLength"], "xyz", "ab"),
+            ({"enum": ["a", "b"], "minLength": 1}, ["enum"], "b", "c"),
+        ],
+    )
+    def test_words_about_a_text_are_held_as_far_as_they_go_together(
+        self, text: dict[str, Any], kept: list[str], good: str, bad: str
+    ) -> None:
+        schema = {"properties": {"a": {"type": "string", **text}}, "required": ["a"]}
+        inner = heard(schema)["properties"]["a"]
+        assert list(inner) == ["type", *kept]
+        steps = States(held(TOLD, ToolUse((Tool("odd", "", schema),), must_call=True)))
+        call = '<tool_call>\n{"name": "odd", "arguments": {"a": "%s"}}\n</tool_call>'
+        assert ends(steps, call % good)
+        assert not ends(steps, call % bad)
 
     def test_are_refused_where_they_are_strict(self) -> None:
         use = ToolUse((Tool("odd", "", ODD, strict=True),), must_call=True)
@@ -148,7 +172,7 @@ class TestSchemasThatCannotBeHeld:
 
     def test_hopeless_ones_give_any_object(self) -> None:
         hopeless = Tool(
-            "odd", "", {"type": "object", "properties": {"a": {"enum": ["x"], "minLength": 1}}}
+            "odd", "", {"type": "object", "properties": {"a": {"$ref": "elsewhere.json"}}}
         )
         steps = States(held(TOLD, ToolUse((hopeless,), must_call=True)))
         assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"q": [1]}}\n</tool_call>')
