@@ -233,8 +233,15 @@ class LlamaContext:
         """Keys and values of one token."""
         api, model = self._api, self._model
         heads, kv_heads = api.llama_model_n_head(model), api.llama_model_n_head_kv(model)
-        width = api.llama_model_n_embd(model) * kv_heads / max(heads, 1)
-        return max(int(2 * self.layers * width * KV_BYTES[spec.kv_type]), 1)
+        usual = api.llama_model_n_embd(model) // max(heads, 1)
+        widths = [self._told(f"attention.{part}_length", usual) for part in ("key", "value")]
+        return max(int(self.layers * kv_heads * sum(widths) * KV_BYTES[spec.kv_type]), 1)
+
+    def _told(self, name: str, otherwise: int) -> int:
+        """A whole number that the file tells of its architecture."""
+        found = _metadata(self._api, self._model, "general.architecture")
+        number = _metadata(self._api, self._model, f"{found}.{name}")
+        return int(number) if number.isdigit() else otherwise
 
     def _sizes(self, spec: ModelSpec) -> tuple[int, int]:
         """Tokens of one conversation, and cells of the cache that all share."""
@@ -320,6 +327,13 @@ def _first_byte(state: NDArray[np.uint8]) -> object:
 
 def _never() -> bool:
     return False
+
+
+def _metadata(api: ModuleType, model: object, key: str) -> str:
+    """A value of the file's as text; empty where it has none."""
+    text = ctypes.create_string_buffer(256)
+    api.llama_model_meta_val_str(model, key.encode(), text, len(text))
+    return text.value.decode(errors="replace")
 
 
 def _load_model(library: Library, spec: ModelSpec) -> object:

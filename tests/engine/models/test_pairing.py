@@ -20,7 +20,7 @@ def test_a_folder_and_its_gguf_are_the_same(tmp_path):
 def test_the_first_mismatch_is_told(tmp_path):
     texts = [f"t{i}" for i in range(64)]
     ours = random_gguf(tmp_path / "a.gguf")
-    theirs = random_gguf(tmp_path / "b.gguf", tokens=[*texts[:17], "x", "y", *texts[19:]])
+    theirs = random_gguf(tmp_path / "b.gguf", vocab=[*texts[:17], "x", "y", *texts[19:]])
     assert vocabulary_mismatch(ours, ours) == ""
     found = vocabulary_mismatch(ours, theirs)
     assert found == "token 17 is 't17' in the model and 'x' in the draft model"

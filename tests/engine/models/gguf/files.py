@@ -25,8 +25,9 @@ def exported(folder, out, kind="f32"):
     return out
 
 
-def random_gguf(out, vocab=64, hidden=32, layers=1, context=256, tokens=None):
-    """A Llama with random weights, two heads."""
+def random_gguf(out, vocab=64, hidden=32, layers=1, context=256, head=None):
+    """A Llama with random weights, two heads of so many numbers; ``vocab`` tokens, or these."""
+    tokens = [f"t{i}" for i in range(vocab)] if isinstance(vocab, int) else vocab
     random = np.random.default_rng(0)
     writer = GGUFWriter(out, "llama")
     writer.add_context_length(context)
@@ -36,18 +37,25 @@ def random_gguf(out, vocab=64, hidden=32, layers=1, context=256, tokens=None):
     writer.add_head_count(2)
     writer.add_head_count_kv(2)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(vocab)
+    writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(tokens or [f"t{i}" for i in range(vocab)])
-    writer.add_token_types([1] * vocab)
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * len(tokens))
     writer.add_token_merges(["t 0"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
-    square, shapes = (hidden, hidden), {"token_embd": (vocab, hidden), "output_norm": (hidden,)}
+    if head is not None:
+        writer.add_key_length(head)
+        writer.add_value_length(head)
+    inner, shapes = (
+        2 * head if head else hidden,
+        {"token_embd": (len(tokens), hidden), "output_norm": (hidden,)},
+    )
     for i in range(layers):
-        names = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-        shapes |= {f"blk.{i}.{name}": square for name in names}
+        shapes |= {f"blk.{i}.attn_{name}": (inner, hidden) for name in ("q", "k", "v")}
+        shapes |= {f"blk.{i}.ffn_{name}": (hidden, hidden) for name in ("gate", "up", "down")}
+        shapes[f"blk.{i}.attn_output"] = (hidden, inner)
         shapes |= {f"blk.{i}.{name}_norm": (hidden,) for name in ("attn", "ffn")}
     for name, shape in shapes.items():
         weights = np.ones(shape) if len(shape) == 1 else random.normal(0, 0.3, shape)

@@ -5,7 +5,7 @@ import torch
 
 from engine.decode.tree import DraftTree
 from engine.models.gguf.target import LlamaCppTarget
-from tests.engine.models.gguf.files import BUNDLED, exact, exported
+from tests.engine.models.gguf.files import BUNDLED, exact, exported, random_gguf
 
 TREE = DraftTree((9, 5, 10, 11, 20, 21), (-1, 0, 0, 1, 1, 2))
 TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e-5
@@ -72,3 +72,16 @@ def test_a_conversation_comes_back_shorter(file):
     target.feed(1, [8] * 30)
     one, other = target.score([0, 1], [TREE, TREE])
     assert torch.allclose(one.logits, other.logits, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("head", [None, 16, 48, 8])
+@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+def test_bytes_are_those_that_were_counted_also_of_heads_of_another_width(tmp_path, head, kv_type):
+    file = random_gguf(tmp_path / "tiny.gguf", hidden=64, layers=3, head=head)
+    target = LlamaCppTarget(exact(file, context=256, kv_type=kv_type))
+    target.feed(0, [7] * 200)
+    target.rest(0)
+    there = len(target._away[0])
+    assert (
+        0 <= there - 200 * target.token_bytes < 20 * 200 + 3000
+    )  # positions and what is said of them
