@@ -180,7 +180,8 @@ class Envelope:
         }
 
 
-def _how_it_went(report: Report) -> Body:
+def how_it_went(report: Report) -> Body:
+    """Times, and what ran."""
     return {"timings": timings(report.stats), "speculation": speculation(report)}
 
 
@@ -213,7 +214,7 @@ class ChatAnswer:
     def completion(self, choices: list[Body], report: Report) -> Body:
         """All messages."""
         whole = self._envelope.around("chat.completion", choices)
-        return {**whole, "usage": usage(report), **_how_it_went(report)}
+        return {**whole, "usage": usage(report), **how_it_went(report)}
 
     def first(self) -> Body:
         """Who speaks."""
@@ -235,7 +236,7 @@ class ChatAnswer:
 
     def last(self, report: Report) -> Body:
         """Why it ended."""
-        return {**self._chunk({}, self._reason(report)), **_how_it_went(report)}
+        return {**self._chunk({}, self._reason(report)), **how_it_went(report)}
 
     def counts(self, report: Report) -> Body:
         """Token counts."""
@@ -299,7 +300,7 @@ class TextAnswer:
     def completion(self, choices: list[Body], report: Report) -> Body:
         """All texts."""
         whole = self._envelope.around("text_completion", choices)
-        return {**whole, "usage": usage(report), **_how_it_went(report)}
+        return {**whole, "usage": usage(report), **how_it_went(report)}
 
     def first(self) -> None:
         """Nothing is said before there is text."""
@@ -317,7 +318,7 @@ class TextAnswer:
 
     def last(self, report: Report) -> Body:
         """Why it ended."""
-        return {**self._body("", None, report.finish_reason.value), **_how_it_went(report)}
+        return {**self._body("", None, report.finish_reason.value), **how_it_went(report)}
 
     def counts(self, report: Report) -> Body:
         """Token counts."""

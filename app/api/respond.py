@@ -16,7 +16,7 @@ from app.turn import Delta, Piece, Report
 from engine.errors import ContextOverflow
 from engine.request import FinishReason
 
-_CLIENT_CLOSED_REQUEST = 499  # nginx's number; nobody is there to read it
+CLIENT_CLOSED_REQUEST = 499  # nginx's number; nobody is there to read it
 Arrived = tuple[int, Delta]  # the place of an answer among its request's choices, and what is new
 FAILED = "generation_failed"  # where the engine knew no better
 
@@ -37,9 +37,9 @@ async def respond(
             return JSONResponse(shapes[0].completion(choices, together(reports)))
         first = await attend(request, anext(arriving))
         if isinstance(first[1], Report):
-            _finished(first[1])
+            finished(first[1])
     except ClientLeftError:
-        return Response(status_code=_CLIENT_CLOSED_REQUEST)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     except ContextOverflow as error:
         raise ApiError(replace(explain(error), param=asked.filling)) from error
     return EventStream(_events(shapes, first, arriving, include_usage=asked.include_usage))
@@ -73,7 +73,7 @@ async def _merged(answers: Sequence[AsyncGenerator[Delta]]) -> AsyncGenerator[Ar
         await drop(*following)
 
 
-def _finished(report: Report) -> Report:
+def finished(report: Report) -> Report:
     """The report of an answer that ended by itself; any other is a failure to the client."""
     if report.finish_reason is FinishReason.ERROR:
         raise ApiError(
@@ -90,7 +90,7 @@ async def _reports(arriving: AsyncGenerator[Arrived], many: int) -> list[Report]
     async with aclosing(arriving):
         async for at, delta in arriving:
             if isinstance(delta, Report):
-                found[at] = _finished(delta)
+                found[at] = finished(delta)
     if len(found) < many:
         raise ApiError(Failure(500, "the answer ended without a report"))
     return [found[at] for at in range(many)]
@@ -114,7 +114,7 @@ async def _chunks(
             if (chunk := shape.piece(delta)) is not None:
                 yield chunk
             continue
-        reports.append(_finished(delta))
+        reports.append(finished(delta))
         if (held_back := shape.rest()) is not None:
             yield held_back
         yield shape.last(delta)

@@ -31,7 +31,7 @@ from engine.request import Penalties, SamplingParams
 
 _NO_TOOLS = "tools are not supported here; send messages to /v1/chat/completions"
 _OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
-_ONE_FORM = (
+ONE_FORM = (
     "an answer in a format calls no tools; leave out one of the two, or set tool_choice to none"
 )
 _ONE_GRAMMAR = "an answer has one format; leave out the grammar, or response_format and json_schema"
@@ -44,7 +44,7 @@ MOST_CHOICES = 16
 SEEDS = 2**63  # behind the last one the first follows
 USUAL_TOKENS = 16  # of a completion, as OpenAI has it
 # name -> (values that change nothing, why any other is refused); null never changes anything
-_REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "best_of": ((1,), _NO_CHOICE),
     "functions": (([],), _OLD_TOOLS),
     "function_call": (("none", "auto"), _OLD_TOOLS),
@@ -52,7 +52,7 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "audio": ((), _TEXT_ONLY),
 }
 _REFUSED_OF_TEXT: Mapping[str, tuple[tuple[object, ...], str]] = {
-    **_REFUSED,
+    **REFUSED,
     "tools": (([],), _NO_TOOLS),
     "tool_choice": (("none", "auto"), _NO_TOOLS),
     "echo": ((False,), _NO_ECHO),
@@ -147,7 +147,7 @@ class Asked(BaseModel):
     """
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
-    refused: ClassVar[Mapping[str, tuple[tuple[object, ...], str]]] = _REFUSED
+    refused: ClassVar[Mapping[str, tuple[tuple[object, ...], str]]] = REFUSED
     filling: ClassVar[str]  # the field that is too long where the context is too short
 
     model: str
@@ -194,16 +194,18 @@ class Asked(BaseModel):
     @model_validator(mode="after")
     def _hold_format(self) -> Self:
         """The engine's grammar is made here, so that what it refuses is told as a wrong field."""
-        told = None if self.response_format is None else self.response_format.wanted
-        param, schema = "response_format", told
-        if told is None:
-            param, schema = "json_schema", self.json_schema
+        param, schema = self._format()
         try:
             self._grammar = self._held(schema)
         except InvalidRequest as error:
             context = {"said": str(error), "param": "grammar" if self.grammar else param}
             raise PydanticCustomError("format", "{said}", context) from error
         return self
+
+    def _format(self) -> tuple[str, Mapping[str, Any] | None]:
+        """The schema that is asked for, and the field that has it."""
+        told = None if self.response_format is None else self.response_format.wanted
+        return ("json_schema", self.json_schema) if told is None else ("response_format", told)
 
     def _held(self, schema: Mapping[str, Any] | None) -> Grammar | None:
         if schema is None:
@@ -302,7 +304,7 @@ class ChatRequest(Asked):
         parallel = self.parallel_tool_calls is not False
         self._use = tool_use(self.tools, self.tool_choice, parallel=parallel)
         if self._use and self._grammar:
-            context = {"reason": _ONE_FORM, "param": "tools"}
+            context = {"reason": ONE_FORM, "param": "tools"}
             raise PydanticCustomError("unsupported", "{reason}", context)
         return self
 

@@ -22,9 +22,10 @@ class ClientLeftError(ConnectionError):
     """Nobody waits for the answer any more."""
 
 
-def event(body: Mapping[str, Any]) -> bytes:
-    """``body`` as one event."""
-    return b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n"
+def event(body: Mapping[str, Any], name: str = "") -> bytes:
+    """``body`` as one event, with a name or without."""
+    named = f"event: {name}\n" if name else ""
+    return f"{named}data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
 
 
 async def attend(request: Request, work: Awaitable[T]) -> T:

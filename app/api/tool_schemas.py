@@ -31,7 +31,7 @@ def _checked(value: object) -> object:
     return value
 
 
-def _read(arguments: object) -> object:
+def read_arguments(arguments: object) -> object:
     """The object that OpenAI's clients send as a text of JSON."""
     if isinstance(arguments, str):
         try:
@@ -75,7 +75,7 @@ class Called(BaseModel):
     model_config = ConfigDict(strict=True)
 
     name: Name
-    arguments: Annotated[dict[str, Any], BeforeValidator(_read)]
+    arguments: Annotated[dict[str, Any], BeforeValidator(read_arguments)]
 
 
 class CallSpec(BaseModel):
