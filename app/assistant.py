@@ -213,6 +213,10 @@ class Assistant:
         """Tokens of a text."""
         return await asyncio.to_thread(self._model.text.count, text)
 
+    async def prompt_tokens(self, turn: Turn) -> int:
+        """Tokens of the prompt that a turn would get."""
+        return len((await self._prepare(turn)).request.prompt)
+
     def token_bytes(self, token: int) -> bytes:
         """What one token of the loaded model stands for; perhaps a part of a character."""
         return self._model.text.token_bytes(token)

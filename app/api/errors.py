@@ -29,10 +29,10 @@ class Failure:
 
     @property
     def body(self) -> dict[str, Any]:
-        """``{"error": ...}``, as a response body or as an event of a stream."""
+        """``{"error": ...}``, as a response body or as an event of a stream; Anthropic's clients read its type."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         details = {"type": kind, "param": self.param, "code": self.code}
-        return {"error": {"message": self.message, **details}}
+        return {"type": "error", "error": {"message": self.message, **details}}
 
     @property
     def response(self) -> JSONResponse:

@@ -7,6 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app.api import backups, completions, errors, models
 from app.api.guard import Guard
+from app.api.messages import route as messages
 from app.api.responses import route as responses
 from app.assistant import Assistant
 
@@ -38,6 +39,7 @@ def _routes(assistant: Assistant) -> APIRouter:
     routes = APIRouter()
     routes.include_router(completions.router(assistant))
     routes.include_router(responses.router(assistant))
+    routes.include_router(messages.router(assistant))
     routes.include_router(models.router(assistant))
 
     @routes.get("/health")

@@ -61,10 +61,12 @@ class _Reader:
         parts: list[Rule] = []
         while (part := self._one(depth)) is not None:
             self._space(lines=depth > 0)
-            while (counts := self._counts()) is not None:
-                part = Repeat(part, *counts)
+            counts = self._counts()
+            if counts is not None:
                 self._space(lines=depth > 0)
-            parts.append(part)
+                if self._counts() is not None:
+                    self._refuse("it says twice how often something repeats")
+            parts.append(part if counts is None else Repeat(part, *counts))
         return parts[0] if len(parts) == 1 else Row(tuple(parts))
 
     def _one(self, depth: int) -> Rule | None:

@@ -9,6 +9,9 @@ from itertools import islice
 from engine.errors import InvalidRequest
 
 MOST_PARTS, MOST_REPEATS = 20_000, 10_000
+MOST_COUNTED = (
+    100_000  # places of a text in repetitions of repetitions, which all may be kept in mind
+)
 ROOT = "root"
 
 
@@ -110,6 +113,11 @@ class Grammar:
                         f"the format repeats {least} to {most} times; choose 0 to {MOST_REPEATS}, "
                         "the smaller first"
                     )
+                if (counted := _counted(part)) > MOST_COUNTED:
+                    raise InvalidRequest(
+                        f"the format repeats what repeats itself, {counted} times in all; at most "
+                        f"{MOST_COUNTED} can be counted"
+                    )
             case _:
                 pass
 
@@ -154,6 +162,17 @@ def _parts(rule: Rule) -> Iterator[Rule]:
             yield from _parts(repeated)
         case _:
             return
+
+
+def _counted(rule: Rule) -> int:
+    """How many places in repetitions within each other there are to tell apart."""
+    match rule:
+        case Row(inner) | Choice(inner):
+            return max(map(_counted, inner), default=1)
+        case Repeat(inner, least, most):
+            return max(1, least if most is None else most) * _counted(inner)
+        case _:
+            return 1
 
 
 def _holds(rule: Rule, names: set[str], leaf: _Asked) -> bool:

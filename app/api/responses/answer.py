@@ -2,8 +2,9 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 from app.api.answer import Body, Spelling, how_it_went, log_probabilities
@@ -100,7 +101,7 @@ class _Call:
 
 
 class ResponseAnswer:
-    """One answer; its events are numbered by whoever sends them."""
+    """One answer and its numbered events."""
 
     def __init__(
         self, asked: ResponseRequest, spelt: Spelling, reader: CallReader | None = None
@@ -111,6 +112,7 @@ class ResponseAnswer:
         self._over: list[Body] = []
         self._item: _Message | _Call | None = None
         self._told: list[Body] = []  # log probabilities of what is not said yet
+        self._numbers = count()  # of events
 
     def whole(self, report: Report) -> Body:
         """The response at once."""
@@ -120,11 +122,28 @@ class ResponseAnswer:
 
     def first(self) -> Iterator[Body]:
         """What a stream begins with."""
-        for name in ("created", IN_PROGRESS):
-            yield _event(name, {"response": self._response(IN_PROGRESS)})
+        response = {"response": self._response(IN_PROGRESS)}
+        return self._numbered(_event(name, response) for name in ("created", IN_PROGRESS))
 
     def piece(self, piece: Piece) -> Iterator[Body]:
         """What the next words make known."""
+        return self._numbered(self._piece(piece))
+
+    def last(self, report: Report) -> Iterator[Body]:
+        """What was held back, the ends of what is open, and how it went."""
+        return self._numbered(self._last(report))
+
+    def failed(self, failure: Failure) -> Body:
+        """The event of an answer that broke off."""
+        response = self._response(FAILED)
+        response["error"] = {"code": failure.code or "server_error", "message": failure.message}
+        return next(self._numbered([_event(FAILED, {"response": response})]))
+
+    def _numbered(self, events: Iterable[Body]) -> Iterator[Body]:
+        for event in events:
+            yield {**event, "sequence_number": next(self._numbers)}
+
+    def _piece(self, piece: Piece) -> Iterator[Body]:
         entries = log_probabilities(piece.logprobs, self._spelt)
         self._told += entries["content"] if entries else []
         heard = Heard(piece.text) if self._reader is None else self._reader.feed(piece.text)
@@ -133,8 +152,7 @@ class ResponseAnswer:
         for part in heard.calls:
             yield from self._call(part)
 
-    def last(self, report: Report) -> Iterator[Body]:
-        """What was held back, the ends of what is open, and how it went."""
+    def _last(self, report: Report) -> Iterator[Body]:
         left = "" if self._reader is None else self._reader.end()
         untold = bool(self._told) and isinstance(self._item, _Message)
         if left or untold or not (self._over or self._item):
@@ -142,12 +160,6 @@ class ResponseAnswer:
         status = _status(report)
         yield from self._close(status)
         yield _event(status, {"response": self._response(status, report)})
-
-    def failed(self, failure: Failure) -> Body:
-        """The event of an answer that broke off."""
-        response = self._response(FAILED)
-        response["error"] = {"code": failure.code or "server_error", "message": failure.message}
-        return _event(FAILED, {"response": response})
 
     def _say(self, text: str) -> Iterator[Body]:
         message = self._item

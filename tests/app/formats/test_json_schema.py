@@ -159,6 +159,7 @@ def test_what_is_not_complete_does_not_pass(text):
     [
         ({"type": "string", "pattern": "(?=a)"}, "'pattern' at #: '(?=' in the pattern"),
         ({"type": "string", "pattern": 3}, "'pattern' at # is 3"),
+        ({"type": "string", "pattern": "(a{0,999}){0,999}"}, "998001 times in all"),
         ({"type": "string", "pattern": "a|bb", "maxLength": 1}, "the length beside 'pattern'"),
         ({"type": "string", "pattern": "a", "format": "date"}, "'format' beside 'pattern'"),
         ({"properties": {"a": {"not": {}}}}, "'not' at #/properties/a"),

@@ -23,6 +23,8 @@ A = Text(b"a")
         ((("root", Choice((A, Named("b")))), ("b", Choice((A, Named("root"))))), "begins with"),
         ((("root", Repeat(A, 3, 2)),), "repeats 3 to 2"),
         ((("root", Repeat(A, 0, MOST_REPEATS + 1)),), "choose 0 to"),
+        ((("root", Repeat(Row((A, Repeat(A, 5))), 0, 20_001)),), "choose 0 to"),
+        ((("root", Repeat(Row((A, Repeat(A, 0, 400))), 0, 400)),), "160000 times in all"),
         ((("root", Row((A,) * MOST_PARTS)),), f"more than {MOST_PARTS} parts"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Anthropic's protocol: messages of blocks are sent, and one message of blocks comes back."""

@@ -1,0 +1,150 @@
+"""The body of a request for a message, and the Turn that it stands for."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+from typing_extensions import override
+
+from app.api.messages.blocks import Conversation, System
+from app.api.schemas import ONE_FORM, REFUSED, Asked, Count, ResponseFormat, Stop
+from app.api.tool_schemas import MOST, REQUIRED, ToolSpec, tool_use
+from app.turn import Message, ToolUse, Turn
+
+_AS_OUTPUT_FORMAT = "here a format is sent as output_config.format"
+# as in ``app.api.schemas``
+_REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    **{name: known for name, known in REFUSED.items() if name != "function_call"},
+    "n": ((1,), "one message comes to a request here; ask again, or use /v1/chat/completions"),
+    "response_format": ((), _AS_OUTPUT_FORMAT),
+    "json_schema": ((), _AS_OUTPUT_FORMAT),
+}
+_CHOICES = {"auto": "auto", "any": REQUIRED, "none": "none"}
+
+
+def _nested(tool: object) -> object:
+    """A tool as chats send it, whose name stands one level deeper."""
+    match tool:
+        case {"type": str(kind)} if kind != "custom":
+            raise PydanticCustomError(
+                "unsupported", "tools of type {kind} do not run here; send your own", {"kind": kind}
+            )
+        case {"name": name, "input_schema": schema, **rest}:
+            told = {key: value for key, value in rest.items() if key in ("description", "strict")}
+            return {"type": "function", "function": {"name": name, "parameters": schema, **told}}
+        case _:
+            raise PydanticCustomError(
+                "tool", 'a tool must look like {"name": "...", "input_schema": {...}}'
+            )
+
+
+OwnTools = Annotated[list[Annotated[ToolSpec, BeforeValidator(_nested)]], Field(max_length=MOST)]
+
+
+class Choice(BaseModel):
+    """Which tool is to be called."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+    @property
+    def chosen(self) -> str | Mapping[str, str]:
+        """As chats say it; raises PydanticCustomError."""
+        if self.type == "tool" and self.name:
+            return {"name": self.name}
+        if self.type in _CHOICES:
+            return _CHOICES[self.type]
+        raise PydanticCustomError(
+            "choice",
+            'its type may be "auto", "any", "none", or "tool" with a name',
+            {"param": "tool_choice"},
+        )
+
+
+class OutputOptions(BaseModel):
+    """What the answer may look like."""
+
+    model_config = ConfigDict(strict=True)
+
+    format: ResponseFormat | None = None
+
+
+class MessagesRequest(Asked):
+    """A request for a message."""
+
+    refused, filling = _REFUSED, "messages"
+
+    messages: Conversation
+    max_tokens: Count
+    system: System = ""
+    stop: Annotated[Stop | None, Field(validation_alias=AliasChoices("stop_sequences", "stop"))] = (
+        None
+    )
+    tools: OwnTools | None = None
+    tool_choice: Choice | None = None
+    output_config: OutputOptions | None = None
+    _use: ToolUse | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _end_in_something_said(self) -> Self:
+        last = self.messages[-1] if self.messages else Message("user", "")
+        said = "the last message is empty; there is nothing to answer"
+        if last.role == "assistant":
+            said = "an answer cannot be begun for the model; let the last message be the user's"
+        elif last.content.strip() or last.role == "tool":
+            return self
+        raise PydanticCustomError("last", "{said}", {"said": said, "param": "messages"})
+
+    @model_validator(mode="after")
+    def _offer_tools(self) -> Self:
+        choice = self.tool_choice
+        parallel = not (choice and choice.disable_parallel_tool_use)
+        chosen = None if choice is None else choice.chosen
+        self._use = tool_use(self.tools, chosen, parallel=parallel)
+        if self._use and self._grammar:
+            context = {"reason": ONE_FORM, "param": "tools"}
+            raise PydanticCustomError("unsupported", "{reason}", context)
+        return self
+
+    @property
+    def use(self) -> ToolUse | None:
+        """The tools that the answer may call, if any."""
+        return self._use
+
+    @property
+    @override
+    def turn(self) -> Turn:
+        """What the assistant is asked."""
+        told = (Message("system", self.system),) if self.system else ()
+        return Turn(
+            messages=(*told, *self.messages),
+            sampling=self.sampling,
+            max_tokens=self.max_tokens,
+            stop=tuple(self.stop or ()),
+            drafter=self.drafter,
+            grammar=self._grammar,
+            use=self.use,
+        )
+
+    @override
+    def _format(self) -> tuple[str, Mapping[str, Any] | None]:
+        told = None if self.output_config is None else self.output_config.format
+        return "output_config", None if told is None else told.wanted
+
+
+class CountRequest(MessagesRequest):
+    """The same conversation, of which only the tokens are counted."""
+
+    max_tokens: Count = 1
