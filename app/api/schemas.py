@@ -31,7 +31,7 @@ from engine.request import Penalties, SamplingParams
 
 _NO_TOOLS = "tools are not supported here; send messages to /v1/chat/completions"
 _OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
-ONE_FORM = (
+_ONE_FORM = (
     "an answer in a format calls no tools; leave out one of the two, or set tool_choice to none"
 )
 _ONE_GRAMMAR = "an answer has one format; leave out the grammar, or response_format and json_schema"
@@ -257,7 +257,30 @@ class Asked(BaseModel):
         return None if asked == Penalties() else asked
 
 
-class ChatRequest(Asked):
+class Calling(Asked):
+    """What a request says whose answer may call tools."""
+
+    _use: ToolUse | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _offer_tools(self) -> Self:
+        self._use = self._offered()
+        if self._use and self._grammar:
+            context = {"reason": _ONE_FORM, "param": "tools"}
+            raise PydanticCustomError("unsupported", "{reason}", context)
+        return self
+
+    @abstractmethod
+    def _offered(self) -> ToolUse | None:
+        """Its tools; raises PydanticCustomError."""
+
+    @property
+    def use(self) -> ToolUse | None:
+        """The tools that the answer may call, if any."""
+        return self._use
+
+
+class ChatRequest(Calling):
     """A chat request."""
 
     filling = "messages"
@@ -270,7 +293,6 @@ class ChatRequest(Asked):
     tools: Tools | None = None
     tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
-    _use: ToolUse | None = PrivateAttr(default=None)
 
     @field_validator("messages")
     @classmethod
@@ -299,19 +321,10 @@ class ChatRequest(Asked):
             )
         return many
 
-    @model_validator(mode="after")
-    def _offer_tools(self) -> Self:
+    @override
+    def _offered(self) -> ToolUse | None:
         parallel = self.parallel_tool_calls is not False
-        self._use = tool_use(self.tools, self.tool_choice, parallel=parallel)
-        if self._use and self._grammar:
-            context = {"reason": ONE_FORM, "param": "tools"}
-            raise PydanticCustomError("unsupported", "{reason}", context)
-        return self
-
-    @property
-    def use(self) -> ToolUse | None:
-        """The tools that the answer may call, if any."""
-        return self._use
+        return tool_use(self.tools, self.tool_choice, parallel=parallel)
 
     @property
     @override

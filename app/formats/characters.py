@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from string import hexdigits
 
 from engine.grammar.rules import Bytes, Choice, Row, Rule, Text
 
@@ -34,6 +35,14 @@ def others(ranges: Iterable[tuple[int, int]]) -> Ranges:
             found.append((at, low - 1))
         at = high + 1
     return (*found, (at, LAST)) if at <= LAST else tuple(found)
+
+
+def code_point(digits: str) -> int | None:
+    """What hexadecimal digits say; None where that is no character."""
+    if not digits or not set(digits) <= set(hexdigits):
+        return None
+    code, (low, high) = int(digits, 16), _SURROGATES
+    return code if code <= LAST and not low <= code <= high else None
 
 
 def plain(ranges: Ranges) -> Rule:

@@ -5,7 +5,10 @@ Rules are held as they are written, byte by byte; what is written in tokens of o
 
 from typing import NoReturn
 
-from app.formats.characters import LAST, Ranges, joined, others, plain
+from typing_extensions import override
+
+from app.formats.characters import LAST, Ranges, code_point, joined, others, plain
+from app.formats.left_to_right import LeftToRight
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Choice, Grammar, Named, Repeat, Row, Rule, Text
 
@@ -25,34 +28,31 @@ def gbnf_grammar(text: str) -> Grammar:
     return found
 
 
-class _Reader:
+class _Reader(LeftToRight):
     """Reads the rules from the first to the last."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
 
     def rules(self) -> dict[str, Rule]:
         found: dict[str, Rule] = {}
         self._space(lines=True)
-        while self._at < len(self._text):
+        while not self.over:
             name = self._name()
             self._space()
-            if not self._take("::="):
-                self._refuse("'::=' is missing")
+            if not self.take("::="):
+                self.fail("'::=' is missing")
             self._space(lines=True)
             if name in found:
-                self._refuse(f"there are two rules {name!r}")
+                self.fail(f"there are two rules {name!r}")
             found[name] = self._ways(0)
-            if self._at < len(self._text) and self._text[self._at] not in "\r\n":
-                self._refuse("a new line is missing")
+            if self.ahead() not in ("", "\r", "\n"):
+                self.fail("a new line is missing")
             self._space(lines=True)
         return found
 
     def _ways(self, depth: int) -> Rule:
         if depth > DEEPEST:
-            self._refuse(f"more than {DEEPEST} groups stand in each other")
+            self.fail(f"more than {DEEPEST} groups stand in each other")
         ways = [self._way(depth)]
-        while self._take("|"):
+        while self.take("|"):
             self._space(lines=True)
             ways.append(self._way(depth))
         return ways[0] if len(ways) == 1 else Choice(tuple(ways))
@@ -65,120 +65,107 @@ class _Reader:
             if counts is not None:
                 self._space(lines=depth > 0)
                 if self._counts() is not None:
-                    self._refuse("it says twice how often something repeats")
+                    self.fail("it says twice how often something repeats")
             parts.append(part if counts is None else Repeat(part, *counts))
         return parts[0] if len(parts) == 1 else Row(tuple(parts))
 
     def _one(self, depth: int) -> Rule | None:
         """What can be repeated; None where nothing of it begins."""
-        if self._take('"'):
+        if self.take('"'):
             return self._literal()
-        if self._take("["):
+        if self.take("["):
             return self._written(self._class())
-        if self._take("."):
+        if self.take("."):
             return plain(((0, LAST),))
-        if self._take("("):
+        if self.take("("):
             self._space(lines=True)
             inside = self._ways(depth + 1)
-            if not self._take(")"):
-                self._refuse("')' is missing")
+            if not self.take(")"):
+                self.fail("')' is missing")
             return inside
-        if self._text[self._at : self._at + 1] in ("<", "!"):
-            self._refuse("tokens of one model cannot be held; write characters")
-        return Named(self._name()) if self._is_word(self._at) else None
+        if self.ahead() in ("<", "!"):
+            self.fail("tokens of one model cannot be held; write characters")
+        return Named(self._name()) if self._is_word(self.at) else None
 
     def _literal(self) -> Rule:
         found = ""
-        while not self._take('"'):
+        while not self.take('"'):
             found += self._character()
         return Text(found.encode())
 
     def _class(self) -> Ranges:
-        negated = self._take("^")
+        negated = self.take("^")
         found: list[tuple[int, int]] = []
-        while not self._take("]"):
+        while not self.take("]"):
             low = high = ord(self._character())
-            ranged = self._text.startswith("-", self._at)
-            if ranged and not self._text.startswith("-]", self._at):
-                self._at += 1
+            ranged = self.text.startswith("-", self.at)
+            if ranged and not self.text.startswith("-]", self.at):
+                self.at += 1
                 high = ord(self._character())
             if high < low:
-                self._refuse("a range of characters ends before it begins")
+                self.fail("a range of characters ends before it begins")
             found.append((low, high))
         return others(found) if negated else joined(found)
 
     def _written(self, ranges: Ranges) -> Rule:
         rule = plain(ranges)
         if rule == Choice(()):
-            self._refuse("a choice has no characters")
+            self.fail("a choice has no characters")
         return rule
 
     def _character(self) -> str:
-        letter = self._next()
+        letter = self.next()
         if letter != "\\":
             return letter
-        letter = self._next()
+        letter = self.next()
         if letter not in _DIGITS:
             return _LETTERS.get(letter, letter)
-        digits = "".join(self._next() for _ in range(_DIGITS[letter]))
-        try:
-            code = int(digits, 16)
-        except ValueError:
-            self._refuse(f"\\{letter}{digits} is no character")
-        if code > LAST or 0xD800 <= code <= 0xDFFF:
-            self._refuse(f"\\{letter}{digits} is no character")
+        digits = "".join(self.next() for _ in range(_DIGITS[letter]))
+        code = code_point(digits)
+        if code is None:
+            self.fail(f"\\{letter}{digits} is no character")
         return chr(code)
 
     def _counts(self) -> tuple[int, int | None] | None:
         for sign, counts in _COUNTS.items():
-            if self._take(sign):
+            if self.take(sign):
                 return counts
-        if not self._take("{"):
+        if not self.take("{"):
             return None
-        inside, closed, _ = self._text[self._at :].partition("}")
+        inside, closed, _ = self.text[self.at :].partition("}")
         low, comma, high = (part.strip() for part in inside.partition(","))
         least, most = _number(low), _number(high) if high else None
-        self._at += len(inside) + 1
+        self.at += len(inside) + 1
         if not closed or least is None or (high and most is None):
-            self._refuse("braces hold how often something repeats, as {2} or {2,} or {2,5}")
+            self.fail("braces hold how often something repeats, as {2} or {2,} or {2,5}")
         return least, most if comma else least
 
     def _name(self) -> str:
-        start = self._at
-        while self._is_word(self._at):
-            self._at += 1
-        if start == self._at:
-            self._refuse("a rule's name is missing")
-        return self._text[start : self._at]
+        start = self.at
+        while self._is_word(self.at):
+            self.at += 1
+        if start == self.at:
+            self.fail("a rule's name is missing")
+        return self.text[start : self.at]
 
     def _is_word(self, at: int) -> bool:
-        letter = self._text[at : at + 1]
+        letter = self.text[at : at + 1]
         return letter.isascii() and (letter.isalnum() or letter in ("-", "_"))
 
     def _space(self, *, lines: bool = False) -> None:
         """Go on behind space and comments, and new lines if a rule cannot end here."""
-        while self._at < len(self._text):
-            if self._text[self._at] == "#":
-                rest = self._text[self._at :].partition("\n")[0]
-                self._at += len(rest)
-            elif self._text[self._at] in (" \t\r\n" if lines else " \t"):
-                self._at += 1
+        while not self.over:
+            if self.ahead() == "#":
+                rest = self.text[self.at :].partition("\n")[0]
+                self.at += len(rest)
+            elif self.ahead() in (" \t\r\n" if lines else " \t"):
+                self.at += 1
             else:
                 return
 
-    def _take(self, sign: str) -> bool:
-        found = self._text.startswith(sign, self._at)
-        self._at += len(sign) if found else 0
-        return found
-
-    def _next(self) -> str:
-        if self._at == len(self._text):
-            self._refuse("it ends in the middle")
-        self._at += 1
-        return self._text[self._at - 1]
-
-    def _refuse(self, why: str) -> NoReturn:
-        line = self._text.count("\n", 0, self._at) + 1
+    @override
+    def fail(self, why: str) -> NoReturn:
+        line = self.text.count("\n", 0, self.at) + 1
         raise InvalidRequest(f"the grammar cannot be held, line {line}: {why}")
 
 

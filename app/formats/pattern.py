@@ -8,7 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from app.formats.characters import LAST, Ranges, joined, others
+from typing_extensions import override
+
+from app.formats.characters import LAST, Ranges, code_point, joined, others
+from app.formats.left_to_right import LeftToRight
 from engine.errors import InvalidRequest
 from engine.grammar.rules import MOST_REPEATS, Choice, Repeat, Row, Rule
 
@@ -80,74 +83,75 @@ def matching(expression: str, write: Characters) -> Piece:
     return _Reader(expression, write).whole()
 
 
-class _Reader:
-    """Reads one expression from left to right."""
+class _Reader(LeftToRight):
+    """Reads one expression."""
 
     def __init__(self, expression: str, write: Characters) -> None:
-        self._text, self._write, self._at = expression, write, 0
+        super().__init__(expression)
+        self._write = write
         self._anything = Piece(Repeat(write(((0, LAST),))), 0, None)
         self._nothing = Piece(Row(()), 0, 0)
 
     def whole(self) -> Piece:
         """Every way is tied to the ends, or not, on its own."""
         ways = [self._tied_way()]
-        while self._take("|"):
+        while self.take("|"):
             ways.append(self._tied_way())
-        if self._at < len(self._text):
-            self._refuse(self._text[self._at])
+        if not self.over:
+            self._refuse(self.ahead())
         return _either(ways)
 
     def _tied_way(self) -> Piece:
-        begins = self._take("^")
+        begins = self.take("^")
         way = self._way(0)
         before = self._nothing if begins else self._anything
-        behind = self._nothing if self._take("$") else self._anything
+        behind = self._nothing if self.take("$") else self._anything
         return _after_each_other([before, way, behind])
 
     def _ways(self, depth: int) -> Piece:
         ways = [self._way(depth)]
-        while self._take("|"):
+        while self.take("|"):
             ways.append(self._way(depth))
         return _either(ways)
 
     def _way(self, depth: int) -> Piece:
         parts = []
-        while self._at < len(self._text) and self._text[self._at] not in "|)$":
+        while not self.over and self.ahead() not in "|)$":
             parts.append(self._repeated(self._one(depth)))
         return _after_each_other(parts)
 
     def _one(self, depth: int) -> Piece:
-        if self._take("("):
+        if self.take("("):
             return self._group(depth + 1)
-        if self._take("["):
+        if self.take("["):
             return self._character(self._class())
-        if self._take("."):
+        if self.take("."):
             return self._character(others(_LINE_ENDS))
-        if self._take("\\"):
+        if self.take("\\"):
             return self._character(self._escape())
-        if self._text[self._at] in "^*+?":
-            self._refuse(self._text[self._at])
-        return self._character(_only(ord(self._next())))
+        if self.ahead() in "^*+?":
+            self._refuse(self.ahead())
+        return self._character(_only(ord(self.next())))
 
     def _group(self, depth: int) -> Piece:
         if depth > DEEPEST:
             raise InvalidRequest(f"the pattern has more than {DEEPEST} groups in each other")
-        start = self._at
-        if self._take("?") and not self._take(":"):
-            named = self._take("P<") or self._take("<")
-            if not named or self._text[self._at : self._at + 1] in ("=", "!"):
-                self._refuse(f"({self._text[start : self._at + 1]}")
-            self._until(">")
+        start = self.at
+        if self.take("?") and not self.take(":"):
+            named = self.take("P<") or self.take("<")
+            if not named or self.ahead() in ("=", "!"):
+                self._refuse(f"({self.text[start : self.at + 1]}")
+            self.until(">")
         inside = self._ways(depth)
-        if not self._take(")"):
-            self._refuse("(" if self._at == len(self._text) else self._text[self._at])
+        if not self.take(")"):
+            self._refuse("(" if self.over else self.ahead())
         return inside
 
     def _repeated(self, piece: Piece) -> Piece:
         counts = self._counts()
         if counts is None:
             return piece
-        self._take("?")  # how much is matched first makes no difference to what is
+        self.take("?")  # how much is matched first makes no difference to what is
         if self._counts() is not None:
             raise InvalidRequest("the pattern says twice how often something repeats")
         least, most = counts
@@ -166,27 +170,24 @@ class _Reader:
     def _counts(self) -> tuple[int, int | None] | None:
         """How often; None where nothing is said of it, and a brace stands for itself."""
         for sign, counts in _COUNTS.items():
-            if self._take(sign):
+            if self.take(sign):
                 return counts
-        inside, closed, _ = self._text[self._at + 1 :].partition("}")
+        inside, closed, _ = self.text[self.at + 1 :].partition("}")
         low, comma, high = inside.partition(",")
         numbers = _is_number(low) and (not high or _is_number(high))
-        if not (self._text.startswith("{", self._at) and closed and numbers):
+        if not (self.text.startswith("{", self.at) and closed and numbers):
             return None
-        self._at += len(inside) + 2
+        self.at += len(inside) + 2
         return int(low), (int(high) if high else None) if comma else int(low)
 
     def _class(self) -> Ranges:
         """A set between brackets."""
-        negated = self._take("^")
+        negated = self.take("^")
         found: list[tuple[int, int]] = []
-        while not self._take("]"):
+        while not self.take("]"):
             low = self._member()
-            if (
-                self._text.startswith("-", self._at)
-                and self._text[self._at + 1 : self._at + 2] != "]"
-            ):
-                self._at += 1
+            if self.text.startswith("-", self.at) and self.text[self.at + 1 : self.at + 2] != "]":
+                self.at += 1
                 high = self._member()
                 if not len(low) == len(high) == 1 or low[0][0] > high[0][1]:
                     self._refuse("-")
@@ -196,17 +197,15 @@ class _Reader:
         return others(found) if negated else joined(found)
 
     def _member(self) -> Ranges:
-        if self._take("\\"):
-            return _only(0x08) if self._take("b") else self._escape()
-        return _only(ord(self._next()))
+        if self.take("\\"):
+            return _only(0x08) if self.take("b") else self._escape()
+        return _only(ord(self.next()))
 
     def _escape(self) -> Ranges:
-        letter = self._next()
+        letter = self.next()
         if letter in _SETS:
             return _SETS[letter]
-        if letter in _CONTROLS and not (
-            letter == "0" and self._text[self._at : self._at + 1].isdigit()
-        ):
+        if letter in _CONTROLS and not (letter == "0" and self.ahead().isdigit()):
             return _only(_CONTROLS[letter])
         if letter in _HEX_DIGITS:
             return _only(self._code(letter))
@@ -215,15 +214,12 @@ class _Reader:
         return _only(ord(letter))
 
     def _code(self, letter: str) -> int:
-        if letter == "u" and self._take("{"):
-            digits = self._until("}")
+        if letter == "u" and self.take("{"):
+            digits = self.until("}")
         else:
-            digits = "".join(self._next() for _ in range(_HEX_DIGITS[letter]))
-        try:
-            code = int(digits, 16)
-        except ValueError:
-            self._refuse(f"\\{letter}")
-        if code > LAST or 0xD800 <= code <= 0xDFFF:
+            digits = "".join(self.next() for _ in range(_HEX_DIGITS[letter]))
+        code = code_point(digits)
+        if code is None:
             self._refuse(f"\\{letter}{digits}")
         return code
 
@@ -233,27 +229,13 @@ class _Reader:
             raise InvalidRequest("the pattern asks for a character out of none")
         return Piece(rule, 1, 1)
 
-    def _take(self, sign: str) -> bool:
-        found = self._text.startswith(sign, self._at)
-        self._at += len(sign) if found else 0
-        return found
-
-    def _next(self) -> str:
-        if self._at == len(self._text):
-            raise InvalidRequest("the pattern ends in the middle")
-        self._at += 1
-        return self._text[self._at - 1]
-
-    def _until(self, sign: str) -> str:
-        inside, found, _ = self._text[self._at :].partition(sign)
-        if not found:
-            raise InvalidRequest("the pattern ends in the middle")
-        self._at += len(inside) + 1
-        return inside
+    @override
+    def fail(self, why: str) -> NoReturn:
+        raise InvalidRequest(f"the pattern cannot be read: {why}")
 
     def _refuse(self, what: str) -> NoReturn:
         raise InvalidRequest(
-            f"{what!r} in the pattern, before character {self._at + 1}, cannot be held"
+            f"{what!r} in the pattern, before character {self.at + 1}, cannot be held"
         )
 
 

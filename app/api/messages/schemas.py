@@ -9,14 +9,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from app.api.messages.blocks import Conversation, System
-from app.api.schemas import ONE_FORM, REFUSED, Asked, Count, ResponseFormat, Stop
+from app.api.schemas import REFUSED, Calling, Count, ResponseFormat, Stop
 from app.api.tool_schemas import MOST, REQUIRED, ToolSpec, tool_use
 from app.turn import Message, ToolUse, Turn
 
@@ -81,7 +80,7 @@ class OutputOptions(BaseModel):
     format: ResponseFormat | None = None
 
 
-class MessagesRequest(Asked):
+class MessagesRequest(Calling):
     """A request for a message."""
 
     refused, filling = _REFUSED, "messages"
@@ -95,7 +94,6 @@ class MessagesRequest(Asked):
     tools: OwnTools | None = None
     tool_choice: Choice | None = None
     output_config: OutputOptions | None = None
-    _use: ToolUse | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _end_in_something_said(self) -> Self:
@@ -107,21 +105,12 @@ class MessagesRequest(Asked):
             return self
         raise PydanticCustomError("last", "{said}", {"said": said, "param": "messages"})
 
-    @model_validator(mode="after")
-    def _offer_tools(self) -> Self:
+    @override
+    def _offered(self) -> ToolUse | None:
         choice = self.tool_choice
         parallel = not (choice and choice.disable_parallel_tool_use)
         chosen = None if choice is None else choice.chosen
-        self._use = tool_use(self.tools, chosen, parallel=parallel)
-        if self._use and self._grammar:
-            context = {"reason": ONE_FORM, "param": "tools"}
-            raise PydanticCustomError("unsupported", "{reason}", context)
-        return self
-
-    @property
-    def use(self) -> ToolUse | None:
-        """The tools that the answer may call, if any."""
-        return self._use
+        return tool_use(self.tools, chosen, parallel=parallel)
 
     @property
     @override

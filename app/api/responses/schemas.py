@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from app.api.responses.items import Items
-from app.api.schemas import ONE_FORM, REFUSED, Asked, Count, ResponseFormat
+from app.api.schemas import REFUSED, Calling, Count, ResponseFormat
 from app.api.text_schemas import Text
 from app.api.tool_schemas import MOST, ToolSpec, tool_use
 from app.turn import Message, ToolUse, Turn
@@ -69,7 +69,7 @@ class TextOptions(BaseModel):
     format: ResponseFormat | None = None
 
 
-class ResponseRequest(Asked):
+class ResponseRequest(Calling):
     """A request for a response."""
 
     filling = "input"
@@ -86,7 +86,6 @@ class ResponseRequest(Asked):
     include: list[str] | None = None
     metadata: dict[str, str] | None = None
     truncation: Literal["auto", "disabled"] | None = None  # what does not fit is refused either way
-    _use: ToolUse | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _end_in_something(self) -> Self:
@@ -99,20 +98,10 @@ class ResponseRequest(Asked):
             raise PydanticCustomError("empty", "{said}", context)
         return self
 
-    @model_validator(mode="after")
-    def _offer_tools(self) -> Self:
+    @override
+    def _offered(self) -> ToolUse | None:
         parallel = self.parallel_tool_calls is not False
-        self._use = tool_use(self.tools, self.tool_choice, parallel=parallel)
-        if self._use and self._grammar:
-            raise PydanticCustomError(
-                "unsupported", "{reason}", {"reason": ONE_FORM, "param": "tools"}
-            )
-        return self
-
-    @property
-    def use(self) -> ToolUse | None:
-        """The tools that the answer may call, if any."""
-        return self._use
+        return tool_use(self.tools, self.tool_choice, parallel=parallel)
 
     @property
     @override

@@ -88,7 +88,7 @@ def test_rules_that_contain_themselves():
         ('root ::= "a")', "a new line is missing"), ("root ::= [z-a]", "ends before it begins"), ("root ::= []", "no characters"),
         ('root ::= "a"**', "says twice"), ('root ::= ("a"{999}){999}', "998001 times in all"), ('root ::= "a"{x}', "braces hold"), ('root ::= "a"{2', "braces hold"), ('root ::= "a"{3,2}', "the smaller first"),
         ('root ::= "a"{99999}', "choose 0 to"), ("root ::= <[1]>", "tokens of one model"), ("root ::= !<think>", "tokens of one model"),
-        ('root ::= "\\xzz"', "is no character"), ('root ::= "\\ud800"', "is no character"), ("root ::= é", "a new line is missing"),
+        ('root ::= "\\xzz"', "is no character"), ('root ::= "\\x+1"', "is no character"), ('root ::= "\\ud800"', "is no character"), ("root ::= é", "a new line is missing"),
         ("root ::= " + "(" * 99, "64 groups"), ("#" * (LARGEST + 1), f"at most {LARGEST}"), ("::= [a]", "name is missing"),
     ],
 )  # fmt: skip

@@ -140,7 +140,7 @@ def test_examples(pattern, more, good, bad):
         ("(?=a)b", "'(?='"), ("(?<!a)b", "'(?<!'"), ("(?i)a", "'(?i'"), (r"(a)\1", r"'\\1'"), (r"\bword", r"'\\b'"),
         (r"\p{L}", r"'\\p'"), ("a^b", "'^'"), ("(a$)", "'$'"), ("a**", "says twice"), ("a{2}{3}", "says twice"),
         ("*a", "'*'"), ("(a", "'('"), ("a)", "')'"), ("[a", "ends in the middle"), ("a\\", "ends in the middle"),
-        ("[z-a]", "'-'"), ("[]", "out of none"), (r"\ud800", r"'\\ud800'"), (r"\xzz", r"'\\x'"), ("a{3,2}", "the smaller first"),
+        ("[z-a]", "'-'"), ("[]", "out of none"), (r"\ud800", r"'\\ud800'"), (r"\xzz", r"'\\xzz'"), ("a{3,2}", "the smaller first"),
         ("a{0,99999}", "choose 0 to"), ("(" * 40 + ")" * 40, "32 groups"), (r"\u{110000}", "cannot be held"),
     ],
 )  # fmt: skip
