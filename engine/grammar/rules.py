@@ -9,9 +9,7 @@ from itertools import islice
 from engine.errors import InvalidRequest
 
 MOST_PARTS, MOST_REPEATS = 20_000, 10_000
-MOST_COUNTED = (
-    100_000  # places of a text in repetitions of repetitions, which all may be kept in mind
-)
+MOST_COUNTED = 100_000  # places in repetitions of repetitions: a text may be at many of them
 ROOT = "root"
 
 
