@@ -172,7 +172,7 @@ class Engine:
             return
         with suppress(OutOfMemory):  # then it is read
             self._target.share(source, session.slot, known)
-            session.cached = known
+            session.cached = self._target.length(session.slot)  # none where no cells were left
 
     def _decode(self, sessions: Sequence[Session]) -> list[tuple[int, Event]]:
         if not sessions:

@@ -126,8 +126,7 @@ class Follower:
         if held - known >= SHARED:
             with suppress(OutOfMemory):  # then it is read
                 self._sharing.share(source, context.slot, held)
-                return held
-        return known
+        return self._known(context)  # none where there was no room for them
 
     def _common(self, context: Context, known: int, later: Sequence[Context]) -> int:
         """Tokens to commit before the others, since requests behind this one begin with them too."""

@@ -159,7 +159,10 @@ class Sharing(Protocol):
     """A target that can give a slot what another one has read."""
 
     def share(self, source: int, slot: int, length: int) -> None:
-        """The slot holds the first ``length`` committed tokens of ``source``, and nothing else."""
+        """The slot holds the first ``length`` committed tokens of ``source``, and nothing else.
+
+        Of a source that rests it may hold none, where there is no room for them: ``length`` tells.
+        """
         ...
 
 

@@ -58,6 +58,15 @@ def test_another_takes_over_the_beginning_of_what_rests(file):
     assert list(target.tokens(0)) == words
 
 
+def test_what_rests_is_not_taken_over_where_no_cells_are_left(file):
+    target = LlamaCppTarget(exact(file, slots=2, context=256))
+    target.feed(0, [8] * 200)
+    target.rest(0)
+    target.feed(1, [7] * (target._llama.cells - 100))
+    target.share(0, 2, 150)
+    assert (target.length(0), target.length(2)) == (200, 0)
+
+
 def test_a_conversation_comes_back_shorter(file):
     target = LlamaCppTarget(exact(file))
     target.feed(0, [7] * 80)
