@@ -9,11 +9,11 @@ from engine.decode.tree import single
 from engine.errors import EngineError, NumericalError, OutOfMemory
 from engine.guide import Guides
 from engine.machinery import THROWN_AWAY, Machinery
-from engine.protocols.drafting import Budget, Drafter, Outcome, SelfMeasured, farthest
+from engine.protocols.drafting import Budget, Drafter, Outcome, farthest
 from engine.protocols.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
-from engine.request import Done, Event, FinishReason, GenerationRequest, Stats, Tokens
+from engine.request import Done, Event, FinishReason, GenerationRequest, Tokens
 from engine.retreat import PROMPT_CHUNK, Retreat
-from engine.rounds import Fresh, Round, judged, logprobs, margins
+from engine.rounds import Fresh, Round, judged, logprobs, margins, told
 from engine.schedule import Scheduler, Session
 from engine.seats import Seats
 
@@ -39,9 +39,10 @@ class Engine:
         self._numbers = count(1)
         self._cancelled: list[Session] = []  # whose Done comes with the next step
         self._reading: Session | None = None  # whose prompt is being fed
-        self.listen: Callable[[], None] = _nothing  # called in long passes: time to take in cancels
-        if isinstance(self._target, Abortable):
-            self._target.abort_when(self._unwanted)
+        self.listen: Callable[[], object] = bool  # called in long passes: time to take in cancels
+        for model in models:
+            if isinstance(model, Abortable):
+                model.abort_when(self._unwanted)
 
     @property
     def busy(self) -> bool:
@@ -84,6 +85,7 @@ class Engine:
         )
         self._sessions[session.id] = session
         self._scheduler.waiting.append(session)
+        self._give_way(session)
         return session.id
 
     def cancel(self, request_id: int) -> None:
@@ -92,6 +94,14 @@ class Engine:
         if session is not None and not session.cancelled:
             session.cancelled = True
             self._cancelled.append(session)
+
+    def _give_way(self, newest: Session) -> None:
+        """Nobody waits for what is only read ahead: it ends, or is not begun; of several the newest stays."""
+        live = [session for session in self._sessions.values() if not session.cancelled]
+        alone = all(one.request.ahead for one in live) and isinstance(self._target, Abortable)
+        for session in live:
+            if session.request.ahead and not (alone and session is newest):
+                self.cancel(session.id)
 
     def step(self) -> list[tuple[int, Event]]:
         """One pass: at most one prompt chunk, and one round of every request that decodes."""
@@ -110,6 +120,8 @@ class Engine:
         if unread:
             events += self._guarded(unread[:1], self._feed)
             ready = [session for session in ready if not self._missing(session)]
+        if any(session.request.ahead for session in ready):  # it is alone
+            return events + self._guarded(ready, self._read_on)
         return events + self._guarded(ready, self._decode)
 
     def _drop_cancelled(self) -> list[tuple[int, Event]]:
@@ -159,6 +171,13 @@ class Engine:
             policy.prompt(session.context, states)
         session.prompt_seconds += time.perf_counter() - started
         return []
+
+    def _read_on(self, sessions: Sequence[Session]) -> list[tuple[int, Event]]:
+        """What the target has read ahead the draft model reads, too, a chunk a step."""
+        session = self._reading = sessions[0]
+        more = any(reader.read(session.context) for reader in session.seat.readers)
+        self._reading = None
+        return [] if more else [self._finish(session, FinishReason.LENGTH)]
 
     def _share(self, session: Session) -> None:
         """Take over what another slot has read of this prompt, its running answer's among them.
@@ -328,9 +347,9 @@ class Engine:
         if fresh.ids:
             request, likeliest = session.request, session.request.logprobs
             close = margins(outcome)[: len(fresh.ids)] if request.margins else ()
-            told = () if likeliest is None else logprobs(outcome, fresh.ids, likeliest)
+            likely = () if likeliest is None else logprobs(outcome, fresh.ids, likeliest)
             accepted = len(outcome.verdict.path) - 1
-            shown = Tokens(fresh.ids, outcome.tree.drafted, accepted, close, told)
+            shown = Tokens(fresh.ids, outcome.tree.drafted, accepted, close, likely)
             events.append((session.id, shown))
         return events if fresh.end is None else [*events, self._finish(session, fresh.end)]
 
@@ -357,27 +376,13 @@ class Engine:
             self._scheduler.release(session, cached)
         else:
             self._scheduler.waiting.remove(session)
-        stats = self._stats(session)
+        stats = told(session)
         session.seat.drafter.forget(session.id, session.slot)
         session.policy.forget(session.id)
         del self._sessions[session.id]
         self._seats.forget({session.request.options for session in self._sessions.values()})
         said = (None, None) if error is None else (str(error), error.code)
         return session.id, Done(reason, stats, *said)
-
-    def _stats(self, session: Session) -> Stats:
-        seat = session.seat
-        arms = {session.drafter: seat.drafter}
-        if seat.arbiter is not None:
-            arms = {name: arm.drafter for name, arm in seat.arbiter.arms.items()}
-        runs = []
-        for name, run in session.runs.items():
-            arm = arms[name]
-            own = arm.shares(session.id) if isinstance(arm, SelfMeasured) else ((), 0.0)
-            runs.append(run.stats(name, *own, session.mood))
-        if seat.arbiter is not None:
-            session.why = seat.arbiter.reason(runs)
-        return session.stats(tuple(runs))
 
     def _guarded(
         self,
@@ -390,7 +395,3 @@ class Engine:
         except EngineError as error:
             live = [s for s in sessions if s.id in self._sessions]
             return [self._finish(s, FinishReason.ERROR, error) for s in live]
-
-
-def _nothing() -> None:
-    """Nobody has anything to say."""

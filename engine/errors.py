@@ -56,6 +56,10 @@ class OutOfMemory(EngineError):
         self.needed, self.free, self.total = needed, free, total
 
 
+class Aborted(EngineError):
+    """A pass ended because it was asked to; some of its rows may be cached."""
+
+
 class Stuck(EngineError):
     """No token goes on with what the format demands."""
 

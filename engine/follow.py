@@ -95,6 +95,17 @@ class Follower:
         known = max(self._known(context), self._elsewhere(context)[0])
         return (len(context.ids) - known) * self._reading.each
 
+    def read(self, context: Context) -> bool:
+        """Feed one chunk of what was not seen; False where all was, up to the newest token."""
+        if self.room(context) < 0:
+            return False
+        known = self._taken_over(context)
+        self._model.crop(context.slot, known)
+        chunk = context.ids[known:-1][:_PROMPT_CHUNK]
+        if chunk:
+            self._model.feed(context.slot, chunk)
+        return bool(chunk)
+
     def settle(self, outcome: Outcome) -> None:
         """Commit the fed rows of the accepted path."""
         slot = outcome.context.slot

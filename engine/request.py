@@ -114,6 +114,7 @@ class GenerationRequest:
     prediction: tuple[int, ...] = ()  # what the answer may resemble: drafted from, never read
     logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
     grammar: Grammar | None = None  # what the answer may look like; it has stop tokens then
+    ahead: bool = False  # only the prompt is read, and only while nobody else asks anything
 
     def check(self, vocab: int, context: int) -> None:
         """Raise InvalidRequest or ContextOverflow with one sentence when it cannot be answered."""

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from engine.decode.penalties import penalised
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits
-from engine.protocols.drafting import Context, Outcome
+from engine.protocols.drafting import Context, Outcome, SelfMeasured
 from engine.protocols.target import Scores
-from engine.request import FinishReason, Logprob
+from engine.request import FinishReason, Logprob, Stats
 from engine.schedule import Run, Session
 
 
@@ -65,3 +65,19 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
         Logprob(token, value, tuple(zip(*top, strict=True)))
         for token, value, top in zip(ids, own, tops, strict=True)
     )
+
+
+def told(session: Session) -> Stats:
+    """What a request did, its drafters' parts apart; an arbiter says why those drafted."""
+    arbiter = session.seat.arbiter
+    arms = {session.drafter: session.seat.drafter}
+    if arbiter is not None:
+        arms = {name: arm.drafter for name, arm in arbiter.arms.items()}
+    runs = []
+    for name, run in session.runs.items():
+        arm = arms[name]
+        own = arm.shares(session.id) if isinstance(arm, SelfMeasured) else ((), 0.0)
+        runs.append(run.stats(name, *own, session.mood))
+    if arbiter is not None:
+        session.why = arbiter.reason(runs)
+    return session.stats(tuple(runs))

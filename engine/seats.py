@@ -4,7 +4,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from engine.machinery import Machinery, Options
-from engine.protocols.drafting import Arbiter, Drafter, LengthPolicy
+from engine.protocols.drafting import Arbiter, Drafter, LengthPolicy, Reader
 
 KEPT_OPTIONS = 32  # sets of a request's options whose drafters outlive it
 
@@ -16,12 +16,15 @@ class Seat:
     drafter: Drafter
     arbiter: Arbiter | None
     plain: bool  # it never drafts
+    readers: tuple[Reader, ...] = ()  # it, or those that it arbitrates between
 
 
 def seated(drafter: Drafter) -> Seat:
     """The seat of a drafter."""
     arbiter = drafter if isinstance(drafter, Arbiter) else None
-    return Seat(drafter, arbiter, drafter.length.nodes == 0)
+    arms = (drafter,) if arbiter is None else [arm.drafter for arm in arbiter.arms.values()]
+    readers = tuple(arm for arm in arms if isinstance(arm, Reader))
+    return Seat(drafter, arbiter, drafter.length.nodes == 0, readers)
 
 
 class Seats:

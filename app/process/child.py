@@ -65,7 +65,8 @@ class EngineChild:
         self._name = spec.name
         self._keys = itertools.count(1)
         self._streams: dict[int, EventStream] = {}
-        self._lock = threading.Lock()  # guards _streams and _obituary
+        self._lock = threading.Lock()  # guards _streams, _ahead and _obituary
+        self._ahead: int | None = None  # of the newest request, if it only reads ahead
         self._obituary: str | None = None  # set once, at the end: how the process ended
         self._outgoing: queue.SimpleQueue[Down | None] = queue.SimpleQueue()
         self._broken: str | None = None
@@ -89,12 +90,18 @@ class EngineChild:
         return self._obituary is None
 
     def submit(self, request: GenerationRequest, stream: EventStream) -> int:
-        """Send a request down; raises WorkerCrashed when the process has ended."""
+        """Send a request down; raises WorkerCrashed when the process has ended.
+
+        What is being read ahead breaks off for it, in the middle of a pass: a cancel is heard there.
+        """
         key = next(self._keys)
         with self._lock:
             if self._obituary is not None:
                 raise WorkerCrashed(self._obituary)
             self._streams[key] = stream
+            ahead, self._ahead = self._ahead, key if request.ahead else None
+        if ahead is not None:
+            self.cancel(ahead)
         self._outgoing.put(Submit(key, request))
         return key
 

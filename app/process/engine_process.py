@@ -30,7 +30,7 @@ from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 class Engine(Protocol):
     """What the loop needs of an engine; ``engine.build.build`` makes the real one."""
 
-    listen: Callable[[], None]  # called inside long passes
+    listen: Callable[[], object]  # called inside long passes
 
     @property
     def facts(self) -> ModelFacts:

@@ -47,6 +47,10 @@ class Chain:
         """Seconds that the draft model needs to catch up with the request."""
         return self._follower.reading(context)
 
+    def read(self, context: Context) -> bool:
+        """Let the draft model read one more chunk of the request's prompt."""
+        return self._follower.read(context)
+
     def forget(self, request: int, slot: int) -> None:
         """The slot's cache stays: its next request may share the prefix."""
 

@@ -148,6 +148,10 @@ class Sequoia:
         """Seconds that the draft model needs to catch up with the request."""
         return self._follower.reading(context)
 
+    def read(self, context: Context) -> bool:
+        """Let the draft model read one more chunk of the request's prompt."""
+        return self._follower.read(context)
+
     def forget(self, request: int, slot: int) -> None:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)

@@ -71,12 +71,16 @@ class StreamedTarget(TorchTarget):
 
     @override
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        """Commit a prompt chunk, in several passes where it is longer than the widest."""
-        widest = self.source.widest
-        states = [
-            super(StreamedTarget, self).feed(slot, tokens[at : at + widest], trace)
-            for at in range(0, len(tokens), widest)
-        ]
+        """Commit a prompt chunk, in several passes where it is longer than the widest.
+
+        When one of them is aborted, those before it stay.
+        """
+        widest, states = self.source.widest, list[Tensor | None]()
+        for at in range(0, len(tokens), widest):
+            held = self.length(slot)
+            states.append(super().feed(slot, tokens[at : at + widest], trace))
+            if self.length(slot) == held:
+                return None
         if not trace:
             return None
         return torch.cat([cast("Tensor", state) for state in states], 1)[:, -trace:]

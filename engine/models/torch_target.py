@@ -1,6 +1,6 @@
 """The torch target: own decoder over own cache; scores trees, grows drafts, exits early."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decode.tree import DraftTree
-from engine.errors import ModelUnusable
+from engine.errors import Aborted, ModelUnusable
 from engine.models.attention import attend
 from engine.models.decoder import Attend, block, rms_norm
 from engine.models.kvcache import CacheShape, KVCache, Layout
@@ -71,6 +71,7 @@ class TorchTarget:
         self._lacking = wide_type(device, dtype) != dtype  # the processor does not multiply it
         self._committed: dict[int, list[int]] = {}
         self._pending: dict[int, list[int]] = {}
+        self._abort: Callable[[], bool] = bool
         self.cache = KVCache(
             CacheShape(
                 layers=weights.arch.layers,
@@ -85,6 +86,10 @@ class TorchTarget:
     def twin(self) -> "TorchTarget":
         """Another target over the same weights, with a cache of its own."""
         return TorchTarget(self._weights)
+
+    def abort_when(self, asked: Callable[[], bool]) -> None:
+        """Prompt chunks end early, behind any layer, with nothing committed, once this says so."""
+        self._abort = asked
 
     def length(self, slot: int) -> int:
         """Committed tokens whose keys are cached."""
@@ -106,12 +111,18 @@ class TorchTarget:
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
         """Commit tokens unjudged: a prompt chunk. No logits are computed.
 
-        With ``trace``, the states [L, n, C] of at most that many last rows.
+        With ``trace``, the states [L, n, C] of at most that many last rows. When it is aborted the
+        slot is as before.
         """
         self.crop(slot, self.length(slot))
         seat = self._place(slot, tokens, range(-1, len(tokens) - 1))
         states: list[Tensor] = []
-        self._span(self._embed(tokens), range(self.layers), [seat], states if trace else None)
+        traced = states if trace else None
+        try:
+            self._span(self._embed(tokens), range(self.layers), [seat], traced, self._abort)
+        except Aborted:
+            self.crop(slot, self.length(slot))
+            return None
         self.commit(slot, range(len(tokens)))
         return torch.stack([state[-trace:] for state in states]) if trace else None
 
@@ -241,15 +252,22 @@ class TorchTarget:
         return self._weights.head(self._normed(hidden))
 
     def _span(
-        self, x: Tensor, layers: range, seats: Sequence[_Seat], trace: list[Tensor] | None = None
+        self,
+        x: Tensor,
+        layers: range,
+        seats: Sequence[_Seat],
+        trace: list[Tensor] | None = None,
+        ends: Callable[[], bool] = bool,
     ) -> Tensor:
         """The one primitive: rows x [n, C] of these seats through these layers.
 
-        ``trace`` collects the state after each layer.
+        ``trace`` collects the state after each layer. Raises Aborted once ``ends`` says so.
         """
         positions = [position for seat in seats for position in seat.layout.positions]
         rotary = self._weights.rotary.rows(positions).to(x.device, x.dtype)
         for index in layers:
+            if ends():
+                raise Aborted(f"the pass was asked to end before layer {index}")
             layer = self._weights.layers[index]
             x = block(layer, self._weights.arch, x, rotary, self._attend(index, seats))
             if trace is not None:

@@ -233,6 +233,10 @@ class Reader(Protocol):
         """Seconds that this is going to take, by what earlier texts took; 0 where none was measured."""
         ...
 
+    def read(self, context: Context) -> bool:
+        """Read some of it before a draft is asked for; False: nothing was left to be read."""
+        ...
+
 
 @runtime_checkable
 class Stepping(Protocol):

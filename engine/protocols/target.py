@@ -108,7 +108,7 @@ class DraftModel(Target, Protocol):
 
 @runtime_checkable
 class Abortable(Protocol):
-    """A target that can leave a prompt chunk in the middle; nothing of it is committed then."""
+    """A target that can leave a prompt chunk in the middle of a pass, which then commits nothing."""
 
     def abort_when(self, asked: Callable[[], bool]) -> None:
         """``feed`` asks this several times in 50 ms, in the engine's own thread."""

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 
 from app.process.engine_process import serve
 from app.process.wire import Ready
+from app.text import shared
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import (
     DepthCount,
@@ -37,6 +38,7 @@ class Running:
     emitted: int = 0
     passes: int = 0
     cancelled: bool = False
+    unread: int = 1  # steps that reading ahead still takes
     left: list[int] = field(default_factory=list)
 
 
@@ -54,7 +56,8 @@ class FakeEngine:
             spec.name, CONTEXT, VOCAB, 2, 10, ("none", "lookup"), (("chain", "it has no draft"),)
         )
         self.script, self.width = script, width
-        self.pause = 0.0
+        self.pause, self.reading = 0.0, 1  # seconds of a step; steps that reading ahead takes
+        self._read: tuple[int, ...] = ()  # what was read ahead
         self._running: dict[int, Running] = {}
         self._next = 0
 
@@ -66,8 +69,8 @@ class FakeEngine:
         self._refuse(request)
         self._next += 1
         census = request.prompt[0] == CENSUS
-        left = [len(self._running)] if census else self.script(request)
-        self._running[self._next] = Running(request, left=left)
+        left = [len(self._running)] if census else [] if request.ahead else self.script(request)
+        self._running[self._next] = Running(request, unread=self.reading, left=left)
         return self._next
 
     def cancel(self, request_id: int) -> None:
@@ -91,6 +94,8 @@ class FakeEngine:
         one = self._running[name]
         if one.cancelled:
             return [self._done(name, FinishReason.CANCELLED)]
+        if one.request.ahead:
+            return self._read_on(name, one)
         room = self.facts.context - len(one.request.prompt) - one.emitted
         ids = tuple(one.left[: min(self.width, room)])
         del one.left[: len(ids)]
@@ -104,6 +109,13 @@ class FakeEngine:
             events.append(self._done(name, FinishReason.LENGTH if full else FinishReason.STOP))
         return events
 
+    def _read_on(self, name: int, one: Running) -> list[Event]:
+        one.unread -= 1
+        if one.unread > 0:
+            return []
+        self._read = one.request.prompt
+        return [self._done(name, FinishReason.LENGTH)]
+
     def _done(self, name: int, reason: FinishReason) -> Done:
         one = self._running.pop(name)
         told = ", ".join(prior.drafter for prior in one.request.priors) or "nothing"
@@ -113,6 +125,7 @@ class FakeEngine:
             drafter="lookup",
             why=f"{one.request.task}: the fake was told of {told}",
             prompt_tokens=len(one.request.prompt),
+            cached_tokens=shared(self._read, one.request.prompt),
             emitted=one.emitted,
             passes=one.passes,
             runs=(run,) if one.passes else (),
@@ -164,6 +177,15 @@ def endless(connection: Connection, spec: ModelSpec) -> None:
 
 def parrot(connection: Connection, spec: ModelSpec) -> None:
     """Entry: says what the person said last, one token a step."""
+    _repeating(connection, spec, pause=0.0, reading=1)
+
+
+def slow_reader(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: a parrot that reads ahead for 0.6 seconds."""
+    _repeating(connection, spec, pause=0.002, reading=300)
+
+
+def _repeating(connection: Connection, spec: ModelSpec, pause: float, reading: int) -> None:
     user, end = 2, 4  # pocket's control tokens
 
     def repeat(request: GenerationRequest) -> list[int]:
@@ -174,6 +196,7 @@ def parrot(connection: Connection, spec: ModelSpec) -> None:
     def build(spec: ModelSpec) -> FakeEngine:
         engine = FakeEngine(spec, repeat, width=1)
         engine.facts = replace(engine.facts, context=256)
+        engine.pause, engine.reading = pause, reading
         return engine
 
     serve(connection, spec, build)

@@ -15,7 +15,7 @@ from engine.engine import Engine
 from engine.errors import ModelUnusable
 from engine.offload import files
 from engine.protocols.drafting import Parts
-from engine.protocols.target import Streamed
+from engine.protocols.target import Abortable, Streamed
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
 
 BUNDLED = Path(__file__).resolve().parents[2] / "engine" / "bundled"
@@ -156,6 +156,27 @@ def test_a_long_prompt_is_read_in_passes_that_fit(resident: Parts, streamed: Par
     request = GenerationRequest(PROMPT * 6, 8, drafter="none")
     wanted, _ = answer(assemble(SPEC, resident, ""), request)
     assert answer(assemble(SPEC, streamed, ""), request)[0] == wanted
+
+
+@pytest.mark.parametrize("layer", [0, 1, 3, 5])
+def test_a_prompt_that_breaks_off_behind_any_layer_leaves_nothing(
+    resident: Parts, streamed: Parts, layer: int
+) -> None:
+    """What the source has begun to read for the layers behind it is not taken for something else."""
+    tree = DraftTree((5, 9, 30), (-1, 0, 0))
+    found = []
+    for parts in (resident, streamed):
+        target, asked = parts.target, []
+        assert isinstance(target, Abortable)
+        target.feed(1, PROMPT[:20])
+        target.abort_when(lambda asked=asked: asked.append(layer) or len(asked) > layer)
+        target.feed(1, PROMPT)
+        assert (target.length(1), target.pending(1), len(asked)) == (20, 0, layer + 1)
+        target.abort_when(bool)
+        target.feed(1, PROMPT[20:])
+        found.append(target.score([1], [tree])[0].logits)
+        target.crop(1, 0)
+    torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-4)
 
 
 def test_no_tree_is_wider_than_a_pass_may_be(streamed: Parts) -> None:

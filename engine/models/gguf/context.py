@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import EngineError, ModelUnusable
+from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.company import choose_company
 from engine.models.gguf.library import Library, llama_library
 from engine.request import ModelSpec
@@ -33,10 +33,6 @@ _NO_SLOT, _ABORTED = 1, 2
 
 class CacheFull(EngineError):
     """No cells are left for the rows of a pass; nothing was changed."""
-
-
-class Aborted(EngineError):
-    """A decode ended because it was asked to; some rows may be cached."""
 
 
 @dataclass(frozen=True, slots=True)

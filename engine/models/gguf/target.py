@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.decode.tree import DraftTree
-from engine.errors import EngineError, ModelUnusable
-from engine.models.gguf.context import MOST_OUTPUTS, Aborted, BatchRow, CacheFull, LlamaContext
+from engine.errors import Aborted, EngineError, ModelUnusable
+from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.slot import Slot
 from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec

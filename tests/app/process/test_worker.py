@@ -89,6 +89,37 @@ class TestStreams:
             assert await all_of(generation) == []
 
 
+class TestReadingAhead:
+    @asynchronous
+    async def test_breaks_off_for_whatever_is_asked(self) -> None:
+        async with running(fake_engine.slow_reader) as worker:
+            ahead = worker.generate(GenerationRequest((0, 2, 7, 4), 1, ahead=True))
+            reading = asyncio.create_task(all_of(ahead))
+            await asyncio.sleep(0.05)
+            answer = await all_of(worker.generate(GenerationRequest((0, 2, 7, 4), 4)))
+            [broken_off] = await reading
+        assert isinstance(broken_off, Done)
+        assert broken_off.reason is FinishReason.CANCELLED
+        assert ids_of(answer) == [7]
+
+    @asynchronous
+    async def test_an_older_one_breaks_off_for_a_newer_one_and_an_answer_does_not(self) -> None:
+        async with running(fake_engine.slow_reader) as worker:
+            older, newer = (
+                worker.generate(GenerationRequest((0, 2, n, 4), 1, ahead=True)) for n in (7, 8)
+            )
+            reading = asyncio.create_task(all_of(older))
+            await asyncio.sleep(0.05)
+            answer = asyncio.create_task(
+                all_of(worker.generate(GenerationRequest((0, 2, 9, 4), 4)))
+            )
+            [first], [second], answered = await asyncio.gather(reading, all_of(newer), answer)
+        assert isinstance(first, Done)
+        assert isinstance(second, Done)
+        assert first.reason is FinishReason.CANCELLED
+        assert ids_of(answered) == [9]
+
+
 class TestFailuresOfOneRequest:
     @pytest.mark.parametrize(
         ("first", "error"),
