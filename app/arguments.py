@@ -143,7 +143,7 @@ def parse_drafters(asked: str) -> tuple[str, ...]:
 
 def _serve(given: argparse.Namespace, settings: Settings) -> ServeOptions:
     return ServeOptions(
-        replace(settings, dtype=given.dtype),
+        replace(settings, dtype=given.dtype, read_ahead=not given.no_reading_ahead),
         given.host,
         given.port,
         given.model,

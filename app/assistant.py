@@ -1,19 +1,20 @@
-"""The use cases: answer a turn; in stored conversations ask, ask again, continue, stop."""
+"""The use cases: answer a turn; in stored conversations ask, ask again, continue, stop, expect."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from weakref import WeakValueDictionary
 
+from app.ahead import Expected, ReadingAhead
 from app.catalog import CatalogEntry, load_catalog, resolve
 from app.errors import AppError, HistoryError, UnknownConversation
 from app.history.records import Conditions, StoredMessage
 from app.history.store import History
-from app.loaded_model import LoadedModel, Prepared
+from app.loaded_model import LoadedModel, Prepared, Standing
 from app.prediction import compared
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
@@ -22,7 +23,7 @@ from app.tools.reading import CallReader
 from app.turn import Delta, Message, Piece, ReplyOptions, Report, ToolUse, Turn, Written
 from engine.errors import EngineError
 from engine.hardware.plan import Plan
-from engine.request import ModelFacts, Prior
+from engine.request import GenerationRequest, ModelFacts, Prior
 
 __all__ = ["Assistant", "Delta", "Message", "Piece", "ReplyOptions", "Report", "Turn", "Written"]
 
@@ -50,6 +51,7 @@ class Assistant:
         self._by_conversation: dict[str, Answering] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._switching = asyncio.Lock()
+        self._ahead = ReadingAhead(self._asks_ahead)
         self._told: list[Callable[[], object]] = []
         self._ending: list[Callable[[], Awaitable[None]]] = []
         self.loading = ""  # the model that is being loaded
@@ -101,6 +103,11 @@ class Assistant:
         """Whether an answer is being written."""
         return bool(self._running)
 
+    @property
+    def reading(self) -> bool:
+        """Whether something is read ahead."""
+        return self._ahead.active
+
     async def idle(self) -> None:
         """Wait until no answer is being written."""
         while self._running:
@@ -127,6 +134,10 @@ class Assistant:
     def when_switching(self, tell: Callable[[], object]) -> None:
         """Call ``tell`` whenever a model begins to be loaded, and when that is over."""
         self._told.append(tell)
+
+    def when_reading(self, tell: Callable[[], object]) -> None:
+        """Call ``tell`` whenever reading ahead begins, and when it is over."""
+        self._ahead.tells.append(tell)
 
     async def _replace(self, model: str) -> None:
         await self._stop_all()
@@ -197,7 +208,8 @@ class Assistant:
             told = await asyncio.to_thread(self.history.facts, conversation)
             spans = told[path[-1].id].spans if path[-1].id in told else ()
             begun = Written(path[-1].content, 0, spans)
-            turn = await self._as_turn(conversation, [*map(_message, path[:-1])], options)
+            whole = await self._as_turn(conversation, [*map(_message, path)], options)
+            turn = replace(whole, messages=whole.messages[:-1])
             return self._answer(await self._prepare(turn, begun), path[-2], path[-1])
 
     def running(self, conversation: str) -> Answering | None:
@@ -208,6 +220,16 @@ class Assistant:
         """End the running answer of ``conversation``, which is kept as far as it got."""
         if conversation in self._by_conversation:
             self._by_conversation[conversation].reply.cancel()
+
+    def expect(self, expected: Expected | None) -> None:
+        """A person is about to ask this: read what it stands behind, while nobody asks anything.
+
+        Opened again, a conversation has to be read before it is gone on with, and a file before it is
+        asked about; meanwhile the person reads or writes. Every answer goes first.
+        """
+        if self._settings.read_ahead:
+            self._ahead.expect(expected)
+            self._read_ahead()
 
     async def count(self, text: str) -> int:
         """Tokens of a text."""
@@ -226,11 +248,26 @@ class Assistant:
         form = await asyncio.to_thread(lambda: self._model.text.call_form)
         return CallReader(form, (tool.name for tool in use.tools))
 
-    async def context_used(self, conversation: str) -> int:
-        """Tokens that the open branch of ``conversation`` takes of the model's context."""
-        path = await self._path(conversation, None)
-        said = await self._said(conversation, [*map(_message, path)])
-        return len(await asyncio.to_thread(self._model.text.encode_chat, said)) if path else 0
+    async def standing(self, system: str, messages: Sequence[StoredMessage]) -> Standing:
+        """How much of the context a conversation takes, and which of its messages are left out."""
+        if not messages:
+            return Standing(0, 0)
+        said = [*_told(system), *map(_message, messages)]
+        return await asyncio.to_thread(self._model.standing, said)
+
+    def _read_ahead(self) -> None:
+        if not (self._running or self.loading):
+            self._ahead.go_on(self._model)
+
+    async def _asks_ahead(self, model: LoadedModel, expected: Expected) -> GenerationRequest:
+        said = _told(expected.system)
+        if expected.conversation is not None:
+            path = await self._path(expected.conversation, None)
+            asked = Message("user", expected.begun)
+            said = await self._said(expected.conversation, [*map(_message, path), asked])
+            said.pop()
+        ahead = model.ahead
+        return await asyncio.to_thread(ahead, said, expected.begun, expected.conversation)
 
     def before_close(self, end: Callable[[], Awaitable[None]]) -> None:
         """What lives as long as the assistant, downloads for one, ends with it."""
@@ -248,6 +285,7 @@ class Assistant:
             await asyncio.gather(*beside)
 
     async def _stop_all(self) -> None:
+        await self._ahead.close()
         replies = list(self._running)
         for reply in replies:
             reply.cancel()
@@ -281,10 +319,9 @@ class Assistant:
         )
 
     async def _said(self, conversation: str, messages: list[Message]) -> list[Message]:
-        """The messages, behind what the conversation tells the model first."""
+        """The messages, behind what the conversation tells the model first; the oldest may be left out."""
         about = await asyncio.to_thread(self.history.conversation, conversation)
-        told = [Message("system", about.system)] if about.system.strip() else []
-        return [*told, *messages]
+        return await asyncio.to_thread(self._model.seen, [*_told(about.system), *messages])
 
     async def _prepare(self, turn: Turn, begun: Written | None = None) -> Prepared:
         async with self._switching:  # a model that is being loaded answers once it is there
@@ -308,8 +345,12 @@ class Assistant:
         reply = prepared.model.start(prepared, keeper)
         self._running.add(reply)
         self.begun += 1
-        reply.when_ended(partial(self._running.discard, reply))
+        reply.when_ended(partial(self._ended, reply))
         return reply
+
+    def _ended(self, reply: RunningReply) -> None:
+        self._running.discard(reply)
+        self._read_ahead()
 
     def _answer(
         self, prepared: Prepared, asked: StoredMessage, continued: StoredMessage | None = None
@@ -332,6 +373,11 @@ def _compared(prepared: Prepared, delta: Delta) -> Delta:
     if not prediction or isinstance(delta, Piece):
         return delta
     return replace(delta, foretold=compared(prediction, delta.token_ids))
+
+
+def _told(system: str) -> list[Message]:
+    """What the model is told first."""
+    return [Message("system", system)] if system.strip() else []
 
 
 def _message(stored: StoredMessage) -> Message:

@@ -1,6 +1,7 @@
 """One loaded model: its files, its tokenizer, its process, and turns as it takes them."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from app.process.worker import EngineWorker
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.task_class import task_class, temperature_class
-from app.text import ChatText
-from app.turn import Turn, Written, check_turn
+from app.text import ChatText, shared
+from app.turn import Message, Turn, Written, check_turn
+from app.window import AROUND, first_seen
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.hardware.plan import Plan
@@ -29,6 +31,14 @@ class Prepared:
     turn: Turn
     request: GenerationRequest
     begun: Written
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the model is told of a conversation: tokens, and the oldest messages that it is not told."""
+
+    used: int
+    unseen: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,31 @@ class LoadedModel:
         )
         return Prepared(self, turn, request, begun)
 
+    def seen(self, messages: Sequence[Message]) -> list[Message]:
+        """Those that the model is told, where all do not fit the context: ``first_seen``."""
+        if sum(len(one.content.encode()) + AROUND for one in messages) <= self.facts.context // 2:
+            return [*messages]  # no text has more tokens than bytes
+        sizes = [self.text.count(one.content) for one in messages]
+        first = first_seen(messages, sizes, self.facts.context)
+        told = messages[:1] if first and messages[0].role == "system" else []
+        return [*told, *messages[first:]]
+
+    def standing(self, messages: Sequence[Message]) -> Standing:
+        """How much of the context these take, and how many are left out of it."""
+        seen = self.seen(messages)
+        used = len(self.text.encode_chat(seen)) if seen else 0
+        return Standing(used, len(messages) - len(seen))
+
+    def ahead(
+        self, messages: Sequence[Message], begun: str, session: str | None
+    ) -> GenerationRequest:
+        """What reads all that the next question stands behind; raises InvalidRequest.
+
+        ``begun`` is what the question begins with.
+        """
+        prompt = self.text.encode_ahead(messages, begun)
+        return GenerationRequest(prompt, 1, session=session, ahead=True)
+
     def start(self, prepared: Prepared, keeper: Keeper) -> RunningReply:
         """Let the engine answer."""
         return RunningReply(
@@ -134,11 +169,7 @@ class LoadedModel:
         if not turn.prediction:
             return ()
         whole = self._encoded(turn, begun.text + turn.prediction)
-        shared = next(
-            (n for n, (one, other) in enumerate(zip(prompt, whole, strict=False)) if one != other),
-            len(prompt),
-        )
-        return whole[shared:]
+        return whole[shared(prompt, whole) :]
 
     def _check_runs(self, drafter: str) -> None:
         for name, why in self.facts.refused:

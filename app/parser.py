@@ -49,6 +49,11 @@ def parser(settings: Settings) -> argparse.ArgumentParser:
     )
     _add_dtype(parser, default=None)
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
+    parser.add_argument(
+        "--no-reading-ahead",
+        action="store_true",
+        help="read a conversation or a file only once something is asked; spares a battery",
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_ask(commands.add_parser("ask", help="answer one question in the terminal"))
     _add_verify(commands.add_parser("verify", help="prove that drafted answers are plain's"))

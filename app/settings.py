@@ -40,6 +40,7 @@ class Settings:
     port: int = 7860
     model: str = "pocket"
     dtype: str | None = None  # of the first model's weights; None: the catalogue's, or the plan's
+    read_ahead: bool = True  # what a person is about to ask about, while nobody asks anything
     hub: str = HUB  # asked only when a person searches or downloads
     hub_token: str | None = field(default=None, repr=False)  # of the environment
     others: OtherFolders = OtherFolders()

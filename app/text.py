@@ -18,6 +18,7 @@ from app.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
 from engine.errors import ModelUnusable
 from engine.models.gguf.header import read_header
 
+_QUESTIONS = "What", "0"  # that have no beginning in common
 GGUF_SPECIALS = ("bos", "eos", "unknown", "padding", "seperator")  # the format spells it so
 
 
@@ -76,6 +77,18 @@ class ChatText:
             typed = place % 2 == 1
             ids += self._vocabulary.encode_typed(part) if typed else self._vocabulary.encode(part)
         return tuple(ids)
+
+    def encode_ahead(self, messages: Sequence[Message], begun: str = "") -> tuple[int, ...]:
+        """What every prompt begins with that asks another question behind these messages.
+
+        ``begun`` is what the question begins with: files, say. Where the template tells a finished
+        answer in another way than it was given, without its thoughts, that is what stands here.
+        Raises InvalidRequest.
+        """
+        one, other = (
+            self.encode_chat([*messages, Message("user", begun + asked)]) for asked in _QUESTIONS
+        )
+        return one[: shared(one, other)]
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """A prompt that a program wrote, to be gone on with as it stands.
@@ -158,6 +171,12 @@ class _Mask:
     def _hide(self, match: re.Match[str]) -> str:
         self._hidden.append(match.group())
         return f"{self._secret}:{len(self._hidden) - 1};"
+
+
+def shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of what both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _control_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:

@@ -22,6 +22,7 @@ async def hello(session: Session, command: Command) -> None:
     if command.id and session.shown.conversation is None:
         try:
             await session.open(command.id)
+            session.expect()
         except UnknownConversation:  # deleted since
             session.leave()
 
@@ -44,6 +45,7 @@ async def ended(session: Session, command: Command) -> None:
     """The answer that was watched is stored."""
     if session.shown.conversation and session.shown.conversation.id == command.id:
         await session.open(command.id)
+        session.expect()
     await session.list_conversations()
 
 
@@ -54,6 +56,7 @@ async def look(_session: Session, _command: Command) -> None:
 async def new(session: Session, _: Command) -> None:
     """An empty page; an answer that runs goes on."""
     session.leave()
+    session.expect()
 
 
 async def open_(session: Session, command: Command) -> None:
@@ -61,6 +64,7 @@ async def open_(session: Session, command: Command) -> None:
     session.leave()
     session.shown.window = WINDOW
     await session.open(command.id)
+    session.expect()
 
 
 async def earlier(session: Session, _: Command) -> None:
@@ -137,6 +141,7 @@ async def show(session: Session, command: Command) -> None:
     _check_free(session)
     await asyncio.to_thread(session.assistant.history.show, conversation.id, command.id)
     await session.open(conversation.id)
+    session.expect()
 
 
 async def rename(session: Session, command: Command) -> None:
@@ -164,6 +169,7 @@ async def delete(session: Session, command: Command) -> None:
     await asyncio.to_thread(session.assistant.history.delete, command.id)
     if session.shown.conversation and session.shown.conversation.id == command.id:
         session.leave()
+        session.expect()
     await _changed(session)
 
 
@@ -185,6 +191,7 @@ async def take_in(session: Session, command: Command) -> None:
     session.leave()
     await session.open(made.id)
     await _changed(session)
+    session.expect()
 
 
 async def attach(session: Session, command: Command) -> None:
@@ -192,12 +199,14 @@ async def attach(session: Session, command: Command) -> None:
     file = read_attachment(command.name, command.file)
     tokens = await session.assistant.count(file.text)
     session.shown.attachments = [*session.shown.attachments, (file, tokens)]
+    session.expect()
 
 
 async def detach(session: Session, command: Command) -> None:
     """Leave an attached file out."""
     kept = session.shown.attachments
     session.shown.attachments = [one for place, one in enumerate(kept) if str(place) != command.id]
+    session.expect()
 
 
 async def instruct(session: Session, command: Command) -> None:
@@ -205,10 +214,16 @@ async def instruct(session: Session, command: Command) -> None:
     shown = session.shown
     if shown.conversation is None:
         shown.system = command.text
-        return
-    history = session.assistant.history
-    await asyncio.to_thread(history.instruct, shown.conversation.id, command.text)
-    shown.conversation = await asyncio.to_thread(history.conversation, shown.conversation.id)
+    else:
+        history, conversation = session.assistant.history, shown.conversation.id
+        await asyncio.to_thread(history.instruct, conversation, command.text)
+        shown.conversation = await asyncio.to_thread(history.conversation, conversation)
+    session.expect()
+
+
+async def expect(session: Session, _: Command) -> None:
+    """Another model is there, which has read nothing."""
+    session.expect()
 
 
 async def save_preset(session: Session, command: Command) -> None:
@@ -302,6 +317,7 @@ ACTIONS: Actions = {
     "hello": hello,
     "refresh": refresh,
     "ended": ended,
+    "expect": expect,
     "look": look,
     "new": new,
     "open": open_,

@@ -62,13 +62,19 @@ def pickers(models: Sequence[CatalogEntry], current: str, facts: ModelFacts) -> 
     )
 
 
-def meter(used: int, context: int) -> str:
-    """How much of the context the conversation takes. HTML."""
+_READING = (
+    '<span class="ahead" title="The next answer begins sooner; whatever you ask goes first">'
+    "reading ahead</span>"
+)
+
+
+def meter(used: int, context: int, *, reading: bool = False) -> str:
+    """How much of the context the conversation takes, and whether it is being read ahead. HTML."""
     share = min(1.0, used / context) if context else 0.0
     told = f"{used:,} of {context:,} tokens of context"
     state = " full" if share > 0.9 else ""
     return (
         f'<span class="meter{state}" role="meter" aria-label="Context" aria-valuemin="0" '
         f'aria-valuemax="{context}" aria-valuenow="{used}" aria-valuetext="{told}" title="{told}">'
-        f'<i style="width:{share:.1%}"></i></span><span class="used">{told}</span>'
+        f'<i style="width:{share:.1%}"></i></span><span class="used">{told}</span>{_READING if reading else ""}'
     )

@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 
+from app.ahead import Expected
 from app.assistant import Assistant
+from app.attachments import compose
 from app.errors import AppError
 from app.library.shelf import suggestion
 from app.reply import RunningReply
@@ -49,6 +51,10 @@ class Session:
         self._stale = True
         self._wake.set()
 
+    def redraw(self) -> None:
+        """Something changed that is not stored."""
+        self._wake.set()
+
     async def views(self) -> AsyncGenerator[Values]:
         """The regions that changed, for as long as the page is open; begins with the first command."""
         sent: Values = {}
@@ -57,6 +63,7 @@ class Session:
                 await self._wake.wait()
                 self._wake.clear()
                 await self._obey_all()
+                self.shown.reading = self.assistant.reading
                 now = values(self.shown)
                 changed = {name: value for name, value in now.items() if sent.get(name) != value}
                 sent = now
@@ -82,17 +89,27 @@ class Session:
         shown.messages = await asyncio.to_thread(history.messages, conversation, leaf)
         shown.told = await asyncio.to_thread(history.facts, conversation)
         shown.siblings = await asyncio.to_thread(history.siblings, conversation)
+        standing = await self.assistant.standing(shown.conversation.system, shown.messages)
+        shown.used, shown.unseen = standing.used, standing.unseen
         if running is not None:
             shown.used = running.reply.prompt_tokens
             self.watch(running.reply)
-        else:
-            shown.used = await self.assistant.context_used(conversation)
+
+    def expect(self) -> None:
+        """The next question comes from this page; an answer that runs tells when it is over."""
+        shown = self.shown
+        if shown.written is not None or shown.loading:
+            return
+        begun = compose("", [file for file, _ in shown.attachments])
+        conversation = shown.conversation.id if shown.conversation else None
+        known = conversation or begun or shown.system.strip()
+        self.assistant.expect(Expected(conversation, shown.system, begun) if known else None)
 
     def leave(self) -> None:
         """Show no conversation."""
         self.unwatch()
         shown = self.shown
-        shown.conversation, shown.messages, shown.used = None, (), 0
+        shown.conversation, shown.messages, shown.used, shown.unseen = None, (), 0, 0
         shown.attachments, shown.system = [], ""
 
     def watch(self, reply: RunningReply) -> None:
@@ -117,6 +134,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
             self._tell(error)
         self.refresh()
+        self.post(Command(do="expect"))
 
     def suggest(self) -> None:
         """Look for a model that suits this machine better; the page goes on meanwhile."""
@@ -156,7 +174,7 @@ class Session:
     async def _obey(self, command: Command) -> None:
         if "settings" in command.model_fields_set:
             self.shown.settings = command.settings
-        if command.do not in ("ended", "refresh"):
+        if command.do not in ("ended", "refresh", "expect"):  # the page says these by itself
             self.shown.notice = ""
         try:
             await self._action(command.do)(self, command)
@@ -186,6 +204,7 @@ class Pages:
         self._assistant, self._actions = assistant, actions
         self._sessions: dict[str, Session] = {}
         assistant.when_switching(self.changed)
+        assistant.when_reading(self.redraw)
 
     def session(self, key: str) -> Session:
         """The page of that key, made when it is new."""
@@ -195,6 +214,11 @@ class Pages:
         """A page was closed."""
         with suppress(KeyError):
             del self._sessions[key]
+
+    def redraw(self) -> None:
+        """Every page shows whether something is being read."""
+        for session in self._sessions.values():
+            session.redraw()
 
     def changed(self, by: Session | None = None) -> None:
         """Something that every page shows was changed, perhaps by one of them."""

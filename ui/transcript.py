@@ -39,10 +39,16 @@ def rows(
     look: Look,
     *,
     running: bool = False,
+    unseen: int = 0,
 ) -> list[Row]:
-    """Every message with what can be done with it; ``running`` is an answer to the last one."""
+    """Every message with what can be done with it; ``running`` is an answer to the last one.
+
+    Of the first ``unseen`` the model is no longer told.
+    """
     made: list[Row] = []
     for place, message in enumerate(messages):
+        if place == unseen > 0:
+            made.append(_limit())
         choice = _choice(message, siblings)
         last = place == len(messages) - 1
         if message.role == "user":
@@ -64,6 +70,12 @@ def earlier(hidden: int) -> Row:
     """The way to messages that are not shown yet."""
     text = f'<button type="button" class="quiet" data-do="earlier">Show {hidden:,} earlier</button>'
     return {"role": "assistant", "content": [_html(f'<div class="earlier">{text}</div>')]}
+
+
+def _limit() -> Row:
+    """Where what the model is told begins."""
+    text = "The context is full: the model no longer sees what stands above."
+    return {"role": "assistant", "content": [_html(f'<p class="limit" role="note">{text}</p>')]}
 
 
 def title(text: str) -> str:

@@ -43,9 +43,11 @@ class Shown:
     siblings: Siblings = field(default_factory=dict)
     window: int = WINDOW
     written: Written | None = None  # of the answer that runs
+    reading: bool = False  # something is read ahead
     loading: str = ""  # the model that is being loaded
     suggested: Fit | None = None  # a better model for this machine
     used: int = 0  # tokens of the context
+    unseen: int = 0  # messages that the model is no longer told
     attachments: list[tuple[Attachment, int]] = field(default_factory=list)  # with their tokens
     settings: Settings = field(default_factory=Settings)
     notice: str = ""
@@ -75,7 +77,7 @@ def values(shown: Shown) -> Values:
         "notice": _notice(shown),
         "chips": composer.chips(attached),
         "pickers": composer.pickers(shown.models, shown.model, shown.facts),
-        "meter": composer.meter(_used(shown), shown.facts.context),
+        "meter": composer.meter(_used(shown), shown.facts.context, reading=shown.reading),
         "presets": presets(shown.presets),
         "state": _state(shown),
     }
@@ -85,8 +87,10 @@ def _rows(shown: Shown) -> list[transcript.Row]:
     hidden = max(0, len(shown.messages) - shown.window)
     rows = [transcript.earlier(hidden)] if hidden else []
     running = shown.written is not None
-    kept = shown.messages[hidden:]
-    rows += transcript.rows(kept, shown.told, shown.siblings, shown.look, running=running)
+    kept, unseen = shown.messages[hidden:], shown.unseen - hidden
+    rows += transcript.rows(
+        kept, shown.told, shown.siblings, shown.look, running=running, unseen=unseen
+    )
     if shown.written is not None:
         rows += transcript.answering(shown.written, shown.look)
     return rows

@@ -73,6 +73,12 @@ class TestStart:
         assert options.settings.home == home
         assert home.is_dir()
 
+    @pytest.mark.parametrize("given", [[], ["--no-reading-ahead"]])
+    def test_it_reads_ahead_unless_told_otherwise(self, home: Path, given: list[str]) -> None:
+        seen: list[bool] = []
+        cli.main(given, lambda options: seen.append(options.settings.read_ahead) or 0)
+        assert seen == [not given]
+
 
 MISTAKES = [
     (["ask", ""], "slipstream: the prompt is empty; write something to answer"),

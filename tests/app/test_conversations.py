@@ -63,9 +63,32 @@ class TestConversation:
             chat = talk(assistant)
             first = (await ask(assistant, chat, "first")).stats
             second = (await ask(assistant, chat, "second")).stats
-            used = await assistant.context_used(chat)
+            standing = await assistant.standing("", assistant.history.messages(chat))
         assert second.prompt_tokens > first.prompt_tokens + first.emitted
-        assert used > second.prompt_tokens
+        assert standing.used > second.prompt_tokens
+        assert standing.unseen == 0
+
+    @asynchronous
+    async def test_one_that_outgrows_the_context_goes_on_without_its_oldest(
+        self, tmp_path: Path
+    ) -> None:
+        """Under a context of 256; what is left out goes in steps, so that few prompts begin anew."""
+        async with assisted(tmp_path) as assistant:
+            chat, begins = talk(assistant), []
+            assistant.history.instruct(chat, "Be brief.")
+            for turn in range(24):
+                report = await ask(assistant, chat, f"{turn} " + "some words " * 6)
+                assert report.stats.prompt_tokens < 256 - 32
+                standing = await assistant.standing("Be brief.", assistant.history.messages(chat))
+                begins.append(standing.unseen)
+            again = await ended(await assistant.regenerate(chat, PLAIN))
+            more = await ended(await assistant.extend(chat, PLAIN))
+        assert begins[0] == 0 < begins[-1] < 2 * 24
+        assert begins == sorted(begins)
+        assert len(set(begins)) <= 24 // 2
+        assert all(begin % 2 == 0 for begin in begins)  # a question
+        assert again.stats.prompt_tokens == report.stats.prompt_tokens
+        assert more.error is None
 
     @asynchronous
     async def test_a_system_prompt_comes_first(self, tmp_path: Path) -> None:

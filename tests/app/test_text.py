@@ -78,6 +78,30 @@ class TestPrompts:
         assert not SPECIAL_IDS & set(ids[2:-2])
 
 
+class TestAhead:
+    """What every next question stands behind."""
+
+    @given(
+        conversations, st.sampled_from(["", "[File a.txt, 3 characters]\nabc\n[End of file]\n\n"])
+    )
+    def test_is_how_the_next_prompt_begins(self, messages: list[Message], begun: str) -> None:
+        ahead = POCKET_TEXT.encode_ahead(messages, begun)
+        for question in ("Why?", "add 3 to it", "0"):
+            prompt = POCKET_TEXT.encode_chat([*messages, Message("user", begun + question)])
+            assert prompt[: len(ahead)] == ahead
+        assert len(ahead) + 4 >= len(prompt)  # a question of one token, two of the template
+
+    def test_has_no_thoughts_where_the_template_leaves_them_out(self, tmp_path: Path) -> None:
+        folder = copy_of_pocket(tmp_path)
+        (folder / "chat_template.jinja").write_text(
+            "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content.split('</think>')[-1]"
+            " + '<|end|>' }}{% endfor %}<|assistant|>"
+        )
+        thought = [Message("user", "red?"), Message("assistant", "<think>well</think>yes")]
+        text = ChatText.load(folder)
+        assert text.decode(text.encode_ahead(thought)) == "red?yes"
+
+
 class TestTexts:
     """Prompts of programs, to be gone on with as they stand."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from app.ahead import Expected
 from app.assistant import Assistant
 from app.process.child import Entry
 from engine.errors import InvalidRequest
@@ -209,6 +210,42 @@ async def test_attached_files_are_counted_and_go_with_the_message(tmp_path: Path
         [asked, _] = assistant.history.messages(page.state["conversation"])
         assert "some words of a file" in asked.content
         assert "b.txt" not in asked.content
+
+
+@asynchronous
+async def test_what_the_next_question_stands_behind_is_expected(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        expected: list[Expected | None] = []
+        assistant.expect = expected.append
+        page.do("instruct", text="Be brief.")
+        await page.until(lambda: len(expected) == 1)
+        page.do("attach", name="a.txt", data=base64.b64encode(b"some words").decode())
+        await page.until(lambda: len(expected) == 2)
+        page.do("send", text="what is it?")
+        await page.answered(1)
+        await page.until(lambda: len(expected) == 3)
+        page.do("new")
+        await page.until(lambda: len(expected) == 4)
+        page.do("open", id=assistant.history.conversations()[0].id)
+        await page.until(lambda: len(expected) == 5)
+        told, file, answered, nothing, opened_again = expected
+        assert (told.conversation, told.system, told.begun) == (None, "Be brief.", "")
+        assert (file.conversation, file.system) == (None, "Be brief.")
+        assert "some words" in file.begun
+        assert (answered.conversation, answered.begun) == (page.state["conversation"], "")
+        assert nothing is None
+        assert opened_again.conversation == answered.conversation
+
+
+@asynchronous
+async def test_a_page_says_while_something_is_read_ahead(tmp_path: Path) -> None:
+    async with opened(tmp_path, fake_engine.slow_reader) as (page, another, _):
+        page.do("instruct", text="Be brief.")
+        await page.until(lambda: "reading ahead" in page.regions["meter"])
+        other = another()
+        await other.until(lambda: "reading ahead" in other.regions["meter"])
+        await page.until(lambda: "reading ahead" not in page.regions["meter"])
+        await other.until(lambda: "reading ahead" not in other.regions["meter"])
 
 
 @asynchronous
