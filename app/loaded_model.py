@@ -99,7 +99,7 @@ class LoadedModel:
         """
         check_turn(turn)
         self._check_runs(turn.drafter)
-        prompt = self._encoded(turn, begun.text)
+        prompt = self._encoded(turn, begun.text or turn.begun)
         left = self.facts.context - len(prompt)
         if left < 1:
             raise ContextOverflow(len(prompt) + 1, self.facts.context)
@@ -146,7 +146,7 @@ class LoadedModel:
         """Let the engine answer."""
         return RunningReply(
             self.worker.generate(prepared.request),
-            self.text.detokenizer(prepared.turn.text or prepared.begun.text),
+            self.text.detokenizer(_before(prepared)),
             StopFilter(prepared.turn.stop),
             _unfinished(prepared.request),
             keeper,
@@ -168,13 +168,18 @@ class LoadedModel:
         """The tokens of a prediction as they would stand behind this prompt."""
         if not turn.prediction:
             return ()
-        whole = self._encoded(turn, begun.text + turn.prediction)
+        whole = self._encoded(turn, (begun.text or turn.begun) + turn.prediction)
         return whole[shared(prompt, whole) :]
 
     def _check_runs(self, drafter: str) -> None:
         for name, why in self.facts.refused:
             if name == drafter:
                 raise InvalidRequest(f"{drafter} cannot run with {self.facts.name}: {why}")
+
+
+def _before(prepared: Prepared) -> str:
+    """What the answer goes on with."""
+    return prepared.turn.text or prepared.begun.text or prepared.turn.begun
 
 
 def _unfinished(request: GenerationRequest) -> Stats:

@@ -81,6 +81,7 @@ class Turn:
     prediction: str = ""  # a text that the answer may resemble: drafted from, never read
     logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
     text: str = ""  # in place of messages: no template is put around it
+    begun: str = ""  # what the answer to the messages begins with; what comes is the rest
     grammar: Grammar | None = None  # what the answer may look like
     use: ToolUse | None = None  # tools that the answer may call
 
@@ -203,6 +204,11 @@ def check_turn(turn: Turn) -> None:
             raise InvalidRequest("a stop text is empty; leave it out, or give it a character")
         check_text(stop, "a stop text")
     check_text(turn.prediction, "the prediction")
+    check_text(turn.begun, "the begun answer")
+    if turn.begun and (turn.grammar is not None or turn.use is not None):
+        raise InvalidRequest(
+            "an answer that is begun takes no format and calls no tools; leave out one of the two"
+        )
     if turn.max_tokens is not None and turn.max_tokens < 1:
         raise InvalidRequest(f"max_tokens is {turn.max_tokens}; ask for at least 1")
     turn.sampling.check()

@@ -4,9 +4,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.api.answer import ChatAnswer, Envelope, TextAnswer
+from app.api.completion_schemas import CompletionRequest
 from app.api.models import check_served
 from app.api.respond import respond
-from app.api.schemas import ChatRequest, CompletionRequest
+from app.api.schemas import ChatRequest
 from app.assistant import Assistant
 
 

@@ -29,20 +29,16 @@ from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.request import Penalties, SamplingParams
 
-_NO_TOOLS = "tools are not supported here; send messages to /v1/chat/completions"
 _OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
 _ONE_FORM = (
     "an answer in a format calls no tools; leave out one of the two, or set tool_choice to none"
 )
 _ONE_GRAMMAR = "an answer has one format; leave out the grammar, or response_format and json_schema"
 _NO_CHOICE = "the server does not choose among answers; send n to get several"
-_NO_ECHO = "the answer comes without the prompt; leave it out, and put the prompt before the answer"
-_NO_SUFFIX = "write the model's own control texts for the middle of a file into the prompt"
 _TEXT_ONLY = "this endpoint reads and writes text only"
 
 MOST_CHOICES = 16
 SEEDS = 2**63  # behind the last one the first follows
-USUAL_TOKENS = 16  # of a completion, as OpenAI has it
 # name -> (values that change nothing, why any other is refused); null never changes anything
 REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "best_of": ((1,), _NO_CHOICE),
@@ -50,13 +46,6 @@ REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "function_call": (("none", "auto"), _OLD_TOOLS),
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
-}
-_REFUSED_OF_TEXT: Mapping[str, tuple[tuple[object, ...], str]] = {
-    **REFUSED,
-    "tools": (([],), _NO_TOOLS),
-    "tool_choice": (("none", "auto"), _NO_TOOLS),
-    "echo": ((False,), _NO_ECHO),
-    "suffix": (("",), _NO_SUFFIX),
 }
 
 
@@ -293,6 +282,7 @@ class ChatRequest(Calling):
     tools: Tools | None = None
     tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
+    continue_final_message: bool | None = None
 
     @field_validator("messages")
     @classmethod
@@ -321,6 +311,18 @@ class ChatRequest(Calling):
             )
         return many
 
+    @model_validator(mode="after")
+    def _go_on_with_an_answer(self) -> Self:
+        last = self.messages[-1]
+        begun = len(self.messages) > 1 and last.role == "assistant" and not last.tool_calls
+        if self.continue_final_message and not begun:
+            raise PydanticCustomError(
+                "begun",
+                "the last message must be the beginning of an answer",
+                {"param": "continue_final_message"},
+            )
+        return self
+
     @override
     def _offered(self) -> ToolUse | None:
         parallel = self.parallel_tool_calls is not False
@@ -330,8 +332,11 @@ class ChatRequest(Calling):
     @override
     def turn(self) -> Turn:
         """What the assistant is asked; the newer of the two token limits wins."""
+        messages = [entry.message for entry in self.messages]
+        begun = messages.pop().content if self.continue_final_message else ""
         return Turn(
-            messages=tuple(entry.message for entry in self.messages),
+            messages=tuple(messages),
+            begun=begun,
             sampling=self.sampling,
             max_tokens=self.max_completion_tokens or self.max_tokens,
             stop=tuple(self.stop or ()),
@@ -340,48 +345,4 @@ class ChatRequest(Calling):
             use=self.use,
             prediction="" if self.prediction is None else self.prediction.content,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
-        )
-
-
-def _only_prompt(prompt: object) -> object:
-    """The text of a list with one."""
-    match prompt:
-        case "" | [""] | []:
-            raise PydanticCustomError(
-                "empty", "the prompt is empty; there is nothing to go on with"
-            )
-        case [str(text)]:
-            return text
-        case [int(), *_] | [[int(), *_], *_]:
-            raise PydanticCustomError("prompt", "send the prompt as text, not as token ids")
-        case [_, _, *_]:
-            raise PydanticCustomError("prompt", "send one prompt per request")
-        case _:
-            return prompt
-
-
-Prompt = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_only_prompt)]
-
-
-class CompletionRequest(Asked):
-    """A text that the model is to go on with, as it stands."""
-
-    refused, filling = _REFUSED_OF_TEXT, "prompt"
-
-    prompt: Prompt
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-
-    @property
-    @override
-    def turn(self) -> Turn:
-        """What the assistant is asked."""
-        return Turn(
-            messages=(),
-            text=self.prompt,
-            sampling=self.sampling,
-            max_tokens=self.max_tokens or USUAL_TOKENS,
-            stop=tuple(self.stop or ()),
-            drafter=self.drafter,
-            grammar=self._grammar,
-            logprobs=self.logprobs,
         )

@@ -99,8 +99,8 @@ class MessagesRequest(Calling):
     def _end_in_something_said(self) -> Self:
         last = self.messages[-1] if self.messages else Message("user", "")
         said = "the last message is empty; there is nothing to answer"
-        if last.role == "assistant":
-            said = "an answer cannot be begun for the model; let the last message be the user's"
+        if last.role == "assistant" and (len(self.messages) == 1 or last.calls):
+            said = "the last message must be the user's, or the beginning of an answer to it"
         elif last.content.strip() or last.role == "tool":
             return self
         raise PydanticCustomError("last", "{said}", {"said": said, "param": "messages"})
@@ -117,8 +117,12 @@ class MessagesRequest(Calling):
     def turn(self) -> Turn:
         """What the assistant is asked."""
         told = (Message("system", self.system),) if self.system else ()
+        said, begun = [*self.messages], ""
+        if said[-1].role == "assistant":  # the rest of this answer is asked for
+            begun = said.pop().content
         return Turn(
-            messages=(*told, *self.messages),
+            messages=(*told, *said),
+            begun=begun,
             sampling=self.sampling,
             max_tokens=self.max_tokens,
             stop=tuple(self.stop or ()),

@@ -104,6 +104,22 @@ def test_a_conversation_of_blocks_is_the_same_as_one_of_messages(url: str) -> No
         assert found["content"] == [{"type": "text", "text": chat(url, messages)}]
 
 
+def test_an_answer_that_is_begun_is_gone_on_with(url: str, claude: anthropic.Anthropic) -> None:
+    whole = chat(url, [ASKED])
+    begun = " ".join(whole.split(" ")[:3])
+    said_so_far = [ASKED, {"role": "assistant", "content": begun}]
+    for drafter in ("auto", "none", "lookup"):
+        rest = ask(url, messages=said_so_far, drafter=drafter).json()
+        assert rest["content"] == [{"type": "text", "text": whole.removeprefix(begun)}]
+    streamed = events(url, messages=said_so_far)[2:-3]
+    assert begun + "".join(event["delta"]["text"] for event in streamed) == whole
+    assert chat(url, said_so_far, continue_final_message=True) == whole.removeprefix(begun)
+    counted = claude.messages.count_tokens(model="pocket", messages=said_so_far)  # type: ignore[arg-type]
+    assert counted.input_tokens == rest["usage"]["input_tokens"] + (
+        rest["usage"]["cache_read_input_tokens"] or 0
+    )
+
+
 def test_a_stream_tells_step_by_step_what_the_whole_message_is(
     url: str, claude: anthropic.Anthropic
 ) -> None:
@@ -207,7 +223,7 @@ def test_an_answer_that_is_cut_short_or_stopped(url: str) -> None:
         ({"messages": [{"role": "user", "content": 3}]}, "messages", "blocks of message 0 must look like"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages", "blocks of type image are not supported (message 0)"),
         ({"messages": [{"role": "user", "content": " "}]}, "messages", "the last message is empty"),
-        ({"messages": [ASKED, {"role": "assistant", "content": "It is"}]}, "messages", "cannot be begun"),
+        ({"messages": [{"role": "assistant", "content": "It is"}]}, "messages", "must be the user's"),
         ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}, ASKED]}, "messages", "a tool_use must have"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages", "must have a tool_use_id"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages", "half of a surrogate pair"),
@@ -218,6 +234,7 @@ def test_an_answer_that_is_cut_short_or_stopped(url: str) -> None:
         ({"tools": [ADD, ADD]}, "tools", "two tools have the name 'add'"),
         ({"tools": [ADD], "tool_choice": {"type": "tool"}}, "tool_choice", 'or "tool" with a name'),
         ({"tools": [ADD], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice", "no tool 'x'"),
+        ({"tools": [ADD], "messages": [ASKED, {"role": "assistant", "content": "It is"}]}, None, "begun takes no format and calls no tools"),
         ({"tools": [ADD], "output_config": {"format": {"type": "json_schema", "schema": {}}}}, "tools", "calls no tools"),
         ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "x"}}}}, "output_config", "'type' at # is 'x'"),
         ({"response_format": {"type": "json_object"}}, "response_format", "output_config.format"),
@@ -225,7 +242,7 @@ def test_an_answer_that_is_cut_short_or_stopped(url: str) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_served_is_refused_in_one_sentence(
-    url: str, fields: dict[str, Any], param: str, told: str
+    url: str, fields: dict[str, Any], param: str | None, told: str
 ) -> None:
     answer = ask(url, **fields)
     body = answer.json()

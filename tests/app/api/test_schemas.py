@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.api.schemas import ChatRequest, CompletionRequest
+from app.api.completion_schemas import CompletionRequest
+from app.api.schemas import ChatRequest
 from app.turn import Message
 from engine.drafters import DRAFTERS
 from engine.request import Penalties
@@ -225,6 +226,19 @@ def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> Non
         response = httpx.request(method, f"{running.url}{path}")
         assert response.status_code == status, path
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_an_answer_that_is_begun_is_told_apart_from_what_was_said() -> None:
+    begun = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well"}]
+    body = {"model": "pocket", "messages": begun}
+    turn = ChatRequest.model_validate({**body, "continue_final_message": True}).turn
+    assert ([one.role for one in turn.messages], turn.begun) == (["user"], "Well")
+    assert ChatRequest.model_validate(body).turn.begun == ""
+    for messages in (begun[:1], begun[1:]):
+        with pytest.raises(ValidationError, match="the beginning of an answer"):
+            ChatRequest.model_validate(
+                {**body, "messages": messages, "continue_final_message": True}
+            )
 
 
 def text(prompt: Any, **fields: Any) -> CompletionRequest:
