@@ -393,5 +393,6 @@ class Engine:
         try:
             return work(sessions)
         except EngineError as error:
+            self._reading = None
             live = [s for s in sessions if s.id in self._sessions]
             return [self._finish(s, FinishReason.ERROR, error) for s in live]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.engine import Engine
+from engine.errors import OutOfMemory
 from engine.protocols.target import Abortable
 from engine.request import Done, FinishReason, GenerationRequest, SamplingParams
 from engine.retreat import PROMPT_CHUNK
@@ -139,6 +140,21 @@ def test_a_draft_model_breaks_off_in_the_middle_of_a_pass_too():
     assert held.step() == []
     assert draft.length(0) == 0
     assert ended(held) == [FinishReason.CANCELLED]
+
+
+def test_what_fails_while_it_is_cancelled_breaks_off_nothing_else():
+    held = engine()
+    number = held.submit(ahead(text(5, 200), drafter="chain"))
+    held.step()
+    draft = held._machinery.draft_model
+
+    def full(*_):
+        held.cancel(number)
+        raise OutOfMemory(2, 1, 1)
+
+    draft.feed = full
+    assert ended(held) == [FinishReason.ERROR]
+    assert ask(held, text(3, 600), drafter="none")[1].prompt_tokens == 600
 
 
 def test_nothing_is_read_where_a_pass_cannot_be_broken_off():

@@ -50,6 +50,9 @@ class Reads(Scripted):
     def reading(self, context):
         return self.prompt if context.request > 1 else 0.0
 
+    def read(self, context):
+        return False
+
 
 @dataclass
 class Steps(Scripted):
