@@ -55,7 +55,7 @@ class ReadingAhead:
         if self._expected is not None:
             self._task = asyncio.create_task(self._read(model, self._expected), name="read ahead")
             self._task.add_done_callback(self._tell)
-        self._tell()
+            self._tell()
 
     async def close(self) -> None:
         """Expect nothing any more, and leave nothing running."""
