@@ -29,6 +29,7 @@ KNOWN_WINDOWS = frozenset(
 STATE_NAME = "cache_params"  # of a running state, which forgets nothing again
 # What forward calls its cache: since transformers 5.24 the first, whatever is in it.
 CACHE_NAMES = ("cache", "past_key_values", STATE_NAME)
+PICK_NAME = "logits_to_keep"  # of how many last rows forward gives logits
 CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Largest difference of logits that is rounding, over their largest; a wrong mask gives far more."""
 SPARSE = ("window", "chunk", "local", "sparse")  # parts of names of fields that limit attention
@@ -50,7 +51,7 @@ class Branches:
 class Ran:
     """What one pass gave."""
 
-    logits: Tensor  # [n, V] of the last n rows that were asked for
+    logits: Tensor  # [last, V]
     cache: Any
     hidden: Tensor | None  # [rows, C] after the final norm, if asked for
 
@@ -65,6 +66,7 @@ class CausalModel:
     dtype: torch.dtype
     device: torch.device
     parameters: int
+    picks: bool  # whether forward can be told of which rows to give logits
 
     @property
     def family(self) -> str:
@@ -96,9 +98,18 @@ class CausalModel:
         return sorted(strange | (kinds - {"full_attention", "sliding_attention"}))
 
     def run(
-        self, tokens: Sequence[int], cache: Any, branches: Branches | None = None, *, hidden: bool
+        self,
+        tokens: Sequence[int],
+        cache: Any,
+        branches: Branches | None = None,
+        *,
+        last: int,
+        hidden: bool,
     ) -> Ran:
-        """One pass over new rows behind ``cache``; None: an empty one of the model's own kind."""
+        """One pass over new rows behind ``cache``, None: an empty one of the model's own kind.
+
+        Logits of the ``last`` rows: a vocabulary of 262144 may be a third of a small model's work.
+        """
         inputs: dict[str, Any] = {
             "input_ids": torch.tensor([list(tokens)], device=self.device),
             "use_cache": True,
@@ -108,11 +119,13 @@ class CausalModel:
             depths = list(branches.depths)[-len(tokens) :]
             positions = torch.tensor([[branches.length + d for d in depths]], device=self.device)
             inputs |= {"position_ids": positions, "attention_mask": self._masks(branches)}
+        if self.picks:
+            inputs[PICK_NAME] = last
         if hidden:
             inputs["output_hidden_states"] = True
         found = self.module(**inputs)
         states = found.hidden_states[-1][0] if hidden else None
-        return Ran(found.logits[0], getattr(found, self.cache_name), states)
+        return Ran(found.logits[0, -last:], getattr(found, self.cache_name), states)
 
     def _masks(self, branches: Branches) -> Tensor | dict[str, Tensor]:
         """Additive masks [1, 1, n, length + m]; by kind of layer where the model has two kinds."""
@@ -177,7 +190,8 @@ def load_model(spec: ModelSpec) -> CausalModel:
     for name in CACHE_NAMES:
         if name in taken:
             config = module.config.get_text_config(decoder=True)
-            return CausalModel(module, config, name, dtype, device, parameters)
+            picks = PICK_NAME in taken
+            return CausalModel(module, config, name, dtype, device, parameters, picks)
     raise ModelUnusable(
         f"{folder}: the transformers library gives family {module.config.model_type!r} no cache "
         "that can be handed from pass to pass; choose another model"

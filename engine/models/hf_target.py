@@ -5,15 +5,16 @@ What a model can do is found out by trying, once, when it is loaded: its tree pa
 its cropped cache must give the logits of one plain pass over the same tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.decode.tree import DraftTree, ancestor_bits, bit_rows
-from engine.errors import ModelUnusable
+from engine.errors import Aborted, ModelUnusable
 from engine.models.hf_model import CLOSE, Branches, CausalModel, Ran, context_of, load_model
 from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
@@ -76,7 +77,7 @@ class HfTarget:
         """Commit tokens unjudged: a prompt chunk. States are not traced."""
         row = self._slot(slot)
         self._take_back(row, 0)
-        self._run(row, tokens, range(-1, len(tokens) - 1))
+        self._run(row, tokens, range(-1, len(tokens) - 1), last=1)
         self.commit(slot, range(len(tokens)))
         return None
 
@@ -95,10 +96,11 @@ class HfTarget:
         """Run more rows behind the uncommitted ones of each slot."""
         found = []
         for rows in batch:
-            ran = self._run(self._slot(rows.slot), rows.tokens, rows.parents, hidden=True)
+            last = rows.last or len(rows.tokens)
+            row = self._slot(rows.slot)
+            ran = self._run(row, rows.tokens, rows.parents, last=last, hidden=True)
             assert ran.hidden is not None
-            last = len(rows.tokens) if rows.last is None else rows.last
-            found.append(Grown(ran.logits[-last:], ran.hidden[-last:]))
+            found.append(Grown(ran.logits, ran.hidden[-last:]))
         return found
 
     @torch.inference_mode()
@@ -129,7 +131,7 @@ class HfTarget:
         if self.abilities.chains or length == 0:
             self._slots[slot] = self._fresh()
         else:
-            row.cache.crop(-surplus)
+            row.cache.cut(length)
             del row.committed[length:]
 
     def _slot(self, slot: int) -> _Slot:
@@ -146,10 +148,9 @@ class HfTarget:
             self._rebuild(row, row.committed)
             return
         if list(path) == list(range(kept)):
-            if surplus := len(row.pending) - kept:
-                row.cache.crop(-surplus)
+            row.cache.cut(len(row.committed) + kept)
         else:
-            keep_rows(row.cache, len(row.committed), path)
+            row.cache.keep(len(row.committed), path)
         row.committed += [row.pending[node] for node in path]
         row.forget_pending()
 
@@ -159,77 +160,96 @@ class HfTarget:
         row.forget_pending()
         for at in range(0, len(tokens), REBUILD_ROWS):
             chunk = list(tokens[at : at + REBUILD_ROWS])
-            self._run(row, chunk, range(-1, len(chunk) - 1))
+            self._run(row, chunk, range(-1, len(chunk) - 1), last=1)
             row.committed += row.pending
             row.forget_pending()
 
     def _run(
-        self, row: _Slot, tokens: Sequence[int], parents: Sequence[int], *, hidden: bool = False
+        self,
+        row: _Slot,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        *,
+        last: int | None = None,
+        hidden: bool = False,
     ) -> Ran:
-        """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix."""
+        """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix.
+
+        Logits of the ``last`` rows, else of all.
+        """
         before = len(row.pending)
         fresh = ancestor_bits(parents, row.seen)
         row.seen += fresh
         for parent in parents:
             row.depths.append(0 if parent < 0 else row.depths[parent] + 1)
         row.pending += tokens
+        last = last or len(tokens)
         if row.depths == list(range(len(row.depths))):
-            return self._run_straight(
-                row, tokens, behind=len(row.committed) + before, hidden=hidden
-            )
+            first = len(row.committed) + before == 0
+            return self._run_straight(row, tokens, last, first=first, hidden=hidden)
         branches = Branches(len(row.committed), row.depths, bit_rows(fresh, len(row.seen)))
-        ran = self._model.run(tokens, row.cache, branches, hidden=hidden)
+        ran = self._model.run(tokens, row.cache, branches, last=last, hidden=hidden)
         row.cache = ran.cache
         return ran
 
-    def _run_straight(self, row: _Slot, tokens: Sequence[int], *, behind: int, hidden: bool) -> Ran:
+    def _run_straight(
+        self, row: _Slot, tokens: Sequence[int], last: int, *, first: bool, hidden: bool
+    ) -> Ran:
         """A continuation: the model makes its own mask, as in plain decoding."""
-        whole = self.abilities.chunks or behind == 0
+        whole = self.abilities.chunks or first
         parts = [tokens] if whole else [[token] for token in tokens]
         ran = []
         for part in parts:
-            ran.append(self._model.run(part, row.cache, hidden=hidden))
+            ran.append(self._model.run(part, row.cache, last=min(last, len(part)), hidden=hidden))
             row.cache = ran[-1].cache
         states = [r.hidden for r in ran if r.hidden is not None]
-        return Ran(
-            torch.cat([r.logits for r in ran]), row.cache, torch.cat(states) if states else None
-        )
+        logits = torch.cat([r.logits for r in ran[-last:]])
+        return Ran(logits, row.cache, torch.cat(states) if states else None)
 
 
 class CroppedHfTarget(HfTarget):
-    """One whose caches can be cut anywhere, so that a slot takes over what another one has read."""
+    """One whose caches can be cut anywhere.
+
+    So a slot takes over what another one has read, and a prompt chunk can be left in any layer.
+    """
+
+    def __init__(self, model: CausalModel, context: int, abilities: Abilities) -> None:
+        super().__init__(model, context, abilities)
+        self._abort: Callable[[], bool] = bool
+
+    def abort_when(self, asked: Callable[[], bool]) -> None:
+        """Prompt chunks end early, in any layer, with nothing committed, once this says so."""
+        self._abort = asked
+
+    @override
+    @torch.inference_mode()
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+        """Commit tokens unjudged: a prompt chunk. When it is aborted the slot is as before."""
+        row = self._slot(slot)
+        row.cache.ends = self._abort
+        try:
+            super().feed(slot, tokens)
+        except Aborted:
+            row.forget_pending()
+            row.cache.cut(len(row.committed))
+        finally:
+            row.cache.ends = bool
+        return None
 
     @torch.inference_mode()
     def share(self, source: int, slot: int, length: int) -> None:
         """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
         held, row = self._slot(source), self._fresh()
-        for number, layer in enumerate(held.cache.layers):
-            if layer.is_initialized:
-                keys, values = layer.keys[..., :length, :], layer.values[..., :length, :]
-                row.cache.update(keys, values, number)
+        row.cache.begin_as(held.cache, length)
         row.committed = held.committed[:length]
         self._slots[slot] = row
 
 
 def new_cache(model: CausalModel) -> Any:
-    """Keys and values of every row, even where layers forget them: trees need them all back.
+    """An empty one; None lets a model with a running state make its own."""
+    from engine.models.hf_cache import RowCache
 
-    None lets a model with a running state make its own.
-    """
-    from transformers import DynamicCache
-
-    return DynamicCache() if model.attention_only() else None
-
-
-def keep_rows(cache: Any, length: int, path: Sequence[int]) -> None:
-    """Compact a cache: rows [0, length) stay, those of ``path`` behind them follow in its order."""
-    for layer in cache.layers:
-        if layer.is_initialized:
-            rows = torch.tensor([length + node for node in path], device=layer.keys.device)
-            for name in ("keys", "values"):
-                held = getattr(layer, name)
-                moved = held.index_select(-2, rows)
-                setattr(layer, name, torch.cat((held[..., :length, :], moved), -2))
+    return RowCache() if model.attention_only() else None
 
 
 @torch.inference_mode()
@@ -264,7 +284,8 @@ class _Closeness:
 
     def to_plain(self, logits: Tensor, ids: Sequence[int]) -> bool:
         """Whether these are the logits of the last rows of one pass over ``ids``."""
-        plain = self.model.run(ids, new_cache(self.model), hidden=False).logits[-len(logits) :]
+        fresh = new_cache(self.model)
+        plain = self.model.run(ids, fresh, last=len(logits), hidden=False).logits
         most = plain.float().abs().max()
         apart = (logits.float() - plain.float()).abs().max()
         return bool(apart <= CLOSE[self.model.dtype] * most)

@@ -10,8 +10,8 @@ from engine.models.hf_maps import lay_out
 from engine.models.hf_target import load
 from engine.models.packed import Packed, can_pack
 from engine.models.upcast import Upcast
+from tests.engine.models.hf_families import ALL, TREES, spec
 from tests.engine.models.test_families import IDS, TREE, oracle, path_tokens, saved
-from tests.engine.models.test_hf_target import ALL, TREES, spec
 
 needs_packing = pytest.mark.skipif(
     not can_pack(torch.device("cpu"), torch.float32),
