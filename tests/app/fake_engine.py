@@ -185,6 +185,11 @@ def slow_reader(connection: Connection, spec: ModelSpec) -> None:
     _repeating(connection, spec, pause=0.002, reading=300)
 
 
+def endless_reader(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: a parrot that reads ahead until something else is asked, or nothing is expected."""
+    _repeating(connection, spec, pause=0.002, reading=1_000_000)
+
+
 def _repeating(connection: Connection, spec: ModelSpec, pause: float, reading: int) -> None:
     user, end = 2, 4  # pocket's control tokens
 

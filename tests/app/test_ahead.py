@@ -69,9 +69,8 @@ async def test_an_answer_goes_first_and_the_rest_is_read_behind_it(tmp_path: Pat
         chat = talk(assistant, *TALK)
         assistant.expect(Expected(chat))
         await asyncio.sleep(0.05)
-        async with asyncio.timeout(0.5):  # reading alone takes 0.6 seconds
-            assert (await report_of(assistant.reply(said("quick")))).text == "quick"
-        assert assistant._ahead._expected is not None
+        assert (await report_of(assistant.reply(said("quick")))).text == "quick"
+        assert assistant._ahead._expected is not None  # not all of it was read by then
         await read(assistant)
         assert (await cached(assistant, chat, "good"))[0] == BEFORE
 

@@ -239,11 +239,12 @@ async def test_what_the_next_question_stands_behind_is_expected(tmp_path: Path) 
 
 @asynchronous
 async def test_a_page_says_while_something_is_read_ahead(tmp_path: Path) -> None:
-    async with opened(tmp_path, fake_engine.slow_reader) as (page, another, _):
+    async with opened(tmp_path, fake_engine.endless_reader) as (page, another, assistant):
         page.do("instruct", text="Be brief.")
         await page.until(lambda: "reading ahead" in page.regions["meter"])
         other = another()
         await other.until(lambda: "reading ahead" in other.regions["meter"])
+        assistant.expect(None)
         await page.until(lambda: "reading ahead" not in page.regions["meter"])
         await other.until(lambda: "reading ahead" not in other.regions["meter"])
 
