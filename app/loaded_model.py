@@ -14,9 +14,10 @@ from app.process.worker import EngineWorker
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.task_class import task_class, temperature_class
-from app.text import ChatText, shared
+from app.text import ChatText
 from app.turn import Message, Turn, Written, check_turn
 from app.window import AROUND, first_seen
+from engine.decode.prefix import common_prefix
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.hardware.plan import Plan
@@ -169,7 +170,7 @@ class LoadedModel:
         if not turn.prediction:
             return ()
         whole = self._encoded(turn, (begun.text or turn.begun) + turn.prediction)
-        return whole[shared(prompt, whole) :]
+        return whole[common_prefix(prompt, whole) :]
 
     def _check_runs(self, drafter: str) -> None:
         for name, why in self.facts.refused:

@@ -15,6 +15,7 @@ from app.tools.form import TOLD, CallForm, deduced
 from app.tools.told import told
 from app.turn import Message, Tool
 from app.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
+from engine.decode.prefix import common_prefix
 from engine.errors import ModelUnusable
 from engine.models.gguf.header import read_header
 
@@ -88,7 +89,7 @@ class ChatText:
         one, other = (
             self.encode_chat([*messages, Message("user", begun + asked)]) for asked in _QUESTIONS
         )
-        return one[: shared(one, other)]
+        return one[: common_prefix(one, other)]
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """A prompt that a program wrote, to be gone on with as it stands.
@@ -171,12 +172,6 @@ class _Mask:
     def _hide(self, match: re.Match[str]) -> str:
         self._hidden.append(match.group())
         return f"{self._secret}:{len(self._hidden) - 1};"
-
-
-def shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of what both begin with."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _control_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:

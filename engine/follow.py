@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from engine.decode.prefix import common_prefix
 from engine.errors import OutOfMemory
 from engine.protocols.drafting import Context, Outcome
 from engine.protocols.target import SHARED, DraftModel, Grown, Rows, Sharing
@@ -117,14 +118,16 @@ class Follower:
 
     def _known(self, context: Context) -> int:
         """Tokens of this one that the slot holds; the newest is always fed."""
-        return _common(self._model.tokens(context.slot), context.ids[:-1])
+        return common_prefix(self._model.tokens(context.slot), context.ids[:-1])
 
     def _elsewhere(self, context: Context) -> tuple[int, int]:
         """How many tokens of this one another slot holds, and which; 0 where slots share nothing."""
         if self._sharing is None:
             return 0, context.slot
         others = self._slots - {context.slot}
-        held = ((_common(self._model.tokens(slot), context.ids[:-1]), slot) for slot in others)
+        held = (
+            (common_prefix(self._model.tokens(slot), context.ids[:-1]), slot) for slot in others
+        )
         return max(held, default=(0, context.slot))
 
     def _taken_over(self, context: Context) -> int:
@@ -143,7 +146,7 @@ class Follower:
         """Tokens to commit before the others, since requests behind this one begin with them too."""
         if self._sharing is None or len(context.ids) - known <= SHARED:
             return 0
-        common = [_common(context.ids[:-1], other.ids[:-1]) for other in later]
+        common = [common_prefix(context.ids[:-1], other.ids[:-1]) for other in later]
         return max(common, default=0)
 
     def _missing(self, context: Context, known: int, common: int) -> Rows:
@@ -165,11 +168,3 @@ class Follower:
         parents = [trail.rows[growth.parents[node]] for node in growth.nodes]
         trail.rows |= {node: first + i for i, node in enumerate(growth.nodes)}
         return Rows(growth.slot, [growth.tokens[node] for node in growth.nodes], parents)
-
-
-def _common(known: Sequence[int], wanted: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    limit = min(len(known), len(wanted))
-    if list(known[:limit]) == list(wanted[:limit]):
-        return limit
-    return next(i for i in range(limit) if known[i] != wanted[i])

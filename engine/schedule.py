@@ -7,6 +7,7 @@ from functools import cached_property
 
 from engine.decode.chance import Chance
 from engine.decode.confidence import LONGEST
+from engine.decode.prefix import common_prefix
 from engine.guide import Guide
 from engine.machinery import Room
 from engine.protocols.drafting import Context, LengthPolicy
@@ -273,5 +274,4 @@ class Scheduler:
 
 def _shared(known: Sequence[int], prompt: Sequence[int]) -> int:
     """Common prefix, less the prompt's last token: it becomes the root of the first tree."""
-    limit = min(len(known), len(prompt) - 1)
-    return next((i for i in range(limit) if known[i] != prompt[i]), limit)
+    return min(common_prefix(known, prompt), len(prompt) - 1)

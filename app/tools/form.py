@@ -14,9 +14,9 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from app.turn import Message, Tool, ToolCall
+from engine.decode.prefix import common_prefix
 from engine.errors import InvalidRequest
 
 Render = Callable[[Sequence[Message], Sequence[Tool]], str]
@@ -72,7 +72,7 @@ def deduced(render: Render) -> CallForm | None:
         called = render([_ASKED, _calling(_FIRST)], ())
     except InvalidRequest:
         return None
-    begin = _shared(said, called)
+    begin = common_prefix(said, called)
     place = called.find(_FIRST, begin)
     found = _arguments(called, place + len(_FIRST)) if place >= 0 else None
     if found is None:
@@ -104,12 +104,7 @@ def _arguments(text: str, start: int) -> tuple[int, int] | None:
 
 def _without_end(text: str, end: str) -> str:
     """The text without what ends every message."""
-    return text[: len(text) - _shared(text[::-1], end[::-1])]
-
-
-def _shared(one: str, other: str) -> int:
-    """Characters that both begin with."""
-    return sum(1 for _ in takewhile(bool, map(str.__eq__, one, other)))
+    return text[: len(text) - common_prefix(text[::-1], end[::-1])]
 
 
 def _separator(render: Render, form: CallForm) -> str | None:

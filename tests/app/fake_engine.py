@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 from app.process.engine_process import serve
 from app.process.wire import Ready
-from app.text import shared
+from engine.decode.prefix import common_prefix
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import (
     DepthCount,
@@ -125,7 +125,7 @@ class FakeEngine:
             drafter="lookup",
             why=f"{one.request.task}: the fake was told of {told}",
             prompt_tokens=len(one.request.prompt),
-            cached_tokens=shared(self._read, one.request.prompt),
+            cached_tokens=common_prefix(self._read, one.request.prompt),
             emitted=one.emitted,
             passes=one.passes,
             runs=(run,) if one.passes else (),

@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.decode.prefix import common_prefix
 from engine.decode.tree import DraftTree
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
@@ -142,9 +143,9 @@ class LlamaCppTarget:
                 held.committed.append(held.tokens[row])
             self._forget_rows(slot)
             return
-        best = max(held.branches, key=lambda b: _common(held.branches[b], path), default=slot)
-        kept = _common(held.branches.get(best, []), path)
-        own = _common(held.branches.get(slot, []), path)
+        best = max(held.branches, key=lambda b: common_prefix(held.branches[b], path), default=slot)
+        kept = common_prefix(held.branches.get(best, []), path)
+        own = common_prefix(held.branches.get(slot, []), path)
         if own < len(held.branches.get(slot, [])):
             self._llama.remove(slot, before + own)
         if kept > own:
@@ -364,12 +365,6 @@ class LlamaCppTarget:
                 if not idle:
                     raise
                 self.crop(max(idle, key=self.length), 0)
-
-
-def _common(path: Sequence[int], wanted: Sequence[int]) -> int:
-    """Length of the common prefix."""
-    pairs = zip(path, wanted, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(path), len(wanted)))
 
 
 def _in_order(parts: list[Array], places: list[list[int]]) -> list[Array]:
