@@ -148,7 +148,8 @@ class HfTarget:
             self._rebuild(row, row.committed)
             return
         if list(path) == list(range(kept)):
-            row.cache.cut(len(row.committed) + kept)
+            if kept < len(row.pending):  # plain decoding keeps all, and every layer takes a while
+                row.cache.cut(len(row.committed) + kept)
         else:
             row.cache.keep(len(row.committed), path)
         row.committed += [row.pending[node] for node in path]
