@@ -5,10 +5,66 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, DynamicLayer
 from typing_extensions import override
 
 from engine.errors import Aborted
+
+STEP = 256  # rows that a layer grows by: with every row the library copies all that are there
+
+
+class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # the library's hook has no types
+    """One layer's keys and values [1, H, n, D], with room behind them that the next rows are written to.
+
+    ``keys`` and ``values`` are views of what is there so far, as the library reads them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._held: list[Tensor] = []
+
+    @override
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """All keys and values with the new ones behind them."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._held = [key_states[..., :0, :], value_states[..., :0, :]]
+        length = self.get_seq_length()
+        end = length + key_states.shape[-2]
+        if end > self._held[0].shape[-2]:
+            self._held = [_roomier(held, length, end) for held in self._held]
+        for held, fresh in zip(self._held, (key_states, value_states), strict=True):
+            held[..., length:end, :] = fresh
+        return self._show(end)
+
+    def cut(self, length: int) -> None:
+        """Forget all rows behind the first ``length``, if there are any."""
+        self._show(min(length, self.get_seq_length()))
+
+    def keep(self, length: int, path: Sequence[int]) -> None:
+        """Rows [0, length) stay, those of ``path`` behind them follow in its order; others go."""
+        rows = torch.tensor([length + node for node in path], device=self._held[0].device)
+        for held in self._held:
+            held[..., length : length + len(path), :] = held.index_select(-2, rows)
+        self._show(length + len(path))
+
+    def first(self, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first ``length`` rows, in place."""
+        keys, values = (held[..., :length, :] for held in self._held)
+        return keys, values
+
+    def _show(self, length: int) -> tuple[Tensor, Tensor]:
+        self.keys, self.values = keys, values = self.first(length)
+        return keys, values
+
+
+def _roomier(held: Tensor, length: int, wanted: int) -> Tensor:
+    """A copy of the first ``length`` rows with room for ``wanted`` and some more."""
+    room = held.new_empty(*held.shape[:-2], -(-wanted // STEP) * STEP, held.shape[-1])
+    room[..., :length, :] = held[..., :length, :]
+    return room
 
 
 class RowCache(DynamicCache):
@@ -20,6 +76,7 @@ class RowCache(DynamicCache):
 
     def __init__(self) -> None:
         super().__init__()
+        self.layer_class_to_replicate = RowLayer
         self.ends: Callable[[], bool] = bool
 
     @override
@@ -34,26 +91,20 @@ class RowCache(DynamicCache):
     def cut(self, length: int) -> None:
         """Forget all rows behind the first ``length``, of which every layer may have another number."""
         for layer in self._filled():
-            layer.keys, layer.values = (
-                held[..., :length, :] for held in (layer.keys, layer.values)
-            )
+            layer.cut(length)
 
     def keep(self, length: int, path: Sequence[int]) -> None:
         """Rows [0, length) stay, those of ``path`` behind them follow in its order; others go."""
         for layer in self._filled():
-            rows = torch.tensor([length + node for node in path], device=layer.keys.device)
-            layer.keys, layer.values = (
-                torch.cat((held[..., :length, :], held.index_select(-2, rows)), -2)
-                for held in (layer.keys, layer.values)
-            )
+            layer.keep(length, path)
 
     def begin_as(self, other: "RowCache", length: int) -> None:
         """Copy the first ``length`` rows of another cache; this one is empty."""
-        layers: list[Any] = other.layers
-        for number, layer in enumerate(layers):
-            if layer.is_initialized:
-                self.update(layer.keys[..., :length, :], layer.values[..., :length, :], number)
+        for number, layer in enumerate(other.layers):
+            if isinstance(layer, RowLayer) and layer.is_initialized:
+                self.update(*layer.first(length), number)
 
-    def _filled(self) -> list[Any]:
-        layers: list[Any] = self.layers  # of one kind here; the library's type names several
-        return [layer for layer in layers if layer.is_initialized]
+    def _filled(self) -> list[RowLayer]:
+        """Those that hold any: some families let layers look at what others hold."""
+        own = (layer for layer in self.layers if isinstance(layer, RowLayer))
+        return [layer for layer in own if layer.is_initialized]

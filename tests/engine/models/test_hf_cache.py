@@ -1,9 +1,15 @@
 """What a pass over a transformers model leaves behind: nothing, where it is left, and no logits unasked."""
 
+from unittest.mock import patch
+
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.build import assemble
 from engine.decode.tree import chain, single
+from engine.models.hf_cache import RowCache
 from engine.protocols.drafting import Parts
 from engine.protocols.target import Abortable, Rows
 from engine.request import GenerationRequest, ModelSpec
@@ -11,6 +17,45 @@ from tests.engine.models.hf_families import CHAINS, RECURRENT, TREES, near
 from tests.engine.models.test_families import IDS, oracle
 from tests.engine.models.test_hf_target import greedy
 from tests.engine.tiny import SlowMachine, run_all
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "add", "cut", "keep"]), st.integers(0, 9)), max_size=12
+    )
+)
+def test_rows_are_those_that_were_added_and_kept(steps):
+    """By turns on a cache with little room and on a list; a copy of its beginning is its own."""
+    with patch("engine.models.hf_cache.STEP", 4):
+        cache, held, count = RowCache(), [], 0
+        for what, number in [("add", 3), *steps]:
+            if what == "add":
+                fresh = range(count, count + number % 7 + 1)
+                count += len(fresh)
+                cache.update(rows_of(fresh), -rows_of(fresh), 0)
+                held += fresh
+            elif what == "cut":
+                cache.cut(number)
+                del held[number:]
+            else:
+                length, path = len(held) // 2, range(len(held) // 2)[::2]
+                cache.keep(length, path)
+                held = held[:length] + [held[length + node] for node in path]
+            layer = cache.layers[0]
+            assert torch.equal(layer.keys, rows_of(held))
+            assert torch.equal(layer.values, -rows_of(held))
+            assert cache.get_seq_length() == len(held)
+        copy = RowCache()
+        copy.begin_as(cache, len(held) // 2)
+        cache.cut(0)
+        cache.update(rows_of([-1] * 9), rows_of([-1] * 9), 0)
+        if held[: len(held) // 2]:
+            assert torch.equal(copy.layers[0].keys, rows_of(held[: len(held) // 2]))
+
+
+def rows_of(numbers):
+    """Keys [1, 2, n, 3] that tell which row they are."""
+    return torch.tensor(list(numbers), dtype=torch.float32)[None, None, :, None].expand(1, 2, -1, 3)
 
 
 @pytest.mark.parametrize("family", [*TREES, *CHAINS])
