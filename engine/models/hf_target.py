@@ -135,7 +135,9 @@ class HfTarget:
             del row.committed[length:]
 
     def _slot(self, slot: int) -> _Slot:
-        return self._slots.setdefault(slot, self._fresh())
+        if slot not in self._slots:  # every round asks several times, and a cache takes a while
+            self._slots[slot] = self._fresh()
+        return self._slots[slot]
 
     def _fresh(self) -> _Slot:
         return _Slot(new_cache(self._model))
