@@ -62,8 +62,9 @@ def refuse_level(
         trial = tl.load(meta + child * 5)
         tl.debug_barrier()
         one = trial + tl.arange(0, 1)
-        p, o = _standing(rest, offer, one, size, (left, total, share))
-        _reach(reached, child, weight * tl.sum(p, 0).to(tl.float64), tl.sum(o, 0).to(tl.float64))
+        wanted, offered = _standing(rest, offer, one, size, (left, total, share))
+        wanted = weight * tl.sum(wanted, 0).to(tl.float64)
+        _reach(reached, child, wanted, tl.sum(offered, 0).to(tl.float64))
         fresh_mass = 0.0
         offer_mass = 0.0
         undrawn = 0.0

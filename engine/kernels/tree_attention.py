@@ -39,6 +39,7 @@ def tree_attention(q: Tensor, keys: Tensor, values: Tensor, bits: Tensor, extent
         q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
         values.stride(1), rows, bits.shape[1], width**-0.5,
         GROUPS=groups, WIDTH=width, ROWS=_ROWS, TOKENS=_TOKENS, PARTS=_PARTS,
+        enable_fp_fusion=True,
     )  # fmt: skip
     return out
 

@@ -25,7 +25,8 @@ from engine.errors import NumericalError
 from engine.kernels.chance import PhiloxChance
 from engine.request import SamplingParams
 
-_WIDEST = 8192  # tokens of one row that a program holds at once
+_WIDEST = 4096  # tokens of one row that a program holds at once
+_EACH = 8  # of them to a thread: a row has one program, so threads are what makes it fast
 _HEAD = 4  # numbers of a verdict before its path
 
 
@@ -57,9 +58,11 @@ class _Launch:
         return len(self.tree), self.rows.shape[1]
 
     @property
-    def block(self) -> int:
-        """Tokens that a program reads at once: a power of two."""
-        return int(min(_WIDEST, 1 << (self.rows.shape[1] - 1).bit_length()))
+    def form(self) -> dict[str, int]:
+        """Of a program: the tokens that it reads at once, and by how many threads."""
+        block = int(min(_WIDEST, 1 << (self.rows.shape[1] - 1).bit_length()))
+        warps = max(1, block // (32 * _EACH))
+        return {"BLOCK": block, "num_warps": warps, "enable_fp_fusion": False}
 
 
 def verify_all(
@@ -99,14 +102,14 @@ def _launch(case: _Case, out: Tensor) -> None:
     tree, logits, sampling, chance = case
     work = _prepared(tree, logits, sampling, out)
     if sampling.greedy:
-        greedy_walk[(len(tree),)](*work.source, *work.verdict, *work.shape, BLOCK=work.block)
+        greedy_walk[(len(tree),)](*work.source, *work.verdict, *work.shape, **work.form)
         return
     assert isinstance(chance, PhiloxChance)
     random = (chance.key, chance.calls, sampling.temperature)
     if tree.q is None:
         lookup_walk[(len(tree),)](
             *work.source, *work.verdict, *random, *work.shape,
-            FROM_LAW=work.from_law, BLOCK=work.block,
+            FROM_LAW=work.from_law, **work.form,
         )  # fmt: skip
     elif _is_block(tree):
         _launch_block(work, random)
@@ -129,18 +132,18 @@ def _launch_traversal(work: _Launch, random: _Random) -> None:
     reached = torch.empty(count, 2, dtype=torch.float64, device=device)
     tree_laws[(count,)](
         *work.source, scratch, reached, sound, random[2], vocab,
-        FROM_LAW=work.from_law, BLOCK=work.block,
+        FROM_LAW=work.from_law, **work.form,
     )  # fmt: skip
     first = 0
     for level in levels:
         refuse_level[(len(level),)](
             drawn, drawn.stride(0), meta, order, first, scratch, turn, reached, vocab,
-            REPLACED=work.tree.replaced, BLOCK=work.block,
+            REPLACED=work.tree.replaced, **work.form,
         )  # fmt: skip
         first += len(level)
     traversal_walk[(1,)](
         meta, order[count:], scratch, turn, reached, sound, work.out, *random[:2], *work.shape,
-        BLOCK=work.block,
+        **work.form,
     )  # fmt: skip
 
 
@@ -151,7 +154,7 @@ def _launch_block(work: _Launch, random: _Random) -> None:
     drawn = _drawn(work.tree, work.rows.device)
     laws = torch.empty(count, 5, dtype=torch.float32, device=work.rows.device)
     rows = (*work.source, drawn, drawn.stride(0))
-    kinds = {"FROM_LAW": work.from_law, "BLOCK": work.block}
+    kinds = {"FROM_LAW": work.from_law, **work.form}
     chain_laws[(count,)](*rows, work.meta, laws, random[2], *work.shape, **kinds)
     chain_walk[(count,)](*rows, work.meta, laws, *work.verdict[1:], *random, *work.shape, **kinds)
 

@@ -81,7 +81,7 @@ def speeds(law: Tensor, key: int, call: int) -> Tensor:
     """p / Exp(1) of every token of ``law`` [V], float32 on its device; the twin of PhiloxChance's race."""
     found = empty(len(law), dtype=float32, device=law.device)
     _speeds[(triton.cdiv(len(law), 1024),)](
-        law.contiguous(), found, key, call, len(law), BLOCK=1024
+        law.contiguous(), found, key, call, len(law), BLOCK=1024, enable_fp_fusion=False
     )
     return found
 
