@@ -139,3 +139,9 @@ def test_everything_imported_is_required_and_not_only_there_by_chance(folder):
         if not {origin.lower().replace("_", "-") for origin in origins.get(name, [name])} & required
     }
     assert lacking == set()
+
+
+def test_no_statement_numbers_its_question_marks():
+    """Python 3.12 warns of ``?1`` beside a sequence, and 3.14 refuses it."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "app").rglob("*.py")}
+    assert [name for name, text in texts.items() if re.search(r"\?\d", text)] == []

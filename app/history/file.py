@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,9 +60,10 @@ class HistoryFile:
             yield self._connection
 
     def read(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """All rows of one query."""
+        """All rows of one query; ``parameters`` fill its question marks, one mapping fills its names."""
+        named = parameters[0] if parameters and isinstance(parameters[0], Mapping) else None
         with _told(self.path, "read"), self._thread_lock:
-            return self._connection.execute(sql, parameters).fetchall()
+            return self._connection.execute(sql, named or parameters).fetchall()
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and let go of it."""

@@ -51,13 +51,13 @@ GROUP BY acceptance.depth ORDER BY acceptance.depth
 # The newest replies of the same task and the newest of any: two short walks along two indexes.
 RECENT_RUNS = f"""
 WITH recent(id) AS (
-    SELECT * FROM (SELECT id FROM replies WHERE model = ?1 AND draft = ?2 AND temperature = ?3
-                   AND task = ?4 ORDER BY id DESC LIMIT {WINDOW})
+    SELECT * FROM (SELECT id FROM replies WHERE model = :model AND draft = :draft AND temperature = :temperature
+                   AND task = :task ORDER BY id DESC LIMIT {WINDOW})
     UNION
-    SELECT * FROM (SELECT id FROM replies WHERE model = ?1 AND draft = ?2 AND temperature = ?3
+    SELECT * FROM (SELECT id FROM replies WHERE model = :model AND draft = :draft AND temperature = :temperature
                    ORDER BY id DESC LIMIT {WINDOW})
 )
-SELECT replies.id, julianday(?5) - julianday(replies.at), replies.task, replies.machine,
+SELECT replies.id, julianday(:now) - julianday(replies.at), replies.task, replies.machine,
        runs.drafter, runs.passes, runs.emitted, runs.seconds, runs.plain_seconds,
        runs.depths, runs.ranks, runs.rank_weight
 FROM recent JOIN replies USING (id) JOIN runs ON runs.reply = replies.id
@@ -67,7 +67,7 @@ ALL_RUNS = """
 SELECT replies.model, replies.draft, replies.machine, runs.drafter, replies.task,
        replies.temperature, runs.emitted, runs.seconds, runs.plain_seconds, runs.depths
 FROM runs JOIN replies ON replies.id = runs.reply
-WHERE ?1 IS NULL OR replies.model = ?1
+WHERE :model IS NULL OR replies.model = :model
 """
 
 
@@ -98,29 +98,22 @@ class Measurements:
 
     def priors(self, conditions: Conditions) -> tuple[Prior, ...]:
         """What recent replies let expect of every drafter under these conditions."""
-        rows = self._file.read(
-            RECENT_RUNS,
-            conditions.model,
-            conditions.draft,
-            conditions.temperature,
-            conditions.task,
-            utc_now(),
-        )
+        rows = self._file.read(RECENT_RUNS, asdict(conditions) | {"now": utc_now()})
         return priors(map(_measured, rows), conditions)
 
     def remembered(self, model: str | None = None) -> list[Remembered]:
         """Everything stored of all drafters, or of those of one model, in a steady order."""
-        return _grouped(self._file.read(ALL_RUNS, model))
+        return _grouped(self._file.read(ALL_RUNS, {"model": model}))
 
     def forget(self, model: str | None = None) -> Forgotten:
         """Delete the figures of all replies, or of one model's; conversations stay."""
-        chosen = "WHERE ?1 IS NULL OR model = ?1"
+        chosen, named = "WHERE :model IS NULL OR model = :model", {"model": model}
         with self._file.writing() as database:
             runs = database.execute(
                 f"DELETE FROM runs WHERE reply IN (SELECT id FROM replies {chosen})",  # noqa: S608
-                (model,),
+                named,
             )
-            replies = database.execute(f"DELETE FROM replies {chosen}", (model,))  # noqa: S608
+            replies = database.execute(f"DELETE FROM replies {chosen}", named)  # noqa: S608
             return Forgotten(replies.rowcount, runs.rowcount)
 
 

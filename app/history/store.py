@@ -24,9 +24,9 @@ LISTED = "id, title, created, pinned, system"
 PATH = f"""
 WITH RECURSIVE path AS (
     SELECT * FROM messages WHERE seq = coalesce(
-        (SELECT seq FROM messages WHERE conversation = ?1 AND id = coalesce(
-            ?2, (SELECT shown FROM conversations WHERE id = ?1))),
-        (SELECT max(seq) FROM messages WHERE conversation = ?1))
+        (SELECT seq FROM messages WHERE conversation = :conversation AND id = coalesce(
+            :leaf, (SELECT shown FROM conversations WHERE id = :conversation))),
+        (SELECT max(seq) FROM messages WHERE conversation = :conversation))
     UNION ALL
     SELECT messages.* FROM messages JOIN path ON messages.id = path.parent
 )
@@ -47,10 +47,10 @@ GROUP BY parent HAVING count(*) > 1
 
 NEWEST_LEAF_BELOW = """
 WITH RECURSIVE below AS (
-    SELECT seq, id FROM messages WHERE conversation = ?1 AND id = ?2
+    SELECT seq, id FROM messages WHERE conversation = :conversation AND id = :message
     UNION ALL
     SELECT messages.seq, messages.id FROM messages JOIN below ON messages.parent = below.id
-    WHERE messages.conversation = ?1
+    WHERE messages.conversation = :conversation
 )
 SELECT id FROM below ORDER BY seq DESC LIMIT 1
 """
@@ -191,7 +191,10 @@ class History:
 
     def messages(self, conversation: str, leaf: str | None = None) -> list[StoredMessage]:
         """The path from the first message to ``leaf``; without one to the leaf that is open."""
-        return [_message(*row) for row in self._file.read(PATH, conversation, leaf)]
+        return [
+            _message(*row)
+            for row in self._file.read(PATH, {"conversation": conversation, "leaf": leaf})
+        ]
 
     def tree(self, conversation: str) -> list[StoredMessage]:
         """All messages, parents before children."""
@@ -209,7 +212,8 @@ class History:
 
     def show(self, conversation: str, message: str) -> None:
         """Open the branch of ``message``, down to the newest leaf below it."""
-        rows = self._file.read(NEWEST_LEAF_BELOW, conversation, message)
+        named = {"conversation": conversation, "message": message}
+        rows = self._file.read(NEWEST_LEAF_BELOW, named)
         if not rows:
             raise UnknownConversation(f"history holds no message {message!r} to show")
         self._update(conversation, "shown", rows[0][0])
