@@ -1,9 +1,10 @@
 """The CUDA target: TorchTarget whose single-sequence passes are recorded once and replayed.
 
 A pass over up to 256 rows is padded to a bucket; all that changes between passes (tokens, positions,
-which rows see which) travels in one copy, lengths included. So one CUDA graph per slot and bucket
-serves a whole conversation, and a pass costs one launch. Everything else (prompts, several requests
-in one pass, early exit) runs as in TorchTarget, over the same cache.
+which rows see which) travels in one copy, lengths included. So one CUDA graph per slot and kind of
+pass serves a whole conversation, and a pass costs one launch; steps of early exit are passes through
+the first layers. Everything else (prompts, several requests in one pass) runs as in TorchTarget,
+over the same cache.
 """
 
 import re
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,13 +74,31 @@ class _Inputs:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kind:
+    """What passes have in common that one recording serves."""
+
+    bucket: int  # rows
+    layers: int  # the first so many
+    traced: bool = False  # whether the state after every layer is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a pass leaves behind, for all rows of its bucket; the next replay writes over it."""
+
+    logits: Tensor  # [b, V]
+    normed: Tensor  # [b, C]
+    states: Tensor | None  # [layers, b, C], where they were wanted
+
+
+@dataclass(frozen=True, slots=True)
 class _Recorded:
     """A pass that can be replayed while the slot's cache stays where it is."""
 
     address: int
     inputs: _Inputs
     graph: torch.cuda.CUDAGraph
-    found: tuple[Tensor, Tensor]  # logits [b, V], normed states [b, C]
+    found: _Found
 
 
 class CudaTarget(TorchTarget):
@@ -92,7 +113,8 @@ class CudaTarget(TorchTarget):
         self.cache = self._static
         self._attention, self._graphs = attention, graphs
         self._device = weights.embedding.device
-        self._recorded: dict[tuple[int, int], _Recorded] = {}
+        self._recorded: dict[tuple[int, _Kind], _Recorded] = {}
+        self._pool: Any = None  # one for all recordings: none run side by side
 
     @override
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
@@ -102,14 +124,19 @@ class CudaTarget(TorchTarget):
     @override
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
+        """A tree that ran through early layers runs through them again, with the row that did not.
+
+        The weights of those layers are read once for all its rows, as they would be for that one.
+        """
         with self._typed():
-            tree = trees[0]
-            fits = len(trees) == 1 and self._fits(slots[0], len(tree), behind=0)
-            if not fits or tree.warm is not None or tree.trace:
+            slot, tree = slots[0], trees[0]
+            if len(trees) != 1 or not self._fits(slot, len(tree), behind=0):
                 return super().score(slots, trees)
-            self.crop(slots[0], self.length(slots[0]))
-            logits, _ = self._pass(slots[0], tree.tokens, tree.parents)
-            return [Scores(logits)]
+            self.crop(slot, self.length(slot))
+            found = self._pass(slot, tree.tokens, tree.parents, self.layers, traced=tree.trace)
+            rows = slice(len(tree))
+            states = None if found.states is None else found.states[:, rows].clone()
+            return [Scores(found.logits[rows].clone(), states)]
 
     @override
     @torch.inference_mode()
@@ -119,16 +146,23 @@ class CudaTarget(TorchTarget):
             behind = self.pending(rows.slot)
             if len(batch) != 1 or not self._fits(rows.slot, len(rows.tokens), behind):
                 return super().grow(batch)
-            logits, hidden = self._pass(rows.slot, rows.tokens, rows.parents)
-            asked = slice(-(rows.last or len(rows.tokens)), None)
-            return [Grown(logits[asked], hidden[asked])]
+            found = self._pass(rows.slot, rows.tokens, rows.parents, self.layers)
+            count = len(rows.tokens)
+            asked = slice(count - (rows.last or count), count)
+            return [Grown(found.logits[asked].clone(), found.normed[asked].clone())]
 
     @override
+    @torch.inference_mode()
     def shallow(
         self, slots: Sequence[int], tokens: Sequence[int], layers: int
     ) -> tuple[Tensor, Tensor]:
         with self._typed():
-            return super().shallow(slots, tokens, layers)
+            slot, behind = slots[0], self.pending(slots[0])
+            if len(slots) != 1 or not self._fits(slot, 1, behind):
+                return super().shallow(slots, tokens, layers)
+            found = self._pass(slot, tokens, [behind - 1], layers, traced=True)
+            assert found.states is not None
+            return found.logits.clone(), found.states.clone()
 
     @override
     def share(self, source: int, slot: int, length: int) -> None:
@@ -142,53 +176,62 @@ class CudaTarget(TorchTarget):
         return behind + rows <= 32 * WORDS
 
     def _pass(
-        self, slot: int, tokens: Sequence[int], parents: Sequence[int]
-    ) -> tuple[Tensor, Tensor]:
-        """Logits [n, V] and normed states [n, C] of new rows of one slot; the caller's to keep."""
-        bucket = next(b for b in BUCKETS if b >= len(tokens))
-        placed = self._static.append(slot, parents, bucket)
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        layers: int,
+        *,
+        traced: bool = False,
+    ) -> _Found:
+        """New rows of one slot through the first layers and the head."""
+        kind = _Kind(next(b for b in BUCKETS if b >= len(tokens)), layers, traced)
+        placed = self._static.append(slot, parents, kind.bucket)
         self._pending.setdefault(slot, []).extend(tokens)
-        numbers = _numbers(placed, tokens, bucket)
-        logits, hidden = self._run(slot, numbers, bucket)
-        return logits[: len(tokens)], hidden[: len(tokens)]
+        return self._run(slot, _numbers(placed, tokens, kind.bucket), kind)
 
-    def _run(self, slot: int, numbers: Tensor, bucket: int) -> tuple[Tensor, Tensor]:
+    def _run(self, slot: int, numbers: Tensor, kind: _Kind) -> _Found:
         if not self._graphs:
-            return self._step(slot, _Inputs(numbers.to(self._device), bucket))
+            return self._step(slot, _Inputs(numbers.to(self._device), kind.bucket), kind)
         address = self._static.layers(slot)[0][0].data_ptr()
-        recorded = self._recorded.get((slot, bucket))
+        recorded = self._recorded.get((slot, kind))
         if recorded is None or recorded.address != address:
-            recorded = self._record(slot, numbers, bucket, address)
-            self._recorded[slot, bucket] = recorded
+            recorded = self._record(slot, numbers, kind, address)
+            self._recorded[slot, kind] = recorded
         recorded.inputs.sent.copy_(numbers.pin_memory(), non_blocking=True)
         recorded.graph.replay()
-        logits, hidden = recorded.found
-        return logits.clone(), hidden.clone()  # the next replay writes over them
+        return recorded.found
 
-    def _record(self, slot: int, numbers: Tensor, bucket: int, address: int) -> _Recorded:
+    def _record(self, slot: int, numbers: Tensor, kind: _Kind, address: int) -> _Recorded:
         """Run once to build the kernels, then once to record; both write what the replay will."""
-        inputs = _Inputs(numbers.to(self._device), bucket)
+        self._recorded.pop((slot, kind), None)  # what it held is there for the new one
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        inputs = _Inputs(numbers.to(self._device), kind.bucket)
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            self._step(slot, inputs)
+            self._step(slot, inputs, kind)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found = self._step(slot, inputs)
+        with torch.cuda.graph(graph, pool=self._pool):
+            found = self._step(slot, inputs, kind)
         return _Recorded(address, inputs, graph, found)
 
-    def _step(self, slot: int, inputs: _Inputs) -> tuple[Tensor, Tensor]:
+    def _step(self, slot: int, inputs: _Inputs, kind: _Kind) -> _Found:
         """The pass itself, without anything that depends on values the host knows."""
         weights = self._weights
         x = F.embedding(inputs.tokens, weights.embedding)
         rotary = weights.rotary.at(inputs.positions).to(x.device, x.dtype)
-        rows = inputs.rows
+        rows, states = inputs.rows, list[Tensor]()
         pairs = zip(weights.layers, *self._static.layers(slot), strict=True)
-        for layer, keys, values in pairs:
+        for layer, keys, values in islice(pairs, kind.layers):
             x = block(layer, weights.arch, x, rotary, self._over(keys, values, rows, inputs))
+            if kind.traced:
+                states.append(x)
         normed = self._normed(x)
-        return weights.head(normed), normed
+        traced = torch.stack(states) if kind.traced else None
+        return _Found(weights.head(normed), normed, traced)
 
     def _over(self, keys: Tensor, values: Tensor, rows: Tensor, inputs: _Inputs) -> Attend:
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -1,9 +1,11 @@
 """The CUDA target's static passes, on any device: TorchTarget's scores from a cache that stays put."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from engine.decode.tree import DraftTree, chain
+from engine.decode.tree import DraftTree, Warm, chain
 from engine.errors import OutOfMemory
 from engine.models.cuda_target import CudaTarget, masked_attention
 from engine.models.static_cache import StaticCache
@@ -59,6 +61,27 @@ def test_a_tree_that_is_grown_in_waves():
         (expected,), (found,) = plain.grow([wave]), static.grow([wave])
         near(found.logits, expected.logits)
         near(found.hidden, expected.hidden)
+    near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_draft_of_early_layers_and_its_verification(layers, trace):
+    plain, static = pair()
+    found = []
+    for target in (plain, static):
+        target.feed(0, [1, 2, 3])
+        steps = [target.shallow([0], [token], layers) for token in (4, 5)]
+        warm = Warm(torch.cat([states for _, states in steps], 1))
+        tree = replace(chain([4, 5, 6]), warm=warm, trace=trace)
+        found.append((*steps, target.score([0], [tree])[0]))
+        target.commit(0, [0, 1])
+    for (expected, was), (logits, states) in zip(found[0][:2], found[1][:2], strict=True):
+        near(logits, expected)
+        near(states, was)
+    near(found[1][2].logits, found[0][2].logits)
+    if trace:
+        near(found[1][2].states, found[0][2].states)
     near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
 
 
