@@ -1,5 +1,6 @@
 """Recorded passes on a device: every test names the reference that it compares with."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 import engine
 from engine.build import build
-from engine.decode.tree import DraftTree, chain
+from engine.decode.tree import DraftTree, Warm, chain
 from engine.decode.verify import verify
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.verify import verify_all
@@ -60,18 +61,44 @@ def test_verdicts_are_those_of_the_torch_code(device, kind, vocab):
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.8, seed=3)])
-@pytest.mark.parametrize("drafter", ["suffix", "sequoia", "chain", "early_exit"])
+@pytest.mark.parametrize("drafter", ["suffix", "sequoia", "specexec", "chain", "early_exit"])
 def test_answers_are_those_of_plain_decoding(device, drafter, sampling):
-    """Reference: drafter ``none`` on the same device."""
+    """Reference: drafter ``none`` on the same device; drafts are as long whether they pay or not."""
     draft = str(POCKET.parent / "pocket-draft")
     running = build(ModelSpec("pocket", str(POCKET), draft, device="cuda", exit_layer=2))
     answers = []
-    for name in ("none", drafter):
-        running.submit(GenerationRequest(PROMPT, 48, sampling, drafter=name))
+    for name, length in (("none", "default"), (drafter, "fixed")):
+        request = GenerationRequest(
+            PROMPT, 48, sampling, drafter=name, length=length, draft_depth=4, draft_nodes=12
+        )
+        running.submit(request)
         ids = []
         while running.busy:
             for _, event in running.step():
-                assert not isinstance(event, Done) or event.error is None
                 ids += event.ids if isinstance(event, Tokens) else ()
+                if isinstance(event, Done):
+                    assert event.error is None
+                    assert (event.stats.drafted > 0) == (name != "none")
         answers.append(ids)
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_a_recorded_draft_of_early_layers_and_its_verification(device, trace):
+    """Reference: TorchTarget on the processor in float32."""
+    plain = TorchTarget(load_weights(POCKET, torch.float32, torch.device("cpu")))
+    recorded = on_device(load_weights(POCKET, torch.float32, device))
+    for target in (plain, recorded):
+        target.feed(0, PROMPT)
+    for layers in (2, 4, 2):
+        found = []
+        for target in (plain, recorded):
+            steps = [target.shallow([0], [token], layers) for token in (30, 31, 32)]
+            warm = Warm(torch.cat([states for _, states in steps], 1))
+            tree = replace(chain([30, 31, 32, 33]), warm=warm, trace=trace)
+            scores = target.score([0], [tree])[0]
+            found.append([logits.cpu() for logits, _ in steps] + [scores.logits.cpu()])
+            found[-1] += [scores.states.cpu()] if trace else []
+            target.commit(0, [0, 1])
+        for was, expected in zip(found[1], found[0], strict=True):
+            torch.testing.assert_close(was, expected, atol=2e-3, rtol=2e-3)
