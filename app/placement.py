@@ -59,10 +59,11 @@ def place(settings: Settings, spec: ModelSpec, wishes: Wishes | None = None) -> 
 def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: Wishes | None) -> ModelSpec:
     elements = sum(count for _, count, _ in safetensors(Path(spec.folder)))
     wished = wishes.dtype if wishes else None
-    found = whole(known_profile(settings), spec.name, elements, wished)
+    machine = usable(known_profile(settings), TORCH)
+    found = whole(machine, spec.name, elements, wished)
     if isinstance(found, Refusal):
         raise ModelUnusable(found.sentence)
-    return replace(spec, dtype=found)
+    return replace(spec, device=found.device, dtype=found.dtype)
 
 
 def planned(spec: ModelSpec, found: Plan) -> ModelSpec:

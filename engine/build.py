@@ -122,14 +122,14 @@ def assemble(
 def _warm(spec: ModelSpec, target: Target, room: Room) -> int:
     """Slots beside those that run; none where that costs more than memory that nobody uses.
 
-    On a CUDA device each takes a whole context from its first token on. Where slots share cells every
-    pass looks at all of them: beside 4 and 13 conversations of 300 tokens a plain pass of a 4-bit file
-    took 2 and 8 % longer than beside one. So they are put away, or there are none.
+    On a CUDA device memory is for conversations that run, and our own target gives each a whole
+    context from its first token on. Where slots share cells every pass looks at all of them: beside 4
+    and 13 conversations of 300 tokens a plain pass of a 4-bit file took 2 and 8 % longer than beside
+    one. So they are put away, or there are none.
     """
     if isinstance(target, Resting):
         return target.slots - spec.slots if room.apart else 0
-    recorded = spec.backend == "torch" and spec.device != "cpu"
-    return 0 if recorded or isinstance(target, Bounded) else spec.warm
+    return 0 if spec.device != "cpu" or isinstance(target, Bounded) else spec.warm
 
 
 def _room(spec: ModelSpec, parts: Parts) -> Room:

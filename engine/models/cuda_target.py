@@ -7,9 +7,7 @@ the first layers. Everything else (prompts, several requests in one pass) runs a
 over the same cache.
 """
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
@@ -22,8 +20,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.decode.tree import DraftTree
-from engine.errors import ModelUnusable, OutOfMemory
+from engine.errors import ModelUnusable
 from engine.models.decoder import Attend, block
+from engine.models.out_of_memory import memory_told
 from engine.models.precision import read
 from engine.models.static_cache import Placed, StaticCache
 from engine.models.torch_target import TorchTarget
@@ -34,7 +33,6 @@ from engine.request import ModelSpec
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 WORDS = 16  # of 32 bits: uncommitted rows that a row can see
 _HEADER = 4  # numbers before the tokens of a bucket: length, end, start, unused
-_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(q [n, H, D], keys [K, T, D], values, bits [n, W] int32, extent [2] int32) -> [n, H, D]."""
@@ -118,7 +116,7 @@ class CudaTarget(TorchTarget):
 
     @override
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        with self._typed():
+        with memory_told(self._device):
             return super().feed(slot, tokens, trace)
 
     @override
@@ -128,7 +126,7 @@ class CudaTarget(TorchTarget):
 
         The weights of those layers are read once for all its rows, as they would be for that one.
         """
-        with self._typed():
+        with memory_told(self._device):
             slot, tree = slots[0], trees[0]
             if len(trees) != 1 or not self._fits(slot, len(tree), behind=0):
                 return super().score(slots, trees)
@@ -141,7 +139,7 @@ class CudaTarget(TorchTarget):
     @override
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
-        with self._typed():
+        with memory_told(self._device):
             rows = batch[0]
             behind = self.pending(rows.slot)
             if len(batch) != 1 or not self._fits(rows.slot, len(rows.tokens), behind):
@@ -156,7 +154,7 @@ class CudaTarget(TorchTarget):
     def shallow(
         self, slots: Sequence[int], tokens: Sequence[int], layers: int
     ) -> tuple[Tensor, Tensor]:
-        with self._typed():
+        with memory_told(self._device):
             slot, behind = slots[0], self.pending(slots[0])
             if len(slots) != 1 or not self._fits(slot, 1, behind):
                 return super().shallow(slots, tokens, layers)
@@ -166,7 +164,7 @@ class CudaTarget(TorchTarget):
 
     @override
     def share(self, source: int, slot: int, length: int) -> None:
-        with self._typed():
+        with memory_told(self._device):
             super().share(source, slot, length)
 
     def _fits(self, slot: int, rows: int, behind: int) -> bool:
@@ -242,18 +240,6 @@ class CudaTarget(TorchTarget):
 
         return attend
 
-    @contextmanager
-    def _typed(self) -> Iterator[None]:
-        """Torch's own error becomes OutOfMemory with the numbers of this device."""
-        try:
-            yield
-        except torch.OutOfMemoryError as error:
-            free, total = 0, 0
-            if self._device.type == "cuda":
-                torch.cuda.empty_cache()
-                free, total = torch.cuda.mem_get_info(self._device)
-            raise OutOfMemory(_requested(str(error)), free, total) from error
-
 
 def _numbers(placed: Placed, tokens: Sequence[int], bucket: int) -> Tensor:
     """What ``_Inputs`` is made of, on the host. Padded rows see the prefix alone; nobody sees them."""
@@ -284,18 +270,13 @@ def masked_attention(
     return mixed[0].transpose(0, 1).nan_to_num()  # a padded row may see nothing at all
 
 
-def _requested(message: str) -> int:
-    """Bytes that torch says it tried to allocate; 0 where it says nothing."""
-    found = re.search(r"allocate ([\d.]+) (bytes|KiB|MiB|GiB)", message)
-    return int(float(found[1]) * _UNITS[found[2]]) if found else 0
-
-
 def load(spec: ModelSpec) -> CudaTarget:
     """A target over a local Hugging Face folder; raises ModelUnusable."""
     if not torch.cuda.is_available():
         raise ModelUnusable(f"device {spec.device!r} was asked for, but torch finds no CUDA device")
     device = torch.device("cuda" if spec.device == "cpu" else spec.device)
-    return on_device(read(spec, device))
+    with memory_told(device):
+        return on_device(read(spec, device))
 
 
 def on_device(weights: DecoderWeights) -> CudaTarget:

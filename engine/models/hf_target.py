@@ -16,6 +16,7 @@ from typing_extensions import override
 from engine.decode.tree import DraftTree, ancestor_bits, bit_rows
 from engine.errors import Aborted, ModelUnusable
 from engine.models.hf_model import CLOSE, Branches, CausalModel, Ran, context_of, load_model
+from engine.models.out_of_memory import memory_told
 from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
 
@@ -106,7 +107,10 @@ class HfTarget:
     @torch.inference_mode()
     def commit(self, slot: int, path: Sequence[int]) -> None:
         """Keep these uncommitted rows as prefix, forget the others."""
-        row = self._slot(slot)
+        with memory_told(self._model.device):
+            self._commit(self._slot(slot), path)
+
+    def _commit(self, row: _Slot, path: Sequence[int]) -> None:
         if self.abilities.chains:
             kept = [row.pending[node] for node in path]
             if len(kept) < len(row.pending):
@@ -180,15 +184,20 @@ class HfTarget:
 
         Logits of the ``last`` rows, else of all.
         """
-        before = len(row.pending)
         fresh = ancestor_bits(parents, row.seen)
         row.seen += fresh
         for parent in parents:
             row.depths.append(0 if parent < 0 else row.depths[parent] + 1)
         row.pending += tokens
-        last = last or len(tokens)
+        with memory_told(self._model.device):
+            return self._placed(row, tokens, fresh, last or len(tokens), hidden=hidden)
+
+    def _placed(
+        self, row: _Slot, tokens: Sequence[int], fresh: Sequence[int], last: int, *, hidden: bool
+    ) -> Ran:
+        """A pass over the last of the pending rows, which see what ``fresh`` says."""
         if row.depths == list(range(len(row.depths))):
-            first = len(row.committed) + before == 0
+            first = len(row.committed) + len(row.pending) == len(tokens)
             return self._run_straight(row, tokens, last, first=first, hidden=hidden)
         branches = Branches(len(row.committed), row.depths, bit_rows(fresh, len(row.seen)))
         ran = self._model.run(tokens, row.cache, branches, last=last, hidden=hidden)
@@ -243,7 +252,8 @@ class CroppedHfTarget(HfTarget):
     def share(self, source: int, slot: int, length: int) -> None:
         """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
         held, row = self._slot(source), self._fresh()
-        row.cache.begin_as(held.cache, length)
+        with memory_told(self._model.device):
+            row.cache.begin_as(held.cache, length)
         row.committed = held.committed[:length]
         self._slots[slot] = row
 
@@ -328,7 +338,8 @@ def load(spec: ModelSpec) -> HfTarget:
                 f"{spec.name} runs on the transformers library, which has no {what} here; load it "
                 "with full weights in memory"
             )
-    model = load_model(spec)
+    with memory_told(torch.device(spec.device)):
+        model = load_model(spec)
     abilities = abilities_of(model)
     kind = HfTarget if abilities.chains else CroppedHfTarget
     return kind(model, context_of(model.config, spec.context), abilities)

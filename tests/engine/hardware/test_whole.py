@@ -1,13 +1,15 @@
 """Models that are loaded whole: the format follows the machine, and what does not fit is refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.hardware.plan import Refusal
-from engine.hardware.profile import GIB, HardwareProfile, Ram
+from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram
 from engine.hardware.rungs import MARGIN
-from engine.hardware.whole import whole
+from engine.hardware.whole import Whole, whole
 
 BILLION = 10**9
 
@@ -26,12 +28,30 @@ def machine(free, *instructions):
     ],
 )
 def test_the_format_suits_the_machine(elements, free, instructions, wanted):
-    assert whole(machine(free, *instructions), "m", elements) == wanted
+    assert whole(machine(free, *instructions), "m", elements) == Whole("cpu", wanted)
 
 
 def test_a_wish_is_kept_or_refused():
-    assert whole(machine(32 * GIB, "bf16"), "m", 3 * BILLION, "float32") == "float32"
+    found = whole(machine(32 * GIB, "bf16"), "m", 3 * BILLION, "float32")
+    assert found == Whole("cpu", "float32")
     assert isinstance(whole(machine(8 * GIB), "m", 3 * BILLION, "float32"), Refusal)
+
+
+@pytest.mark.parametrize(
+    ("elements", "ram", "gpu", "wished", "wanted"),
+    [
+        (BILLION // 10, 32, 2, None, Whole("cuda", "bfloat16")),
+        (3 * BILLION, 32, 8, None, Whole("cuda", "bfloat16")),
+        (3 * BILLION, 32, 8, "float32", Whole("cpu", "float32")),  # 11.2 GiB
+        (3 * BILLION, 32, 16, "float32", Whole("cuda", "float32")),
+        (3 * BILLION, 32, 6, None, Whole("cpu", "float32")),  # no room for a conversation
+        (3 * BILLION, 5, 8, None, None),  # it is read through RAM
+    ],
+)
+def test_a_gpu_takes_what_fits_with_its_conversations(elements, ram, gpu, wished, wanted):
+    there = replace(machine(ram * GIB), gpus=(Gpu("g", gpu * GIB + MARGIN, 24 * GIB),))
+    found = whole(there, "m", elements, wished)
+    assert found == wanted or (wanted is None and isinstance(found, Refusal))
 
 
 def test_a_refusal_has_both_numbers_and_what_to_do():

@@ -8,6 +8,7 @@ import torch
 from engine.decode.tree import DraftTree, Warm, chain
 from engine.errors import OutOfMemory
 from engine.models.cuda_target import CudaTarget, masked_attention
+from engine.models.out_of_memory import memory_told
 from engine.models.static_cache import StaticCache
 from engine.models.torch_target import TorchTarget
 from engine.protocols.target import Rows
@@ -160,7 +161,10 @@ def test_running_out_of_memory_while_moving_loses_nothing(monkeypatch):
     cache: StaticCache = static._static
     with monkeypatch.context() as patch:
         patch.setattr("engine.models.static_cache.torch.zeros", failing)
-        with pytest.raises(OutOfMemory, match=r"2560.0 MiB were needed"), static._typed():
+        with (
+            pytest.raises(OutOfMemory, match=r"2560.0 MiB were needed"),
+            memory_told(torch.device("cpu")),
+        ):
             cache._reserve(cache._slot(0), 10_000)
     near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
 
