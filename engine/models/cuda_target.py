@@ -7,9 +7,8 @@ the first layers. Everything else (prompts, several requests in one pass) runs a
 over the same cache.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
@@ -23,6 +22,7 @@ from engine.decode.tree import DraftTree
 from engine.errors import ModelUnusable
 from engine.models.decoder import Attend, block
 from engine.models.out_of_memory import memory_told
+from engine.models.pass_kernels import PassKernels, kernels_for
 from engine.models.precision import read
 from engine.models.static_cache import Placed, StaticCache
 from engine.models.torch_target import TorchTarget
@@ -33,9 +33,6 @@ from engine.request import ModelSpec
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 WORDS = 16  # of 32 bits: uncommitted rows that a row can see
 _HEADER = 4  # numbers before the tokens of a bucket: length, end, start, unused
-
-Attention = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(q [n, H, D], keys [K, T, D], values, bits [n, W] int32, extent [2] int32) -> [n, H, D]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +48,9 @@ class _Inputs:
         return self.sent[:2]
 
     @property
-    def rows(self) -> Tensor:
-        """Cache rows to write, [b] int64."""
-        return self.sent[2].long() + torch.arange(self.bucket, device=self.sent.device)
+    def start(self) -> Tensor:
+        """The first cache row to write, [1]."""
+        return self.sent[2:3]
 
     @property
     def tokens(self) -> Tensor:
@@ -103,13 +100,13 @@ class CudaTarget(TorchTarget):
     """Target, DraftModel and LayeredTarget; raises OutOfMemory where torch does."""
 
     def __init__(
-        self, weights: DecoderWeights, attention: Attention | None, *, graphs: bool
+        self, weights: DecoderWeights, kernels: PassKernels | None, *, graphs: bool
     ) -> None:
-        """Without ``attention`` every pass is TorchTarget's; without ``graphs`` none is recorded."""
+        """Without ``kernels`` every pass is TorchTarget's; without ``graphs`` none is recorded."""
         super().__init__(weights)
         self._static = StaticCache(self.cache.shape)
         self.cache = self._static
-        self._attention, self._graphs = attention, graphs
+        self._kernels, self._graphs = kernels, graphs
         self._device = weights.embedding.device
         self._recorded: dict[tuple[int, _Kind], _Recorded] = {}
         self._pool: Any = None  # one for all recordings: none run side by side
@@ -169,7 +166,7 @@ class CudaTarget(TorchTarget):
 
     def _fits(self, slot: int, rows: int, behind: int) -> bool:
         """Whether the pass has a bucket."""
-        if self._attention is None or not 0 < rows <= BUCKETS[-1]:
+        if self._kernels is None or not 0 < rows <= BUCKETS[-1]:
             return False
         return behind + rows <= 32 * WORDS
 
@@ -218,25 +215,32 @@ class CudaTarget(TorchTarget):
 
     def _step(self, slot: int, inputs: _Inputs, kind: _Kind) -> _Found:
         """The pass itself, without anything that depends on values the host knows."""
-        weights = self._weights
+        assert self._kernels is not None
+        weights, between = self._weights, self._kernels.between
         x = F.embedding(inputs.tokens, weights.embedding)
         rotary = weights.rotary.at(inputs.positions).to(x.device, x.dtype)
-        rows, states = inputs.rows, list[Tensor]()
+        states: list[Tensor] = []
         pairs = zip(weights.layers, *self._static.layers(slot), strict=True)
         for layer, keys, values in islice(pairs, kind.layers):
-            x = block(layer, weights.arch, x, rotary, self._over(keys, values, rows, inputs))
+            turns = (rotary.cos, rotary.sin) if layer.rotates else None
+            attend = self._over((keys, values), turns, inputs)
+            x = block(layer, weights.arch, x, None, attend, between)
             if kind.traced:
                 states.append(x)
-        normed = self._normed(x)
+        normed = between.norm(x, weights.norm, weights.arch.norm_eps)
         traced = torch.stack(states) if kind.traced else None
         return _Found(weights.head(normed), normed, traced)
 
-    def _over(self, keys: Tensor, values: Tensor, rows: Tensor, inputs: _Inputs) -> Attend:
+    def _over(
+        self,
+        cache: tuple[Tensor, Tensor],
+        turns: tuple[Tensor, Tensor] | None,
+        inputs: _Inputs,
+    ) -> Attend:
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            assert self._attention is not None
-            keys.index_copy_(1, rows, k.transpose(0, 1))
-            values.index_copy_(1, rows, v.transpose(0, 1))
-            return self._attention(q, keys, values, inputs.bits, inputs.extent)
+            assert self._kernels is not None
+            turned = self._kernels.placing((q, k, v), turns, cache, inputs.start)
+            return self._kernels.attention(turned, *cache, inputs.bits, inputs.extent)
 
         return attend
 
@@ -255,21 +259,6 @@ def _numbers(placed: Placed, tokens: Sequence[int], bucket: int) -> Tensor:
     return torch.from_numpy(sent)
 
 
-def masked_attention(
-    q: Tensor, keys: Tensor, values: Tensor, bits: Tensor, extent: Tensor
-) -> Tensor:
-    """The reference of ``kernels.tree_attention``: torch's attention with the mask written out."""
-    length, end = extent.tolist()
-    place = torch.arange(end - length, device=q.device)
-    seen = (bits[:, place // 32] >> (place % 32)) & 1
-    mask = torch.zeros(len(q), end, dtype=q.dtype, device=q.device)
-    mask[:, length:].masked_fill_(seen == 0, -torch.inf)
-    mixed = F.scaled_dot_product_attention(
-        q.transpose(0, 1)[None], keys[None, :, :end], values[None, :, :end], mask, enable_gqa=True
-    )
-    return mixed[0].transpose(0, 1).nan_to_num()  # a padded row may see nothing at all
-
-
 def load(spec: ModelSpec) -> CudaTarget:
     """A target over a local Hugging Face folder; raises ModelUnusable."""
     if not torch.cuda.is_available():
@@ -280,10 +269,6 @@ def load(spec: ModelSpec) -> CudaTarget:
 
 
 def on_device(weights: DecoderWeights) -> CudaTarget:
-    """With the kernel and recorded passes where Triton is there and the heads suit it."""
-    width = weights.arch.head_dim
-    if find_spec("triton") is None or width < 16 or width & (width - 1):
-        return CudaTarget(weights, None, graphs=False)
-    from engine.kernels.tree_attention import tree_attention
-
-    return CudaTarget(weights, tree_attention, graphs=True)
+    """With kernels and recorded passes where there are kernels for these weights."""
+    kernels = kernels_for(weights.arch)
+    return CudaTarget(weights, kernels, graphs=kernels is not None)

@@ -119,8 +119,34 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (F.rms_norm(x.float(), weight.shape, None, eps)).to(x.dtype) * weight
 
 
-def block(layer: Layer, arch: Architecture, x: Tensor, rotary: Rotary, attend: Attend) -> Tensor:
-    """One decoder layer: x [..., C] -> [..., C]."""
+def gated(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up of [..., 2F], gate first -> [..., F]."""
+    gate, up = gate_up.chunk(2, -1)
+    if torch.is_inference_mode_enabled():  # nobody differentiates: one buffer less
+        return F.silu(gate).mul_(up)
+    return F.silu(gate) * up
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What stands between the matrix products of a layer; a device may have faster ones."""
+
+    norm: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
+    gated: Callable[[Tensor], Tensor] = gated
+
+
+IN_TORCH = Between()
+
+
+def block(
+    layer: Layer,
+    arch: Architecture,
+    x: Tensor,
+    rotary: Rotary | None,
+    attend: Attend,
+    between: Between = IN_TORCH,
+) -> Tensor:
+    """One decoder layer: x [..., C] -> [..., C]. Without ``rotary``, ``attend`` is who rotates."""
 
     def attention(normed: Tensor) -> Tensor:
         fused = layer.qkv(normed)
@@ -128,10 +154,10 @@ def block(layer: Layer, arch: Architecture, x: Tensor, rotary: Rotary, attend: A
         asking, value = arch.heads, arch.heads + arch.kv_heads  # where queries and keys end
         turned = heads[..., :value, :]  # together: in narrow passes calls take longer than sums
         if layer.q_norm is not None and layer.k_norm is not None:
-            q = _head_norm(turned[..., :asking, :], layer.q_norm, arch.norm_eps)
-            k = _head_norm(turned[..., asking:, :], layer.k_norm, arch.norm_eps)
+            q = _head_norm(turned[..., :asking, :], layer.q_norm, arch.norm_eps, between)
+            k = _head_norm(turned[..., asking:, :], layer.k_norm, arch.norm_eps, between)
             turned = torch.cat((q, k), -2)
-        if layer.rotates:
+        if layer.rotates and rotary is not None:
             turned = rotary.turn(turned)
         q, k = turned[..., :asking, :], turned[..., asking:, :]
         return layer.out(attend(q, k, heads[..., value:, :]).flatten(-2))
@@ -139,23 +165,19 @@ def block(layer: Layer, arch: Architecture, x: Tensor, rotary: Rotary, attend: A
     def feed_forward(normed: Tensor) -> Tensor:
         if layer.joined is not None:
             return layer.joined(normed)
-        gate, up = layer.gate_up(normed).chunk(2, -1)
-        if torch.is_inference_mode_enabled():  # nobody differentiates: one buffer less
-            return layer.down(F.silu(gate).mul_(up))
-        return layer.down(F.silu(gate) * up)
+        return layer.down(between.gated(layer.gate_up(normed)))
 
-    x = _residual(layer.attention_norm, arch, x, attention)
-    return _residual(layer.mlp_norm, arch, x, feed_forward)
+    def added(norm: Tensor, x: Tensor, part: Linear) -> Tensor:
+        if arch.norm_after:
+            return x + between.norm(part(x), norm, arch.norm_eps)
+        return x + part(between.norm(x, norm, arch.norm_eps))
 
-
-def _residual(norm: Tensor, arch: Architecture, x: Tensor, part: Linear) -> Tensor:
-    if arch.norm_after:
-        return x + rms_norm(part(x), norm, arch.norm_eps)
-    return x + part(rms_norm(x, norm, arch.norm_eps))
+    x = added(layer.attention_norm, x, attention)
+    return added(layer.mlp_norm, x, feed_forward)
 
 
-def _head_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def _head_norm(x: Tensor, weight: Tensor, eps: float, between: Between) -> Tensor:
     """Norm x [..., heads, D] head by head, or over all heads where the weight is that wide."""
     if weight.shape[0] == x.shape[-1]:
-        return rms_norm(x, weight, eps)
-    return rms_norm(x.flatten(-2), weight, eps).view_as(x)
+        return between.norm(x, weight, eps)
+    return between.norm(x.flatten(-2), weight, eps).view_as(x)

@@ -15,6 +15,7 @@ from triton.runtime.jit import JITFunction
 
 from engine.decode.tree import DraftTree, chain
 from engine.kernels import verify as host
+from engine.kernels.between import gated, rms_norm, turned_into_cache
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.tree_attention import tree_attention
 from engine.kernels.walks import speeds
@@ -89,12 +90,17 @@ def judged() -> None:
             host._launch((tree, logits, sampling, PhiloxChance(2**40)), out)
 
 
-def attended() -> None:
-    """Tree attention in every format."""
+def passed() -> None:
+    """What a pass is made of, in every format."""
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         q = torch.randn(3, 8, 64).to(dtype)
         kv = torch.randn(2, 99, 64).to(dtype)
         bits = torch.ones(3, 16, dtype=torch.int32)
+        turns = torch.randn(2, 3, 1, 64).to(dtype)
+        start = torch.tensor([90], dtype=torch.int32)
+        for rotated in (tuple(turns), None):
+            turned_into_cache((q, q[:, :2], q[:, :2]), rotated, (kv, kv), start)
+        gated(rms_norm(torch.randn(3, 512).to(dtype), torch.ones(512).to(dtype), 1e-5))
         tree_attention(q, kv, kv, bits, torch.tensor([90, 93], dtype=torch.int32))
 
 
@@ -104,7 +110,7 @@ def main() -> None:
     launches = Launches([int(text) for text in sys.argv[1:]])
     JITFunction.__getitem__ = lambda kernel, grid: launches(kernel)
     judged()
-    attended()
+    passed()
     speeds(torch.rand(VOCAB), 2**40, 3)
     sys.stdout.write(f"{len(launches.done)} kernels\n")
 

@@ -1,27 +1,32 @@
 """The CUDA target's static passes, on any device: TorchTarget's scores from a cache that stays put."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+import engine
 from engine.decode.tree import DraftTree, Warm, chain
 from engine.errors import OutOfMemory
-from engine.models.cuda_target import CudaTarget, masked_attention
+from engine.models.cuda_target import CudaTarget
 from engine.models.out_of_memory import memory_told
+from engine.models.pass_kernels import WRITTEN_OUT, kernels_for
 from engine.models.static_cache import StaticCache
 from engine.models.torch_target import TorchTarget
+from engine.models.weights import load_weights
 from engine.protocols.target import Rows
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_weights
 
+POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
 TREE = DraftTree((3, 4, 5, 6, 7, 8), (-1, 0, 0, 1, 1, 2))
 
 
 def pair(**shape):
     """The reference and the static target over the same weights."""
     weights = tiny_weights(**shape)
-    return TorchTarget(weights), CudaTarget(weights, masked_attention, graphs=False)
+    return TorchTarget(weights), CudaTarget(weights, WRITTEN_OUT, graphs=False)
 
 
 def near(found, expected):
@@ -108,6 +113,26 @@ def test_trees_around_the_widest_bucket(rows):
     near(static.score([0], [wide])[0].logits, plain.score([0], [wide])[0].logits)
 
 
+def test_kernels_in_place_of_what_they_stand_for():
+    """In Triton's interpreter where there is no device; heads as wide as kernels take, one layer."""
+    pytest.importorskip("triton", reason="triton is not installed: pip install 'slipstream[test]'")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    whole = load_weights(POCKET, torch.float32, device)
+    one = replace(whole.arch, layers=1)
+    weights = replace(whole, arch=one, layers=whole.layers[:1])
+    plain = TorchTarget(weights)
+    kernels = CudaTarget(weights, kernels_for(weights.arch), graphs=False)
+    for target in (plain, kernels):
+        target.feed(0, list(range(20, 30)))
+    tree = DraftTree((30, 31, 32), (-1, 0, 0))
+    found, expected = (target.score([0], [tree])[0].logits for target in (kernels, plain))
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+    for target in (plain, kernels):
+        target.commit(0, [0, 2])
+    for found, expected in zip(kernels.cache.rows(0, 0), plain.cache.rows(0, 0), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
 def test_several_sequences_in_one_pass():
     plain, static = pair()
     trees = [TREE, chain([1, 2])]
@@ -121,7 +146,7 @@ def test_several_sequences_in_one_pass():
 @pytest.mark.parametrize("drafter", ["none", "sequoia", "early_exit", "suffix"])
 def test_whole_answers_are_the_same(drafter, sampling):
     plain, static = pair()
-    draft = CudaTarget(tiny_weights(1), masked_attention, graphs=False)
+    draft = CudaTarget(tiny_weights(1), WRITTEN_OUT, graphs=False)
     asked = [GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter=drafter)]
     expected = run_all(
         engine_over(plain), [GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter="none")]
