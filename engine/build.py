@@ -40,10 +40,14 @@ from engine.protocols.target import (
     Streamed,
     Target,
 )
-from engine.request import ModelFacts, ModelSpec, SamplingParams
+from engine.request import GenerationRequest, ModelFacts, ModelSpec, SamplingParams
 
 DEFAULT, PLAIN = "default", "none"
-WARM_SECONDS = 1.0
+WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
+# On a CUDA device kernels are compiled at their first call, and kept on the disk; some judge drafts of
+# sampled tokens alone, and as few passes as these a drafter that does not pay yet would not draft at all.
+SAMPLED = replace(WARM, sampling=SamplingParams(1.0, seed=0), length="fixed", draft_nodes=4)
+WARM_SECONDS, COMPILE_SECONDS = 1.0, 20.0
 PUT_AWAY = 0.25  # of the free memory
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
 
@@ -51,7 +55,10 @@ AMPLE = 4  # times the files: stored halves become whole numbers, and parts one 
 def build(spec: ModelSpec, speller: Speller | None = None) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
     engine = assemble(spec, *load(spec), speller)
-    engine.warm_up(WARM_SECONDS)
+    if spec.device == "cpu":
+        engine.warm_up(WARM_SECONDS, WARM)
+    else:
+        engine.warm_up(COMPILE_SECONDS, WARM, SAMPLED)
     return engine
 
 

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import count
+from dataclasses import replace
+from itertools import count, product
 
 from engine.decode.tree import single
 from engine.errors import EngineError, NumericalError, OutOfMemory
@@ -16,8 +17,6 @@ from engine.retreat import PROMPT_CHUNK, Retreat
 from engine.rounds import Fresh, Round, judged, logprobs, margins, told
 from engine.schedule import Scheduler, Session
 from engine.seats import Seats
-
-WARM_PROMPT, WARM_TOKENS = (0, 1, 2, 0, 1, 2, 0, 1), 6
 
 
 class Engine:
@@ -49,19 +48,17 @@ class Engine:
         """Whether a step would do anything."""
         return bool(self._sessions)
 
-    def warm_up(self, seconds: float) -> None:
-        """Answer something with every drafter while time is left, and learn nothing from it.
+    def warm_up(self, seconds: float, *asked: GenerationRequest) -> None:
+        """Answer this with every drafter while time is left, and learn nothing from it.
 
         First calls build kernels and caches; no answer of a person should pay for them.
         """
         started, cost = time.perf_counter(), self._machinery.cost
         knots = dict(cost.knots)
-        for drafter in self.facts.drafters:
+        for request, drafter in product(asked, self.facts.drafters):
             if time.perf_counter() - started > seconds:
                 break
-            self.submit(
-                GenerationRequest(WARM_PROMPT, WARM_TOKENS, drafter=drafter, options=THROWN_AWAY)
-            )
+            self.submit(replace(request, drafter=drafter, options=THROWN_AWAY))
             while self.busy:
                 self.step()
         self._seats = Seats(self._machinery)

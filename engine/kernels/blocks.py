@@ -10,7 +10,7 @@ import triton.language as tl
 from engine.kernels.race import exponential, first_best, row_statistics, uniform, weights
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["nodes"])
 def chain_laws(
     rows, stride, q, q_stride, meta, laws, temperature, nodes, size,
     FROM_LAW: tl.constexpr, BLOCK: tl.constexpr,
@@ -39,7 +39,7 @@ def chain_laws(
     tl.store(laws + node * 5 + 4, offered)
 
 
-@triton.jit(do_not_specialize=["key", "call"])
+@triton.jit(do_not_specialize=["key", "call", "nodes"])
 def chain_walk(
     rows, stride, q, q_stride, meta, laws, judged, out, ticket, key, call, temperature, nodes, size,
     FROM_LAW: tl.constexpr, BLOCK: tl.constexpr,

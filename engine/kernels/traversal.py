@@ -36,7 +36,7 @@ def tree_laws(
         tl.store(reached, tl.full((), 1.0, tl.float64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def refuse_level(
     q, q_stride, meta, order, first, scratch, turn, reached, size,
     REPLACED: tl.constexpr, BLOCK: tl.constexpr,
@@ -98,7 +98,7 @@ def refuse_level(
     tl.store(reached + node * 2 + 1, weight)
 
 
-@triton.jit(do_not_specialize=["key", "call"])
+@triton.jit(do_not_specialize=["key", "call", "nodes"])
 def traversal_walk(
     meta, order, scratch, turn, reached, sound, out, key, call, nodes, size, BLOCK: tl.constexpr,
 ):  # fmt: skip

@@ -51,7 +51,7 @@ def packed_bits(seen: NDArray[np.bool_], words: int) -> NDArray[np.int32]:
     return np.packbits(padded, axis=1, bitorder="little").view(np.int32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _attend(
     q, keys, values, bits, extent, out, parts, scales, tickets,
     q_row, q_head, k_head, k_row, v_head, v_row, rows, words, scale,

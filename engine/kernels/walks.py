@@ -20,7 +20,7 @@ from engine.kernels.race import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["nodes"])  # compiled once, for trees of any size
 def greedy_walk(logits, stride, meta, judged, out, ticket, nodes, size, BLOCK: tl.constexpr):
     """Every node's largest logit; of equals the first."""
     node = tl.program_id(0)
@@ -41,7 +41,7 @@ def greedy_walk(logits, stride, meta, judged, out, ticket, nodes, size, BLOCK: t
     walk(judged, out, nodes, ticket, EVERY=True)
 
 
-@triton.jit(do_not_specialize=["key", "call"])
+@triton.jit(do_not_specialize=["key", "call", "nodes"])
 def lookup_walk(
     rows, stride, meta, judged, out, ticket, key, call, temperature, nodes, size,
     FROM_LAW: tl.constexpr, BLOCK: tl.constexpr,

@@ -107,6 +107,8 @@ class CudaTarget(TorchTarget):
         self._static = StaticCache(self.cache.shape)
         self.cache = self._static
         self._kernels, self._graphs = kernels, graphs
+        if kernels is not None:
+            self._between = kernels.between
         self._device = weights.embedding.device
         self._recorded: dict[tuple[int, _Kind], _Recorded] = {}
         self._pool: Any = None  # one for all recordings: none run side by side
@@ -215,8 +217,7 @@ class CudaTarget(TorchTarget):
 
     def _step(self, slot: int, inputs: _Inputs, kind: _Kind) -> _Found:
         """The pass itself, without anything that depends on values the host knows."""
-        assert self._kernels is not None
-        weights, between = self._weights, self._kernels.between
+        weights = self._weights
         x = F.embedding(inputs.tokens, weights.embedding)
         rotary = weights.rotary.at(inputs.positions).to(x.device, x.dtype)
         states: list[Tensor] = []
@@ -224,10 +225,10 @@ class CudaTarget(TorchTarget):
         for layer, keys, values in islice(pairs, kind.layers):
             turns = (rotary.cos, rotary.sin) if layer.rotates else None
             attend = self._over((keys, values), turns, inputs)
-            x = block(layer, weights.arch, x, None, attend, between)
+            x = block(layer, weights.arch, x, None, attend, self._between)
             if kind.traced:
                 states.append(x)
-        normed = between.norm(x, weights.norm, weights.arch.norm_eps)
+        normed = self._normed(x)
         traced = torch.stack(states) if kind.traced else None
         return _Found(weights.head(normed), normed, traced)
 

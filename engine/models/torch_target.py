@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.decode.tree import DraftTree
 from engine.errors import Aborted, ModelUnusable
 from engine.models.attention import attend
-from engine.models.decoder import Attend, block, rms_norm
+from engine.models.decoder import IN_TORCH, Attend, block
 from engine.models.kvcache import CacheShape, KVCache, Layout
 from engine.models.narrow import ROWS as NARROW
 from engine.models.precision import read
@@ -62,6 +62,7 @@ class TorchTarget:
     """
 
     offers = frozenset({Capability.TREE, Capability.LAYERS})
+    _between = IN_TORCH
 
     def __init__(self, weights: DecoderWeights) -> None:
         self._weights = weights
@@ -245,7 +246,7 @@ class TorchTarget:
 
     def _normed(self, hidden: Tensor) -> Tensor:
         """Final norm, [..., C]."""
-        return rms_norm(hidden, self._weights.norm, self._weights.arch.norm_eps)
+        return self._between.norm(hidden, self._weights.norm, self._weights.arch.norm_eps)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head, [..., C] -> [..., V]."""
@@ -269,7 +270,8 @@ class TorchTarget:
             if ends():
                 raise Aborted(f"the pass was asked to end before layer {index}")
             layer = self._weights.layers[index]
-            x = block(layer, self._weights.arch, x, rotary, self._attend(index, seats))
+            attend = self._attend(index, seats)
+            x = block(layer, self._weights.arch, x, rotary, attend, self._between)
             if trace is not None:
                 trace.append(x)
         return x

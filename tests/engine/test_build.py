@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build import build
+from engine.build import SAMPLED, WARM, build
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.request import GenerationRequest, ModelSpec
@@ -96,11 +96,11 @@ def test_warming_up_runs_every_drafter_and_leaves_nothing_behind(folders):
     steps = []
     step = engine.step
     engine.step = lambda: steps.append(1) or step()
-    engine.warm_up(60.0)
-    assert len(steps) > len(engine.facts.drafters)
+    engine.warm_up(60.0, WARM, SAMPLED)
+    assert len(steps) > 2 * len(engine.facts.drafters)
     assert not engine.busy
     assert engine._seats.made == {}
     assert engine._seats.policies == {}
     steps.clear()
-    engine.warm_up(0.0)
+    engine.warm_up(0.0, WARM)
     assert len(steps) <= 8  # no time: at most the first drafter
