@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.decode.chance import Chance
-from engine.decode.sampling import check_finite, not_finite, probabilities
+from engine.decode.sampling import not_finite, probabilities
 from engine.decode.tree import DraftTree
 from engine.request import SamplingParams
 
@@ -62,9 +62,12 @@ def _follow(tree: DraftTree, logits: Tensor) -> Verdict:
     """The path of largest logits."""
     if logits.is_cpu:
         return _follow_rows(tree, logits.float().numpy(force=True))
-    tokens: list[int] = logits.argmax(-1).tolist()
+    largest, at = logits.max(-1)  # of equals the first
+    values, found = torch.stack((largest.double(), at.double())).tolist()  # the only wait
+    tokens = list(map(int, found))
     path = _path(tree, tokens)
-    check_finite(logits[path, [tokens[node] for node in path]])  # the largest finds NaN, infinity
+    if not all(isfinite(values[node]) for node in path):  # the largest finds NaN, infinity
+        raise not_finite()
     return Verdict(tuple(path), tokens[path[-1]])
 
 

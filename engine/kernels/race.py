@@ -80,10 +80,10 @@ def child_with(meta, node, token):
 
 
 @triton.jit
-def walk(judged, out, nodes, ticket, EVERY: tl.constexpr):
+def walk(judged, out, nodes, ticket):
     """The last program to arrive follows the judged nodes from the root and writes the verdict.
 
-    With ``EVERY`` all nodes must be finite, else those of the path.
+    The nodes of the path must be finite.
     ``judged`` [N, 3]: accepted child or -1, the token drawn if the walk ends here, finite or not.
     ``out``: length of the path, bonus token, finite or not, (unused), the path.
     """
@@ -99,9 +99,6 @@ def walk(judged, out, nodes, ticket, EVERY: tl.constexpr):
             finite &= tl.load(judged + node * 3 + 2, cache_modifier=".cg")
             tl.store(out + 1, tl.load(judged + node * 3 + 1, cache_modifier=".cg"))
             node = tl.load(judged + node * 3, cache_modifier=".cg")
-        if EVERY:
-            for other in range(0, nodes):
-                finite &= tl.load(judged + other * 3 + 2, cache_modifier=".cg")
         tl.store(out, length)
         tl.store(out + 2, finite)
         tl.store(ticket, 0)

@@ -1,4 +1,4 @@
-"""The two one-launch verification kernels: one program per node, the last one walks.
+"""Verification of chosen candidates in one launch: one program per node, the last one walks.
 
 ``meta`` [N, 5] int32: token, first child, next sibling, call number of the node's first question
 (of a drawn tree its parent), row of the law that its children were drawn from (-1: none).
@@ -18,27 +18,6 @@ from engine.kernels.race import (
     walk,
     weights,
 )
-
-
-@triton.jit(do_not_specialize=["nodes"])  # compiled once, for trees of any size
-def greedy_walk(logits, stride, meta, judged, out, ticket, nodes, size, BLOCK: tl.constexpr):
-    """Every node's largest logit; of equals the first."""
-    node = tl.program_id(0)
-    lane = tl.arange(0, BLOCK)
-    row = logits + node.to(tl.int64) * stride
-    best = tl.full((BLOCK,), float("-inf"), tl.float32)
-    token = lane
-    bad = tl.zeros((BLOCK,), tl.int32)
-    for start in range(0, size, BLOCK):
-        at = start + lane
-        x = tl.load(row + at, at < size, float("-inf")).to(tl.float32)
-        bad |= ((x != x) | (x == float("inf"))).to(tl.int32)
-        token = tl.where(x > best, at, token)
-        best = tl.maximum(best, x)
-    chosen, top = first_best(best, token)
-    finite = (tl.max(bad, 0) == 0) & (top > float("-inf"))
-    settle(judged, node, child_with(meta, node, chosen), chosen, finite.to(tl.int32))
-    walk(judged, out, nodes, ticket, EVERY=True)
 
 
 @triton.jit(do_not_specialize=["key", "call", "nodes"])
@@ -62,7 +41,7 @@ def lookup_walk(
         fastest = tl.maximum(fastest, speed)
     chosen, _top = first_best(fastest, token)
     settle(judged, node, child_with(meta, node, chosen), chosen, finite.to(tl.int32))
-    walk(judged, out, nodes, ticket, EVERY=False)
+    walk(judged, out, nodes, ticket)
 
 
 @triton.jit

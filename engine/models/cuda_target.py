@@ -7,8 +7,9 @@ the first layers. Everything else (prompts, several requests in one pass) runs a
 over the same cache.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -96,6 +97,9 @@ class _Recorded:
     found: _Found
 
 
+_Scoring = Callable[[Sequence[int], Sequence[DraftTree]], list[Scores]]
+
+
 class CudaTarget(TorchTarget):
     """Target, DraftModel and LayeredTarget; raises OutOfMemory where torch does."""
 
@@ -111,6 +115,7 @@ class CudaTarget(TorchTarget):
             self._between = kernels.between
         self._device = weights.embedding.device
         self._recorded: dict[tuple[int, _Kind], _Recorded] = {}
+        self._joining: dict[int, bool] = {}  # sequences -> whether they run in one pass
         self._pool: Any = None  # one for all recordings: none run side by side
 
     @override
@@ -121,32 +126,65 @@ class CudaTarget(TorchTarget):
     @override
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
+        """Several sequences run one after the other where that was measured to be faster."""
+        with memory_told(self._device):
+            fits = all(self._fits(s, len(t), behind=0) for s, t in zip(slots, trees, strict=True))
+            if len(trees) == 1 and fits:
+                return self._score_apart(slots, trees)
+            if not fits or not self._graphs:
+                return super().score(slots, trees)
+            cold, count = [replace(tree, warm=None) for tree in trees], len(trees)
+            if count not in self._joining:
+                self._joining[count] = self._faster_joined(slots, cold)
+            way = super().score if self._joining[count] else self._score_apart
+            return way(slots, cold)
+
+    def _score_apart(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """A tree that ran through early layers runs through them again, with the row that did not.
 
         The weights of those layers are read once for all its rows, as they would be for that one.
         """
-        with memory_told(self._device):
-            slot, tree = slots[0], trees[0]
-            if len(trees) != 1 or not self._fits(slot, len(tree), behind=0):
-                return super().score(slots, trees)
+        scores = []
+        for slot, tree in zip(slots, trees, strict=True):
             self.crop(slot, self.length(slot))
             found = self._pass(slot, tree.tokens, tree.parents, self.layers, traced=tree.trace)
             rows = slice(len(tree))
             states = None if found.states is None else found.states[:, rows].clone()
-            return [Scores(found.logits[rows].clone(), states)]
+            scores.append(Scores(found.logits[rows].clone(), states))
+        return scores
+
+    def _faster_joined(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> bool:
+        """Whether these are scored sooner in one pass, launch by launch, than in recorded ones.
+
+        A large model's weights are best read once for all; a small one's pass is its launches.
+        """
+        ways: tuple[_Scoring, ...] = (self._score_apart, super().score)
+        apart, joined = (self._seconds(way, slots, trees) for way in ways)
+        return joined < apart
+
+    def _seconds(self, way: _Scoring, slots: Sequence[int], trees: Sequence[DraftTree]) -> float:
+        """The second time, as the first one builds and records."""
+        way(slots, trees)
+        torch.cuda.synchronize(self._device)
+        started = time.perf_counter()
+        way(slots, trees)
+        torch.cuda.synchronize(self._device)
+        return time.perf_counter() - started
 
     @override
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
+        """A draft model's passes are short: several sequences run one after the other."""
         with memory_told(self._device):
-            rows = batch[0]
-            behind = self.pending(rows.slot)
-            if len(batch) != 1 or not self._fits(rows.slot, len(rows.tokens), behind):
+            if not all(self._fits(r.slot, len(r.tokens), self.pending(r.slot)) for r in batch):
                 return super().grow(batch)
-            found = self._pass(rows.slot, rows.tokens, rows.parents, self.layers)
-            count = len(rows.tokens)
-            asked = slice(count - (rows.last or count), count)
-            return [Grown(found.logits[asked].clone(), found.normed[asked].clone())]
+            return [self._grow_one(rows) for rows in batch]
+
+    def _grow_one(self, rows: Rows) -> Grown:
+        found = self._pass(rows.slot, rows.tokens, rows.parents, self.layers)
+        count = len(rows.tokens)
+        asked = slice(count - (rows.last or count), count)
+        return Grown(found.logits[asked].clone(), found.normed[asked].clone())
 
     @override
     @torch.inference_mode()
@@ -154,12 +192,17 @@ class CudaTarget(TorchTarget):
         self, slots: Sequence[int], tokens: Sequence[int], layers: int
     ) -> tuple[Tensor, Tensor]:
         with memory_told(self._device):
-            slot, behind = slots[0], self.pending(slots[0])
-            if len(slots) != 1 or not self._fits(slot, 1, behind):
+            if not all(self._fits(slot, 1, self.pending(slot)) for slot in slots):
                 return super().shallow(slots, tokens, layers)
-            found = self._pass(slot, tokens, [behind - 1], layers, traced=True)
-            assert found.states is not None
-            return found.logits.clone(), found.states.clone()
+            pairs = zip(slots, tokens, strict=True)
+            steps = [self._shallow_one(slot, token, layers) for slot, token in pairs]
+            logits, states = zip(*steps, strict=True)
+            return torch.cat(logits), torch.cat(states, 1)
+
+    def _shallow_one(self, slot: int, token: int, layers: int) -> tuple[Tensor, Tensor]:
+        found = self._pass(slot, [token], [self.pending(slot) - 1], layers, traced=True)
+        assert found.states is not None
+        return found.logits.clone(), found.states.clone()
 
     @override
     def share(self, source: int, slot: int, length: int) -> None:

@@ -48,6 +48,8 @@ class Int8:
     def _wide(self, x: Tensor) -> Tensor:
         if self.widening is not None:
             return (self.widening.product(x, self.rows) * self.scale).to(x.dtype)
+        if x.is_cuda:  # few launches; its cache is no concern
+            return F.linear(x, self.rows.to(x.dtype)) * self.scale
         parts = [F.linear(x, block.to(x.dtype)) for block in torch.split(self.rows, BLOCK)]
         return torch.cat(parts, -1) * self.scale
 

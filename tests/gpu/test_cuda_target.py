@@ -102,3 +102,26 @@ def test_a_recorded_draft_of_early_layers_and_its_verification(device, trace):
             target.commit(0, [0, 1])
         for was, expected in zip(found[1], found[0], strict=True):
             torch.testing.assert_close(was, expected, atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("drafters", [("none",) * 3, ("chain", "early_exit", "lookup")])
+def test_requests_side_by_side_are_answered_as_alone(device, drafters):
+    """Reference: the same requests one by one, on the same device."""
+    draft = str(POCKET.parent / "pocket-draft")
+    running = build(ModelSpec("pocket", str(POCKET), draft, device="cuda", exit_layer=2))
+    requests = [
+        GenerationRequest(PROMPT[at:], 32, drafter=drafter, length="fixed", draft_depth=4)
+        for at, drafter in enumerate(drafters)
+    ]
+    alone = [answers_of(running, [request])[0] for request in requests]
+    assert answers_of(running, requests) == alone
+
+
+def answers_of(running, requests):
+    """Token ids of requests that run side by side."""
+    ids = {running.submit(request): [] for request in requests}
+    while running.busy:
+        for request, event in running.step():
+            assert not isinstance(event, Done) or event.error is None
+            ids[request] += event.ids if isinstance(event, Tokens) else ()
+    return list(ids.values())

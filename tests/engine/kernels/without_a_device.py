@@ -74,7 +74,6 @@ def judged() -> None:
     law = torch.full((VOCAB,), 1 / VOCAB)
     chosen = DraftTree((1, 2, 3), (-1, 0, 0))
     trees = [
-        (chosen, SamplingParams()),
         (chosen, SamplingParams(0.8, seed=1)),
         (chosen, SamplingParams(0.8, top_k=9, seed=1)),
         (chain([1, 2, 3], {0: law, 1: law}), SamplingParams(0.8, seed=1)),
@@ -87,7 +86,7 @@ def judged() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             out = torch.zeros(4 + len(tree), dtype=torch.int32)
             logits = torch.randn(len(tree), VOCAB).to(dtype)
-            host._launch((tree, logits, sampling, PhiloxChance(2**40)), out)
+            host._launch((tree, logits, sampling, PhiloxChance(2**40)), logits, out)
 
 
 def passed() -> None:
