@@ -170,14 +170,17 @@ def _as_many(slot: int, tokens: int) -> int:  # noqa: ARG001 - slots share cells
 
 def _verification(device: str) -> Verify:
     """Kernels where the logits lie on a CUDA device, else the definition itself."""
-    if device == "cpu" or find_spec("triton") is None:
-        return _one_by_one
-    return verify_all
+    return verify_all if _has_kernels(device) else _one_by_one
 
 
 def _randomness(device: str) -> Callable[[int | None], Chance]:
     """Random numbers that the verification of this device can compute where it runs."""
-    return SeededChance if device == "cpu" else PhiloxChance
+    return PhiloxChance if _has_kernels(device) else SeededChance
+
+
+def _has_kernels(device: str) -> bool:
+    """Torch for CUDA brings Triton on Linux, and not on Windows."""
+    return device != "cpu" and find_spec("triton") is not None
 
 
 def _one_by_one(

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.build import SAMPLED, WARM, build
+from engine.build import SAMPLED, WARM, _randomness, _verification, build
+from engine.decode.chance import SeededChance
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
+from engine.kernels.chance import PhiloxChance
+from engine.kernels.verify import verify_all
 from engine.request import GenerationRequest, ModelSpec
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
@@ -104,3 +107,11 @@ def test_warming_up_runs_every_drafter_and_leaves_nothing_behind(folders):
     steps.clear()
     engine.warm_up(0.0, WARM)
     assert len(steps) <= 8  # no time: at most the first drafter
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_kernels_and_their_random_numbers_only_where_triton_is(monkeypatch, there):
+    monkeypatch.setattr("engine.build.find_spec", lambda name: object() if there else None)
+    assert (_verification("cuda") is verify_all) == there
+    assert _randomness("cuda") is (PhiloxChance if there else SeededChance)
+    assert _randomness("cpu") is SeededChance
