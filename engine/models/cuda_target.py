@@ -3,8 +3,8 @@
 A pass over up to 256 rows is padded to a bucket; all that changes between passes (tokens, positions,
 which rows see which) travels in one copy, lengths included. So one CUDA graph per slot and kind of
 pass serves a whole conversation, and a pass costs one launch; steps of early exit are passes through
-the first layers. Everything else (prompts, several requests in one pass) runs as in TorchTarget,
-over the same cache.
+the first layers. Everything else (prompts, and several requests where one pass over all of them is
+faster) runs as in TorchTarget, over the same cache.
 """
 
 import time
