@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -116,7 +115,6 @@ class CudaTarget(TorchTarget):
         self._device = weights.embedding.device
         self._recorded: dict[tuple[int, _Kind], _Recorded] = {}
         self._joining: dict[int, bool] = {}  # sequences -> whether they run in one pass
-        self._pool: Any = None  # one for all recordings: none run side by side
 
     @override
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
@@ -243,10 +241,12 @@ class CudaTarget(TorchTarget):
         return recorded.found
 
     def _record(self, slot: int, numbers: Tensor, kind: _Kind, address: int) -> _Recorded:
-        """Run once to build the kernels, then once to record; both write what the replay will."""
-        self._recorded.pop((slot, kind), None)  # what it held is there for the new one
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
+        """Run once to build the kernels, then once to record; both write what the replay will.
+
+        Recordings share memory. It is a living one's: torch refuses a pool that nobody holds any more.
+        """
+        living = next(iter(self._recorded.values()), None)
+        pool = None if living is None else living.graph.pool()  # none run side by side
         inputs = _Inputs(numbers.to(self._device), kind.bucket)
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -254,7 +254,7 @@ class CudaTarget(TorchTarget):
             self._step(slot, inputs, kind)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=pool):
             found = self._step(slot, inputs, kind)
         return _Recorded(address, inputs, graph, found)
 
