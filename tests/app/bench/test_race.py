@@ -99,8 +99,10 @@ def test_a_lane_knows_the_earlier_prompts_of_its_own_repeat_only(engine):
     again = [PROMPTS[0], PROMPTS[0]]
     found = measure_race(engine, TEXT, again, LANES, replace(TWICE, warm_up=True)).of(LANES[1])
     passes = {(s.group, s.repeat): s.answers[0].stats.passes for s in found}
-    assert passes[2, 1] < passes[1, 1]
-    assert passes[1, 2] == passes[1, 1]  # neither the warm-up nor the first repeat is known
+    first, second = ([passes[group, repeat] for repeat in (1, 2)] for group in (1, 2))
+    # Neither the warm-up nor the first repeat is known: 7 passes each, and 1 of the prompt that is.
+    # The seconds that passes take choose the widths, so that one more or less may be seen.
+    assert min(first) > 2 * max(second)
 
 
 def test_a_lane_that_breaks_is_named(engine):
