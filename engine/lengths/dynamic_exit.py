@@ -19,7 +19,9 @@ Where this departs from the paper, and why:
 * A request's counts lean on those of all requests: twenty tokens of seven exits are mostly noise.
 * The head product is not free. Rounds without it learn from the exit that drafted, and how rare it
   is follows from how often it makes the choice clearly better. While speculation loses nothing is
-  drafted at all: now and then a plain pass is traced, and luck is followed up at once.
+  drafted at all: ever more rarely a plain pass is traced, the first one of an answer the later the
+  more rarely the answer before was looked at, and luck is followed up at once, but not for long. (An
+  exit that is right more often than not may still be too dear: every pass was traced then.)
 * Prompts count for little: how well early layers follow a question says little about its answer.
   (Of rows where the model is as sure as in an answer they say it well, and it chose no better.)
 * Where candidates are drawn, alpha_l is sum_x min(p_l(x), p_L(x)), the exact acceptance of a draw.
@@ -51,6 +53,8 @@ from engine.protocols.target import LayeredTarget, Streamed
 LONGEST = 18  # most tokens of one draft, as in the paper
 PROMPT_ROWS, PROMPT_WEIGHT = 32, 1 / 16  # a prompt row counts for this much of an answer's
 TRACE_GAP, PROBE_GAP = 16, 512  # most rounds from one trace to the next: speculating, and plain
+FIRST_GAP = 8  # most rounds before the first trace of an answer
+FOLLOWED = 2  # traces in a row for the luck of the one before: at 4 plain decoding lost more
 NEWS = (
     1.03  # times the last exit's rate that another must bring, or layers are looked at less often
 )
@@ -105,6 +109,7 @@ class _Pool:
     """What all requests of one kind of sampling taught."""
 
     counts: Counts
+    rest: int = 1  # of the newest answer to end
 
 
 @dataclass
@@ -117,6 +122,8 @@ class _Request:
     stop: Stop | None = None
     fresh: np.ndarray | None = None  # evidence of the last round, if it was traced
     gap: int = 1
+    rest: int = 1  # the gap once luck is over: plain decoding goes on, and nothing has changed that
+    followed: int = 0  # traces in a row that luck was followed with
     since: int = 0  # rounds since the last trace
 
     @property
@@ -173,7 +180,12 @@ class _Request:
         """
         if now.depth == 0:
             matches, misses = fresh[now.exit - 1, : 2 * BINS].reshape(2, BINS).sum(1)
-            return 1 if matches > misses else min(2 * self.gap, PROBE_GAP)
+            if matches > misses and self.followed < FOLLOWED:
+                self.followed += 1
+                return 1
+            self.followed, self.rest = 0, min(2 * self.rest, PROBE_GAP)
+            return self.rest
+        self.followed, self.rest = 0, 1
         if before.depth == 0:
             return 1
         settled = now.rate < NEWS * kept
@@ -232,14 +244,17 @@ class DynamicExit:
 
     def forget(self, request: int) -> None:
         """What the request taught stays in its pool."""
-        self._requests.pop(request, None)
+        ended = self._requests.pop(request, None)
+        if ended is not None:
+            ended.pool.rest = ended.rest
 
     def _request(self, context: Context) -> _Request:
         if context.request not in self._requests:
             kind = (context.draws, round(2 * context.sampling.temperature))
             empty = Counts.empty(self._target.layers - 1)
             pool = self._pools.setdefault(kind, _Pool(empty))
-            self._requests[context.request] = _Request(empty, pool)
+            rest = min(pool.rest, FIRST_GAP)
+            self._requests[context.request] = _Request(empty, pool, gap=rest, rest=rest)
         return self._requests[context.request]
 
     def _budget(self, request: _Request, depth: int, cost: np.ndarray) -> Budget:

@@ -12,7 +12,14 @@ from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict, verify
 from engine.drafters.early_exit import EarlyExit
 from engine.lengths import dynamic_exit
-from engine.lengths.dynamic_exit import PROBE_GAP, TRACE_GAP, DynamicExit, Price
+from engine.lengths.dynamic_exit import (
+    FIRST_GAP,
+    FOLLOWED,
+    PROBE_GAP,
+    TRACE_GAP,
+    DynamicExit,
+    Price,
+)
 from engine.lengths.exit_value import best_exit
 from engine.lengths.shadow_tokens import BINS, POOL_WEIGHT, Counts
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
@@ -251,6 +258,29 @@ def test_luck_is_followed_up_at_once_until_drafts_pay_again():
         plain += 1
     assert wait <= plain <= wait + 10  # one wait, then every pass was looked at
     assert len(ids) == before + plain
+
+
+def test_luck_with_an_exit_that_is_too_dear_is_followed_for_ever_less():
+    """Its token is right in every pass; every pass was traced, and plain decoding lost a tenth."""
+    target = Deep(one_hot(1, 2, 0), one_hot(1, 2, 0), one_hot(1, 2, 0))
+    policy = new(target)
+    dear = np.array([[1.0] + [100.0 * d for d in range(1, 9)]] * 2)
+    policy._costs.table = lambda batch, depth: dear[:, : depth + 1]
+    traces = traced(rounds(target, policy, [0, 1, 2, 0], 300))
+    runs = [n for n in traces if n - 1 not in traces]
+    gaps = [b - a for a, b in pairwise(runs)]
+    assert all(b >= 2 * a - FOLLOWED for a, b in pairwise(gaps))
+    assert len(traces) <= (FOLLOWED + 1) * 9
+
+    policy.forget(1)
+    again = traced(rounds(target, policy, [0, 1, 2, 0], 300))
+    assert again[0] == FIRST_GAP - 1  # what the answer before found out need not be found out anew
+    assert len(again) < len(traces)
+
+
+def traced(outcomes):
+    """Rounds that were."""
+    return [n for n, outcome in enumerate(outcomes) if outcome.tree.trace]
 
 
 def test_a_settled_choice_is_looked_at_less_often_and_a_changed_one_more():
