@@ -37,6 +37,8 @@ MOVED = 0.05  # share of its mass that an acceptance moves before shapes are com
 EAGER_NODES, LAZY_ROUNDS = 128, 4  # so many nodes are measured at once, then every so many rounds
 INNER = 0.6  # share of an optimal tree's nodes that have children, hence are fed to the draft
 PROBE_FIRST, PROBE_LAST = 8, 512  # plain rounds before a tree is tried anyway, doubling
+ASKED = 4  # rounds that a size is believed for, plain among them: looking for it takes 0.3 ms
+AROUND_RATE = 0.1  # of the newest draft in what drafts take besides their levels
 NO_TREE = uniform(1, 1, 0)
 LADDER = tuple(sorted({1, 3, *(base << k for k in range(12) for base in (2, 3))}))
 
@@ -58,6 +60,15 @@ class _Plan:
 
 
 @dataclass
+class _Size:
+    """Nodes, the root counted, and depth that were found to be the fastest, and under which limits."""
+
+    fastest: tuple[int, int]
+    limit: tuple[int, int, int]  # nodes, depth, requests in the batch
+    rounds: int = 0  # of all requests, since it was found
+
+
+@dataclass
 class _Class:
     """What is known of requests that are judged alike: by temperature, and drawn or chosen."""
 
@@ -70,6 +81,7 @@ class _Class:
     rounds: int = 0
     plain: int = 0  # rounds since a tree was drafted
     wait: int = PROBE_FIRST
+    size: "_Size | None" = None  # the newest that paid
 
     def planned(self, nodes: int, depth: int) -> _Plan:
         """A plan for trees of up to ``nodes`` nodes and ``depth`` levels."""
@@ -82,6 +94,11 @@ class _Class:
             nodes, depth = max(nodes, known.optimum.nodes), max(depth, known.depth)
         self.plan = _Plan(Optimum(shares.tolist(), nodes, depth), depth)
         return self.plan
+
+    @property
+    def resting(self) -> bool:
+        """Whether no tree paid when that was last asked, and it need not be asked anew in this round."""
+        return self.plain % ASKED > 0
 
     def due(self) -> bool:
         """Whether this round is measured: all at first, later some, since it costs a little."""
@@ -115,6 +132,7 @@ class Sequoia:
         self._follower = Follower(parts.draft_model, parts.draft_read)
         self.step_seconds = parts.draft_step
         self._pass, self._level = parts.cost, Line()  # a draft level's seconds over a target pass's
+        self._around = 0.0  # seconds of a draft besides its levels: short passes notice
         self._ranks = min(WIDTH, parts.target.vocab)
         self._arity = int(parts.options.get("arity", 0))
         self._replaced = bool(parts.options.get("replacement", 0))
@@ -126,15 +144,19 @@ class Sequoia:
     @torch.inference_mode()
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; all requests grow together, level by level."""
+        began = time.perf_counter()
         sprouts = [
             self._sprout(context, budget, batch)
             for context, budget in zip(batch, budgets, strict=True)
         ]
         growing = [s for s in sprouts if s.open]
-        if growing:
-            self._grow(growing)
+        levels = self._grow(growing) if growing else None
         self._grown |= {s.context.request: s for s in growing}
-        return [s.tree() for s in sprouts]
+        trees = [s.tree() for s in sprouts]
+        if levels is not None:
+            around = time.perf_counter() - began - levels
+            self._around += AROUND_RATE * (around - self._around)
+        return trees
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens; measure acceptance where the walk went."""
@@ -178,6 +200,9 @@ class Sequoia:
         if self._arity:
             return Shaped(context, uniform(self._arity, nodes, depth), replaced=self._replaced)
         known = self._class(context)
+        if known.resting and not budget.exact:
+            known.plain += 1
+            return Shaped(context, NO_TREE)
         plan = known.planned(nodes, depth)
         if not budget.exact:
             nodes, depth = self._fastest(known, plan, (nodes, depth), batch)
@@ -193,22 +218,28 @@ class Sequoia:
 
         Now and then a tree although none pays.
         """
+        last, many = known.size, len(batch)
+        if last is not None and last.limit == (*limit, many) and last.rounds < (ASKED - 1) * many:
+            last.rounds += 1
+            return last.fastest
         sizes = [n for n in LADDER if n <= limit[0]]
         depths = range(1, min(limit[1], len(plan.optimum.table) - 1) + 1)
         gains = plan.optimum.table[1 : len(depths) + 1][:, sizes]
-        rates = gains / self._seconds(sizes, depths, batch)
+        rates = gains / (self._seconds(sizes, depths, batch) + self._around)
         deepest, widest = np.unravel_index(rates[:, 1:].argmax(), rates[:, 1:].shape)
         best = rates[deepest, widest + 1]
         context = sum(len(c.ids) for c in batch)
-        if best <= 1 / self._pass.seconds(len(batch), context):
+        fastest = sizes[widest + 1], depths[deepest]
+        known.size = None
+        if best <= 1 / self._pass.seconds(many, context):
             known.plain += 1
             if known.plain <= known.wait:
                 return 1, 0
             known.wait = min(2 * known.wait, PROBE_LAST)
         else:
-            known.wait = PROBE_FIRST
+            known.wait, known.size = PROBE_FIRST, _Size(fastest, (*limit, many))
         known.plain = 0
-        return sizes[widest + 1], depths[deepest]
+        return fastest
 
     def _seconds(
         self, sizes: Sequence[int], depths: Sequence[int], batch: Sequence[Context]
@@ -229,26 +260,30 @@ class Sequoia:
         judge = [self._pass.seconds(many * n, context) for n in sizes]
         return np.add(judge, draft, dtype=np.float64)
 
-    def _grow(self, sprouts: list[Sprout]) -> None:
+    def _grow(self, sprouts: list[Sprout]) -> float | None:
+        """Draw until nothing is open; the seconds of all levels, if nobody's prompt was read first."""
         began = time.perf_counter()
         starts = self._follower.start([s.context for s in sprouts])
         for sprout, grown in zip(sprouts, starts, strict=True):
             sprout.extend(grown.logits[-1:])
-        if all(s.context.request in self._own for s in sprouts):  # else a prompt was caught up with
-            self._time(sprouts, len(sprouts), began)
+        known = all(s.context.request in self._own for s in sprouts)
+        levels = self._time(sprouts, len(sprouts), began) if known else 0.0
         while growing := [s for s in sprouts if s.open]:
             began, rows = time.perf_counter(), sum(len(s.open) for s in growing)
             fed = self._follower.grow([s.growth() for s in growing])
             for sprout, grown in zip(growing, fed, strict=True):
                 sprout.extend(grown.logits)
-            self._time(growing, rows, began)
+            levels += self._time(growing, rows, began)
         for sprout in sprouts:
             self._own.setdefault(sprout.context.request, RankEvidence())
+        return levels if known else None
 
-    def _time(self, sprouts: Sequence[Sprout], rows: int, began: float) -> None:
-        """One level of the draft took from ``began`` until now."""
+    def _time(self, sprouts: Sequence[Sprout], rows: int, began: float) -> float:
+        """One level of the draft took from ``began`` until now; so many seconds."""
+        seconds = time.perf_counter() - began
         context = sum(len(s.context.ids) for s in sprouts)
-        self._level.add(self._pass.seconds(rows, context), time.perf_counter() - began)
+        self._level.add(self._pass.seconds(rows, context), seconds)
+        return seconds
 
     @torch.inference_mode()
     def _measure(self, outcome: Outcome, logits: Tensor, grown: Sprout) -> None:

@@ -36,7 +36,7 @@ TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is k
 LEAST_FLOOR = 0.02  # where rows are nearly free: a node still takes a place in the draft's waves
 PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
 SHORT = 8  # tokens of a chain that ends by itself, when it is asked whether to draft
-BELIEVED = 3  # rounds between two such questions, each of which takes 0.1 ms
+BELIEVED = 3  # rounds between two questions whether to draft, each of which takes 0.1 ms
 PROBE_LENGTH = 4  # of a request that runs alone; beside others a probe takes no steps of its own
 
 
@@ -108,6 +108,8 @@ class Goodput:
         self._rate = 0.0  # tokens per second of the last allocation
         self._on: tuple[int, ...] = ()  # the batch, if all of it drafted when that was last asked
         self._believed = 0  # rounds for which that still counts
+        self._off: tuple[int, ...] = ()  # the batch, if none of it drafted when that was last asked
+        self._resting = 0  # rounds for which that still counts
 
     def prompt(self, context: Context, states: Tensor) -> None:
         """Nothing is wanted of the prompt."""
@@ -151,8 +153,27 @@ class Goodput:
         return decided
 
     def _allotted(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
-        """The best allocation for the whole batch under the present measurements."""
+        """The best allocation for the whole batch under the present measurements.
+
+        A batch none of which drafted twice in a row is not asked again for a while: nothing is learnt
+        meanwhile, and where a pass takes a millisecond the question takes a tenth of it.
+        """
+        numbers = tuple([context.request for context in batch])
         traces = [self._trace(context) for context in batch]
+        due = any(trace.plain >= trace.wait for trace in traces)
+        if self._off == numbers and self._resting > 0 and not due:
+            self._resting -= 1
+            return [Budget(0, 0)] * len(batch)
+        budgets = self._judged(batch, longest, traces)
+        off = not any(budget.nodes for budget in budgets)
+        self._resting = BELIEVED if off and self._off == numbers else 0
+        self._off = numbers if off else ()
+        return budgets
+
+    def _judged(
+        self, batch: Sequence[Context], longest: Sequence[Budget], traces: Sequence[_Trace]
+    ) -> list[Budget]:
+        """What pays, and a probe where nothing did for long enough."""
         pool = pooled(self._pool, max(budget.depth for budget in longest))
         offers = [_offers(t, b, pool) for t, b in zip(traces, longest, strict=True)]
         context = sum(len(c.ids) for c in batch)

@@ -1,6 +1,7 @@
 """Sequoia learns: acceptance by rank, what leaves-first verification adds, size and depth by cost."""
 
 from dataclasses import replace
+from time import sleep
 
 import numpy as np
 import pytest
@@ -9,7 +10,14 @@ import torch
 from engine.cost import PassCost
 from engine.decode.chance import SeededChance
 from engine.decode.verify import verify
-from engine.drafters.sequoia import DEFAULT, PROBE_FIRST, Sequoia, measure_acceptance
+from engine.drafters.sequoia import (
+    ASKED,
+    DEFAULT,
+    PROBE_FIRST,
+    Sequoia,
+    _Class,
+    measure_acceptance,
+)
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import Prior
 from tests.engine.drafters.test_sequoia import GREEDY, HOT, SEEDED, WARM, context, exact
@@ -155,6 +163,34 @@ def test_where_no_tree_pays_none_is_drafted_but_now_and_then():
     sizes = Trial(P, Q, cost=cost(50.0)).play(6 * PROBE_FIRST, Budget(8, 31))
     probes = [at for at, size in enumerate(sizes) if size]
     assert probes == [PROBE_FIRST, 3 * PROBE_FIRST + 1]  # the second one waits twice as long
+
+
+@pytest.mark.parametrize("per_row", [0.02, 50.0])
+def test_a_size_and_that_none_pays_is_believed_for_a_few_rounds(per_row, monkeypatch):
+    trial, looked = Trial(P, Q, cost=cost(per_row)), []
+    seconds = Sequoia._seconds
+    monkeypatch.setattr(Sequoia, "_seconds", lambda *given: looked.append(1) or seconds(*given))
+    sizes = trial.play(8 * ASKED, Budget(8, 31))
+    assert 8 <= len(looked) <= 8 + 2  # and anew behind each probe
+    assert (sizes[0] > 0) == (per_row < 1)
+
+
+def test_what_was_found_under_other_limits_does_not_count():
+    trial = Trial(P, Q, cost=cost(0.0))
+    assert [trial.play(1, Budget(8, most))[0] for most in (31, 31, 7, 7, 31)] == [31, 31, 7, 7, 31]
+
+
+def test_what_a_draft_takes_besides_its_levels_is_part_of_its_price(monkeypatch):
+    def sizes(seconds):
+        planned = _Class.planned
+        with monkeypatch.context() as patch:
+            patch.setattr(_Class, "planned", lambda *given: sleep(seconds) or planned(*given))
+            return Trial(P, Q, cost=cost(0.0, flat=0.004)).play(60, Budget(8, 31))
+
+    assert sizes(0.0)[-1] > 0
+    dear = sizes(0.03)  # eight passes of the target, in every round that plans
+    assert dear[0] > 0
+    assert sum(size == 0 for size in dear) > 30
 
 
 def test_depth_is_not_bought_where_a_level_of_the_draft_costs_more_than_it_brings():

@@ -9,7 +9,7 @@ from engine.cost import PassCost
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
 from engine.lengths.acceptance import pooled, shrunk
-from engine.lengths.goodput import PROBE_FIRST, Goodput, _offers
+from engine.lengths.goodput import BELIEVED, PROBE_FIRST, Goodput, _offers
 from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.request import Prior, SamplingParams
 
@@ -88,6 +88,20 @@ def test_while_off_it_probes_with_growing_intervals():
     assert len(waits) >= 3
     assert all(later >= earlier for earlier, later in pairwise(waits))
     assert waits[-1] >= 4 * PROBE_FIRST
+
+
+def test_while_off_it_is_asked_in_one_round_of_four_and_when_a_probe_is_due(monkeypatch):
+    policy = taught(accept=0, flat=10, slope=1, draft=3)
+    asked, judged = [], Goodput._judged
+    monkeypatch.setattr(Goodput, "_judged", lambda *given: asked.append(1) or judged(*given))
+    probes = 0
+    for _ in range(64):
+        found = chosen(policy)
+        probes += found > 0
+        policy.observe([outcome(4, 0, 12, 15) if found else outcome(0, 0, 0, 11)])
+    assert probes >= 2
+    # the first round behind a probe is asked, and the second: nothing is believed at once
+    assert 64 / (BELIEVED + 1) <= len(asked) <= 64 / (BELIEVED + 1) + 3 * probes
 
 
 def test_fresh_luck_switches_it_on_again():
