@@ -81,7 +81,7 @@ class _Class:
     rounds: int = 0
     plain: int = 0  # rounds since a tree was drafted
     wait: int = PROBE_FIRST
-    size: "_Size | None" = None  # the newest that paid
+    size: _Size | None = None  # the newest that paid
 
     def planned(self, nodes: int, depth: int) -> _Plan:
         """A plan for trees of up to ``nodes`` nodes and ``depth`` levels."""
