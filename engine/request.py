@@ -60,6 +60,11 @@ class SamplingParams:
         """Whether the law is one-hot at the largest logit."""
         return self.temperature == 0
 
+    @property
+    def filters(self) -> bool:
+        """Whether some tokens may be left out."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
     def check(self) -> None:
         """Raise InvalidRequest with one sentence when a value has no meaning."""
         if not (math.isfinite(self.temperature) and 0 <= self.temperature <= 100):

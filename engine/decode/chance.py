@@ -3,9 +3,9 @@
 from typing import Protocol
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
+
+from engine.decode.race import finishers
 
 
 class Chance(Protocol):
@@ -38,8 +38,8 @@ class SeededChance:
         self._random = np.random.Generator(np.random.PCG64(seed))
 
     def draw(self, law: Tensor) -> int:
-        """The winner of the race: argmax of p / Exp(1) follows p."""
-        return int(self._race(law).argmax())
+        """The winner of the race: who needs Exp(1) / p and is first follows p."""
+        return finishers(law.numpy(force=True), 1, self._random)[0]
 
     def accept(self, wanted: float, offered: float) -> bool:
         """Strict comparison, so a token without mass under the target is never accepted."""
@@ -47,15 +47,4 @@ class SeededChance:
 
     def draw_distinct(self, law: Tensor, count: int) -> list[int]:
         """The first finishers of the same race are sequential draws without replacement."""
-        speeds = torch.from_numpy(self._race(law))
-        first = speeds.topk(min(count, len(speeds)))
-        finished = int(first.values.count_nonzero())
-        tokens: list[int] = first.indices[:finished].tolist()
-        return tokens
-
-    def _race(self, law: Tensor) -> NDArray[np.float64]:
-        """Inverse finishing times p / Exp(1), [V]; 0 where the law has no mass."""
-        times = self._random.standard_exponential(len(law))
-        times += 1e-300  # a time of 0 would divide, and make 0 / 0 of an impossible token
-        speeds: NDArray[np.float64] = np.divide(law.numpy(force=True), times, out=times)
-        return speeds
+        return finishers(law.numpy(force=True), count, self._random)

@@ -1,8 +1,11 @@
 """Logits to the law that plain decoding follows: temperature, top-k, top-p, min-p."""
 
+from math import isfinite
+
 import torch
 from torch import Tensor
 
+from engine.decode.shortlist import Blocks, filtered
 from engine.errors import NumericalError
 from engine.request import SamplingParams
 
@@ -16,6 +19,26 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     rest. At least float32; raises NumericalError on logits that are not finite.
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
+    if logits.is_cpu and params.filters and not params.greedy:
+        return shortlisted(logits, params)
+    return at_once(logits, params)
+
+
+def shortlisted(logits: Tensor, params: SamplingParams) -> Tensor:
+    """``probabilities`` row by row: a processor looks at few tokens sooner than at all of them."""
+    laws = torch.zeros(logits.shape, dtype=logits.dtype)
+    rows = (one.reshape(-1, logits.shape[-1]).numpy(force=True) for one in (logits, laws))
+    for row, law in zip(*rows, strict=True):
+        blocks = Blocks(row)
+        if not isfinite(blocks.best):
+            raise not_finite()
+        tokens, shares = filtered(blocks, params)
+        law[tokens] = shares
+    return laws
+
+
+def at_once(logits: Tensor, params: SamplingParams) -> Tensor:
+    """``probabilities`` of all rows at once, by operations on all tokens: what a GPU does best."""
     best = logits.amax(-1, keepdim=True)
     check_finite(best)
     if params.greedy:
