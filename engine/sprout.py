@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.decode.allocation import Child, Siblings, marginal, spread
+from engine.decode.largest import largest
 from engine.decode.odds import Hint, Odds
 from engine.decode.sampling import probabilities
 from engine.decode.shape import Shape
@@ -127,7 +128,7 @@ class Spread(Sprout):
 
     def _siblings(self, nodes: Sequence[int], laws: Tensor) -> list[Siblings]:
         most = min(self._room.family, max(self._left, TELLING), laws.shape[-1])
-        best = laws.topk(most)
+        best = largest(laws, most)
         ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         likeliest = [list(zip(tokens, values, strict=True)) for tokens, values in ranked]
         return [
@@ -183,7 +184,7 @@ class Shaped(Sprout):
 
     def _candidates(self, wanted: Sequence[int], logits: Tensor) -> list[list[int]]:
         if not self.context.draws:
-            best = logits.topk(min(max(wanted), logits.shape[-1])).indices.tolist()
+            best = largest(logits, min(max(wanted), logits.shape[-1])).indices.tolist()
             return [row[:count] for row, count in zip(best, wanted, strict=True)]
         laws = probabilities(logits, self.context.sampling)
         self._laws |= dict(zip(self.open, laws, strict=True))

@@ -13,7 +13,7 @@ the drafter proposed. Three rules, one for each way in which candidates come abo
 Exactness is enumerated in tests/engine/decode/test_verify.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import NamedTuple

@@ -7,14 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from engine.decode.largest import largest
 from engine.decode.tree import DraftTree
 from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 
 WIDTH = 8  # successors kept of every token
-BLOCK = 64  # tokens whose maximum stands for all of them while the largest are searched
 RECENT = 2  # successors of one token in the prompt that go before the target's own
 COPIED = 0.6  # probability that a token is followed by what followed it last time in the prompt
 FLOOR = 0.01  # estimated probability that makes a node worth its row, where the budget names none
@@ -128,24 +127,6 @@ class Recycling:
         """
         pairs = zip(self._tokens[token].tolist(), self._chances[token].tolist(), strict=True)
         return [pair for pair in pairs if pair[1] > 0 and pair[0] not in stops]
-
-
-def largest(logits: Tensor, count: int) -> torch.return_types.topk:
-    """``topk`` of [N, V], exactly, in two steps: the largest stand in the blocks of largest maximum.
-
-    One cheap pass replaces the selection over all of V; for 32 000 tokens it is four times faster.
-    """
-    rows, vocab = logits.shape
-    blocks = vocab // BLOCK
-    if blocks <= count:
-        return logits.topk(count)
-    inside = logits[:, : blocks * BLOCK].reshape(rows, blocks, BLOCK)
-    best = inside.amax(-1).topk(count).indices.sort(-1).values  # [N, count]
-    columns = (best.unsqueeze(-1) * BLOCK + torch.arange(BLOCK, device=best.device)).flatten(1)
-    rest = torch.arange(blocks * BLOCK, vocab, device=best.device).expand(rows, -1)
-    columns = torch.cat((columns, rest), 1)
-    found = logits.gather(1, columns).topk(count)
-    return torch.return_types.topk((found.values, columns.gather(1, found.indices)))
 
 
 def _certain_last(outcomes: Sequence[Outcome]) -> list[int]:

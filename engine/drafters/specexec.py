@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.cost import DraftCost
+from engine.decode.largest import largest
 from engine.decode.tree import DraftTree
 from engine.errors import InvalidRequest
 from engine.follow import Follower, Growth
@@ -281,10 +282,11 @@ def _likeliest(
     law = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)
     if np.isfinite(needed).all():
         passing = law >= torch.from_numpy(needed).to(law).unsqueeze(-1)
-        if int(passing.sum(-1).max()) <= count:
+        if int(passing.count_nonzero()) <= count * len(law):  # row by row takes 20 times as long
             rows, tokens = passing.nonzero(as_tuple=True)
-            return _numpy(rows), _numpy(tokens), _numpy(law[rows, tokens].double())
-    best = law.topk(count)
+            if int(rows.bincount(minlength=1).max()) <= count:
+                return _numpy(rows), _numpy(tokens), _numpy(law[rows, tokens].double())
+    best = largest(law, count)
     rows = torch.arange(len(law)).repeat_interleave(count)
     return _numpy(rows), _numpy(best.indices.flatten()), _numpy(best.values.flatten().double())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.decode.chance import SeededChance
 from engine.decode.tree import DraftTree, chain
 from engine.decode.verify import Verdict
-from engine.drafters.recycling import WIDTH, Recycling, largest
+from engine.drafters.recycling import WIDTH, Recycling
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.protocols.target import Scores
 from engine.request import GenerationRequest, SamplingParams
@@ -185,20 +185,6 @@ def test_only_the_table_outlives_a_request():
     drafter.forget(1, 0)
     assert drafter._started == set()
     drafter.forget(1, 0)
-
-
-@given(st.integers(1, 3), st.integers(8, 1400), st.integers(1, 8), st.integers(0, 99))
-def test_largest_is_topk(rows, vocab, count, seed):
-    logits = torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
-    found, wanted = largest(logits, count), logits.topk(count)
-    assert torch.equal(found.values, wanted.values)
-    assert torch.equal(found.indices, wanted.indices)
-
-
-def test_largest_finds_what_stands_behind_the_last_whole_block():
-    logits = torch.zeros(1, 64 * 9 + 5)
-    logits[0, -1], logits[0, 3] = 2.0, 1.0
-    assert largest(logits, 2).indices.tolist() == [[64 * 9 + 4, 3]]
 
 
 def test_a_second_request_profits_from_the_first():
