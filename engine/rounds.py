@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.decode.largest import largest
 from engine.decode.penalties import penalised
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits
@@ -50,7 +51,7 @@ def judged(one: Round, scores: Scores) -> Logits:
 def margins(outcome: Outcome) -> tuple[float, ...]:
     """Largest logit less the second at every node of the accepted path."""
     assert outcome.scores is not None
-    best = outcome.scores.logits[list(outcome.verdict.path)].float().topk(2).values
+    best = largest(outcome.scores.logits[list(outcome.verdict.path)].float(), 2).values
     return tuple((best[:, 0] - best[:, 1]).tolist())
 
 
@@ -59,7 +60,7 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
     assert outcome.scores is not None
     rows = outcome.scores.logits[list(outcome.verdict.path[: len(ids)])].float().log_softmax(-1)
     own = rows[range(len(ids)), list(ids)].tolist()
-    best = rows.topk(min(likeliest, rows.shape[-1]))
+    best = largest(rows, min(likeliest, rows.shape[-1]))
     tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return tuple(
         Logprob(token, value, tuple(zip(*top, strict=True)))
