@@ -39,11 +39,13 @@ def shortlisted(logits: Tensor, params: SamplingParams) -> Tensor:
 
 def at_once(logits: Tensor, params: SamplingParams) -> Tensor:
     """``probabilities`` of all rows at once, by operations on all tokens: what a GPU does best."""
-    best = logits.amax(-1, keepdim=True)
-    check_finite(best)
     if params.greedy:
+        check_finite(logits.amax(-1))
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-    law = torch.softmax((logits - best).div_(params.temperature), -1)
+    if params.temperature != 1:
+        logits = (logits - logits.amax(-1, keepdim=True)).div_(params.temperature)
+    law = torch.softmax(logits, -1)
+    check_finite(law[..., 0])  # one that is not makes the whole row so
     if 0 < params.top_k < law.shape[-1]:
         law = _keep(law, law >= law.topk(params.top_k).values[..., -1:])
     if params.top_p < 1:
@@ -53,12 +55,12 @@ def at_once(logits: Tensor, params: SamplingParams) -> Tensor:
     return law
 
 
-def check_finite(best: Tensor) -> None:
-    """Raise NumericalError unless the largest logits of rows are finite numbers.
+def check_finite(telling: Tensor) -> None:
+    """Raise NumericalError unless these are finite numbers: of every row one that tells of all.
 
-    NaN counts as the largest, so one is never missed; minus infinity is a token that never comes.
+    NaN counts as the largest logit; minus infinity is a token that never comes.
     """
-    if not bool(torch.isfinite(best).all()):
+    if not bool(torch.isfinite(telling).all()):
         raise not_finite()
 
 

@@ -86,6 +86,31 @@ def test_values_without_meaning_are_refused(params):
         params.check()
 
 
-def test_broken_logits_are_refused():
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, 1, 70, 4999])
+@pytest.mark.parametrize(
+    "params",
+    [SamplingParams(), SamplingParams(1.0), SamplingParams(0.7), SamplingParams(1.0, top_p=0.9)],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_broken_logits_are_refused(wrong, place, params, dtype):
+    rows = torch.zeros(3, 5000, dtype=dtype)
+    rows[1, place] = wrong
     with pytest.raises(NumericalError):
-        probabilities(torch.tensor([0.0, math.nan]), SamplingParams(1.0))
+        probabilities(rows, params)
+    with pytest.raises(NumericalError):
+        probabilities(rows[1], params)
+    assert torch.isfinite(probabilities(rows[2], params)).all()
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(), SamplingParams(1.0), SamplingParams(0.7, top_k=2)]
+)
+def test_a_row_in_which_nothing_can_come_is_refused(params):
+    with pytest.raises(NumericalError):
+        probabilities(torch.full((9,), -math.inf), params)
+
+
+def test_the_smallest_temperature_is_a_law_too():
+    law = probabilities(torch.tensor([-30.0, 30.0, 29.0]), SamplingParams(1e-38))
+    assert law.tolist() == [0, 1, 0]
