@@ -30,11 +30,12 @@ class Blocks:
         self.best = float(self._largest.max())  # NaN is the largest of all
 
     def least(self, count: int) -> float:
-        """A bound that at least ``count`` tokens reach, and mostly few more."""
+        """A bound that at least ``count`` tokens reach, and mostly few more; all where fewer can come."""
+        bound = float(np.finfo(self.row.dtype).min)
         if count >= len(self.row):
-            return -np.inf
+            return bound
         values = self._largest if 2 * count <= len(self._largest) else self.row
-        return float(np.partition(values, -count)[-count])
+        return max(bound, float(np.partition(values, -count)[-count]))
 
     def reaching(self, bound: float) -> Tokens:
         """The tokens that are as large as the bound or larger, in order."""
@@ -79,6 +80,8 @@ def _weights(row: Blocks, tokens: Tokens, params: SamplingParams) -> NDArray[np.
 def _top_k(row: Blocks, count: int) -> Tokens:
     """The ``count`` likeliest, and what is as likely as the last of them."""
     tokens = row.reaching(row.least(count))
+    if len(tokens) <= count:
+        return tokens
     logits = row.row[tokens]
     kept: Tokens = tokens[logits >= np.partition(logits, -count)[-count]]
     return kept
@@ -90,7 +93,7 @@ def _top_p(row: Blocks, params: SamplingParams) -> tuple[Tokens, NDArray[np.floa
     while True:
         tokens = row.reaching(row.least(count))
         weights = _weights(row, tokens, params)
-        if len(tokens) == len(row.row) or weights.sum() >= wanted:
+        if count >= len(row.row) or weights.sum() >= wanted:
             return _nucleus(tokens, weights, wanted)
         count *= WIDER
 

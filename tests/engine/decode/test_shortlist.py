@@ -93,6 +93,18 @@ def test_of_a_large_vocabulary_few_are_looked_at():
     assert len(logits.reaching(logits.least(64))) < 300
 
 
+@pytest.mark.parametrize("params", KINDS)
+def test_where_a_format_leaves_few_tokens_no_others_are_looked_at(params):
+    logits = torch.full((300 * BLOCK + 17,), -math.inf, dtype=torch.float64)
+    allowed = [3, 70, 71, 200 * BLOCK, 300 * BLOCK + 16]
+    logits[allowed] = torch.tensor([0.3, 1.0, 0.2, 2.0, 1.5], dtype=torch.float64)
+    blocks = Blocks(logits.numpy())
+    assert blocks.reaching(blocks.least(64)).tolist() == allowed
+    one, other = shortlisted(logits, params), at_once(logits, params)
+    assert torch.equal(one > 0, other > 0)
+    assert torch.allclose(one, other, rtol=1e-9)
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_broken_logits_are_refused(wrong):
     logits = row(3 * BLOCK, 1)
