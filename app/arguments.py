@@ -155,12 +155,8 @@ def _serve(given: argparse.Namespace, settings: Settings) -> ServeOptions:
 def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
     turn = Turn(
         messages=(Message("user", given.prompt),),
-        sampling=SamplingParams(
-            temperature=given.temperature,
-            top_k=given.top_k,
-            top_p=given.top_p,
-            min_p=given.min_p,
-            seed=given.seed,
+        sampling=replace(
+            _law(given),
             penalties=None if given.repeat_penalty == 1 else Penalties(repeat=given.repeat_penalty),
         ),
         max_tokens=given.max_tokens,
@@ -169,6 +165,16 @@ def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
     )
     check_turn(turn)
     return AskOptions(replace(settings, dtype=given.dtype), given.model, turn, given.json)
+
+
+def _law(given: argparse.Namespace) -> SamplingParams:
+    return SamplingParams(
+        temperature=given.temperature,
+        top_k=given.top_k,
+        top_p=given.top_p,
+        min_p=given.min_p,
+        seed=given.seed,
+    )
 
 
 def _verify(given: argparse.Namespace, settings: Settings) -> VerifyOptions:
@@ -189,7 +195,7 @@ def _bench(
     if not given.lane or given.prompts is None:
         raise LaneError("bench needs at least one --lane and the --prompts to measure on")
     lanes = with_baseline([parse_lane(text) for text in given.lane])
-    sampling = SamplingParams(given.temperature, top_p=given.top_p, seed=given.seed)
+    sampling = _law(given)
     sampling.check()
     if given.json is not None:
         check_output(given.json)

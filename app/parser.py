@@ -88,16 +88,22 @@ def _add_dtype(parser: argparse.ArgumentParser, default: str | None = argparse.S
     )
 
 
+def _add_law(parser: argparse.ArgumentParser) -> None:
+    """How tokens are drawn."""
+    number = parser.add_argument
+    number("--temperature", type=_number(0, 100), default=0.0, help="0 is greedy (default)")
+    number("--top-p", type=_number(0, 1), default=1.0, help="keep this share (1 is off)")
+    number("--top-k", type=_whole(0), default=0, help="keep this many tokens (0 is off)")
+    number("--min-p", type=_number(0, 1), default=0.0, help="least share of the best (0 is off)")
+
+
 def _add_ask(ask: argparse.ArgumentParser) -> None:
     ask.add_argument("prompt", metavar="TEXT", help="what to ask")
     _add_model(ask)
     _add_dtype(ask)
     ask.add_argument("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default auto)")
     number = ask.add_argument
-    number("--temperature", type=_number(0, 100), default=0.0, help="0 is greedy (default)")
-    number("--top-p", type=_number(0, 1), default=1.0, help="keep this share (1 is off)")
-    number("--top-k", type=_whole(0), default=0, help="keep this many tokens (0 is off)")
-    number("--min-p", type=_number(0, 1), default=0.0, help="least share of the best (0 is off)")
+    _add_law(ask)
     number(
         "--repeat-penalty", type=_number(0.1, 10), default=1.0, help="on what was said (1 is off)"
     )
@@ -150,8 +156,7 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     )
     option("--repeats", type=_whole(1), default=3, help="runs of a prompt (default %(default)s)")
     option("--concurrent", metavar="B", type=_whole(1), default=1, help="prompts at once")
-    option("--temperature", type=_number(0, 100), default=0.0, help="0 is greedy (default)")
-    option("--top-p", type=_number(0, 1), default=1.0, help="keep this share (1 is off)")
+    _add_law(bench)
     option("--seed", type=_whole(0), help="same seed, same tokens; default: drawn afresh")
     option("--dtype", choices=DTYPES, help=f"default {DTYPES[0]}; a GGUF file has its own")
     option(

@@ -72,6 +72,8 @@ def _sampling(report: BenchReport) -> str:
     if sampling.greedy:
         return "greedy"
     law = f"temperature {sampling.temperature:g}, top-p {sampling.top_p:g}"
+    law += f", top-k {sampling.top_k}" * (sampling.top_k > 0)
+    law += f", min-p {sampling.min_p:g}" * (sampling.min_p > 0)
     return f"{law}, {'drawn afresh' if sampling.seed is None else f'seed {sampling.seed}'}"
 
 

@@ -121,6 +121,8 @@ MISTAKES = [
     (["--lane", "chain:depth"], "the lane 'chain:depth' has 'depth' for KEY=VALUE"),
     (["--lane", "chain", "--lane", "chain"], "two lanes are named 'chain'"),
     (["--lane", "chain", "--top-p", "0"], "top_p is 0.0"),
+    (["--lane", "chain", "--min-p", "1"], "min_p is 1.0"),
+    (["--lane", "chain", "--top-k", "-1"], "'-1' is not a whole number from 0"),
     (["--lane", "chain", "--dtype", "int3"], "invalid choice: 'int3'"),
     (["--lane", "chain", "--inflate", "0"], "'0' is not a whole number from 1"),
     (["--lane", "chain", "--repeats", "0"], "'0' is not a whole number from 1"),

@@ -94,6 +94,8 @@ def test_fresh_draws_are_sampled_not_compared() -> None:
     assert row("quick ", shown)[-1] == "sampled"
     assert shown[-1].startswith("sampled, not compared")
     assert "temperature 0.6, top-p 0.9, drawn afresh" in shown[0]
+    few = lines(conditions=replace(ONCE, sampling=SamplingParams(0.6, top_k=20, min_p=0.05)))
+    assert "temperature 0.6, top-p 1, top-k 20, min-p 0.05, drawn afresh" in few[0]
     seeded = lines(conditions=replace(ONCE, sampling=SamplingParams(0.6, seed=4)))
     assert "seed 4" in seeded[0]
     assert seeded[-1] == "every token agrees"
