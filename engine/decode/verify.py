@@ -88,7 +88,12 @@ def _follow_rows(tree: DraftTree, rows: NDArray[np.float32]) -> Verdict:
 
 def _look_up(tree: DraftTree, logits: Tensor, sampling: SamplingParams, chance: Chance) -> Verdict:
     """Draw from the target's law at every node of the walk, whatever its children are."""
-    return _walk(tree, lambda node: chance.draw(probabilities(logits[node], sampling)))
+
+    def drawn(node: int) -> int:
+        law = probabilities(logits[node], sampling)
+        return chance.draw(law)
+
+    return _walk(tree, drawn)
 
 
 def _walk(tree: DraftTree, said: Callable[[int], int]) -> Verdict:
