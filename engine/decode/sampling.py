@@ -1,5 +1,6 @@
 """Logits to the law that plain decoding follows: temperature, top-k, top-p, min-p."""
 
+from dataclasses import replace
 from math import isfinite
 
 import torch
@@ -9,6 +10,7 @@ from engine.decode.shortlist import Blocks, filtered
 from engine.errors import NumericalError
 from engine.request import SamplingParams
 
+COLDEST = 1e-30  # colder changes no law, and float32 cannot divide by it
 _HEAD = 256  # a nucleus is almost always inside the likeliest few, and finding these needs no sort
 
 
@@ -19,6 +21,8 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     rest. At least float32; raises NumericalError on logits that are not finite.
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
+    if 0 < params.temperature < COLDEST:
+        params = replace(params, temperature=COLDEST)
     if logits.is_cpu and params.filters and not params.greedy:
         return shortlisted(logits, params)
     return at_once(logits, params)

@@ -111,6 +111,9 @@ def test_a_row_in_which_nothing_can_come_is_refused(params):
         probabilities(torch.full((9,), -math.inf), params)
 
 
-def test_the_smallest_temperature_is_a_law_too():
-    law = probabilities(torch.tensor([-30.0, 30.0, 29.0]), SamplingParams(1e-38))
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("temperature", [1e-20, 1e-38, 1e-50, 5e-324])
+@pytest.mark.parametrize("filters", [{}, {"top_p": 0.9}, {"top_k": 2}, {"min_p": 0.1}])
+def test_the_smallest_temperature_is_a_law_too(temperature, filters):
+    law = probabilities(torch.tensor([-30.0, 30.0, 29.0]), SamplingParams(temperature, **filters))
     assert law.tolist() == [0, 1, 0]
