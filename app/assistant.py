@@ -246,7 +246,7 @@ class Assistant:
     async def call_reader(self, use: ToolUse) -> CallReader:
         """Reads the calls out of an answer of the loaded model."""
         form = await asyncio.to_thread(lambda: self._model.text.call_form)
-        return CallReader(form, (tool.name for tool in use.tools))
+        return CallReader(form, use.tools)
 
     async def standing(self, system: str, messages: Sequence[StoredMessage]) -> Standing:
         """How much of the context a conversation takes, and which of its messages are left out."""

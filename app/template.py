@@ -8,9 +8,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, TemplateSyntaxError
-from jinja2.ext import loopcontrols
+from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing_extensions import override
 
 from app.confined import Confined, Ended, Late
 from app.turn import Message, Tool
@@ -62,6 +64,18 @@ class ChatTemplate:
             raise _refused(error) from error
 
 
+class _Generation(Extension):
+    """The mark that templates for training put around what the model says; it shows nothing."""
+
+    tags = {"generation"}  # noqa: RUF012 - as the class above declares it
+
+    @override
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body).set_lineno(line)
+
+
 class _Environment(ImmutableSandboxedEnvironment):
     # Else 10 ** (10 ** 9) is a constant, and computed while the template is still read.
     intercepted_binops: frozenset[str] = frozenset({"**"})
@@ -71,7 +85,9 @@ class _Sandboxed:
     """Jinja's immutable sandbox, in this process."""
 
     def __init__(self, source: str, specials: dict[str, str]) -> None:
-        environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment = _Environment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = _now
@@ -210,9 +226,21 @@ def _source(folder: Path, config: dict[str, Any]) -> str | None:
     return source if isinstance(source, str) else None
 
 
-def _tojson(value: object, indent: int | None = None) -> str:
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates are written for these arguments
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002
+) -> str:
     """As transformers has it: Jinja's own filter would escape HTML characters."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _refuse(message: str) -> NoReturn:

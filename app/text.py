@@ -11,12 +11,13 @@ from typing import Any
 from app.answer_text import Detokenizer
 from app.template import ChatTemplate
 from app.tools.answers import Answers
-from app.tools.form import TOLD, CallForm, deduced
+from app.tools.deduction import deduced
+from app.tools.form import TOLD, CallForm
 from app.tools.told import told
 from app.turn import Message, Tool
 from app.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
 from engine.decode.prefix import common_prefix
-from engine.errors import ModelUnusable
+from engine.errors import InvalidRequest, ModelUnusable
 from engine.models.gguf.header import read_header
 
 _QUESTIONS = "What", "0"  # that have no beginning in common
@@ -54,10 +55,21 @@ class ChatText:
     @cached_property
     def _own_form(self) -> CallForm | None:
         """As its template writes calls, where all of that is text; of other models None."""
-        form = deduced(self._template.render)
-        if form is None or not all(map(self._is_text, (form.before, form.between, form.after))):
+        form = deduced(self._template.render, self._control)
+        if form is None or not all(map(self._is_text, form.texts)):
             return None
         return form
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        """Whether its template tells a system message: some refuse one, some pass it over."""
+        secret = secrets.token_hex(8)
+        try:
+            return secret in self._template.render(
+                [Message("system", secret), Message("user", _QUESTIONS[0])]
+            )
+        except InvalidRequest:
+            return False
 
     def encode_chat(
         self, messages: Sequence[Message], begun: str = "", tools: Sequence[Tool] = ()
@@ -72,6 +84,8 @@ class ChatText:
         has_tools = bool(tools) or any(each.calls or each.role == "tool" for each in messages)
         if has_tools and self._own_form is None:
             spoken, offered = told(spoken, offered), []
+        if spoken and spoken[0].role == "system" and not self._takes_system:
+            spoken = _without_system(spoken)
         rendered = self._template.render(spoken, offered)
         ids: list[int] = []
         for place, part in enumerate(mask.parts(rendered + mask.hidden(begun))):
@@ -120,6 +134,15 @@ class ChatText:
     def _is_text(self, text: str) -> bool:
         """Whether an answer that says this shows it: control tokens have no text."""
         return self.decode(self._vocabulary.encode(text)).strip() == text.strip()
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """What the first message says stands before what the person says first."""
+    system, *others = messages
+    if not others or others[0].role != "user":
+        return [replace(system, role="user"), *others]
+    first = replace(others[0], content=f"{system.content}\n\n{others[0].content}")
+    return [first, *others[1:]]
 
 
 class _Mask:

@@ -4,16 +4,18 @@ Where a call can be told by its opening, an answer is free until it writes that 
 there on held to the call's form. Where it cannot, only an answer that has to call is held.
 """
 
-from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 from app.formats.heard import heard
 from app.formats.json_schema import schema_rules
-from app.formats.json_text import NOTHING, grammar
+from app.formats.json_text import grammar
+from app.formats.up_to import up_to
 from app.tools.form import CallForm
+from app.tools.pairs import any_pairs, pair_rules, shared_rules
 from app.turn import Tool, ToolUse
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
+from engine.grammar.rules import Choice, Grammar, Named, Repeat, Row, Rule, Text
 
 MOST_CALLS = 16  # of one answer
 KEPT = 8  # sets of tools
@@ -46,16 +48,16 @@ def held(form: CallForm, use: ToolUse) -> Grammar | None:
     if not use.must_call and not form.tag:
         return None
     try:
-        return _checked(form, use, _arguments)
+        return _checked(form, use, partial(_arguments, form))
     except InvalidRequest:  # all of them together are too much for one grammar
         if any(tool.strict for tool in use.callable):
             raise
-        return _checked(form, use, _any_object)
+        return _checked(form, use, partial(_anything, form))
 
 
 def _checked(form: CallForm, use: ToolUse, arguments: Arguments) -> Grammar:
     rest = form.before.lstrip().removeprefix(form.tag)
-    calls: Rules = []
+    calls: Rules = shared_rules(form.pair) if form.pair else []
     options = []
     for tool in use.callable:
         rule, more = arguments(tool)
@@ -67,7 +69,7 @@ def _checked(form: CallForm, use: ToolUse, arguments: Arguments) -> Grammar:
     if use.must_call:
         root = Row((Text(form.before.removesuffix(rest).encode()), Named("calls")))
     else:
-        calls += _free(form.tag.encode(), Named("calls"))
+        calls += up_to(form.tag.encode(), Named("calls"), "text", may_end=True)
     found = grammar(root, calls[::-1])  # parts stand behind what is made of them
     found.check()
     return found
@@ -82,12 +84,15 @@ def _several(form: CallForm, use: ToolUse) -> Rule:
     return Row((first, Repeat(Row((Text(opening.encode()), first)), 0, MOST_CALLS - 1)))
 
 
-def _any_object(tool: Tool) -> tuple[Rule, Rules]:
-    return schema_rules(ANY_OBJECT, f"{tool.name} ")
+def _anything(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
+    """Arguments of which nothing is known."""
+    return any_pairs(form.pair) if form.pair else schema_rules(ANY_OBJECT, f"{tool.name} ")
 
 
-def _arguments(tool: Tool) -> tuple[Rule, Rules]:
+def _arguments(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
     """Arguments as the tool's schema says; a schema that is not strict is held as far as it can be."""
+    if form.pair:
+        return pair_rules(form.pair, tool)
     name, wanted = f"{tool.name} ", dict(tool.parameters)
     if not any(word in wanted for word in _ELSEWHERE):
         wanted = {**ANY_OBJECT, **wanted}
@@ -98,27 +103,4 @@ def _arguments(tool: Tool) -> tuple[Rule, Rules]:
             return schema_rules(schema, name)
         except InvalidRequest:
             continue
-    return _any_object(tool)
-
-
-def _free(tag: bytes, calls: Rule) -> Rules:
-    """Text that may end anywhere and, once the tag stands in it, goes on with ``calls``.
-
-    Rule ``text i`` is behind the first i bytes of the tag (Knuth, Morris and Pratt's automaton).
-    """
-    rules: Rules = []
-    for known in range(len(tag)):
-        behind: defaultdict[int, list[int]] = defaultdict(list)
-        for byte in range(256):
-            behind[_overlap(tag, tag[:known] + bytes([byte]))].append(byte)
-        ways = (
-            Row((Bytes(tuple((b, b) for b in some)), calls if many == len(tag) else Named(f"text {many}")))
-            for many, some in behind.items()
-        )  # fmt: skip
-        rules.append((f"text {known}", Choice((NOTHING, *ways))))
-    return rules
-
-
-def _overlap(tag: bytes, text: bytes) -> int:
-    """How many bytes at the end of ``text`` are the beginning of the tag."""
-    return next(many for many in range(len(text), -1, -1) if text.endswith(tag[:many]))
+    return _anything(form, tool)

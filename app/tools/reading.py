@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from app.answer_text import open_length
+from app.tools.arguments import Arguments, ObjectArguments, arguments_of
 from app.tools.form import CallForm
+from app.tools.values import parameters
+from app.turn import Tool
 
 NAME = re.compile(r"[\w-]*", re.ASCII)
 
@@ -16,7 +19,7 @@ class CallPart:
     """The next part of a call; the first one has its name and id."""
 
     index: int
-    arguments: str  # JSON, as the model wrote it; parts make up the whole
+    arguments: str  # JSON; parts make up the whole
     name: str = ""
     id: str = ""
 
@@ -32,12 +35,12 @@ class Heard:
 class CallReader:
     """Reads one answer; text that may yet become a call is held back until that is known."""
 
-    def __init__(self, form: CallForm, names: Iterable[str]) -> None:
-        """``names`` are the tools that there are: a call of another one is text."""
-        self._form, self._names = form, frozenset(names)
+    def __init__(self, form: CallForm, tools: Iterable[Tool]) -> None:
+        """``tools`` are those that there are: a call of another one is text."""
+        self._form, self._tools = form, {tool.name: tool for tool in tools}
         self._held, self._said = "", False
         self._step: Callable[[Heard], bool] = self._speak
-        self._value = _Value()
+        self._arguments: Arguments = ObjectArguments()
         self.called = 0  # calls so far
 
     def feed(self, text: str) -> Heard:
@@ -49,8 +52,12 @@ class CallReader:
         return heard
 
     def end(self) -> str:
-        """Text that was held back and became nothing else: half an opening, space at the end."""
-        left, self._held = "" if self.called else self._held, ""
+        """Text that was held back and became nothing else: half an opening, space at the end.
+
+        Of half a call nothing is left to say.
+        """
+        arguing = self._step == self._argue
+        left, self._held = "" if self.called or arguing else self._held, ""
         return left
 
     def _speak(self, heard: Heard) -> bool:
@@ -90,37 +97,39 @@ class CallReader:
 
     def _open(self, heard: Heard) -> bool:
         """The opening, a name and what stands before an object; anything else was text."""
-        before, between = self._form.before.lstrip(), self._form.between + "{"
+        before, between = self._form.before.lstrip(), self._form.between
+        between += "" if self._form.pair else "{"
         found = NAME.match(self._held, len(before))
         name = found.group() if found else ""
         tail = self._held[len(before) + len(name) :]
         if before.startswith(self._held) or (
-            self._held.startswith(before) and between.startswith(tail) and between != tail
+            self._held.startswith(before)
+            and (not tail or (between.startswith(tail) and between != tail))
         ):
             return False  # so far it is one
         if (
             not self._held.startswith(before)
             or not tail.startswith(between)
-            or name not in self._names
+            or name not in self._tools
         ):
             heard.said, self._said = heard.said + self._held[0], True
             self._held, self._step = self._held[1:], self._speak
             return True
         self._held = tail.removeprefix(self._form.between)
         heard.calls.append(CallPart(self.called, "", name, f"call_{uuid.uuid4().hex[:24]}"))
-        self._value, self._step = _Value(), self._argue
+        self._arguments = arguments_of(self._form, parameters(self._tools[name]))
+        self._step = self._argue
         return True
 
     def _argue(self, heard: Heard) -> bool:
-        """Arguments up to the end of their object."""
-        end = self._value.end(self._held)
-        part, self._held = self._held[:end], self._held[end:]
+        """Arguments up to their end."""
+        part, self._held = self._arguments.take(self._held)
         if part:
             heard.calls.append(CallPart(self.called, part))
-        if self._value.over:
+        if self._arguments.over:
             self.called += 1
             self._step = self._close
-        return self._value.over
+        return self._arguments.over
 
     def _close(self, _: Heard) -> bool:
         """What the form has behind the arguments."""
@@ -130,32 +139,3 @@ class CallReader:
         self._held = self._held.removeprefix(after)
         self._step = self._speak
         return True
-
-
-class _Value:
-    """Where a JSON object or array ends, told character by character."""
-
-    def __init__(self) -> None:
-        self._depth, self._quoted, self._escaped = 0, False, False
-        self.over = False
-
-    def end(self, text: str) -> int:
-        """How much of ``text`` belongs to it."""
-        for place, character in enumerate(text):
-            self._take(character)
-            if self.over:
-                return place + 1
-        return len(text)
-
-    def _take(self, character: str) -> None:
-        if self._quoted:
-            ends = character == '"' and not self._escaped
-            self._escaped = character == "\\" and not self._escaped
-            self._quoted = not ends
-        elif character == '"':
-            self._quoted = True
-        elif character in "{[":
-            self._depth += 1
-        elif character in "}]":
-            self._depth -= 1
-            self.over = self._depth <= 0

@@ -36,11 +36,20 @@ HARMS = (
 )
 
 
-def test_renders_as_transformers_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{{ m.content | trim }}{{ {'é': 1} | tojson }}",
+        "{{ {'é': 1, 'a': [1]} | tojson(ensure_ascii=True, separators=(',', ':'), sort_keys=True) }}",
+        "{{ ['é'] | tojson(true, 2) }}",
+        "{% set n = 1 %}{% generation %}{{ m.content }}\n{% set n = 2 %}  {% endgeneration %}{{ n }}",
+    ],
+)
+def test_renders_as_transformers_does(said: str) -> None:
     source = (
         "{{ bos_token }}{% for m in messages %}\n"
         "    {%- if loop.first %}{% continue %}{% endif %}\n"
-        "[{{ m.role }}] {{ m.content | trim }}{{ {'é': 1} | tojson }}\n"
+        f"[{{{{ m.role }}}}] {said}\n"
         "{% endfor %}{% if add_generation_prompt %}>{% endif %}"
     )
     transformers = pytest.importorskip("transformers.utils.chat_template_utils")

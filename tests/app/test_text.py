@@ -207,6 +207,45 @@ def test_a_refusing_template_is_the_requests_fault(tmp_path: Path) -> None:
         ChatText.load(folder).encode_chat([Message("user", "x")])
 
 
+LOOP = "{% for m in messages %}{{ '[' + m.role + ']' + m.content }}{% endfor %}>"
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+PASSES_OVER = LOOP.replace("{{ '['", "{{ '' if m.role == 'system' else '['")
+
+
+class TestModelsWithoutSystemMessage:
+    @pytest.mark.parametrize("source", [REFUSES + LOOP, PASSES_OVER])
+    @pytest.mark.parametrize(
+        ("messages", "told"),
+        [
+            ([("system", "Be brief."), ("user", "hi")], "[user]Be brief.\n\nhi>"),
+            ([("system", "Be brief."), ("assistant", "yes")], "[user]Be brief.[assistant]yes>"),
+            ([("system", "Be brief.")], "[user]Be brief.>"),
+            ([("user", "hi")], "[user]hi>"),
+        ],
+    )
+    def test_read_it_before_the_first_question(
+        self, tmp_path: Path, source: str, messages: list[tuple[str, str]], told: str
+    ) -> None:
+        text = self.of(tmp_path, source)
+        assert text.decode(text.encode_chat([Message(*each) for each in messages])) == told
+
+    def test_are_told_of_tools_there(self, tmp_path: Path) -> None:
+        text = self.of(tmp_path, REFUSES + LOOP)
+        said = text.decode(text.encode_chat([Message("user", "hi")], tools=[Tool("look")]))
+        assert said.startswith("[user]You may call functions")
+        assert said.endswith("\n\nhi>")
+
+    def test_others_read_it_where_it_stands(self, tmp_path: Path) -> None:
+        text = self.of(tmp_path, LOOP)
+        messages = [Message("system", "Be brief."), Message("user", "hi")]
+        assert text.decode(text.encode_chat(messages)) == "[system]Be brief.[user]hi>"
+
+    def of(self, tmp_path: Path, source: str) -> ChatText:
+        folder = copy_of_pocket(tmp_path)
+        (folder / "chat_template.jinja").write_text(source)
+        return ChatText.load(folder)
+
+
 class TestTools:
     """Tools in prompts: in the template's own words, or in ours where it has none."""
 

@@ -14,13 +14,13 @@ from app.settings import Settings
 
 
 @contextmanager
-def served(home: Path) -> Iterator[str]:
+def served(home: Path, model: str = "pocket") -> Iterator[str]:
     """The address of the endpoint, which runs in a thread of its own."""
     listener, ready = socket.create_server(("127.0.0.1", 0)), threading.Event()
     servers: list[Server] = []
 
     async def run() -> None:
-        assistant = await Assistant.open(Settings(home=home), "pocket")
+        assistant = await Assistant.open(Settings(home=home), model)
         servers.append(Server(create_app(assistant), ready.set))
         await servers[0].serve([listener])
         await assistant.close()

@@ -14,6 +14,7 @@ from app.tools.reading import CallReader
 from app.turn import Tool, ToolUse
 from engine.errors import InvalidRequest
 from engine.grammar.states import DEAD, States
+from tests.app.tools.templates import CODER_FORM, GLM_FORM
 
 ADD = Tool(
     "add",
@@ -27,7 +28,7 @@ ADD = Tool(
 LOOK = Tool("look_up", "Looks up.", {"type": "object", "properties": {"what": {"$ref": "#/$defs/w"}},
                                      "$defs": {"w": {"enum": ["x", "y"]}}, "required": ["what"]})  # fmt: skip
 BARE = CallForm('{"name": "', '", "parameters": ', "}")
-FORMS = [TOLD, BARE, CallForm("[TOOL_CALLS]", "[ARGS]", "", "")]
+FORMS = [TOLD, BARE, CallForm("[TOOL_CALLS]", "[ARGS]", "", ""), CODER_FORM, GLM_FORM]
 
 
 def states(form: CallForm, **wanted: Any) -> States:
@@ -52,7 +53,7 @@ def walked(steps: States, chance: random.Random, longest: int = 600) -> str:
 
 
 def calls_in(form: CallForm, text: str) -> tuple[str, list[tuple[str, dict]]]:
-    reader = CallReader(form, ["add", "look_up"])
+    reader = CallReader(form, [ADD, LOOK])
     heard = reader.feed(text)
     found: dict[int, list[str]] = {}
     for part in heard.calls:
@@ -197,3 +198,92 @@ def test_the_same_tools_are_held_to_the_same_grammar_and_others_to_theirs() -> N
     others = [answers.held(ToolUse((replace(ADD, name=f"t{n}"),))) for n in range(9)]
     assert len({first, *others}) == 10
     assert answers.held(ToolUse((ADD,))) == first
+
+
+MIXED = Tool(
+    "text",  # which names a rule of free text, too
+    "",
+    {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "minLength": 2},
+            "mode": {"enum": ["r", "w", 1]},
+            "lines": {"type": "array", "items": {"type": "integer"}, "maxItems": 2},
+            "depth": {"type": "integer", "maximum": 9},
+            "tag": {"$ref": "#/$defs/tag"},
+            "note": {"type": ["string", "null"]},
+            "odd": {"type": "object", "not": {"required": ["x"]}},
+        },
+        "required": ["path", "mode"],
+        "$defs": {"tag": {"const": "x"}},
+    },
+)
+
+
+def paired(inside: str) -> str:
+    parts = [part.partition("=") for part in inside.split("|") if part]
+    pairs = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, _, value in parts)
+    return f"<tool_call>\n<function=text>\n{pairs}</function>\n</tool_call>"
+
+
+class TestCallsInPairs:
+    @pytest.mark.parametrize(
+        "inside",
+        [
+            "path=any text\n<b> é|mode=r",
+            "path=|mode=1",
+            'path=a|mode=w|lines=[1, 2]|depth=9|tag=x|note=null|odd={"a": 1}',
+            "path=a|mode=w|note=a = b",
+        ],
+    )
+    def test_what_fits(self, inside: str) -> None:
+        steps = States(held(CODER_FORM, ToolUse((MIXED,), must_call=True)))
+        assert ends(steps, paired(inside))
+
+    @pytest.mark.parametrize(
+        "inside",
+        [
+            "",  # what is required is missing
+            "mode=r|path=a",  # another order
+            "path=a|mode=x",
+            "path=a|mode=r|lines=[1, 2, 3]",
+            "path=a|mode=r|depth=10",
+            "path=a|mode=r|depth=a",
+            "path=a|mode=r|tag=y",
+            "path=a|mode=r|path=b",
+            "path=a|mode=r|other=b",
+            "path=a|mode=r|odd=[]",
+        ],
+    )
+    def test_what_does_not(self, inside: str) -> None:
+        steps = States(held(CODER_FORM, ToolUse((MIXED,), must_call=True)))
+        assert not ends(steps, paired(inside))
+
+    def test_a_tool_that_tells_of_no_arguments_takes_any(self) -> None:
+        steps = States(held(CODER_FORM, ToolUse((Tool("text"),), must_call=True)))
+        assert ends(steps, paired(""))
+        assert ends(steps, paired("a=1|b=x\ny"))
+        assert not ends(steps, paired("a=1") + "!")
+
+    def test_strict_ones_are_refused_where_only_quotes_could_hold_them(self) -> None:
+        with pytest.raises(InvalidRequest, match="'minLength' at #/properties/path of text"):
+            held(CODER_FORM, ToolUse((_strict(MIXED, "odd"),), must_call=True))
+        with pytest.raises(InvalidRequest, match="'not' at #/properties/odd cannot be held"):
+            held(CODER_FORM, ToolUse((_strict(MIXED),), must_call=True))
+
+    def test_strict_ones_are_held(self) -> None:
+        steps = States(held(CODER_FORM, ToolUse((_strict(MIXED, "odd", "path"),), must_call=True)))
+        assert ends(steps, paired("mode=r|depth=2"))
+        assert not ends(steps, paired("mode=r|depth=20"))
+
+    def test_text_is_free_up_to_a_call(self) -> None:
+        free = States(held(CODER_FORM, ToolUse((MIXED,))))
+        assert ends(free, f"So: <tool_cal {paired('path=a|mode=r')}")
+        assert not ends(free, f"So: {paired('path=a')}")
+
+
+def _strict(tool: Tool, *without: str) -> Tool:
+    properties = {k: v for k, v in tool.parameters["properties"].items() if k not in without}
+    required = [name for name in tool.parameters["required"] if name not in without]
+    told = {**tool.parameters, "properties": properties, "required": required}
+    return replace(tool, parameters=told, strict=True)

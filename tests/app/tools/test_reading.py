@@ -7,13 +7,36 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.tools.form import TOLD, CallForm
+from app.tools.form import TOLD, CallForm, PairForm
 from app.tools.reading import CallReader
+from app.turn import Tool
+from tests.app.tools.templates import CODER_FORM, GLM_FORM
 
 BARE = CallForm('{"name": "', '", "parameters": ', "}")
 LISTED = CallForm('[TOOL_CALLS] [{"name": "', '", "arguments": ', "}]")
 NAME_FIRST = CallForm("[TOOL_CALLS]", "[ARGS]", "", "")
 FORMS = (TOLD, BARE, LISTED, NAME_FIRST)
+CLOSE = CallForm("<call>", "", "</call>", "", PairForm("<k>", "</k><v>", "</v>"))
+PAIRED = (CODER_FORM, GLM_FORM, CLOSE)
+TOOLS = [
+    Tool("add"),
+    Tool("add_up"),
+    Tool(
+        "look_up",
+        parameters={
+            "type": "object",
+            "properties": {
+                "text": {"type": "string"},
+                "number": {"type": "number"},
+                "flag": {"type": ["boolean", "null"]},
+                "any": {},
+                "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                "many": {"$ref": "#/$defs/many"},
+            },
+            "$defs": {"many": {"type": "array", "items": {"type": "integer"}}},
+        },
+    ),
+]
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6),
@@ -29,7 +52,7 @@ def written(form: CallForm, name: str, given_arguments: object) -> str:
 
 def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
     """What was said, and of every call its name and arguments."""
-    reader = CallReader(form, ["add", "look_up"])
+    reader = CallReader(form, TOOLS)
     said, calls = "", {}
     for piece in pieces:
         heard = reader.feed(piece)
@@ -90,7 +113,99 @@ def test_a_call_that_was_cut_short_keeps_what_there_is() -> None:
 
 
 def test_text_arrives_at_once_where_no_call_begins() -> None:
-    reader = CallReader(TOLD, ["add"])
+    reader = CallReader(TOLD, TOOLS)
     assert [reader.feed(piece).said for piece in ("Hello ", "you <", "b> and <tool_", "x")] == [
         "Hello", " you", " <b> and", " <tool_x",
     ]  # fmt: skip
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
+    ["", "true", "12", '"', "\\", "</v", "<", "a\n\nb", "\n", "</parameter>", "[1]"]
+)
+pairs = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": texts,
+        "number": st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+        "flag": st.booleans() | st.none(),
+        "either": st.integers(),
+        "many": st.lists(st.integers(), max_size=3),
+        "more": st.dictionaries(st.text("ab"), st.integers(), max_size=2),
+    },
+)
+
+
+def in_pairs(form: CallForm, name: str, told: dict) -> str:
+    assert form.pair is not None
+    inside = (
+        form.pair.before
+        + key
+        + form.pair.between
+        + (value if isinstance(value, str) else json.dumps(value))
+        + form.pair.after
+        for key, value in told.items()
+    )
+    return f"{form.before}{name}{form.between}{''.join(inside)}{form.after}"
+
+
+@given(
+    st.sampled_from(PAIRED), st.lists(pairs, min_size=1, max_size=3), st.lists(st.integers(0, 900))
+)
+def test_calls_in_pairs_in_any_pieces(form: CallForm, told: list[dict], places: list[int]) -> None:
+    assume(all(form.pair.after not in one.get("text", "") + form.pair.after[:-1] for one in told))
+    text = "So: " + form.separator.join(in_pairs(form, "look_up", one) for one in told)
+    said, calls = read(form, cut(text, places))
+    assert said == "So:"
+    assert [(name, json.loads(arguments)) for name, arguments in calls] == [
+        ("look_up", one) for one in told
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "meant"),
+    [
+        ("text", "12", "12"),
+        ("text", "True", "True"),
+        ("number", "1e3", 1000.0),
+        ("number", "many", "many"),
+        ("number", "NaN", "NaN"),
+        ("flag", "True", True),
+        ("flag", "null", None),
+        ("flag", "1", "1"),
+        ("either", "12", 12),
+        ("either", "1.5", "1.5"),
+        ("either", '"12"', '"12"'),
+        ("any", "[1, {}]", [1, {}]),
+        ("any", "a b", "a b"),
+        ("many", "[1", "[1"),
+        ("other", "False", False),
+    ],
+)
+def test_what_a_value_means(key: str, written: str, meant: object) -> None:
+    pair = f"<parameter={key}>\n{written}\n</parameter>\n"
+    text = f"{CODER_FORM.before}look_up{CODER_FORM.between}{pair}{CODER_FORM.after}"
+    ((_, arguments),) = read(CODER_FORM, [text])[1]
+    assert json.loads(arguments) == {key: meant}
+    assert type(json.loads(arguments)[key]) is type(meant)
+
+
+def test_a_text_goes_on_as_it_comes() -> None:
+    reader = CallReader(CODER_FORM, TOOLS)
+    reader.feed("<tool_call>\n<function=look_up>\n<parameter=text>\n")
+    fed = [reader.feed(piece).calls for piece in ('say "', 'hi"\n</', "b\n</parameter>\n</fun")]
+    assert [[part.arguments for part in calls] for calls in fed] == [
+        ['say \\"'], ['hi\\"'], ['\\n</b"}'],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("behind", range(1, 60))
+def test_a_call_in_pairs_that_was_cut_short_says_nothing_else(behind: int) -> None:
+    text = in_pairs(CODER_FORM, "look_up", {"number": 12, "text": "a long text"})
+    said, calls = read(CODER_FORM, list(text[:-behind]))
+    assert said == ""
+    assert [name for name, _ in calls] == ["look_up"]
+
+
+def test_what_is_no_pair_ends_the_arguments() -> None:
+    text = f"{CODER_FORM.before}add{CODER_FORM.between}just text"
+    assert read(CODER_FORM, [text]) == ("just text", [("add", "{}")])
