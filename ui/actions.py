@@ -7,7 +7,7 @@ from app.errors import AppError, UnknownConversation
 from app.history import transfer
 from app.history.records import Conversation, Preset
 from app.reply import RunningReply
-from app.turn import ReplyOptions
+from app.turn import AUTO, ReplyOptions
 from engine.errors import EngineError, InvalidRequest
 from ui import transcript
 from ui.command import Command
@@ -44,7 +44,10 @@ async def refresh(session: Session, _: Command) -> None:
 async def ended(session: Session, command: Command) -> None:
     """The answer that was watched is stored."""
     if session.shown.conversation and session.shown.conversation.id == command.id:
-        await session.open(command.id)
+        try:
+            await session.open(command.id)
+        except UnknownConversation:  # deleted by another page
+            session.leave()
         session.expect()
     await session.list_conversations()
 
@@ -105,13 +108,14 @@ async def edit(session: Session, command: Command) -> None:
         conversation = _current(session)
         _check_free(session)
         old = next((one for one in session.shown.messages if one.id == command.id), None)
-        files = split(old.content)[0] if old else ()
-        content = compose(command.text, files)
+        kept = split(old.content)[0] if old else ()
+        content = compose(command.text, [*kept, *(file for file, _ in session.shown.attachments)])
         options = _options(session)
         reply = await session.assistant.send(conversation.id, content, options, edits=command.id)
     except (AppError, EngineError):
         session.shown.tell(box=command.text)
         raise
+    session.shown.attachments = []
     await _started(session, reply)
 
 
@@ -186,6 +190,7 @@ async def export(session: Session, command: Command) -> None:
 
 async def take_in(session: Session, command: Command) -> None:
     """Make a conversation of a file."""
+    _check_arrived(command)
     history = session.assistant.history
     made = await asyncio.to_thread(transfer.take_in, history, command.name, command.file)
     session.leave()
@@ -196,6 +201,7 @@ async def take_in(session: Session, command: Command) -> None:
 
 async def attach(session: Session, command: Command) -> None:
     """Put a text file in front of the next message."""
+    _check_arrived(command)
     file = read_attachment(command.name, command.file)
     tokens = await session.assistant.count(file.text)
     session.shown.attachments = [*session.shown.attachments, (file, tokens)]
@@ -232,7 +238,7 @@ async def save_preset(session: Session, command: Command) -> None:
     if not name:
         raise InvalidRequest("a preset needs a name; write one")
     sampling = {"temperature", "top_p", "top_k", "min_p", "repeat"}
-    kept = command.settings.model_dump(include=sampling)
+    kept = session.shown.settings.model_dump(include=sampling)
     preset = Preset(name, command.text, kept)
     await asyncio.to_thread(session.assistant.history.presets.put, preset)
     await _changed(session)
@@ -309,8 +315,18 @@ def _check_free(session: Session) -> None:
         raise InvalidRequest("an answer is being written; stop it or wait for its end")
 
 
+def _check_arrived(command: Command) -> None:
+    """Of a file that the page does not send it says why, in place of the file."""
+    if command.text:
+        raise InvalidRequest(f"{command.name} {command.text}")
+
+
 def _options(session: Session) -> ReplyOptions:
-    return session.shown.settings.options(session.assistant.facts.context)
+    """As the controls stand; a speed mode that this model lacks is kept for one that has it."""
+    settings, facts = session.shown.settings, session.assistant.facts
+    if settings.mode not in (AUTO, *facts.drafters):
+        settings = settings.model_copy(update={"mode": AUTO})
+    return settings.options(facts.context)
 
 
 ACTIONS: Actions = {

@@ -7,7 +7,7 @@
   };
   const MAX_FILE = 5 * 2 ** 20; // the server takes no larger request
   let settings = { ...DEFAULTS, ...stored("settings", {}) };
-  let state = { serial: 0 };
+  let state = { serial: 0, taken: undefined };
   let editing = "";
   slipstream.settings = () => settings;
 
@@ -18,6 +18,7 @@
       const value = settings[control.dataset.setting];
       if (control.type === "checkbox") control.checked = value;
       else if (control.value !== String(value ?? "")) control.value = value ?? "";
+      if (control.selectedIndex === -1) control.value = DEFAULTS[control.dataset.setting]; // a mode that this model lacks
       const output = control.closest("label")?.querySelector(".out");
       if (output) output.textContent = Number(value).toFixed(2);
     }
@@ -37,7 +38,10 @@
   document.addEventListener("input", ({ target }) => {
     if (target.type === "range" && target.dataset.setting)
       target.closest("label").querySelector(".out").textContent = Number(target.value).toFixed(2);
-    if (target.id === "box") grow();
+    if (target.id === "box") {
+      grow();
+      keepBox();
+    }
   });
   document.addEventListener("change", ({ target }) => {
     if (target.dataset.setting) changeSettings({ [target.dataset.setting]: valueOf(target) });
@@ -64,21 +68,43 @@
   const setBox = (text) => {
     byId("box").value = text;
     grow();
+    keepBox();
   };
+  // What is being written outlives a reload of this tab.
+  const UNSENT = "slipstream-unsent";
+  const keepBox = () => sessionStorage.setItem(UNSENT, byId("box").value);
   const setEditing = (id) => {
     editing = id;
     byId("editing").hidden = !id;
   };
+  // One answer is asked for at a time, and what was written stays until the server has taken it.
+  const PATIENCE = 10000;
+  let asked = 0, written = false;
+  const ask = (command, fromBox = false) => {
+    if (state.busy || state.loading || asked) return;
+    const number = send(command);
+    [asked, written] = [number, fromBox];
+    byId("box").readOnly = fromBox;
+    setTimeout(() => asked === number && settle(), PATIENCE);
+  };
+  const settle = () => {
+    asked = 0;
+    byId("box").readOnly = false;
+  };
+  const answered = (refused) => {
+    if (written && !refused) {
+      setBox("");
+      setEditing("");
+    }
+    settle();
+  };
   acts.send = () => {
     const text = byId("box").value;
-    if (state.busy || state.loading) return;
-    send(editing ? { do: "edit", id: editing, text } : { do: "send", text });
-    setEditing("");
-    setBox("");
+    ask(editing ? { do: "edit", id: editing, text } : { do: "send", text }, true);
   };
-  acts.suggest = (button) => {
-    if (!state.busy) send({ do: "suggest", text: button.dataset.text });
-  };
+  acts.suggest = ({ dataset }) => ask({ do: "suggest", text: dataset.text });
+  acts.again = ({ dataset }) => ask({ do: "again", id: dataset.id ?? "" });
+  acts.continue = () => ask({ do: "continue" });
   acts.models = () => slipstream.tab("Models")?.click();
   acts.dismiss = (button) => {
     store("dismissed", button.closest(".offer").dataset.name);
@@ -107,15 +133,17 @@
   const sendFiles = async (files, name, input) => {
     for (const file of [...files]) {
       if (file.size > MAX_FILE) {
-        send({ do: name, name: `${file.name} (${Math.round(file.size / 2 ** 20)} MiB, too large)` });
+        send({ do: name, name: file.name, text: `has ${(file.size / 2 ** 20).toFixed(1)} MiB; choose one of at most 5 MiB` });
         continue;
       }
       const url = await new Promise((resolve) => {
         const reader = new FileReader();
         reader.onload = () => resolve(reader.result);
+        reader.onerror = () => resolve(null); // a folder, say
         reader.readAsDataURL(file);
       });
-      send({ do: name, name: file.name, data: url.slice(url.indexOf(",") + 1) });
+      if (url === null) send({ do: name, name: file.name, text: "cannot be read; choose files, not folders" });
+      else send({ do: name, name: file.name, data: url.slice(url.indexOf(",") + 1) });
     }
     if (input) input.value = "";
   };
@@ -168,9 +196,13 @@
   };
 
   // --- What the server tells
+  addEventListener("hashchange", () => {
+    const id = location.hash.slice(1);
+    if (id && id !== state.conversation) send({ do: "open", id });
+  });
   acts.hello = () => send({ do: "hello", id: location.hash.slice(1) });
   const once = ({ box, file, name, system, settings: chosen }) => {
-    if (box !== undefined) setBox(box);
+    if (box && !byId("box").value) setBox(box);
     if (system !== undefined) byId("system").value = system;
     if (chosen) {
       settings = { ...settings, ...JSON.parse(chosen) };
@@ -189,6 +221,7 @@
     state = JSON.parse(element.dataset.state);
     const { conversation, title, busy, tokens, serial, system } = state;
     byId("page").classList.add("ready");
+    if (before.taken === undefined && !byId("box").value) setBox(sessionStorage.getItem(UNSENT) ?? "");
     byId("send").hidden = busy;
     byId("stop").hidden = !busy;
     byId("title").textContent = title;
@@ -202,7 +235,9 @@
     if (conversation !== before.conversation)
       history.replaceState(null, "", conversation ? `#${conversation}` : location.pathname);
     if (system !== before.system && byId("system") !== document.activeElement) byId("system").value = system;
-    if (serial !== before.serial && serial) once(state.once);
+    const told = serial !== before.serial && serial ? state.once : {};
+    if (asked && state.taken >= asked) answered(told.box !== undefined);
+    once(told);
     showSettings();
   };
   // The end stays in sight unless the person scrolled away from it.

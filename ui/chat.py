@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from app.assistant import Assistant
+from engine.errors import InvalidRequest
 from ui import composer, panel, sidebar
 from ui.actions import ACTIONS
 from ui.command import Command
@@ -67,7 +68,11 @@ def build(assistant: Assistant) -> None:
             pages.close(key)
 
     async def obey(event: gr.EventData, request: gr.Request) -> None:
-        pages.session(str(request.session_hash)).post(Command.read(event.command))
+        session = pages.session(str(request.session_hash))
+        try:
+            session.post(Command.read(event.command))
+        except InvalidRequest as error:
+            session.complain(error)
 
     outputs = list(layout.regions.values())
     page = gr.context.Context.root_block

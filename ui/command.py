@@ -2,7 +2,8 @@
 
 import base64
 import binascii
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -42,6 +43,28 @@ class Settings(BaseModel):
         )
 
 
+_LABELS = {"top_k": "Top k", "max_tokens": "Longest answer", "repeat": "Repetition penalty"}
+
+
+def adopted(wanted: Mapping[str, Any], before: Settings) -> tuple[Settings, str]:
+    """The settings that are wanted, but for those that cannot be: these stay, and a sentence says so.
+
+    A page keeps its settings, so one that cannot be must not keep it from everything else.
+    """
+    try:
+        return Settings.model_validate(wanted), ""
+    except ValidationError as error:
+        found = error.errors()
+    known = before.model_dump()
+    unfit = {str(each["loc"][0]): each for each in found}
+    settings = Settings.model_validate({**wanted, **{name: known[name] for name in unfit}})
+    name, first = next(iter(unfit.items()))
+    label = _LABELS.get(name, name.replace("_", " ").capitalize())
+    whole = first["type"].startswith("int")
+    reason = "it has to be a whole number" if whole else first["msg"].lower()
+    return settings, f"{label} cannot be {first['input']}: {reason}; it stays as it was"
+
+
 class Command(BaseModel):
     """One thing to do; ``id`` is a conversation or a message, whatever ``do`` is about."""
 
@@ -52,7 +75,8 @@ class Command(BaseModel):
     text: str = ""
     name: str = ""
     data: str = ""  # a file, base64
-    settings: Settings = Field(default_factory=Settings)
+    settings: dict[str, Any] = Field(default_factory=dict)  # as the page has them, unchecked
+    number: int = 0  # of the page's commands, from 1 on; 0: the server says this itself
 
     @classmethod
     def read(cls, written: str) -> "Command":

@@ -11,9 +11,11 @@ from ui.caption import mode_name, sentence
 from ui.icons import icon
 
 INPUT = f"""
+<p id="crowd" role="alert" hidden>Slipstream is open in <b></b> windows, and a browser lets six connections through:
+close one, or what you send has to wait.</p>
 <div id="editing" hidden>Editing a message: the old one is kept as a version.
 <button type="button" class="quiet" data-do="edit-cancel">Cancel</button></div>
-<textarea id="box" rows="1" aria-label="Your message" placeholder="Ask, or paste a text"
+<textarea id="box" rows="1" dir="auto" aria-label="Your message" placeholder="Ask, or paste a text"
  autofocus></textarea>
 <input id="attach-file" type="file" multiple hidden aria-label="Text files to attach">
 <button type="button" id="attach" class="act" data-do="attach" aria-label="Attach a text file"

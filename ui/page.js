@@ -1,15 +1,41 @@
 // What every tab needs: commands up, theme, help sheet, the keyboard.
 window.slipstream = (() => {
-  const stored = (key, fallback) => JSON.parse(localStorage.getItem(`slipstream-${key}`) ?? JSON.stringify(fallback));
+  const stored = (key, fallback) => {
+    try {
+      return JSON.parse(localStorage.getItem(`slipstream-${key}`)) ?? fallback;
+    } catch {
+      return fallback;
+    }
+  };
   const store = (key, value) => localStorage.setItem(`slipstream-${key}`, JSON.stringify(value));
   const byId = (id) => document.getElementById(id);
   const acts = {}; // what is done here and not on the server, by name
   const EVERYWHERE = new Set(["theme", "help"]); // the other shortcuts go to the chat first
-  let post = null;
+  let post = null, number = 0;
 
-  // A command is JSON with ``do``; settings travel with each.
-  const send = (command) => post?.(JSON.stringify({ ...command, settings: slipstream.settings?.() ?? {} }));
+  // A command is JSON with ``do``; settings travel with each, and a number, since they may overtake each other.
+  const send = (command) => {
+    if (!post) return 0;
+    number += 1;
+    post(JSON.stringify({ ...command, number, settings: slipstream.settings?.() ?? {} }));
+    return number;
+  };
+  // Every open page has a connection of its own all the time, of which browsers allow six to a host.
+  const CONNECTIONS = 6, PAGE = "slipstream-page-", LOOK = 2000;
+  const count = async () => {
+    const { held } = await navigator.locks.query();
+    const open = held.filter(({ name }) => name.startsWith(PAGE)).length;
+    byId("crowd").hidden = open < CONNECTIONS;
+    byId("crowd").querySelector("b").textContent = open;
+  };
+  const watchCrowd = () => {
+    if (!navigator.locks) return; // only where the page is trusted
+    navigator.locks.request(PAGE + crypto.randomUUID(), () => new Promise(() => {}));
+    count();
+    setInterval(() => document.visibilityState === "visible" && count(), LOOK);
+  };
   const connect = (how) => {
+    if (!post) watchCrowd();
     post = how;
     showTheme();
     acts.hello?.();

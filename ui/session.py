@@ -14,12 +14,13 @@ from app.library.shelf import suggestion
 from app.reply import RunningReply
 from app.turn import Report
 from engine.errors import EngineError, InvalidRequest
-from ui.command import Command
+from ui.command import Command, adopted
 from ui.view import Shown, Values, values
 
 logger = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.05  # a page is redrawn at most so often, however fast the tokens come
+LATE_SECONDS = 5.0  # so long is a command waited for that a later one has overtaken
 SUGGEST_SECONDS = 1.0  # planning for forty models must not slow the opening of the page down
 LISTED = 200  # conversations in the list; the search finds the others
 _UNEXPECTED = "something unexpected failed; nothing that you wrote is lost, please try again"
@@ -35,6 +36,8 @@ class Session:
         self.assistant, self.pages, self._actions = assistant, pages, actions
         self.shown = Shown(assistant.facts)
         self._mail: deque[Command] = deque()
+        self._early: dict[int, Command] = {}  # those that overtook another
+        self._next = 1
         self._wake = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -42,8 +45,21 @@ class Session:
         self._stale = False
 
     def post(self, command: Command) -> None:
-        """Let the page do something; it is done in the order that it came."""
-        self._mail.append(command)
+        """Let the page do something, in the order in which it was asked for.
+
+        Commands travel side by side: one that overtook another waits for it, though not for ever.
+        """
+        if command.number < self._next:
+            self._mail.append(command)
+        else:
+            self._early[command.number] = command
+            self._put_in_order()
+        self._wait()
+        self._wake.set()
+
+    def complain(self, error: Exception) -> None:
+        """Say what is wrong with a command that cannot be read."""
+        self._tell(error)
         self._wake.set()
 
     def refresh(self) -> None:
@@ -110,7 +126,7 @@ class Session:
         self.unwatch()
         shown = self.shown
         shown.conversation, shown.messages, shown.used, shown.unseen = None, (), 0, 0
-        shown.attachments, shown.system = [], ""
+        shown.system = ""
 
     def watch(self, reply: RunningReply) -> None:
         """Show an answer while it is written."""
@@ -164,6 +180,24 @@ class Session:
         if conversation is not None:
             self.post(Command(do="ended", id=conversation.id))
 
+    def _put_in_order(self) -> None:
+        while command := self._early.pop(self._next, None):
+            self._mail.append(command)
+            self._next += 1
+
+    def _wait(self) -> None:
+        """For the next command, where later ones are here."""
+        if self._early:
+            asyncio.get_running_loop().call_later(LATE_SECONDS, self._give_up, self._next)
+
+    def _give_up(self, missing: int) -> None:
+        """What has not come by now never will."""
+        if self._next == missing and self._early:
+            self._next = min(self._early)
+            self._put_in_order()
+            self._wait()
+            self._wake.set()
+
     async def _obey_all(self) -> None:
         while self._mail:
             await self._obey(self._mail.popleft())
@@ -172,14 +206,20 @@ class Session:
             await self._obey(Command(do="refresh"))
 
     async def _obey(self, command: Command) -> None:
+        shown, told, unfit = self.shown, self.shown.serial, ""
         if "settings" in command.model_fields_set:
-            self.shown.settings = command.settings
+            shown.settings, unfit = adopted(command.settings, shown.settings)
         if command.do not in ("ended", "refresh", "expect"):  # the page says these by itself
-            self.shown.notice = ""
+            shown.notice = ""
         try:
             await self._action(command.do)(self, command)
         except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
             self._tell(error)
+        if unfit:  # the page has to forget it, or it comes with every command
+            once = shown.once if shown.serial != told else {}
+            shown.tell(**{**once, "settings": shown.settings.model_dump_json()})
+            shown.notice = shown.notice or unfit
+        shown.taken = max(shown.taken, command.number)
 
     def _action(self, name: str) -> "Action":
         if name not in self._actions:

@@ -74,7 +74,7 @@ def earlier(hidden: int) -> Row:
 
 def _limit() -> Row:
     """Where what the model is told begins."""
-    text = "The context is full: the model no longer sees what stands above."
+    text = "What stands above no longer fits the context: the model goes on without it."
     return {"role": "assistant", "content": [_html(f'<p class="limit" role="note">{text}</p>')]}
 
 

@@ -53,6 +53,7 @@ class Shown:
     notice: str = ""
     once: dict[str, str] = field(default_factory=dict)  # told to the script one time
     serial: int = 0  # grows with everything in ``once``
+    taken: int = 0  # the number of the last command that was obeyed
 
     @property
     def look(self) -> Look:
@@ -121,6 +122,7 @@ def _state(shown: Shown) -> str:
         "loading": bool(shown.loading),
         "tokens": shown.written.tokens if shown.written else 0,
         "serial": shown.serial,
+        "taken": shown.taken,
         "once": shown.once,
     }
     return f'<div data-state="{escape(json.dumps(state))}"></div>'
