@@ -1,0 +1,136 @@
+"""Commands of a page: in which order they are obeyed, and what those do that cannot be."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.errors import InvalidRequest
+from tests.app import fake_engine
+from tests.app.asynchronous import asynchronous
+from tests.ui.paged import Page, opened
+
+
+def attached(page: Page) -> list[str]:
+    return [part.split("<small>")[0].rsplit(">")[-1] for part in page.regions["chips"].split('class="chip"')[1:]]  # fmt: skip
+
+
+FILE = base64.b64encode(b"some words").decode()
+
+
+class TestSettingsThatCannotBe:
+    @asynchronous
+    async def test_stay_as_they_were_and_the_message_is_answered(self, tmp_path: Path) -> None:
+        async with opened(tmp_path) as (page, _, assistant):
+            page.do("look", settings={"top_k": 7})
+            page.do("send", text="hi", settings={"top_k": 1.5, "temperature": 0.5})
+            await page.answered(1)
+            assert "Top k cannot be 1.5: it has to be a whole number" in page.regions["notice"]
+            assert len(assistant.history.conversations()) == 1
+            kept = json.loads(page.state["once"]["settings"])
+            assert (kept["top_k"], kept["temperature"]) == (7, 0.5)
+
+    @asynchronous
+    async def test_leave_a_new_page_whole(self, tmp_path: Path) -> None:
+        async with opened(tmp_path) as (page, _, _assistant):
+            page.do("hello", settings={"seed": 1e30, "look": "sideways", "top_p": 0.9})
+            await page.until(lambda: "Seed cannot be 1e+30" in page.regions["notice"])
+            assert "What can I do" in page.regions["welcome"]
+            kept = json.loads(page.state["once"]["settings"])
+            assert (kept["seed"], kept["look"], kept["top_p"]) == (None, "auto", 0.9)
+
+    @asynchronous
+    async def test_do_not_hide_what_goes_back_into_the_input(self, tmp_path: Path) -> None:
+        async with opened(tmp_path) as (page, _, _assistant):
+            page.do("send", text=" ", settings={"top_k": 1.5})
+            await page.until(lambda: "Write something" in page.regions["notice"])
+            assert page.state["once"]["box"] == " "
+            assert json.loads(page.state["once"]["settings"])["top_k"] == 0
+
+    @asynchronous
+    async def test_a_speed_mode_of_another_model_is_kept_and_auto_answers(
+        self, tmp_path: Path
+    ) -> None:
+        async with opened(tmp_path) as (page, _, _assistant):
+            page.do("send", text="hi", settings={"mode": "early_exit"})
+            await page.answered(1)
+            assert page.regions["notice"] == ""
+            assert page.session.shown.settings.mode == "early_exit"
+
+
+class TestOrder:
+    @asynchronous
+    async def test_commands_are_obeyed_in_the_order_in_which_they_were_given(
+        self, tmp_path: Path
+    ) -> None:
+        async with opened(tmp_path) as (page, _, _assistant):
+            for number in (3, 1, 4, 2):
+                page.do("attach", name=f"{number}.txt", data=FILE, number=number)
+            await page.until(lambda: len(attached(page)) == 4)
+            assert attached(page) == ["1.txt", "2.txt", "3.txt", "4.txt"]
+            assert page.state["taken"] == 4
+
+    @asynchronous
+    async def test_one_that_never_comes_is_not_waited_for_for_ever(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("ui.session.LATE_SECONDS", 0.2)
+        async with opened(tmp_path) as (page, _, _assistant):
+            for number in (57, 59):  # the server was started again meanwhile
+                page.do("attach", name=f"{number}.txt", data=FILE, number=number)
+            await page.until(lambda: len(attached(page)) == 2)
+            page.do("attach", name="58.txt", data=FILE, number=58)
+            page.do("attach", name="60.txt", data=FILE, number=60)
+            await page.until(lambda: len(attached(page)) == 4)
+            assert attached(page) == ["57.txt", "59.txt", "58.txt", "60.txt"]
+
+
+@asynchronous
+async def test_files_stay_where_the_text_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, assistant):
+        page.do("send", text="first")
+        await page.answered(1)
+        page.do("attach", name="a.txt", data=FILE)
+        page.do("new")
+        await page.until(lambda: page.state["conversation"] == "")
+        assert attached(page) == ["a.txt"]
+        page.do("open", id=assistant.history.conversations()[0].id)
+        await page.until(lambda: page.state["conversation"])
+        assert attached(page) == ["a.txt"]
+        [asked, _] = assistant.history.messages(page.state["conversation"])
+        page.do("edit", id=asked.id, text="second")
+        await page.until(lambda: "second" in page.text and not page.state["busy"])
+        assert attached(page) == []
+        assert "a.txt" in page.text
+
+
+@asynchronous
+async def test_a_file_that_the_page_does_not_send_is_told_in_its_words(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, _assistant):
+        for what in ("attach", "import"):
+            page.do(what, name=f"{what}.txt", text="has 6.0 MiB; choose one of at most 5 MiB")
+            said = f"{what}.txt has 6.0 mib; choose one of at most 5 mib."
+            await page.until(lambda words=said: words in page.regions["notice"].lower())
+
+
+@asynchronous
+async def test_a_conversation_deleted_while_it_is_answered_leaves_without_an_alarm(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, fake_engine.endless) as (page, another, _assistant):
+        other = another()
+        await other.until(lambda: other.state["ready"])
+        page.do("send", text="count")
+        await page.until(lambda: page.state["tokens"] > 3)
+        other.do("delete", id=page.state["conversation"])
+        await page.until(lambda: page.state["conversation"] == "")
+        assert page.regions["notice"] == ""
+
+
+@asynchronous
+async def test_a_command_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (page, _, _assistant):
+        await page.until(lambda: page.state["ready"])
+        page.session.complain(InvalidRequest("do: field required; reload the page"))
+        await page.until(lambda: "Do: field required" in page.regions["notice"])
