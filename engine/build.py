@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.decode.chance import Chance, SeededChance
 from engine.decode.tree import DraftTree
-from engine.decode.verify import Logits, Verdict, verify
+from engine.decode.verify import Logits, Verdict, judge
 from engine.drafters import AUTO, BESIDE, DRAFTERS
 from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
@@ -188,8 +188,8 @@ def _one_by_one(
     logits: Sequence[Logits],
     samplings: Sequence[SamplingParams],
     chances: Sequence[Chance],
-) -> list[Verdict]:
-    return list(map(verify, trees, logits, samplings, chances))
+) -> list[Verdict | NumericalError]:
+    return list(map(judge, trees, logits, samplings, chances))
 
 
 def _target(spec: ModelSpec) -> Any:

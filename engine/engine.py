@@ -7,14 +7,14 @@ from dataclasses import replace
 from itertools import count, product
 
 from engine.decode.tree import single
-from engine.errors import EngineError, NumericalError, OutOfMemory
+from engine.errors import EngineError, NumericalError, OutOfMemory, Stuck
 from engine.guide import Guides
 from engine.machinery import THROWN_AWAY, Machinery
 from engine.protocols.drafting import Budget, Drafter, Outcome, farthest
 from engine.protocols.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
-from engine.request import Done, Event, FinishReason, GenerationRequest, Tokens
+from engine.request import Done, Event, FinishReason, GenerationRequest
 from engine.retreat import PROMPT_CHUNK, Retreat
-from engine.rounds import Fresh, Round, judged, logprobs, margins, told
+from engine.rounds import Fresh, Round, cut, judged, shown, told
 from engine.schedule import Scheduler, Session
 from engine.seats import Seats
 
@@ -37,6 +37,7 @@ class Engine:
         self._sessions: dict[int, Session] = {}
         self._numbers = count(1)
         self._cancelled: list[Session] = []  # whose Done comes with the next step
+        self._failed: list[tuple[int, Event]] = []  # ends of those that a step could not go on with
         self._reading: Session | None = None  # whose prompt is being fed
         self.listen: Callable[[], object] = bool  # called in long passes: time to take in cancels
         for model in models:
@@ -119,7 +120,9 @@ class Engine:
             ready = [session for session in ready if not self._missing(session)]
         if any(session.request.ahead for session in ready):  # it is alone
             return events + self._guarded(ready, self._read_on)
-        return events + self._guarded(ready, self._decode)
+        events += self._guarded(ready, self._decode)
+        failed, self._failed = self._failed, []
+        return failed + events
 
     def _drop_cancelled(self) -> list[tuple[int, Event]]:
         gone, self._cancelled = self._cancelled, []
@@ -196,51 +199,65 @@ class Engine:
         started = time.perf_counter()
         rounds = self._draft(sessions)
         drafted = time.perf_counter()
-        rounds, scores, refused = self._score(rounds)
+        rounds, scores = self._score(rounds)
         scored = time.perf_counter() - drafted
+        rounds, outcomes = self._judge(rounds, scores, scored)
         if not rounds:
-            return refused
-        outcomes = self._judge(rounds, scores, scored)
+            return []
         self._learn(rounds, outcomes)
         kept = [self._commit(r.session, o) for r, o in zip(rounds, outcomes, strict=True)]
         ended = time.perf_counter()
         self._account(rounds, kept, scored, (started, drafted, ended))
         triples = zip(rounds, outcomes, kept, strict=True)
-        return refused + [e for r, o, fresh in triples for e in self._emit(r.session, o, fresh)]
+        return [e for r, o, fresh in triples for e in self._emit(r.session, o, fresh)]
 
-    def _score(
-        self, rounds: Sequence[Round]
-    ) -> tuple[list[Round], list[Scores], list[tuple[int, Event]]]:
-        """What could be scored, and the ends of requests for which the device is too small."""
+    def _score(self, rounds: Sequence[Round]) -> tuple[list[Round], list[Scores]]:
+        """What could be scored; requests for which the device is too small end."""
         found = self._retreat.score([r.session.slot for r in rounds], [r.tree for r in rounds])
-        kept, scores, ended = [], [], []
+        kept, scores = [], []
         for r, passed in zip(rounds, found, strict=True):
             if passed.scores is None:
-                ended.append(self._finish(r.session, FinishReason.ERROR, passed.refused))
+                self._fail(r.session, passed.refused)
                 continue
             kept.append(r if passed.tree is r.tree else r._replace(tree=passed.tree))
             scores.append(passed.scores)
-        return kept, scores, ended
+        return kept, scores
 
     def _judge(
         self, rounds: Sequence[Round], scores: Sequence[Scores], scored: float
-    ) -> list[Outcome]:
-        try:
-            verdicts = self._machinery.verify(
-                [r.tree for r in rounds],
-                [judged(r, s) for r, s in zip(rounds, scores, strict=True)],
-                [r.session.request.sampling for r in rounds],
-                [r.session.chance for r in rounds],
-            )
-        except NumericalError as error:
-            if isinstance(self._target, Bounded):  # it would spread
-                self._target.clear()
-                self._scheduler.cool()
-            raise NumericalError(self._machinery.damage) from error
-        return [
-            Outcome(r.context, r.tree, v, r.draft_seconds, scored, s, r.batch)
-            for r, s, v in zip(rounds, scores, verdicts, strict=True)
-        ]
+    ) -> tuple[list[Round], list[Outcome]]:
+        """What could be judged; a request whose law cannot be ends, and no other one with it."""
+        cases, kept, outcomes = [], [], []
+        for r, s in zip(rounds, scores, strict=True):
+            try:
+                cases.append((r, s, judged(r, s)))
+            except Stuck as error:
+                self._fail(r.session, error)
+        verdicts = self._machinery.verify(
+            [r.tree for r, *_ in cases],
+            [rows for *_, rows in cases],
+            [r.session.request.sampling for r, *_ in cases],
+            [r.session.chance for r, *_ in cases],
+        )
+        for (r, s, _), v in zip(cases, verdicts, strict=True):
+            if isinstance(v, NumericalError):
+                self._fail(r.session, self._damage())
+                continue
+            kept.append(r)
+            outcomes.append(Outcome(r.context, r.tree, v, r.draft_seconds, scored, s, r.batch))
+        return kept, outcomes
+
+    def _damage(self) -> NumericalError:
+        """What is said of logits that are not finite; raised where they would spread to the others."""
+        damage = NumericalError(self._machinery.damage)
+        if isinstance(self._target, Bounded):
+            self._target.clear()
+            self._scheduler.cool()
+            raise damage
+        return damage
+
+    def _fail(self, session: Session, error: EngineError | None) -> None:
+        self._failed.append(self._finish(session, FinishReason.ERROR, error))
 
     def _learn(self, rounds: Sequence[Round], outcomes: Sequence[Outcome]) -> None:
         """Every drafter and policy hears of all its requests of this step at once."""
@@ -328,7 +345,7 @@ class Engine:
         tree, verdict = outcome.tree, outcome.verdict
         self._target.commit(session.slot, verdict.path)
         fresh = [*[tree.tokens[node] for node in verdict.path[1:]], verdict.bonus]
-        kept, reason = self._cut(session, fresh)
+        kept, reason = cut(fresh, session.request.stop_tokens, self._room(session))
         refused = tree.drafted > 0 and bool(tree.children[verdict.path[-1]])
         run = session.run(self._playing(session))
         run.count(tree.drafted, len(verdict.path) - 1, refused=refused)
@@ -340,23 +357,8 @@ class Engine:
         return Fresh(tuple(kept), reason, run)
 
     def _emit(self, session: Session, outcome: Outcome, fresh: Fresh) -> list[tuple[int, Event]]:
-        events: list[tuple[int, Event]] = []
-        if fresh.ids:
-            request, likeliest = session.request, session.request.logprobs
-            close = margins(outcome)[: len(fresh.ids)] if request.margins else ()
-            likely = () if likeliest is None else logprobs(outcome, fresh.ids, likeliest)
-            accepted = len(outcome.verdict.path) - 1
-            shown = Tokens(fresh.ids, outcome.tree.drafted, accepted, close, likely)
-            events.append((session.id, shown))
-        return events if fresh.end is None else [*events, self._finish(session, fresh.end)]
-
-    def _cut(self, session: Session, fresh: list[int]) -> tuple[list[int], FinishReason | None]:
-        """Tokens up to a stop token or a limit, and why the request ends there if it does."""
-        room = self._room(session)
-        for i, token in enumerate(fresh[:room]):
-            if token in session.request.stop_tokens:
-                return fresh[:i], FinishReason.STOP
-        return fresh[:room], FinishReason.LENGTH if len(fresh) >= room else None
+        said = [(session.id, shown(session.request, outcome, fresh.ids))] if fresh.ids else []
+        return [*said, *([] if fresh.end is None else [self._finish(session, fresh.end)])]
 
     def _room(self, session: Session) -> int:
         """Tokens that can still be emitted."""

@@ -116,6 +116,10 @@ class Follower:
         fed = [trail.rows[n] for n in outcome.verdict.path if n and n in trail.rows]
         self._model.commit(slot, [*range(trail.missing), *fed])
 
+    def forget(self, slot: int) -> None:
+        """What was fed for a draft that nobody judged is not kept: its request ended before."""
+        self._trails.pop(slot, None)
+
     def _known(self, context: Context) -> int:
         """Tokens of this one that the slot holds; the newest is always fed."""
         return common_prefix(self._model.tokens(context.slot), context.ids[:-1])

@@ -7,6 +7,7 @@ from engine.cost import PassCost
 from engine.decode.chance import Chance
 from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits, Verdict
+from engine.errors import NumericalError
 from engine.grammar.spelling import Speller
 from engine.protocols.drafting import Drafter, LengthPolicy
 from engine.protocols.target import Streamed, Target
@@ -19,9 +20,11 @@ THROWN_AWAY: Options = (("warm_up", 1.0),)  # read by nobody: drafters are made 
 
 Verify = Callable[
     [Sequence[DraftTree], Sequence[Logits], Sequence[SamplingParams], Sequence[Chance]],
-    list[Verdict],
+    list[Verdict | NumericalError],
 ]
-"""Judge one round: trees, their logits [N, V], each request's law and its random numbers."""
+"""Judge one round: trees, their logits [N, V], each request's law and its random numbers.
+
+Of logits that are not finite, which are no matter of the other requests', the error."""
 
 
 @dataclass(frozen=True, slots=True)

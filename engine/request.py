@@ -30,9 +30,11 @@ class Penalties:
                 raise InvalidRequest(
                     f"the {name} penalty is {value}; choose -100 to 100 (0 is off)"
                 )
-        if not (math.isfinite(self.repeat) and self.repeat > 0):
+        if (
+            not 0.01 <= self.repeat <= 100
+        ):  # far from where a logit would be more than float32 holds
             raise InvalidRequest(
-                f"the repeat penalty is {self.repeat}; choose more than 0 (1 is off)"
+                f"the repeat penalty is {self.repeat}; choose 0.01 to 100 (1 is off)"
             )
         for token, value in self.bias:
             if not -100 <= value <= 100:

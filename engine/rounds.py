@@ -1,6 +1,6 @@
 """What one step of the engine is made of: each session's round, and what it adds to the answer."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from engine.decode.largest import largest
@@ -9,7 +9,7 @@ from engine.decode.tree import DraftTree
 from engine.decode.verify import Logits
 from engine.protocols.drafting import Context, Outcome, SelfMeasured
 from engine.protocols.target import Scores
-from engine.request import FinishReason, Logprob, Stats
+from engine.request import FinishReason, GenerationRequest, Logprob, Stats, Tokens
 from engine.schedule import Run, Session
 
 
@@ -46,6 +46,23 @@ def judged(one: Round, scores: Scores) -> Logits:
     if session.guide is not None:
         rows = session.guide.restricted(one.tree, rows, session.ids, greedy=sampling.greedy)
     return rows
+
+
+def cut(
+    fresh: list[int], stops: Container[int], room: int
+) -> tuple[list[int], FinishReason | None]:
+    """Tokens up to a stop token or as many as there is room for, and why the request ends there if it does."""
+    for i, token in enumerate(fresh[:room]):
+        if token in stops:
+            return fresh[:i], FinishReason.STOP
+    return fresh[:room], FinishReason.LENGTH if len(fresh) >= room else None
+
+
+def shown(request: GenerationRequest, outcome: Outcome, ids: tuple[int, ...]) -> Tokens:
+    """What a pass added to the answer, with as much about it as was asked for."""
+    close = margins(outcome)[: len(ids)] if request.margins else ()
+    likely = () if request.logprobs is None else logprobs(outcome, ids, request.logprobs)
+    return Tokens(ids, outcome.tree.drafted, len(outcome.verdict.path) - 1, close, likely)
 
 
 def margins(outcome: Outcome) -> tuple[float, ...]:

@@ -147,8 +147,10 @@ class Asked(BaseModel):
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    repeat_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # as llama-server calls it
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # as vLLM does
+    repeat_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = (
+        None  # as llama-server calls it
+    )
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None  # as vLLM does
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
     max_tokens: Count | None = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None

@@ -26,6 +26,7 @@ from torch import Tensor
 from engine.decode.chance import Chance
 from engine.decode.sampling import not_finite, probabilities
 from engine.decode.tree import DraftTree
+from engine.errors import NumericalError
 from engine.request import SamplingParams
 
 Logits = Tensor | NDArray[np.float32]
@@ -56,6 +57,16 @@ def verify(tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: Ch
     if tree.is_chain:  # hardly a row of it that is not asked: all laws at once
         return _traverse(tree, probabilities(logits, sampling).__getitem__, chance)
     return _traverse(tree, lambda node: probabilities(logits[node], sampling), chance)
+
+
+def judge(
+    tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: Chance
+) -> Verdict | NumericalError:
+    """``verify`` of one of several requests: what is wrong with its logits is no matter of the others'."""
+    try:
+        return verify(tree, logits, sampling, chance)
+    except NumericalError as error:
+        return error
 
 
 def _follow(tree: DraftTree, logits: Tensor) -> Verdict:

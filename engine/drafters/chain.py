@@ -53,6 +53,7 @@ class Chain:
 
     def forget(self, request: int, slot: int) -> None:
         """The slot's cache stays: its next request may share the prefix."""
+        self._follower.forget(slot)
 
     @torch.inference_mode()
     def _grow(self, strands: list[Strand]) -> None:

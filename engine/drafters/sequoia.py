@@ -178,6 +178,7 @@ class Sequoia:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)
         self._grown.pop(request, None)
+        self._follower.forget(slot)
 
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """Share of nodes by rank of the taken child, first rank first; nodes measured."""

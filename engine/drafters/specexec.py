@@ -218,6 +218,7 @@ class SpecExec:
 
     def forget(self, request: int, slot: int) -> None:
         """The slot's cache stays: its next request may share the prefix."""
+        self._follower.forget(slot)
 
     def _search(self, context: Context, budget: Budget) -> _Search:
         # a price for rows would also prune those that reading hides, which cost nothing

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from engine.decode.tree import DraftTree, chain, single
 from engine.decode.verify import Verdict, verify
-from engine.errors import EngineError
+from engine.errors import EngineError, NumericalError
 from engine.kernels.chance import PhiloxChance
 from engine.kernels.verify import verify_all
 from engine.models.cuda_target import BUCKETS, CudaTarget, on_device
@@ -153,7 +153,10 @@ def verification(sizes: Sizes) -> Iterator[Row]:
 
 
 def _judge_fast(tree: DraftTree, logits: Tensor, sampling: SamplingParams) -> Verdict:
-    return verify_all([tree], [logits], [sampling], [PhiloxChance(1)])[0]
+    [found] = verify_all([tree], [logits], [sampling], [PhiloxChance(1)])
+    if isinstance(found, NumericalError):
+        raise found
+    return found
 
 
 def _judge_plain(tree: DraftTree, logits: Tensor, sampling: SamplingParams) -> Verdict:

@@ -10,6 +10,7 @@ decode.verify up to the rounding of exp and of sums, which decide only where two
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -21,7 +22,7 @@ from torch import Tensor
 from engine.decode.chance import Chance
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree
-from engine.decode.verify import Logits, Verdict, verify
+from engine.decode.verify import Logits, Verdict, judge
 from engine.errors import NumericalError
 from engine.kernels.chance import PhiloxChance
 from engine.request import SamplingParams
@@ -72,8 +73,8 @@ def verify_all(
     logits: Sequence[Logits],
     samplings: Sequence[SamplingParams],
     chances: Sequence[Chance],
-) -> list[Verdict]:
-    """Judge every tree with its logits [N, V]; raises NumericalError if they are not finite.
+) -> list[Verdict | NumericalError]:
+    """Judge every tree with its logits [N, V]; an error for those whose logits are not finite.
 
     A request whose chance no kernel can follow is judged by decode.verify.
     """
@@ -82,24 +83,26 @@ def verify_all(
         not sampling.greedy and isinstance(chance, PhiloxChance) for *_, sampling, chance in cases
     ]
     outs = _launched([case for case, able in zip(cases, followed, strict=True) if able])
-    numbers = iter([] if outs is None else outs.tolist())  # the only wait for all that are sampled
+    numbers = iter(outs)  # the only wait for all that are sampled
     pairs = zip(cases, followed, strict=True)
-    return [_verdict(case, next(numbers)) if able else verify(*case) for case, able in pairs]
+    return [_verdict(case, next(numbers)) if able else judge(*case) for case, able in pairs]
 
 
 _Case = tuple[DraftTree, Logits, SamplingParams, Chance]
 
 
-def _launched(cases: Sequence[_Case]) -> Tensor | None:
-    """Every case's verdict [cases, 4 + nodes] int32, on its way."""
+def _launched(cases: Sequence[_Case]) -> list[list[int]]:
+    """Every case's verdict, 4 + nodes numbers; all zero, so not finite, where no law could be made."""
     if not cases:
-        return None
+        return []
     rows = [torch.as_tensor(logits) for _, logits, *_ in cases]
     widest = _aligned(_HEAD + max(len(tree) for tree, *_ in cases))
     outs = torch.zeros(len(cases), widest, dtype=torch.int32, device=rows[0].device)
     for case, own, out in zip(cases, rows, outs, strict=True):
-        _launch(case, own, out)
-    return outs
+        with suppress(NumericalError):
+            _launch(case, own, out)
+    found: list[list[int]] = outs.tolist()
+    return found
 
 
 def _launch(case: _Case, logits: Tensor, out: Tensor) -> None:
@@ -208,11 +211,11 @@ def _drawn(tree: DraftTree, device: torch.device) -> Tensor:
     return torch.stack([law.to(device, torch.float32) for law in tree.q.values()])
 
 
-def _verdict(case: _Case, numbers: Sequence[int]) -> Verdict:
+def _verdict(case: _Case, numbers: Sequence[int]) -> Verdict | NumericalError:
     tree, _, _, chance = case
     length, bonus, finite = numbers[: _HEAD - 1]
     if not finite:
-        raise NumericalError("the model's logits are not finite; its weights may be damaged")
+        return NumericalError("the model's logits are not finite; its weights may be damaged")
     path = tuple(numbers[_HEAD : _HEAD + length])
     if isinstance(chance, PhiloxChance):
         chance.calls += length if tree.q is None else numbers[_HEAD - 1]

@@ -207,5 +207,9 @@ def test_logits_that_are_not_finite_are_refused(device, sampling, value):
     from engine.kernels.verify import verify_all
 
     logits = torch.full((1, 9), value, device=device)
-    with pytest.raises(NumericalError, match="not finite"):
-        verify_all([single(0)], [logits], [sampling], [PhiloxChance(0)])
+    sound = torch.arange(9.0, device=device)[None]
+    rows, chances = [sound, logits, sound], [PhiloxChance(seed) for seed in range(3)]
+    found = verify_all([single(0)] * 3, rows, [sampling] * 3, chances)
+    assert isinstance(found[1], NumericalError)
+    assert "not finite" in str(found[1])
+    assert [verdict.path for verdict in (found[0], found[2])] == [(0,), (0,)]
