@@ -93,7 +93,12 @@ class StopFilter:
     def __init__(self, stops: Iterable[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
-        self.hit = False
+        self.found = ""  # the text that ended the answer
+
+    @property
+    def hit(self) -> bool:
+        """Whether one was there."""
+        return bool(self.found)
 
     def feed(self, text: str) -> str:
         """The part of all text so far that is now known to be outside of any stop text."""
@@ -102,8 +107,9 @@ class StopFilter:
         text = self._held + text
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:  # the one completed first counts, whatever the pieces were
-            self.hit, self._held = True, ""
-            return text[: min(found)[1]]
+            end, at = min(found)
+            self.found, self._held = text[at:end], ""
+            return text[:at]
         free = len(text) - open_length(text, self._stops)
         self._held = text[free:]
         return text[:free]

@@ -159,7 +159,7 @@ class RunningReply:
                         report = self._report(event.reason, event.stats, event.error)
                         return replace(report, code=event.code if report.error else None)
         except (WorkerCrashed, RequestFailed) as error:
-            return self._report(FinishReason.ERROR, self._counted(), str(error))
+            return self._report(FinishReason.ERROR, self._counted(self._unfinished), str(error))
         raise AssertionError("a generation ends with Done")
 
     def _take(self, event: Tokens) -> None:
@@ -167,12 +167,17 @@ class RunningReply:
             return
         if self._progress.first_token_seconds is None:
             self._progress.first_token_seconds = time.monotonic() - self._asked_at
-        drafted = self._detokenizer.feed(event.ids[: event.accepted])
-        own = self._detokenizer.feed(event.ids[event.accepted :])
-        self._progress.mark(self._length, self._length + len(drafted))
-        self._length += len(drafted) + len(own)
-        text = self._stops.feed(drafted + own)
-        self._emit(Piece(text, event.ids, event.drafted, event.accepted, event.logprobs))
+        said, start, drafted = "", self._length, self._length
+        for taken, token in enumerate(event.ids, 1):
+            text = self._detokenizer.feed((token,))
+            self._length += len(text)
+            drafted = self._length if taken <= event.accepted else drafted
+            said += self._stops.feed(text)
+            if self._stops.hit:  # what was drafted behind it is no part of the answer
+                break
+        self._progress.mark(start, drafted)
+        accepted, told = min(event.accepted, taken), event.logprobs[:taken]
+        self._emit(Piece(said, event.ids[:taken], event.drafted, accepted, told))
         if self._stops.hit:
             self._generation.cancel()
 
@@ -189,14 +194,19 @@ class RunningReply:
             self._emit(Piece(rest, (), 0, 0))
         if self._stops.hit:
             reason, error = FinishReason.STOP, None
+            stats = self._counted(stats)
         progress, written = self._progress, self.written
         ids, first = tuple(progress.ids), progress.first_token_seconds
         told = tuple(progress.logprobs)
-        return Report(written.text, ids, reason, stats, error, first, written.spans, logprobs=told)
+        return Report(
+            written.text, ids, reason, stats, error, first, written.spans,
+            logprobs=told, stopped_by=self._stops.found,
+        )  # fmt: skip
 
-    def _counted(self) -> Stats:
+    def _counted(self, stats: Stats) -> Stats:
+        """With counts of what was received: an engine goes on until it hears that it shall not."""
         return replace(
-            self._unfinished,
+            stats,
             emitted=len(self._progress.ids),
             passes=self._progress.passes,
             drafted=self._progress.drafted,

@@ -153,6 +153,7 @@ class Report:
     code: str | None = None
     foretold: Foretold | None = None  # where the turn had a prediction
     logprobs: tuple[Logprob, ...] = ()  # per token; only when asked for
+    stopped_by: str = ""  # the stop text that ended the answer
 
     @property
     def seconds(self) -> float:

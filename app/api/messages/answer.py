@@ -31,6 +31,7 @@ class MessageAnswer:
             pass
         return {
             **self._message(self._blocks, self._reason(report), report.stats),
+            "stop_sequence": report.stopped_by or None,
             **how_it_went(report),
         }
 
@@ -52,7 +53,9 @@ class MessageAnswer:
         if left or not self._blocks:
             yield from self._say(left)
         yield from self._close()
-        ended = {"stop_reason": self._reason(report), "stop_sequence": None}
+        ended = {
+            "stop_reason": self._reason(report), "stop_sequence": report.stopped_by or None
+        }  # fmt: skip
         usage = _usage(report.stats)
         yield {"type": "message_delta", "delta": ended, "usage": usage, **how_it_went(report)}
         yield {"type": "message_stop"}
@@ -98,6 +101,8 @@ class MessageAnswer:
     def _reason(self, report: Report) -> str:
         if report.finish_reason is FinishReason.LENGTH:
             return "max_tokens"
+        if report.stopped_by:
+            return "stop_sequence"
         return CALL if any(block["type"] == CALL for block in self._blocks) else "end_turn"
 
     def _message(self, blocks: list[Body], reason: str | None, stats: Stats | None) -> Body:

@@ -112,13 +112,14 @@ class ResponseAnswer:
         self._over: list[Body] = []
         self._item: _Message | _Call | None = None
         self._told: list[Body] = []  # log probabilities of what is not said yet
+        self._calls = 0  # that were begun
         self._numbers = count()  # of events
 
     def whole(self, report: Report) -> Body:
         """The response at once."""
         for _ in (*self.piece(Piece(report.text, (), 0, 0, report.logprobs)), *self.last(report)):
             pass
-        return self._response(_status(report), report)
+        return self._response(self._status(report), report)
 
     def first(self) -> Iterator[Body]:
         """What a stream begins with."""
@@ -157,9 +158,14 @@ class ResponseAnswer:
         untold = bool(self._told) and isinstance(self._item, _Message)
         if left or untold or not (self._over or self._item):
             yield from self._say(left)
-        status = _status(report)
+        status = self._status(report)
         yield from self._close(status)
         yield _event(status, {"response": self._response(status, report)})
+
+    def _status(self, report: Report) -> str:
+        """A call that a stop text cut short is not complete, either."""
+        cut = self._reader is not None and self._calls > self._reader.called
+        return INCOMPLETE if cut or report.finish_reason is FinishReason.LENGTH else COMPLETED
 
     def _say(self, text: str) -> Iterator[Body]:
         message = self._item
@@ -171,6 +177,7 @@ class ResponseAnswer:
 
     def _call(self, part: CallPart) -> Iterator[Body]:
         if part.id:
+            self._calls += 1
             yield from self._open(_Call(part.name, part.id))
         if part.arguments and isinstance(self._item, _Call):
             yield self._item.more(self._at(), part.arguments)
@@ -197,7 +204,8 @@ class ResponseAnswer:
         return {"output_index": len(self._over)}
 
     def _response(self, status: str, report: Report | None = None) -> Body:
-        cut = {"reason": "max_output_tokens"} if status == INCOMPLETE else None
+        length = report is not None and report.finish_reason is FinishReason.LENGTH
+        cut = {"reason": "max_output_tokens"} if status == INCOMPLETE and length else None
         body: Body = {
             "id": self._id, "object": "response", "created_at": self._created, "status": status,
             "error": None, "incomplete_details": cut, "output": list(self._over),
@@ -208,10 +216,6 @@ class ResponseAnswer:
 
 def _event(name: str, body: Body) -> Body:
     return {"type": f"response.{name}", **body}
-
-
-def _status(report: Report) -> str:
-    return INCOMPLETE if report.finish_reason is FinishReason.LENGTH else COMPLETED
 
 
 def _usage(stats: Stats) -> Body:
