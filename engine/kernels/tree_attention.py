@@ -8,11 +8,9 @@ A program holds the rows of one key head's whole group and runs over one part of
 the last part to arrive adds the parts up (split along the tokens: a tree has few rows).
 """
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
-from numpy.typing import NDArray
 from torch import Tensor
 
 _ROWS, _TOKENS = 16, 64  # of a tile; 16 is the least that a matrix unit takes
@@ -42,13 +40,6 @@ def tree_attention(q: Tensor, keys: Tensor, values: Tensor, bits: Tensor, extent
         enable_fp_fusion=True,
     )  # fmt: skip
     return out
-
-
-def packed_bits(seen: NDArray[np.bool_], words: int) -> NDArray[np.int32]:
-    """Bool [n, m] to the bits of ``tree_attention``, [n, words]."""
-    padded = np.zeros((len(seen), 32 * words), dtype=bool)
-    padded[:, : seen.shape[1]] = seen
-    return np.packbits(padded, axis=1, bitorder="little").view(np.int32)
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -53,10 +53,6 @@ class Int8:
         parts = [F.linear(x, block.to(x.dtype)) for block in torch.split(self.rows, BLOCK)]
         return torch.cat(parts, -1) * self.scale
 
-    def widened(self) -> Tensor:
-        """The weight that this map stands for, [out, in]."""
-        return self.rows.to(self.scale.dtype) * self.scale.unsqueeze(1)
-
 
 class Quantising:
     """Rounds the linear maps of one model to 8 bits.

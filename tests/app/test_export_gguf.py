@@ -17,7 +17,7 @@ from app.gguf_check import check_gguf
 from app.settings import Settings
 from app.text import ChatText
 from app.turn import Message
-from engine.models.gguf.header import read_header
+from engine.models.gguf.header import TYPES, read_header
 from engine.models.gguf.library import llama_library
 from engine.models.torch_target import load_target
 
@@ -117,7 +117,7 @@ class TestTheSameModel:
 
         header = read_header(made("bf16"))
         tensor = next(t for t in header.tensors if t.name == "blk.3.ffn_down.weight")
-        assert tensor.type_name == "bf16"
+        assert TYPES[tensor.type][0] == "bf16"
         data = made("bf16").read_bytes()[header.data_start + tensor.offset :][: tensor.bytes]
         ours = load_file(POCKET / "model.safetensors")["model.layers.3.mlp.down_proj.weight"]
         assert data == ours.contiguous().view(torch.uint8).numpy().tobytes()

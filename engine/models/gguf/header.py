@@ -58,11 +58,6 @@ class GgufTensor:
     offset: int  # bytes behind the header's ``data_start``
     bytes: int
 
-    @property
-    def type_name(self) -> str:
-        """As llama.cpp writes it, in small letters."""
-        return TYPES[self.type][0]
-
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:

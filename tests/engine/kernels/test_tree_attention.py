@@ -1,12 +1,21 @@
 """Tree attention: what torch's attention gives with the tree's mask written out."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
 from engine.decode.tree import ancestor_bits, bit_rows
 
 WORDS = 4
+
+
+def packed_bits(seen: NDArray[np.bool_], words: int) -> NDArray[np.int32]:
+    """Bool [n, m] to the bits of ``tree_attention``, [n, words]."""
+    padded = np.zeros((len(seen), 32 * words), dtype=bool)
+    padded[:, : seen.shape[1]] = seen
+    return np.packbits(padded, axis=1, bitorder="little").view(np.int32)
 
 
 def tensors(device, rows, shape, room, dtype=torch.float32):
@@ -47,7 +56,7 @@ def reference(q, keys, values, seen, length):
     ],
 )
 def test_it_is_attention_with_the_trees_mask(device, rows, length, shape):
-    from engine.kernels.tree_attention import packed_bits, tree_attention
+    from engine.kernels.tree_attention import tree_attention
 
     q, keys, values = tensors(device, rows, shape, length + rows + 9)
     seen = bit_rows(ancestor_bits(parents_of(rows, length)), rows)
@@ -61,7 +70,7 @@ def test_it_is_attention_with_the_trees_mask(device, rows, length, shape):
 
 def test_queries_may_lie_among_others(device):
     """As the decoder gives them: queries and keys of a row are turned together."""
-    from engine.kernels.tree_attention import packed_bits, tree_attention
+    from engine.kernels.tree_attention import tree_attention
 
     q, keys, values = tensors(device, 5, (6, 2, 16), 30)
     seen = bit_rows(ancestor_bits(parents_of(5, 2)), 5)
@@ -73,7 +82,7 @@ def test_queries_may_lie_among_others(device):
 
 
 def test_rows_behind_other_rows_of_the_tree(device):
-    from engine.kernels.tree_attention import packed_bits, tree_attention
+    from engine.kernels.tree_attention import tree_attention
 
     q, keys, values = tensors(device, 3, (4, 2, 16), 64)
     early = ancestor_bits([-1, 0, 0, 1])
@@ -85,7 +94,7 @@ def test_rows_behind_other_rows_of_the_tree(device):
 
 
 def test_half_precision_stays_near(device):
-    from engine.kernels.tree_attention import packed_bits, tree_attention
+    from engine.kernels.tree_attention import tree_attention
 
     half = torch.bfloat16 if device.type == "cuda" else torch.float16  # NumPy has no bfloat16
     q, keys, values = tensors(device, 6, (4, 2, 16), 90, half)
@@ -98,7 +107,7 @@ def test_half_precision_stays_near(device):
 
 
 def test_rows_that_do_not_exist_and_rows_that_see_nothing_do_no_harm(device):
-    from engine.kernels.tree_attention import packed_bits, tree_attention
+    from engine.kernels.tree_attention import tree_attention
 
     q, keys, values = tensors(device, 2, (4, 2, 16), 64)
     keys[:, 12:], values[:, 12:] = float("nan"), float("nan")
