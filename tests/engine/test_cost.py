@@ -164,3 +164,18 @@ def test_a_reset_curve_remembers_nothing_that_ran():
     cost.reset({1: 1.0, 8: 2.0})
     assert (cost.seconds(1), cost.seconds(8), cost.seconds(40)) == (1.0, 2.0, 2.0 + 32 / 7)
     assert (cost.knots, cost.weather, cost.overhead) == ({1: 1.0, 8: 2.0}, 1.0, 0.0)
+
+
+def test_a_pause_beside_a_pass_counts_for_no_more_than_the_pass():
+    cost, calm = profiled({1: 1.0}), profiled({1: 1.0})
+    cost.observe(1, 0, 1.0, overhead=3600.0)
+    calm.observe(1, 0, 1.0, overhead=1.0)
+    assert cost.seconds(1) == pytest.approx(calm.seconds(1))
+
+
+def test_a_width_that_nobody_measured_moves_no_knot_but_its_own():
+    cost = profiled({1: 1.0, 4: 2.0})
+    cost.observe(1, 0, 1.0)
+    cost.observe(64, 0, 200.0)
+    assert (cost.knots[1], cost.knots[4]) == (1.0, 2.0)
+    assert cost.knots[64] > 22.0

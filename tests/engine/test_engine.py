@@ -1,6 +1,7 @@
 """The engine's promises: events, limits, warm prefixes, neighbours, cancellation, failures."""
 
 import math
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,14 @@ from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.lengths.fixed import Fixed
 from engine.protocols.drafting import Parts
-from engine.request import Done, FinishReason, GenerationRequest, Penalties, SamplingParams, Tokens
+from engine.request import (
+    Done,
+    FinishReason,
+    GenerationRequest,
+    Penalties,
+    SamplingParams,
+    Tokens,
+)
 from engine.seats import Seats
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
@@ -161,6 +169,29 @@ def test_times_plain_is_what_drafts_bring_however_busy_the_machine():
     bring = run.emitted / run.passes
     assert bring > 1
     assert 0.5 * bring < run.plain_seconds / run.seconds <= bring
+
+
+def test_what_a_draft_takes_is_part_of_what_its_tokens_took():
+    held = engine()
+    session = held._sessions[held.submit(request(drafter="lookup"))]
+    drafter = session.seat.drafter
+    draft = drafter.draft
+    drafter.draft = lambda batch, budgets: time.sleep(0.02) or draft(batch, budgets)
+    done = None
+    while held.busy:
+        *_, (_, done) = held.step() or [(0, done)]
+    [run] = done.stats.runs
+    assert run.seconds >= 0.02 * run.passes
+    assert done.stats.decode_seconds >= 0.02 * run.passes
+
+
+def test_of_several_drafters_the_one_that_brought_most_tokens_is_named_first():
+    held = engine()
+    session = held._sessions[held.submit(request(drafter="auto"))]
+    for name, emitted in (("lookup", 2), ("chain", 9), ("none", 5)):
+        session.run(name).emitted = emitted
+    runs = tuple(run.stats(name, (), 0.0, 1.0) for name, run in session.runs.items())
+    assert [run.drafter for run in session.stats(runs).runs] == ["chain", "none", "lookup"]
 
 
 def test_the_same_seed_gives_the_same_tokens():

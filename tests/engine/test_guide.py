@@ -109,3 +109,13 @@ def test_the_vocabulary_is_read_once_and_old_grammars_go():
     assert words.read == 1
     assert len(guides._masks) == KEPT
     assert guides.guide(GenerationRequest((1,), 5)) is None
+
+
+def test_a_grammar_whose_states_grew_too_many_is_begun_anew(monkeypatch):
+    guides = Guides(13, Words(WORDS))
+    request = GenerationRequest((1,), 5, stop_tokens=STOPS, grammar=ABC)
+    first = guides.guide(request).masks
+    monkeypatch.setattr("engine.guide.MOST_STATES", len(first.states))
+    assert guides.guide(request).masks is first
+    monkeypatch.setattr("engine.guide.MOST_STATES", len(first.states) - 1)
+    assert guides.guide(request).masks is not first

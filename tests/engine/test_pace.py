@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.pace import EVIDENCE, SLOW, Origins, Pace
+from engine.pace import EVIDENCE, SLOW, Luck, Origins, Pace
 
 rounds = st.lists(st.tuples(st.integers(1, 9), st.floats(0.1, 5.0)), min_size=1, max_size=30)
 
@@ -69,3 +69,18 @@ def test_the_share_that_is_not_copied_is_of_faded_tokens_and_all_of_them_at_firs
     other = guess + sum(age * tokens for (tokens, copied), age in weighed if not copied)
     every = guess + sum(age * tokens for (tokens, _), age in weighed)
     assert origins.drafted == pytest.approx(other / every)
+
+
+def test_who_expects_too_little_is_not_believed_to_bring_more():
+    luck = Luck()
+    luck.add(9.0, 1.0)
+    assert luck.value == 1.0
+    luck.add(0.0, 90.0)
+    assert luck.value < 0.3
+
+
+def test_earlier_sessions_luck_is_never_more_than_all():
+    luck = Luck()
+    luck.believe(3.0)
+    luck.add(0.0, EVIDENCE)
+    assert luck.value == pytest.approx(SLOW / (1 + SLOW))

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 import torch
 
-from engine.decode.tree import DraftTree, Warm, chain
+from engine.decode.tree import DraftTree, Warm, chain, single
 from engine.drafters import DRAFTERS
 from engine.errors import OutOfMemory
 from engine.request import FinishReason, GenerationRequest, SamplingParams
@@ -135,8 +135,27 @@ def test_what_was_given_up_is_tried_again():
     assert len(retreat.score([0], [tree])[0].tree) == 2
     cramped.rows = 99
     lengths = [len(retreat.score([0], [tree])[0].tree) for _ in range(3 * CALM)]
-    assert lengths[0] == 2
-    assert lengths[-1] == 8
+    assert lengths == [2] * (CALM - 1) + [4] * CALM + [8] * (CALM + 1)
+
+
+def test_requests_are_parted_until_as_many_calm_passes_went_by():
+    cramped = Cramped(tiny_target(), 99)
+    retreat = Retreat(cramped)
+    for slot in (0, 1, 2, 3):
+        cramped.feed(slot, [1, 2])
+    pass_of_four = ([0, 1, 2, 3], [single(3)] * 4)
+    for _ in range(CALM // 2):
+        retreat.score(*pass_of_four)
+    cramped.rows = 2
+    retreat.score(*pass_of_four)
+    assert retreat.together == 2
+    cramped.rows, cramped.refusals = 99, 0
+    widths = []
+    for _ in range(CALM):
+        cramped.widest = 0
+        retreat.score(*pass_of_four)
+        widths.append(cramped.widest)
+    assert widths == [2] * (CALM - 1) + [4]
 
 
 def test_a_cut_tree_is_the_shorter_draft():
@@ -175,3 +194,11 @@ def test_a_markov_target_without_memory_still_answers():
         [GenerationRequest((1, 2, 1), 8, GREEDY, drafter="sequoia", length="fixed")],
     )
     assert len(found[0][0]) == 8
+
+
+def test_a_draft_without_memory_makes_the_next_ones_half_as_large():
+    draft = Cramped(tiny_target(1), 99, fail_at=(2,))
+    engine = engine_over(tiny_target(), draft, cost=SlowMachine())
+    run_all(engine, requests("sequoia", GREEDY, 1))
+    assert draft.refusals == 1
+    assert engine._retreat.nodes is not None

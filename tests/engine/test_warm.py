@@ -54,6 +54,16 @@ def test_more_conversations_stay_warm_than_answer_at_once():
     assert len(fed) <= 4 * len(talks)
 
 
+def test_the_conversation_that_was_left_longest_goes_first():
+    held = engine(slots=1, warm=1)
+    first, second, third = ([*text(seed, 60)] for seed in (2, 3, 5))
+    ask(held, first)
+    ask(held, second)
+    first += ask(held, [*first, 1])[0]
+    ask(held, third)
+    assert ask(held, [*first, 1, 2])[1].cached_tokens >= 60
+
+
 def test_what_only_begins_alike_stays_where_it_is():
     held = engine()
     preface = text(5, 100)

@@ -28,6 +28,7 @@ def test_each_has_its_place_and_they_are_counted_together(client: openai.OpenAI)
     extra: Any = whole.model_extra
     assert extra["speculation"]["passes"] == 9
     assert (extra["timings"]["predicted_n"], extra["timings"]["predicted_ms"]) == (15, 20.0)
+    assert (extra["timings"]["draft_n"], extra["timings"]["draft_n_accepted"]) == (18, 9)
 
 
 def test_a_stream_tells_of_every_piece_whose_it_is(client: openai.OpenAI) -> None:

@@ -9,9 +9,15 @@ import openai
 import pydantic
 import pytest
 
+from app.api.responses.answer import ResponseAnswer
+from app.api.responses.items import Items
+from app.api.responses.schemas import ResponseRequest
+from app.turn import Message, Piece, Report, ToolCall
+from engine.request import FinishReason, Logprob
 from tests.app.api.conftest import Running
 from tests.app.api.fake_assistant import BUG, CRASH, FOREVER
 from tests.app.api.serving import served
+from tests.app.history.replies import stats
 
 SUM = "What is 17 + 25?"
 ADD = {
@@ -105,6 +111,39 @@ def test_a_conversation_of_items_is_the_same_as_one_of_messages(url: str) -> Non
     assert found["instructions"] == "Be brief."
     developer = [{"role": "developer", "content": "Be brief."}, *items]
     assert ask(url, input=developer).json()["output"][0]["content"] == found["output"][0]["content"]
+
+
+def test_calls_are_the_assistants_and_stand_in_the_message_that_they_came_with() -> None:
+    one, two = (
+        {"type": "function_call", "call_id": name, "name": "add", "arguments": '{"a": 1}'}
+        for name in ("c1", "c2")
+    )
+    result = {"type": "function_call_output", "call_id": "c1", "output": "42"}
+    asked, said = {"role": "user", "content": SUM}, {"role": "assistant", "content": "Well."}
+    calls = (ToolCall("c1", "add", {"a": 1}), ToolCall("c2", "add", {"a": 1}))
+    came = Message("tool", "42", answers="c1")
+    read = pydantic.TypeAdapter(Items).validate_python
+    question = Message("user", SUM)
+    assert read([asked, one, two, result]) == (question, Message("assistant", "", calls), came)
+    assert read([asked, said, one, result, two]) == (
+        question,
+        Message("assistant", "Well.", calls[:1]),
+        came,
+        Message("assistant", "", calls[1:]),
+    )
+
+
+def test_what_the_last_token_without_a_text_had_for_a_probability_is_told_too() -> None:
+    asked = ResponseRequest(model="pocket", input=SUM, top_logprobs=0)
+    telling = ResponseAnswer(asked, lambda _: b"x")
+    first, second = Logprob(1, -0.5), Logprob(2, -0.7)
+    report = Report("x", (1, 2), FinishReason.LENGTH, stats(), logprobs=(first, second))
+    found = [*telling.piece(Piece("x", (1,), 0, 0, (first,)))]
+    found += [*telling.piece(Piece("", (2,), 0, 0, (second,))), *telling.last(report)]
+    told = [one["logprob"] for event in found if "delta" in event for one in event["logprobs"]]
+    assert told == [-0.5, -0.7]
+    [part] = found[-1]["response"]["output"][0]["content"]
+    assert [one["logprob"] for one in part["logprobs"]] == told
 
 
 def test_a_stream_tells_step_by_step_what_the_whole_answer_is(url: str) -> None:

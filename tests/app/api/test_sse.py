@@ -4,12 +4,19 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api.errors import ApiError
+from app.api.respond import respond
 from app.api.sse import PING, EventStream, event
+from app.turn import Delta, Report
+from engine.request import FinishReason
+from tests.app.history.replies import stats
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5)
 
@@ -63,3 +70,16 @@ def test_closing_in_a_pause_closes_the_events_at_once() -> None:
         assert closed
 
     asyncio.run(leave())
+
+
+def test_a_stream_that_fails_before_its_first_word_is_a_plain_error() -> None:
+    """Clients read the status before they read events."""
+
+    async def failing() -> AsyncGenerator[Delta]:
+        yield Report("", (), FinishReason.ERROR, stats(), error="no room", code="out_of_memory")
+
+    asked: Any = SimpleNamespace(stream=True, include_usage=False, filling="messages")
+    staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait())
+    with pytest.raises(ApiError) as failed:
+        asyncio.run(respond(asked, [failing()], [], staying))
+    assert (failed.value.failure.status, failed.value.failure.code) == (500, "out_of_memory")

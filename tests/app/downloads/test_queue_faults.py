@@ -210,6 +210,19 @@ def test_a_part_with_damaged_bytes_is_fetched_anew(downloads, hub, models, stand
     check_whole(models, stand_in)
 
 
+@pytest.mark.parametrize("text", [None, "", "{}"])
+def test_what_lies_where_no_order_can_be_read_does_not_become_part_of_the_model(
+    downloads, hub, models, stand_in, text
+):
+    staging = Staging(models, "tiny")
+    staging.files.mkdir(parents=True)
+    (staging.files / "stranger.safetensors").write_bytes(b"other")
+    if text is not None:
+        (staging.folder / "order.json").write_text(text)
+    assert run(downloads, order(hub)).state is State.DONE
+    check_whole(models, stand_in)
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"name": "tiny", "files": [1]}'])
 def test_a_damaged_order_is_not_offered(models, text):
     folder = Staging(models, "tiny").folder

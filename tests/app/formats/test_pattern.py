@@ -117,6 +117,7 @@ def test_law_a_character_is_in_a_set_or_in_all_others(pairs, code):
         (r"^[a-z]*$", {"minLength": 2, "maxLength": 3}, ["ab", "abc"], ["a", "abcd"]),
         (r"^-[a-z]+\d\d$", {"maxLength": 5}, ["-a12", "-ab12"], ["-12", "-abc12"]),
         (r"^[ab]{2,}$", {"minLength": 3}, ["aba"], ["ab"]),
+        (r"^[a-z]+$", {"minLength": 3, "maxLength": 3}, ["abc"], ["ab", "abcd"]),
         (r"^.{2,8}$", {"maxLength": 3}, ["ab", "é😀x"], ["a", "abcd"]),
         (r"^(\+1)?[0-9]+$", {"maxLength": 99, "minLength": 1}, ["+17"], ["1+7"]),
         ("b", {}, ["b", "abc", "\nb"], ["", "a"]),

@@ -287,3 +287,7 @@ class TestRanks:
         assert prior_of(run(shares=[0.9, 0.9], share_weight=20.0)).shares == ()
         assert prior_of(run(shares=[math.nan], share_weight=20.0)).shares == ()
         assert prior_of(run(shares=[0.5], share_weight=math.inf)).shares == ()
+
+
+def test_a_clock_that_was_set_back_makes_no_reply_newer_than_now():
+    assert prior_of(run(days=-40.0)) == prior_of(run(days=0.0))

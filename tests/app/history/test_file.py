@@ -64,6 +64,11 @@ def test_processes_write_at_the_same_time_and_none_loses_a_message(database):
     history.close()
 
 
+def test_a_new_history_has_nothing_to_be_backed_up(database):
+    History.open(database).close()
+    assert {path.name for path in database.parent.iterdir()} <= {"history.db", "history.db.lock"}
+
+
 def test_threads_share_one_history(history):
     chats = [history.create_conversation(str(number)).id for number in range(4)]
 

@@ -2,10 +2,11 @@
 
 import sqlite3
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.errors import UnknownConversation
@@ -56,12 +57,19 @@ def test_a_tree_of_messages_comes_back_as_written(written):
 
 @settings(max_examples=20)
 @given(st.text(alphabet=st.characters(codec=None)))
+@example("half \ud800 a character")
 def test_any_text_can_be_stored(text):
     with tempfile.TemporaryDirectory() as folder:
         history = History.open(Path(folder) / "history.db")
         made = history.create_conversation(text)
         assert history.conversations() == [made]
-        assert made.title == text.encode("utf-8", "replace").decode()
+        stored = text.encode("utf-8", "replace").decode()
+        assert made.title == stored
+        history.instruct(made.id, text)
+        assert history.conversation(made.id).system == stored
+        first = history.add_message(made.id, None, "user", text)
+        history.rewrite(history.add_message(made.id, first.id, "assistant", "").id, text)
+        assert [message.content for message in history.messages(made.id)] == [stored, stored]
         history.close()
 
 
@@ -153,6 +161,9 @@ def test_an_answer_grows_and_keeps_what_is_told_under_it(history):
     history.rewrite(answer.id, "one two", FinishReason.STOP, facts)
     assert history.messages(chat)[0].content == "one two"
     assert history.facts(chat) == {answer.id: facts}
+    longer = replace(facts, spans=((0, 3), (4, 7)))
+    history.rewrite(answer.id, "one two three", FinishReason.STOP, longer)
+    assert history.facts(chat) == {answer.id: longer}
     assert history.conversations(words="two")
     history.delete(chat)
     assert history.facts(chat) == {}
@@ -198,3 +209,13 @@ def test_order_does_not_follow_the_clock(history, monkeypatch):
     monkeypatch.setattr("app.history.store.utc_now", lambda: "1960-01-01T00:00:00+00:00")
     later = history.create_conversation("second")
     assert history.conversations() == [later, past]
+
+
+def test_a_message_of_another_conversation_cannot_be_shown(history):
+    one = history.create_conversation("one").id
+    two = history.create_conversation("two").id
+    mine = history.add_message(one, None, "user", "here")
+    other = history.add_message(two, None, "user", "there")
+    with pytest.raises(UnknownConversation, match=other.id):
+        history.show(one, other.id)
+    assert history.messages(one) == [mine]

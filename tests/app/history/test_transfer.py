@@ -74,3 +74,13 @@ def test_what_is_no_conversation_is_refused_and_nothing_is_kept(history, data, t
     with pytest.raises(ConversationFileError, match=told):
         transfer.take_in(history, "file", data)
     assert history.conversations() == []
+
+
+def test_a_mark_of_the_byte_order_before_it_does_no_harm(history):
+    """Some editors put one before every text that they save."""
+    chat = history.create_conversation("sums").id
+    history.add_message(chat, None, "user", "2 + 2?")
+    for write in (transfer.to_json, transfer.to_markdown):
+        made = transfer.take_in(history, "file", b"\xef\xbb\xbf" + write(history, chat).encode())
+        assert made.title == "sums"
+        assert [message.content for message in history.messages(made.id)] == ["2 + 2?"]

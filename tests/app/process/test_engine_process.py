@@ -125,6 +125,33 @@ def test_a_cancel_is_heard_in_the_middle_of_a_step() -> None:
     ]
 
 
+def test_what_is_no_cancel_waits_for_the_end_of_a_step_and_is_not_lost() -> None:
+    class Watched(Reading):
+        inside = False
+
+        def submit(self, request: GenerationRequest) -> int:
+            nested.append(self.inside)
+            return super().submit(request)
+
+        def step(self) -> list[tuple[int, Event]]:
+            self.inside = True
+            try:
+                return super().step()
+            finally:
+                self.inside = False
+
+    def client(pipe: Connection) -> None:
+        for message in (1, 2):
+            pipe.send(Submit(message, GenerationRequest((1,), 50)))
+            time.sleep(0.05)  # the first step runs when the second request comes
+        pipe.send(Stop())
+        pipe.send(Cancel(1))
+
+    nested: list[bool] = []
+    served(client, Watched)  # returns, since the stop was kept
+    assert nested == [False, False]
+
+
 def test_an_app_that_is_gone_in_the_middle_of_a_step_ends_the_loop() -> None:
     """The app had gone before the engine was ready, so no step ever began."""
 

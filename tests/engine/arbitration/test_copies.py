@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.arbitration.copies import MARGIN, REPRICED
 from engine.protocols.drafting import Context
 from engine.request import Prior, SamplingParams
 from tests.engine.arbitration.scripted import ROOM, Reads, Scripted, auto_over, play
@@ -58,3 +59,56 @@ def test_no_prompt_is_read_for_tokens_that_will_be_copied():
     assert play(auto, 8, request=4)[0] == ["none"] * 8
     play(auto, 600, request=5)  # answers of this kind are not copied any more
     assert play(auto, 8, request=6)[0] == ["model"] * 8
+
+
+def test_of_two_proposals_the_better_one_is_taken_whoever_comes_first():
+    for names in (("good", "poor"), ("poor", "good")):
+        worth = {"good": 4, "poor": 2}
+        arms = {name: Scripted(worth[name], 1.0, declines=True) for name in names}
+        assert set(play(auto_over(**arms), 10)[0]) == {"good"}
+
+
+@pytest.mark.parametrize(("over", "first"), [(0.98, "none"), (1.02, "lookup")])
+def test_a_proposal_must_bring_more_than_its_rows_and_the_margin(over, first):
+    lookup = Scripted(4, 3.0, declines=True, hoped=2.0 * MARGIN * over)
+    auto = auto_over(lookup=lookup)
+    auto._cost.reset({1: 1.0, 5: 3.0})  # four drafted rows are worth two tokens
+    assert play(auto, 1)[0] == [first]
+
+
+def test_who_promised_too_much_is_asked_at_a_higher_pace():
+    seen = []
+
+    class Noting(Scripted):
+        def draft(self, batch, budgets):
+            seen.extend(budgets)
+            return super().draft(batch, budgets)
+
+    auto = auto_over(lookup=Noting(0, 1.2, declines=True, hoped=4.0))
+    play(auto, 10)
+    seen.clear()
+    luck, rate = auto._copies.luck[""]["lookup"].value, auto._matches[1].rate
+    play(auto, 1)
+    assert luck < 1
+    assert [budget.pace for budget in seen] == [pytest.approx(rate / luck)]
+
+
+def test_what_is_held_against_an_arm_is_forgotten_while_it_proposes_nothing():
+    lookup = Scripted(0, 1.2, declines=True, hoped=4.0)
+    auto = auto_over(lookup=lookup)
+    play(auto, 30)
+    before = auto._copies.luck[""]["lookup"].value
+    lookup.every = 10**9
+    play(auto, 1500)
+    assert before < 0.9
+    assert auto._copies.luck[""]["lookup"].value > 0.95
+
+
+def test_rows_are_priced_anew_after_some_rounds():
+    auto = auto_over(lookup=Scripted(4, 1.0, every=10**9, declines=True))
+    batch = [Context(1, 0, [1], SamplingParams(), None)]
+    assert auto._copies._row_prices(batch).rows[-1] == 0
+    auto._cost.reset({1: 1.0, 5: 3.0})
+    later = [auto._copies._row_prices(batch).rows[-1] for _ in range(REPRICED)]
+    assert set(later[:-1]) == {0.0}
+    assert later[-1] == pytest.approx(2.0)

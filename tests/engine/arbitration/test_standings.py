@@ -5,9 +5,11 @@ from itertools import pairwise
 
 import pytest
 
-from engine.arbitration.standings import MEMORY
+from engine.arbitration.match import Match
+from engine.arbitration.standings import MEMORY, STICKINESS, UNDRAFTED, USUAL_RATE, Standings
 from engine.arbitration.trials import APART, PROBE, PROBE_FIRST, SHORT, STINT
 from engine.decode.verify import Verdict
+from engine.pace import Origins, Pace
 from engine.protocols.drafting import Context, Outcome
 from engine.request import Prior, SamplingParams
 from tests.engine.arbitration.scripted import ROOM, Reads, Scripted, auto_over, play
@@ -111,3 +113,63 @@ def test_a_long_prompt_is_read_only_for_an_answer_that_pays_for_it(prompt, usual
     play(auto, 100)
     auto._standings.usual_tokens = usual
     assert play(auto, 8, request=2)[0] == [["none", "model"][plays]] * 8
+
+
+def standing(**paces):
+    """Standings of arms that a session knows well, and an answer that knows as much."""
+    standings = Standings({name: Scripted(1, 1.0) for name in paces})
+    standings.paces = {name: Pace(10_000 * pace, 10_000.0, 10**6) for name, pace in paces.items()}
+    known = {"none": Pace(1.0, 1.0, 10**6), **standings.paces}
+    return standings, Match(known, Pace(1.0, 1.0), {}, Origins())
+
+
+@pytest.mark.parametrize(("faster", "leads"), [(0.99, "first"), (1.01, "second")])
+def test_another_arm_leads_only_if_it_is_clearly_faster(faster, leads):
+    standings, match = standing(first=2.0, second=2.0 * STICKINESS * faster)
+    match.favourite = "first"
+    assert standings.favourite(match) == leads
+
+
+def test_the_length_of_a_usual_answer_is_followed_and_not_jumped_to():
+    standings, match = standing(model=2.0)
+    match.emitted = 100
+    standings.ended(match)
+    assert standings.usual_tokens == pytest.approx(100 * USUAL_RATE)
+    standings.ended(match)
+    assert standings.usual_tokens == pytest.approx(100 * (1 - (1 - USUAL_RATE) ** 2))
+
+
+def test_a_long_answer_asks_again_whether_reading_pays_though_nothing_was_measured():
+    auto = auto_over(model=Reads(2, 1.5, prompt=20.0))
+    play(auto, 100)
+    auto._standings.usual_tokens = 32
+    played = play(auto, 900, request=2)[0]
+    assert set(played[:32]) == {"none"}
+    assert "model" in played
+
+
+def test_rounds_without_a_draft_silence_an_arm_only_in_a_row():
+    standings, match = standing(shy=2.0)
+    match.playing, match.stint = "shy", 2 * UNDRAFTED
+    for drafted in [False, True] * UNDRAFTED:
+        standings.measure(match, 1, 1.0, drafted=drafted)
+    assert standings.silent == set()
+    for _ in range(UNDRAFTED):
+        standings.measure(match, 1, 1.0, drafted=False)
+    assert standings.silent == {"shy"}
+    assert match.stint == 0
+
+
+def test_an_arm_that_drafts_again_is_heard_again():
+    standings, match = standing(shy=2.0)
+    standings.silent.add("shy")
+    match.playing = "shy"
+    standings.measure(match, 3, 1.5, drafted=True)
+    assert standings.silent == set()
+
+
+def test_a_trial_is_over_once_the_arm_is_known_to_lose():
+    standings, match = standing(slow=1.0)
+    match.playing, match.stint = "slow", 5
+    standings.measure(match, 1, 9.0, drafted=True)
+    assert match.stint == 0

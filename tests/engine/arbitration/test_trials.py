@@ -1,12 +1,14 @@
 """Who is tried, and when: no answer pays for finding out about all of them."""
 
 from collections import Counter
+from itertools import pairwise
 
 from engine.arbitration.standings import UNDRAFTED
-from engine.arbitration.trials import APART, KNOWN, PATIENCE, SHORT, STINT
-from engine.protocols.drafting import Budget
-from engine.request import Prior
-from tests.engine.arbitration.scripted import Reads, Scripted, Steps, auto_over, play
+from engine.arbitration.trials import APART, KNOWN, PATIENCE, PROBE_FIRST, SHORT, STINT
+from engine.pace import Pace
+from engine.protocols.drafting import Budget, Context
+from engine.request import Prior, SamplingParams
+from tests.engine.arbitration.scripted import ROOM, Reads, Scripted, Steps, auto_over, play
 
 
 def test_a_short_answer_has_no_trial():
@@ -91,3 +93,77 @@ def test_a_trial_without_a_draft_ends_soon():
     silent = Scripted(3, 1.5, every=10**9)
     played, _, _ = play(auto_over(silent=silent), SHORT + STINT)
     assert Counter(played)["silent"] == 1 + UNDRAFTED  # the first round reads the prompt
+
+
+def starts(played, *names):
+    """Rounds in which one of these began to play."""
+    pairs = pairwise(["none", *played])
+    return [at for at, (one, other) in enumerate(pairs) if other in names and other != one]
+
+
+def test_trials_of_one_answer_stand_apart():
+    bad = {name: Scripted(0, 2.0) for name in "abc"}
+    played, _, _ = play(auto_over(**bad), 20 * SHORT)
+    first, second, third = (played.index(name) for name in dict.fromkeys(played) if name != "none")
+    last = max(at for at, name in enumerate(played[:second]) if name != "none")
+    assert second - last >= APART
+    assert third - second > APART
+    assert first >= SHORT
+
+
+def test_looks_at_the_runner_up_come_ever_more_seldom():
+    auto = auto_over(best=Scripted(3, 1.5), rival=Scripted(3, 1.7))
+    play(auto, PROBE_FIRST - 1)
+    looks = starts(play(auto, 15 * PROBE_FIRST)[0], "rival")
+    gaps = [later - one for one, later in pairwise(looks)]
+    assert gaps == [PROBE_FIRST << n for n in range(1, len(gaps) + 1)]
+    assert len(gaps) >= 2
+
+
+def on_trial(auto, request):
+    """The arm that is on trial in the next round of this request; empty: none."""
+    auto.draft([Context(request, request, [1], SamplingParams(), None)], [ROOM])
+    match = auto._matches[request]
+    return match.on_trial if match.stint else ""
+
+
+def test_no_arm_is_on_trial_for_two_answers_at_once():
+    auto = auto_over(new=Scripted(1, 1.5), other=Scripted(1, 1.5))
+    auto._standings.usual_tokens = 100
+    trying = on_trial(auto, 1)
+    auto._trials._since_trial = APART
+    assert {trying, on_trial(auto, 2)} == {"new", "other"}
+    auto._trials._since_trial = APART
+    assert on_trial(auto, 3) == ""
+
+
+def looked_at(**paces):
+    """Whom the next look is at, of arms of known (pace, rounds), and the request that it is of."""
+    auto = auto_over(**{name: Scripted(3, 1.5) for name in paces})
+    for name, (pace, rounds) in paces.items():
+        auto._standings.paces[name] = Pace(100 * pace, 100.0, rounds)
+    context = Context(1, 0, [1], SamplingParams(), None)
+    match = auto._match(context)
+    match.favourite, match.undrafted = next(iter(paces)), 5
+    auto._trials._since_probe = PROBE_FIRST
+    return auto._trials.arm(match, [match]), match
+
+
+def test_a_look_is_at_the_least_known_of_those_nearly_as_fast():
+    assert looked_at(best=(2.0, 900), known=(1.9, 800), unknown=(1.9, 90), slow=(1.1, 9))[0] == (
+        "unknown"
+    )
+
+
+def test_a_look_is_never_at_the_favourite_itself():
+    assert looked_at(best=(2.0, 50), rival=(1.9, 900))[0] == "rival"
+
+
+def test_who_is_slower_than_plain_is_not_looked_at_again():
+    assert looked_at(best=(1.1, 900), slow=(0.9, 100_000))[0] == ""
+
+
+def test_what_was_silent_before_a_trial_does_not_shorten_it():
+    arm, match = looked_at(best=(2.0, 900), rival=(1.9, 90))
+    assert arm == "rival"
+    assert match.undrafted == 0

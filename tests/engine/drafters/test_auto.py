@@ -66,11 +66,12 @@ def test_a_batch_is_grouped_by_arm():
 def test_plain_alone_is_enough():
     auto = auto_over()
     context = Context(1, 0, [7], SamplingParams(), None)
-    assert auto.draft([context], [ROOM]) == [single(7)] or auto.playing(1) == "none"
+    assert auto.draft([context], [ROOM]) == [single(7)]
+    assert auto.playing(1) == "none"
 
 
-@pytest.mark.parametrize("depth", [0, 1, 3])
-def test_no_arm_gets_more_than_is_allowed(depth):
+@pytest.mark.parametrize("depth", [0, 1, 3, 8])
+def test_no_arm_gets_more_than_is_allowed_or_than_it_uses(depth):
     seen = []
 
     class Greedy(Scripted):
@@ -78,9 +79,44 @@ def test_no_arm_gets_more_than_is_allowed(depth):
             seen.extend(budgets)
             return super().draft(batch, budgets)
 
-    auto = auto_over(a=Greedy(3, 1.5))
-    auto.draft([Context(1, 0, [1], SamplingParams(), None)], [Budget(depth, depth)])
-    assert all(b.depth <= depth and b.nodes <= depth for b in seen)
+    auto = auto_over(a=Greedy(3, 1.5), b=Greedy(4, 1.0, every=3, declines=True))
+    play(auto, 40)
+    assert auto.playing(1) != "none"
+    seen.clear()
+    for _ in range(3):
+        auto.draft([Context(1, 0, [1], SamplingParams(), None)], [Budget(depth, depth)])
+    most = min(depth, 4)
+    assert len(seen) >= 4
+    assert all(b.depth <= most and b.nodes <= max(most, 1) for b in seen)
+
+
+def test_what_could_have_been_copied_is_heard_of_whoever_drafted():
+    arms = {
+        "lookup": Scripted(4, 1.0, every=10**9, declines=True),
+        "model": Scripted(3, 1.5),
+        "other": Scripted(0, 2.0),
+    }
+    counts = Counter(play(auto_over(**arms), 60)[0])
+    assert arms["lookup"].heard == 60
+    assert arms["model"].heard == counts["model"] < 60
+
+
+def test_an_answer_that_ends_tells_how_long_answers_are():
+    auto = auto_over(a=Scripted(3, 1.5))
+    _, _, tokens = play(auto, 40)
+    assert auto._standings.usual_tokens == 0
+    auto.forget(1, 0)
+    assert 0 < auto._standings.usual_tokens <= tokens
+
+
+def test_rounds_are_measured_by_plain_passes_over_as_many_requests():
+    auto = auto_over(a=Scripted(3, 1.5))
+    auto._cost.reset({1: 1.0, 8: 8.0})
+    contexts = [Context(n, n, [1], SamplingParams(), None) for n in (1, 2, 3, 4)]
+    trees = auto.draft(contexts, [ROOM] * 4)
+    pairs = zip(contexts, trees, strict=True)
+    auto.observe([Outcome(c, tree, Verdict((0,), 0), 0.0, 4.0, batch=4) for c, tree in pairs])
+    assert auto._matches[1].whole.value == pytest.approx(1.0)
 
 
 @dataclass
