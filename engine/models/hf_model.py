@@ -30,8 +30,10 @@ STATE_NAME = "cache_params"  # of a running state, which forgets nothing again
 # What forward calls its cache: since transformers 5.24 the first, whatever is in it.
 CACHE_NAMES = ("cache", "past_key_values", STATE_NAME)
 PICK_NAME = "logits_to_keep"  # of how many last rows forward gives logits
+PLACE_NAME = "position_ids"  # of the rows; without them some families count every pass from 0
 CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Largest difference of logits that is rounding, over their largest; a wrong mask gives far more."""
+TRIED = 9  # tokens of a pass that only shows what a model does
 SPARSE = ("window", "chunk", "local", "sparse")  # parts of names of fields that limit attention
 
 
@@ -67,6 +69,7 @@ class CausalModel:
     device: torch.device
     parameters: int
     picks: bool  # whether forward can be told of which rows to give logits
+    places: bool  # whether forward is told where rows stand
 
     @property
     def family(self) -> str:
@@ -101,13 +104,14 @@ class CausalModel:
         self,
         tokens: Sequence[int],
         cache: Any,
-        branches: Branches | None = None,
+        place: int | Branches,
         *,
         last: int,
         hidden: bool,
     ) -> Ran:
         """One pass over new rows behind ``cache``, None: an empty one of the model's own kind.
 
+        ``place``: how many rows are before them, where they continue all of these.
         Logits of the ``last`` rows: a vocabulary of 262144 may be a third of a small model's work.
         """
         inputs: dict[str, Any] = {
@@ -115,10 +119,12 @@ class CausalModel:
             "use_cache": True,
             self.cache_name: cache,
         }
-        if branches is not None:
-            depths = list(branches.depths)[-len(tokens) :]
-            positions = torch.tensor([[branches.length + d for d in depths]], device=self.device)
-            inputs |= {"position_ids": positions, "attention_mask": self._masks(branches)}
+        if isinstance(place, Branches):
+            depths = list(place.depths)[-len(tokens) :]
+            positions = torch.tensor([[place.length + d for d in depths]], device=self.device)
+            inputs |= {PLACE_NAME: positions, "attention_mask": self._masks(place)}
+        elif self.places:
+            inputs[PLACE_NAME] = torch.arange(place, place + len(tokens), device=self.device)[None]
         if self.picks:
             inputs[PICK_NAME] = last
         if hidden:
@@ -191,7 +197,8 @@ def load_model(spec: ModelSpec) -> CausalModel:
         if name in taken:
             config = module.config.get_text_config(decoder=True)
             picks = PICK_NAME in taken
-            return CausalModel(module, config, name, dtype, device, parameters, picks)
+            places = PLACE_NAME in taken and _counts_from_zero(module)
+            return CausalModel(module, config, name, dtype, device, parameters, picks, places)
     raise ModelUnusable(
         f"{folder}: the transformers library gives family {module.config.model_type!r} no cache "
         "that can be handed from pass to pass; choose another model"
@@ -213,13 +220,24 @@ def _lays_out(spec: ModelSpec, module: Any) -> bool:
     return bool(apart <= CLOSE[dtype] * stored.abs().max())  # never true of what is no number
 
 
+def _counts_from_zero(module: Any) -> bool:
+    """Whether forward itself takes positions from 0 on where it is told none; RoBERTa's does not.
+
+    The same positions give the same work, in any type: what differs by more than float32 rounds is
+    not the order of a sum.
+    """
+    untold = _tried(module)
+    apart = (_tried(module, torch.arange(TRIED, device=module.device)[None]) - untold).abs().max()
+    return bool(apart <= CLOSE[torch.float32] * untold.abs().max())
+
+
 @torch.inference_mode()
-def _tried(module: Any) -> Tensor:
+def _tried(module: Any, positions: Tensor | None = None) -> Tensor:
     """Logits of a few tokens, in float32."""
-    ids = [
-        (7 * i + 3) % int(module.config.get_text_config(decoder=True).vocab_size) for i in range(9)
-    ]
-    found: Tensor = module(input_ids=torch.tensor([ids])).logits.float()
+    vocabulary = int(module.config.get_text_config(decoder=True).vocab_size)
+    ids = torch.tensor([[(7 * i + 3) % vocabulary for i in range(TRIED)]], device=module.device)
+    places = {} if positions is None else {PLACE_NAME: positions}
+    found: Tensor = module(input_ids=ids, **places).logits.float()
     return found
 
 

@@ -197,23 +197,23 @@ class HfTarget:
     ) -> Ran:
         """A pass over the last of the pending rows, which see what ``fresh`` says."""
         if row.depths == list(range(len(row.depths))):
-            first = len(row.committed) + len(row.pending) == len(tokens)
-            return self._run_straight(row, tokens, last, first=first, hidden=hidden)
+            return self._run_straight(row, tokens, last, hidden=hidden)
         branches = Branches(len(row.committed), row.depths, bit_rows(fresh, len(row.seen)))
         ran = self._model.run(tokens, row.cache, branches, last=last, hidden=hidden)
         row.cache = ran.cache
         return ran
 
-    def _run_straight(
-        self, row: _Slot, tokens: Sequence[int], last: int, *, first: bool, hidden: bool
-    ) -> Ran:
+    def _run_straight(self, row: _Slot, tokens: Sequence[int], last: int, *, hidden: bool) -> Ran:
         """A continuation: the model makes its own mask, as in plain decoding."""
-        whole = self.abilities.chunks or first
+        at = len(row.committed) + len(row.pending) - len(tokens)
+        whole = self.abilities.chunks or at == 0
         parts = [tokens] if whole else [[token] for token in tokens]
         ran = []
         for part in parts:
-            ran.append(self._model.run(part, row.cache, last=min(last, len(part)), hidden=hidden))
+            rows = min(last, len(part))
+            ran.append(self._model.run(part, row.cache, at, last=rows, hidden=hidden))
             row.cache = ran[-1].cache
+            at += len(part)
         states = [r.hidden for r in ran if r.hidden is not None]
         logits = torch.cat([r.logits for r in ran[-last:]])
         return Ran(logits, row.cache, torch.cat(states) if states else None)
@@ -298,7 +298,7 @@ class _Closeness:
     def to_plain(self, logits: Tensor, ids: Sequence[int]) -> bool:
         """Whether these are the logits of the last rows of one pass over ``ids``."""
         fresh = new_cache(self.model)
-        plain = self.model.run(ids, fresh, last=len(logits), hidden=False).logits
+        plain = self.model.run(ids, fresh, 0, last=len(logits), hidden=False).logits
         most = plain.float().abs().max()
         apart = (logits.float() - plain.float()).abs().max()
         return bool(apart <= CLOSE[self.model.dtype] * most)

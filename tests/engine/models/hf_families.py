@@ -32,6 +32,10 @@ CHAINS = {
     ),
 }  # fmt: skip
 RECURRENT = {
+    "bamba": transformers.BambaConfig(  # its forward counts every pass from 0 unless it is told
+        **SMALL, attn_layer_indices=[1], mamba_n_heads=6, mamba_d_head=16, mamba_d_state=16,
+        mamba_chunk_size=8,
+    ),
     "falcon_h1": transformers.FalconH1Config(
         **SMALL, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1,
         mamba_d_state=16, mamba_chunk_size=8,

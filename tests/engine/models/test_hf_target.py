@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import transformers
 
 from engine.build import assemble, build
 from engine.cost import PassCost
@@ -109,6 +110,19 @@ def test_a_shorter_prefix_can_be_gone_on_from(loaded, family):
     target.feed(0, IDS[target.length(0) : 12])
     again = target.score([0], [single(8)])[0].logits
     assert near(again[0], oracle(reference, [*IDS[:12], 8])[-1])
+
+
+def test_positions_that_begin_elsewhere_are_left_to_the_family(tmp_path):
+    """RoBERTa's begin behind the number of its padding token."""
+    config = transformers.RobertaConfig(
+        vocab_size=61, hidden_size=48, num_hidden_layers=3, num_attention_heads=4, is_decoder=True,
+        intermediate_size=64, max_position_embeddings=256,
+    )  # fmt: skip
+    reference = saved(config, tmp_path)
+    target = load(spec(tmp_path))
+    target.feed(0, IDS[:13])
+    logits = target.score([0], [chain(IDS[13:20])])[0].logits
+    assert near(logits, oracle(reference, IDS[:20])[13:])
 
 
 @pytest.mark.parametrize("family", [*TREES, *CHAINS])
