@@ -1,7 +1,8 @@
 """A causal model of the transformers library: loaded with care, run through its public forward."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from engine.errors import ModelUnusable
+from engine.errors import EngineError, ModelUnusable
 from engine.models.checkpoint import Checkpoint
 from engine.models.config import read_config
 from engine.models.families import library_config
@@ -131,7 +132,10 @@ class CausalModel:
             inputs["output_hidden_states"] = True
         found = self.module(**inputs)
         states = found.hidden_states[-1][0] if hidden else None
-        return Ran(found.logits[0, -last:], getattr(found, self.cache_name), states)
+        kept = getattr(found, self.cache_name, None)
+        if kept is None:
+            raise ModelUnusable(_without_cache(self.family))
+        return Ran(found.logits[0, -last:], kept, states)
 
     def _masks(self, branches: Branches) -> Tensor | dict[str, Tensor]:
         """Additive masks [1, 1, n, length + m]; by kind of layer where the model has two kinds."""
@@ -189,7 +193,10 @@ def load_model(spec: ModelSpec) -> CausalModel:
     dtype, device = dtype_named(spec.dtype), torch.device(spec.device)
     module = _read(folder, dtype, device)
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    if not _lays_out(spec, module):
+    family = str(module.config.model_type)
+    with passes_told(family):
+        laid_out = _lays_out(spec, module)
+    if not laid_out:
         del module  # memory has room for one
         module = _read(folder, dtype, device)
     taken = signature(module.forward).parameters
@@ -197,12 +204,31 @@ def load_model(spec: ModelSpec) -> CausalModel:
         if name in taken:
             config = module.config.get_text_config(decoder=True)
             picks = PICK_NAME in taken
-            places = PLACE_NAME in taken and _counts_from_zero(module)
+            with passes_told(family):
+                places = PLACE_NAME in taken and _counts_from_zero(module)
             return CausalModel(module, config, name, dtype, device, parameters, picks, places)
-    raise ModelUnusable(
-        f"{folder}: the transformers library gives family {module.config.model_type!r} no cache "
-        "that can be handed from pass to pass; choose another model"
+    raise ModelUnusable(f"{folder}: {_without_cache(family)}")
+
+
+def _without_cache(family: str) -> str:
+    return (
+        f"the transformers library gives family {family!r} no cache that can be handed from pass "
+        "to pass; choose another model"
     )
+
+
+@contextmanager
+def passes_told(family: str) -> Iterator[None]:
+    """Raise ModelUnusable where the library's own code breaks: a config may describe what cannot run."""
+    try:
+        yield
+    except (EngineError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # two hundred families, each with errors of its own
+        raise ModelUnusable(
+            f"the first passes of family {family!r} fail in the transformers library "
+            f"({type(error).__name__}: {_first_line(error)}); choose another model"
+        ) from error
 
 
 def _lays_out(spec: ModelSpec, module: Any) -> bool:

@@ -15,7 +15,15 @@ from typing_extensions import override
 
 from engine.decode.tree import DraftTree, ancestor_bits, bit_rows
 from engine.errors import Aborted, ModelUnusable
-from engine.models.hf_model import CLOSE, Branches, CausalModel, Ran, context_of, load_model
+from engine.models.hf_model import (
+    CLOSE,
+    Branches,
+    CausalModel,
+    Ran,
+    context_of,
+    load_model,
+    passes_told,
+)
 from engine.models.out_of_memory import memory_told
 from engine.protocols.target import Capability, Grown, Rows, Scores
 from engine.request import ModelSpec
@@ -285,7 +293,7 @@ def abilities_of(model: CausalModel) -> Abilities:
         return Abilities(trees=f"this family's attention is not known well enough: {strange[0]}")
     try:
         right = close.to_plain(_along_a_branch(model, ids), ids)
-    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
         return Abilities(trees=f"this family ({model.family}) cannot score trees: {error}")
     why = f"this family ({model.family}) scores trees wrongly: its positions follow rows, not depth"
     return Abilities(trees="" if right else why)
@@ -340,6 +348,7 @@ def load(spec: ModelSpec) -> HfTarget:
             )
     with memory_told(torch.device(spec.device)):
         model = load_model(spec)
-    abilities = abilities_of(model)
+    with passes_told(model.family):
+        abilities = abilities_of(model)
     kind = HfTarget if abilities.chains else CroppedHfTarget
     return kind(model, context_of(model.config, spec.context), abilities)

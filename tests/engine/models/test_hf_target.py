@@ -1,5 +1,6 @@
 """The target contract over families of the transformers library, and what each of them is refused."""
 
+import functools
 import json
 
 import pytest
@@ -16,7 +17,7 @@ from engine.protocols.drafting import Parts
 from engine.protocols.target import Rows, Sharing
 from engine.request import GenerationRequest, ModelSpec
 from tests.engine.models.hf_families import ALL, CHAINS, RECURRENT, TREES, near, spec
-from tests.engine.models.test_families import IDS, TREE, oracle, path_tokens, saved
+from tests.engine.models.test_families import IDS, SMALL, TREE, oracle, path_tokens, saved
 from tests.engine.tiny import SlowMachine, run_all
 
 
@@ -251,6 +252,31 @@ class TestRefused:
         edit_weights(folder, lambda t: t.update({name: torch.ones(96)}))
         self.refuse(folder, rf"1 tensors have another shape than the config says, {name}")
 
+    def test_a_family_whose_forward_takes_a_cache_and_gives_none(self, tmp_path):
+        """RecurrentGemma's keeps its state in the module, where sequences would share it."""
+        config = transformers.RecurrentGemmaConfig(**SMALL, attention_window_size=8, lru_width=48)
+        saved(config, tmp_path)
+        self.refuse(
+            tmp_path, "gives family 'recurrent_gemma' no cache that can be handed from pass"
+        )
+
+    @pytest.mark.parametrize("good", [0, 7], ids=["the very first", "behind a cache"])
+    def test_a_family_that_breaks_in_its_passes(self, folder, good, monkeypatch):
+        """It was an error of the library's own that the engine's process ended with."""
+        model = transformers.GPTNeoXForCausalLM
+        forward, passes = model.forward, []
+
+        @functools.wraps(forward)
+        def breaks(self, *args, **kwargs):
+            passes.append(kwargs)
+            if len(passes) > good:
+                raise AttributeError("it has no 'cache'\nand more")
+            return forward(self, *args, **kwargs)
+
+        monkeypatch.setattr(model, "forward", breaks)
+        said = r"family 'gpt_neox' fail in the transformers library \(AttributeError: it has no 'cache'\)"
+        self.refuse(folder, said)
+
     def test_a_family_that_is_no_causal_model(self, folder):
         file = folder / "config.json"
         file.write_text(json.dumps({"model_type": "vit"}))
@@ -294,6 +320,20 @@ def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
     assert hf_target.abilities_of(model) == Abilities()
     monkeypatch.setattr(hf_model, "_mask", blind)
     assert "scores trees wrongly" in hf_target.abilities_of(model).trees
+
+
+def test_trees_that_break_a_family_are_refused_and_the_family_is_not(loaded, monkeypatch):
+    """Some families look for the shape of a mask that is two masks by kind of layer."""
+    from engine.models import hf_target
+
+    def breaks(self, branches):
+        raise AttributeError("'dict' object has no attribute 'shape'")
+
+    model = loaded("granite")[0]._model
+    monkeypatch.setattr(type(model), "_masks", breaks)
+    abilities = hf_target.abilities_of(model)
+    assert "cannot score trees: 'dict' object has no attribute 'shape'" in abilities.trees
+    assert not abilities.chains
 
 
 def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path, monkeypatch):
