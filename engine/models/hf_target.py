@@ -275,7 +275,7 @@ def new_cache(model: CausalModel) -> Any:
 
 @torch.inference_mode()
 def abilities_of(model: CausalModel) -> Abilities:
-    """Try what a model takes, each against one plain pass over the same tokens."""
+    """Try what a model takes, each against one plain pass over the same tokens; raises ModelUnusable."""
     ids = [(7 * i + 3) % int(model.config.vocab_size) for i in range(9)]
     close = _Closeness(model)
     if not model.attention_only():
@@ -283,12 +283,14 @@ def abilities_of(model: CausalModel) -> Abilities:
             f"the layers of this family ({model.family}) keep a running state, from which drafted "
             "tokens cannot be taken back"
         )
-        return Abilities(why, why, chunks=close.to_plain(_after(model, Abilities(why), ids), ids))
+        if close.to_plain(_after(model, Abilities(why), ids), ids):
+            return Abilities(why, why)
+        return _one_by_one(close, why, ids)
     if not close.to_plain(_after(model, Abilities(), ids), ids):
         why = (
             f"the cache of this family ({model.family}) cannot be cropped without changing answers"
         )
-        return Abilities(why, why, chunks=False)
+        return _one_by_one(close, why, ids)
     if strange := model.sparse_fields():
         return Abilities(trees=f"this family's attention is not known well enough: {strange[0]}")
     try:
@@ -310,6 +312,17 @@ class _Closeness:
         most = plain.float().abs().max()
         apart = (logits.float() - plain.float()).abs().max()
         return bool(apart <= CLOSE[self.model.dtype] * most)
+
+
+def _one_by_one(close: _Closeness, why: str, ids: Sequence[int]) -> Abilities:
+    """What is left where chunks change answers; raises ModelUnusable where single tokens do, too."""
+    abilities = Abilities(why, why, chunks=False)
+    if not close.to_plain(_after(close.model, abilities, ids), ids):
+        raise ModelUnusable(
+            f"family {close.model.family!r} of the transformers library gives other logits for "
+            f"{len(ids)} tokens one by one than in one pass; choose another model"
+        )
+    return abilities
 
 
 def _after(model: CausalModel, abilities: Abilities, ids: Sequence[int]) -> Tensor:
