@@ -25,8 +25,15 @@ from engine.request import ModelSpec
 
 UNSTATED_CONTEXT = 2048  # tokens, where a config states none: what such models were trained with
 KNOWN_WINDOWS = frozenset(
-    {"sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern"}
+    {
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
+        "sliding_window_pattern",
+        "prefix_dense_sliding_window_pattern",  # like the last, it becomes ``layer_types``
+    }
 )
+EXPERT_STEP = "decoder_sparse_step"  # of how many layers one has experts
 STATE_NAME = "cache_params"  # of a running state, which forgets nothing again
 # What forward calls its cache: since transformers 5.24 the first, whatever is in it.
 CACHE_NAMES = ("cache", "past_key_values", STATE_NAME)
@@ -97,6 +104,7 @@ class CausalModel:
             if value
             and name.lstrip("_") not in KNOWN_WINDOWS
             and "expert" not in name
+            and name != EXPERT_STEP
             and any(part in name for part in SPARSE)
         }
         return sorted(strange | (kinds - {"full_attention", "sliding_attention"}))

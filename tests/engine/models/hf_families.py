@@ -22,6 +22,10 @@ TREES = {
     ),
     "stablelm": transformers.StableLmConfig(**SMALL, partial_rotary_factor=0.5, use_qkv_bias=True),
     "gpt2": transformers.GPT2Config(n_embd=48, n_layer=3, n_head=4, n_positions=256, **GPT),
+    "qwen2_moe": transformers.Qwen2MoeConfig(
+        **SMALL, use_sliding_window=True, sliding_window=8, max_window_layers=2, num_experts=4,
+        num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=32,
+    ),
     "olmo3": transformers.Olmo3Config(**SMALL, sliding_window=8),
 }  # fmt: skip
 CHAINS = {
