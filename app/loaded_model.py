@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.answer_text import StopFilter
@@ -14,7 +14,7 @@ from app.process.worker import EngineWorker
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.task_class import task_class, temperature_class
-from app.text import ChatText
+from app.text import ChatText, Prompt
 from app.turn import Message, Turn, Written, check_turn
 from app.window import AROUND, first_seen
 from engine.decode.prefix import common_prefix
@@ -100,7 +100,7 @@ class LoadedModel:
         """
         check_turn(turn)
         self._check_runs(turn.drafter)
-        prompt = self._encoded(turn, begun.text or turn.begun)
+        prompt, thought = self._prompt(turn, begun.text or turn.begun)
         left = self.facts.context - len(prompt)
         if left < 1:
             raise ContextOverflow(len(prompt) + 1, self.facts.context)
@@ -116,7 +116,7 @@ class LoadedModel:
             logprobs=turn.logprobs,
             grammar=self._grammar(turn),
         )
-        return Prepared(self, turn, request, begun)
+        return Prepared(self, turn, request, replace(begun, thought=thought))
 
     def seen(self, messages: Sequence[Message]) -> list[Message]:
         """Those that the model is told, where all do not fit the context: ``first_seen``."""
@@ -154,12 +154,13 @@ class LoadedModel:
             prepared.begun,
         )
 
-    def _encoded(self, turn: Turn, begun: str) -> tuple[int, ...]:
-        """The prompt, and what is written of its answer already."""
+    def _prompt(self, turn: Turn, begun: str) -> Prompt:
+        """The prompt, and what is written of its answer already; what is held to a form has no thoughts."""
         if turn.text:
-            return self.text.encode_text(turn.text + begun)
+            return Prompt(self.text.encode_text(turn.text + begun), "")
         tools = turn.use.tools if turn.use else ()
-        return self.text.encode_chat(turn.messages, begun, tools)
+        held = turn.grammar is not None or (turn.use is not None and turn.use.must_call)
+        return self.text.prompt(turn.messages, begun, tools, thinks=not held)
 
     def _grammar(self, turn: Turn) -> Grammar | None:
         """What the answer is held to: its format, or the form of calls."""
@@ -169,7 +170,7 @@ class LoadedModel:
         """The tokens of a prediction as they would stand behind this prompt."""
         if not turn.prediction:
             return ()
-        whole = self._encoded(turn, (begun.text or turn.begun) + turn.prediction)
+        whole = self._prompt(turn, (begun.text or turn.begun) + turn.prediction).ids
         return whole[common_prefix(prompt, whole) :]
 
     def _check_runs(self, drafter: str) -> None:

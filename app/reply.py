@@ -84,7 +84,9 @@ class RunningReply:
         self._generation, self._detokenizer, self._stops = generation, detokenizer, stops
         self._unfinished, self._keeper = unfinished, keeper
         self._progress = _Progress(begun or Written())
-        self._length = len(self._progress.begun.text)  # with what the stop filter holds back
+        self._thought = self._progress.begun.thought  # until the first piece has told it
+        # with what the stop filter holds back
+        self._length = len(self._progress.begun.text + self._thought)
         self._asked_at = time.monotonic()
         self._out: asyncio.Queue[Piece | None] = asyncio.Queue()
         self._changed, self._unsaved = asyncio.Event(), asyncio.Event()
@@ -182,6 +184,8 @@ class RunningReply:
             self._generation.cancel()
 
     def _emit(self, piece: Piece) -> None:
+        if self._thought:
+            piece, self._thought = replace(piece, text=self._thought + piece.text), ""
         self._progress.add(piece)
         self._out.put_nowait(piece)
         self._unsaved.set()

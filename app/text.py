@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.answer_text import Detokenizer
 from app.template import ChatTemplate
@@ -22,6 +22,15 @@ from engine.models.gguf.header import read_header
 
 _QUESTIONS = "What", "0"  # that have no beginning in common
 GGUF_SPECIALS = ("bos", "eos", "unknown", "padding", "seperator")  # the format spells it so
+
+THINK, THOUGHT_OVER = "<think>", "\n</think>\n\n"
+
+
+class Prompt(NamedTuple):
+    """What the model reads before its answer."""
+
+    ids: tuple[int, ...]
+    thought: str  # that the prompt opens already, so that the answer goes on inside of it
 
 
 class ChatText:
@@ -74,11 +83,37 @@ class ChatText:
     def encode_chat(
         self, messages: Sequence[Message], begun: str = "", tools: Sequence[Tool] = ()
     ) -> tuple[int, ...]:
+        """The tokens of ``prompt``."""
+        return self.prompt(messages, begun, tools).ids
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        begun: str = "",
+        tools: Sequence[Tool] = (),
+        *,
+        thinks: bool = True,
+    ) -> Prompt:
         """The prompt for the assistant's next message, or for the rest of one that has ``begun``.
 
-        ``tools`` are told as the model's template does, or in words. Raises InvalidRequest.
+        ``tools`` are told as the model's template does, or in words. A thought that the template opens
+        is over where an answer is to begin with something else, or must not think. Raises
+        InvalidRequest.
         """
         mask = _Mask(self._control)
+        rendered = self._rendered(mask, messages, tools)
+        thought = opened(rendered)
+        rest = begun.removeprefix(thought)
+        if thought and (not thinks or (begun and rest == begun)):
+            rendered += THOUGHT_OVER
+        ids: list[int] = []
+        for place, part in enumerate(mask.parts(rendered + mask.hidden(rest))):
+            typed = place % 2 == 1
+            ids += self._vocabulary.encode_typed(part) if typed else self._vocabulary.encode(part)
+        return Prompt(tuple(ids), thought if thinks and not begun else "")
+
+    def _rendered(self, mask: "_Mask", messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        """The conversation as the template writes it, typed control texts masked."""
         spoken = [mask.masked(message) for message in messages]
         offered = [mask.masked_tool(tool) for tool in tools]
         has_tools = bool(tools) or any(each.calls or each.role == "tool" for each in messages)
@@ -86,12 +121,7 @@ class ChatText:
             spoken, offered = told(spoken, offered), []
         if spoken and spoken[0].role == "system" and not self._takes_system:
             spoken = _without_system(spoken)
-        rendered = self._template.render(spoken, offered)
-        ids: list[int] = []
-        for place, part in enumerate(mask.parts(rendered + mask.hidden(begun))):
-            typed = place % 2 == 1
-            ids += self._vocabulary.encode_typed(part) if typed else self._vocabulary.encode(part)
-        return tuple(ids)
+        return self._template.render(spoken, offered)
 
     def encode_ahead(self, messages: Sequence[Message], begun: str = "") -> tuple[int, ...]:
         """What every prompt begins with that asks another question behind these messages.
@@ -143,6 +173,12 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
         return [replace(system, role="user"), *others]
     first = replace(others[0], content=f"{system.content}\n\n{others[0].content}")
     return [first, *others[1:]]
+
+
+def opened(rendered: str) -> str:
+    """The beginning of a thought that a prompt ends with, and the space behind it."""
+    before = rendered.rstrip().removesuffix(THINK)
+    return rendered[len(before) :] if len(before) < len(rendered.rstrip()) else ""
 
 
 class _Mask:

@@ -186,6 +186,7 @@ class Written:
     text: str = ""
     tokens: int = 0
     spans: tuple[tuple[int, int], ...] = ()  # as in Report
+    thought: str = ""  # that the prompt opens already: told with the first words that come
 
 
 Delta = Piece | Report

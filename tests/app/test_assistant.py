@@ -9,7 +9,7 @@ import pytest
 from app.assistant import Assistant
 from app.errors import UnknownDrafter, UnknownModel
 from app.settings import Settings
-from app.text import ChatText
+from app.text import ChatText, Prompt
 from app.turn import AUTO, Foretold, Message, Turn
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
@@ -244,8 +244,10 @@ class ChatTextThatIsPoison(ChatText):
     def __init__(self) -> None:
         vars(self).update(vars(TEXT))
 
-    def encode_chat(self, messages: object, begun: str = "", tools: object = ()) -> tuple[int, ...]:
-        return (fake_engine.POISON, 2, 4)
+    def prompt(
+        self, messages: object, begun: str = "", tools: object = (), *, thinks: bool = True
+    ) -> Prompt:
+        return Prompt((fake_engine.POISON, 2, 4), "")
 
 
 class TestStorage:

@@ -246,6 +246,37 @@ class TestModelsWithoutSystemMessage:
         return ChatText.load(folder)
 
 
+class TestThoughts:
+    """Of models whose template opens one, as QwQ's and Qwen 3.5's do."""
+
+    OPENS = LOOP.removesuffix(">") + "[assistant]{{ '<think>\\n' }}"
+    ASKED = (Message("user", "2 + 3?"),)
+
+    def test_a_prompt_tells_which_one_it_opens(self, tmp_path: Path) -> None:
+        text = TestModelsWithoutSystemMessage().of(tmp_path, self.OPENS)
+        prompt = text.prompt(self.ASKED)
+        assert prompt.thought == "<think>\n"
+        assert text.decode(prompt.ids) == "[user]2 + 3?[assistant]<think>\n"
+        assert POCKET_TEXT.prompt(self.ASKED).thought == ""
+
+    @pytest.mark.parametrize(
+        ("begun", "thinks", "end"),
+        [
+            ("", False, "<think>\n\n</think>\n\n"),
+            ("Five", True, "<think>\n\n</think>\n\nFive"),
+            ("<think>\nLet me", True, "<think>\nLet me"),
+            ("<think>\nOh.\n</think>\n\nFi", True, "<think>\nOh.\n</think>\n\nFi"),
+        ],
+    )
+    def test_an_answer_that_has_begun_goes_on(
+        self, tmp_path: Path, begun: str, thinks: bool, end: str
+    ) -> None:
+        text = TestModelsWithoutSystemMessage().of(tmp_path, self.OPENS)
+        prompt = text.prompt(self.ASKED, begun, thinks=thinks)
+        assert prompt.thought == ""
+        assert text.decode(prompt.ids) == f"[user]2 + 3?[assistant]{end}"
+
+
 class TestTools:
     """Tools in prompts: in the template's own words, or in ours where it has none."""
 
