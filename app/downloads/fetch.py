@@ -103,7 +103,7 @@ def _pause(fruitless: int, asked: float) -> float:
 
 
 def _receive(source: Source, part: PartialFile, watch: Watch) -> None:
-    """One answer, from the first missing byte as far as it goes."""
+    """One answer, from the first missing byte to the last; raises _Retry when it ends before."""
     headers = {}
     if part.size:
         headers["Range"] = f"bytes={part.size}-"
@@ -117,6 +117,8 @@ def _receive(source: Source, part: PartialFile, watch: Watch) -> None:
                 raise _Retry(f"more than the announced {part.file.size} bytes came")
             part.append(data)
             watch.received(len(data))
+    if part.size < part.file.size:
+        raise _Retry(f"the answer ended early, after {part.size} of {part.file.size} bytes")
 
 
 def _body(response: httpx.Response) -> Iterator[bytes]:

@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {shown}-{content.size - 1}/{content.size}")
         if fault == "gzip":
             self.send_header("Content-Encoding", "gzip")
-        if fault not in ("extra", "unsized"):
+        if fault not in ("extra", "unsized") and not fault.startswith("early"):
             length = content.size - start - (fault == "short length")
             self.send_header("Content-Length", str(length))
         self.send_header("Connection", "close")
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_body(self, key: str, content: Content, start: int, fault: str) -> None:
         # Small, so that what is counted as sent is not much more than what was received.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIECE)
-        left = int(fault.split()[1]) if fault.startswith("drop") else content.size
+        left = int(fault.split()[1]) if fault.startswith(("drop", "early")) else content.size
         for piece in content.pieces(start):
             data = bytes(len(piece)) if fault == "wrong bytes" else piece[:left]
             self.connection.sendall(data)

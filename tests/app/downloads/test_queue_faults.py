@@ -30,6 +30,7 @@ HEALED = [
     ["extra"],
     ["stall"],
     ["unsized"],
+    ["early 300000", "early 0", "early 1"],
     ["drop 300000", "wrong bytes"],  # thrown away, and fetched anew once
 ]
 
@@ -75,6 +76,27 @@ def test_too_many_failures_in_a_row_end_it_and_it_can_be_resumed(downloads, hub,
     assert downloads.wait(20)
     check_whole(models, stand_in)
     assert stand_in.sent[WEIGHTS] == 2 * MIB
+
+
+def test_answers_that_end_well_but_early_are_not_asked_for_without_end(downloads, hub, stand_in):
+    """An empty 206 was asked for again at once, 48,016 times in minutes, and nothing stopped it."""
+    made = order(hub)
+    stand_in.faults = ["early 300000"] + ["early 0"] * 20
+    seen = run(downloads, made)
+    assert seen.state is State.FAILED
+    assert "the answer ended early, after 300000 of 2097152 bytes" in seen.error
+    assert len(stand_in.fetched()) == 8
+
+
+def test_a_download_whose_answers_end_early_can_be_paused(downloads, hub, stand_in, monkeypatch):
+    monkeypatch.setattr("app.downloads.fetch.TRIES", 10**6)
+    made = order(hub)
+    stand_in.faults = ["early 300000"] + ["early 0"] * 5000
+    downloads.add([made])
+    wait_for(lambda: len(stand_in.fetched()) > 2)
+    downloads.pause("tiny")
+    assert downloads.wait(3)
+    assert downloads.snapshots()[0].state is State.PAUSED
 
 
 def test_wrong_bytes_are_never_visible_and_both_digests_are_named(downloads, hub, models, stand_in):
