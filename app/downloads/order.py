@@ -10,6 +10,7 @@ from app.catalog import CatalogEntry
 from app.downloads.part import shown_bytes
 from app.errors import SettingsError, UnknownModel
 from app.hub.client import Hub
+from app.hub.complete import check_runs
 from app.hub.digest import Digest, Kind
 from app.hub.names import is_repository
 from app.hub.repository import RemoteFile, Repository, read_repository
@@ -54,7 +55,8 @@ def orders_for(
     """The model of that name, or of that repository, then its draft unless it is here already.
 
     ``wanted`` are names or patterns of files, in place of the usual choice. Raises UnknownModel,
-    SettingsError for a model that is on this machine, HubError and its kinds.
+    SettingsError for a model that is on this machine, ModelUnusable for files that cannot run,
+    HubError and its kinds.
     """
     entry = next((entry for entry in catalog if _is_meant(entry, name, wanted)), None)
     if entry is None:
@@ -87,7 +89,9 @@ def _of_entry(hub: Hub, entry: CatalogEntry, wanted: Sequence[str]) -> Order:
             f"{entry.name} is not downloaded, it comes with Slipstream; reinstall it"
         )
     repository = read_repository(hub, entry.repo, entry.revision)
-    order = _order(entry.name, repository, choose_files(repository, wanted or entry.files))
+    files = choose_files(repository, wanted or entry.files)
+    check_runs(hub, repository, files)
+    order = _order(entry.name, repository, files)
     return replace(order, licence=entry.licence, draft=entry.draft)
 
 
@@ -104,6 +108,7 @@ def _of_repository(
         called = name.replace("/", "--")
     if called in entries and entries[called].folder is not None:
         raise SettingsError(f"{called} is on this machine already, at {entries[called].folder}")
+    check_runs(hub, repository, files)
     return _order(called, repository, files)
 
 

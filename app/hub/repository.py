@@ -72,13 +72,15 @@ def read_repository(hub: Hub, repo: str, revision: str = "main") -> Repository:
     return Repository(repo, checked.sha, files, bool(checked.gated), _text(card.get("license")))
 
 
-def read_small(hub: Hub, repository: Repository, name: str) -> bytes | None:
-    """The content of a small file, before anything is downloaded; None where there is none.
+def read_small(
+    hub: Hub, repository: Repository, name: str, largest: int = LARGEST_SMALL
+) -> bytes | None:
+    """The content of a file of at most ``largest`` bytes, before anything is downloaded, or None.
 
     Raises HubError and its kinds.
     """
     listed = next((file for file in repository.files if file.name == name), None)
-    if listed is None or listed.size > LARGEST_SMALL:
+    if listed is None or listed.size > largest:
         return None
     return hub.read(hub.file_address(repository.repo, repository.commit, name), repository.repo)
 

@@ -1,15 +1,16 @@
 """A closer look at one repository of the hub: what can be had of it, and whether that fits here."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.catalog import CatalogEntry, load_catalog
 from app.errors import AccessDenied, UnknownRepository
 from app.hardware import known_profile
 from app.hub.client import Hub
+from app.hub.complete import check_parts, check_runs
 from app.hub.names import is_repository
-from app.hub.repository import Repository, read_repository, read_small
+from app.hub.repository import RemoteFile, Repository, read_repository, read_small
 from app.hub.selection import SHARD, choose_files
 from app.library.fit import Unplanned, by_size, planned, shape_forms
 from app.settings import Settings
@@ -76,20 +77,43 @@ def _choices(hub: Hub, repository: Repository, machine: HardwareProfile) -> Iter
     """The folder of safetensors, or each GGUF model, the smallest first."""
     if any(file.name.endswith(".safetensors") for file in repository.files):
         files = choose_files(repository)
-        size = sum(file.size for file in files)
-        yield Choice("safetensors", (), size, _of_config(hub, repository, machine, size))
+        yield Choice("safetensors", (), _size(files), _of_folder(hub, repository, files, machine))
         return
-    sizes: dict[str, int] = {}
+    models: dict[str, list[RemoteFile]] = {}
     for file in repository.files:
         if file.name.endswith(".gguf") and not file.name.startswith("mmproj"):
-            name = SHARD.sub("", file.name)
-            sizes[name] = sizes.get(name, 0) + file.size
-    if not sizes:
+            models.setdefault(SHARD.sub("", file.name), []).append(file)
+    if not models:
         choose_files(repository)  # says what is there instead
-    for name, size in sorted(sizes.items(), key=lambda one: one[1]):
+    for name, parts in sorted(models.items(), key=lambda one: _size(one[1])):
         stem = name.removesuffix(".gguf")
         pattern = (name,) if _is_one(repository, name) else (f"{stem}-*.gguf",)
-        yield Choice(stem.rpartition("/")[2], pattern, size, by_size(size, machine))
+        found = _of_parts(repository, parts, machine)
+        yield Choice(stem.rpartition("/")[2], pattern, _size(parts), found)
+
+
+def _size(files: Iterable[RemoteFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _of_parts(
+    repository: Repository, parts: Sequence[RemoteFile], machine: HardwareProfile
+) -> Unplanned:
+    try:
+        check_parts(repository, parts)
+    except ModelUnusable as error:
+        return Unplanned(fits=False, sentence=str(error))
+    return by_size(_size(parts), machine)
+
+
+def _of_folder(
+    hub: Hub, repository: Repository, files: Sequence[RemoteFile], machine: HardwareProfile
+) -> Plan | Refusal | Unplanned:
+    try:
+        check_runs(hub, repository, files)
+    except ModelUnusable as error:
+        return Unplanned(fits=False, sentence=str(error))
+    return _of_config(hub, repository, machine, _size(files))
 
 
 def _is_one(repository: Repository, name: str) -> bool:

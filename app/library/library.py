@@ -88,7 +88,10 @@ class Library:
         return await asyncio.to_thread(look_closer, settings, downloads.hub, repo, plan)
 
     async def get(self, name: str, files: tuple[str, ...] = ()) -> None:
-        """Download a model and its draft, or a repository; raises HubError, DiskFull, SettingsError."""
+        """Download a model and its draft, or a repository.
+
+        Raises HubError, ModelUnusable for files that cannot run, DiskFull, SettingsError.
+        """
         downloads = await self._queue()
         catalog = await asyncio.to_thread(load_catalog, self.assistant.settings)
         orders = await asyncio.to_thread(orders_for, downloads.hub, catalog, name, files)

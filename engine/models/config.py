@@ -32,18 +32,23 @@ POSITIVE = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta"
 def read_config(folder: Path) -> dict[str, Any]:
     """The fields of ``folder``'s config.json; raises ModelUnusable for one that is not safe to use."""
     config = _parsed(folder / "config.json")
+    check_config(str(folder), config)
+    return config
+
+
+def check_config(place: str, config: dict[str, Any]) -> None:
+    """Raises ModelUnusable for a config that is not safe to use; ``place`` is where it is from."""
     kind = config.get("model_type")
     if not isinstance(kind, str) or not kind:
-        raise ModelUnusable(f"{folder}: config.json names no model_type; download the model again")
+        raise ModelUnusable(f"{place}: config.json names no model_type; download the model again")
     for part in _parts(config):
-        _check_sizes(folder, part)
-        _check_code(folder, part, kind)
+        _check_sizes(place, part)
+        _check_code(place, part, kind)
     if method := quantisation(config):
         raise ModelUnusable(
-            f"{folder}: the weights are stored quantised ({method}), which is not supported; get "
+            f"{place}: the weights are stored quantised ({method}), which is not supported; get "
             "the full model and ask for int8 weights, or a GGUF file"
         )
-    return config
 
 
 def backend_for(place: Path) -> str:
@@ -105,22 +110,22 @@ def _parts(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from _parts(value)
 
 
-def _check_sizes(folder: Path, part: Mapping[str, Any]) -> None:
+def _check_sizes(place: str, part: Mapping[str, Any]) -> None:
     for name, largest in LARGEST.items():
         value = part.get(name)
         if isinstance(value, (int, float)) and not 1 <= value <= largest:
             raise ModelUnusable(
-                f"{folder}: config.json says {name} is {value}; it must lie in 1..{largest}"
+                f"{place}: config.json says {name} is {value}; it must lie in 1..{largest}"
             )
     for name in POSITIVE:
         value = part.get(name)
         if isinstance(value, (int, float)) and not (math.isfinite(value) and value > 0):
             raise ModelUnusable(
-                f"{folder}: config.json says {name} is {value}; it must be positive"
+                f"{place}: config.json says {name} is {value}; it must be positive"
             )
 
 
-def _check_code(folder: Path, part: Mapping[str, Any], kind: str) -> None:
+def _check_code(place: str, part: Mapping[str, Any], kind: str) -> None:
     """Refuse what would run or fetch code that is not of the transformers library itself.
 
     Checkpoints that are older than their family's place in the library still name the files that
@@ -130,7 +135,7 @@ def _check_code(folder: Path, part: Mapping[str, Any], kind: str) -> None:
         named = name.endswith(("_implementation", "_internal"))
         if named and isinstance(value, str) and ("/" in value or ":" in value):
             raise ModelUnusable(
-                f"{folder}: config.json wants code from {value!r} ({name}); code of a model's own "
+                f"{place}: config.json wants code from {value!r} ({name}); code of a model's own "
                 "is never run"
             )
     listed = part.get("auto_map") or {}
@@ -138,7 +143,7 @@ def _check_code(folder: Path, part: Mapping[str, Any], kind: str) -> None:
     for name in ("AutoConfig", "AutoModelForCausalLM"):
         if name in wanted and not _is_library_class(name, str(wanted[name]), kind):
             raise ModelUnusable(
-                f"{folder}: the model needs code of its own ({wanted[name]}, in auto_map), which "
+                f"{place}: the model needs code of its own ({wanted[name]}, in auto_map), which "
                 "is never run; choose a model whose family the transformers library knows"
             )
 

@@ -1,6 +1,7 @@
 """The library behind the page: a real hub on real sockets, real weights, a real engine."""
 
 import asyncio
+import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -214,8 +215,23 @@ async def test_search_and_a_closer_look(tmp_path, stand_in):
         look = await made.look_closer("org/tiny")
         assert not look.choices[0].runs
         assert "config.json" in look.choices[0].where
+        stand_in.repos[TARGET].files["config.json"] = awq(POCKET)
+        stand_in.repos[TARGET].__post_init__()
+        look = await made.look_closer(TARGET)
+        assert not look.choices[0].runs
+        assert "the weights are stored quantised (awq)" in look.choices[0].where
+        del stand_in.repos["org/m-GGUF"].files[names[1]]
+        look = await made.look_closer("org/m-GGUF")
+        assert [one.runs for one in look.choices] == [True, False]
+        assert "1 of the 2 parts of m-Q8_0" in look.choices[1].where
         with pytest.raises(UnknownRepository, match="no repository"):
             await made.look_closer("../x")
+
+
+def awq(folder: Path) -> Fixed:
+    """The config of a folder, as of weights that were quantised for another engine."""
+    config = json.loads((folder / "config.json").read_text())
+    return Fixed(json.dumps({**config, "quantization_config": {"quant_method": "awq"}}).encode())
 
 
 @asynchronous
