@@ -114,8 +114,9 @@ class Job:
             raise Stopped
 
     def _download(self) -> None:
-        if self._staging.installed.exists():
-            return  # by another process, while this one waited
+        if self._staging.installed.exists():  # by another process, while this one waited
+            self._staging.discard()
+            return
         self._state = State.CHECKING
         self._done = 0  # counted again as it is checked
         self._staging.write(self.order)

@@ -117,9 +117,14 @@ class Staging:
 
 
 def unfinished(models_folder: Path) -> Iterator[Order]:
-    """Every download that some process began and none finished, by name."""
+    """Every download that some process began and none finished, by name.
+
+    A process that was killed after its model had its name may have left the order behind.
+    """
     incomplete = models_folder / INCOMPLETE
     for folder in sorted(incomplete.iterdir()) if incomplete.is_dir() else ():
         order = stored_order(folder / ORDER)
-        if order is not None and order.name == folder.name:
+        if order is None or order.name != folder.name:
+            continue
+        if not Staging(models_folder, order.name).installed.exists():
             yield order

@@ -91,6 +91,7 @@ def _take_away(settings: Settings, staging: Staging) -> None:
     """Out of sight in one step, then deleted: a crash leaves no half of a model."""
     grave = settings.models_folder / INCOMPLETE / f"{staging.name}.removed"
     grave.parent.mkdir(exist_ok=True)
+    staging.discard_unlocked()  # an order that outlived its download would come back to light
     for left in grave.parent.glob("*.removed"):  # of a process that was killed here
         shutil.rmtree(left, ignore_errors=True)
     staging.installed.rename(grave)

@@ -242,6 +242,15 @@ def test_what_lies_where_no_order_can_be_read_does_not_become_part_of_the_model(
     if text is not None:
         (staging.folder / "order.json").write_text(text)
     assert run(downloads, order(hub)).state is State.DONE
+
+
+def test_what_a_download_left_that_was_killed_at_its_very_end_goes(
+    downloads, hub, models, stand_in
+):
+    made = order(hub)
+    run(downloads, made)
+    Staging(models, "tiny").write(made)
+    assert run(downloads, made).state is State.DONE
     check_whole(models, stand_in)
 
 

@@ -87,6 +87,15 @@ def test_an_unfinished_download_is_removed_too(settings):
     assert not list(unfinished(settings.models_folder))
 
 
+def test_an_order_that_outlived_its_download_is_not_unfinished(settings):
+    """A process killed after the model had its name left it as unfinished for ever."""
+    pulled(settings, "mine")
+    Staging(settings.models_folder, "mine").write(replace(ORDER, name="mine"))
+    assert not list(unfinished(settings.models_folder))
+    remove_model(settings, "mine")
+    assert not list(unfinished(settings.models_folder)), "what was removed does not come back"
+
+
 def test_but_not_under_the_hands_of_another_process(settings):
     staging = Staging(settings.models_folder, "half")
     staging.write(replace(ORDER))
