@@ -21,7 +21,7 @@ from app.downloads.order import Order, orders_for
 from app.downloads.part import shown_bytes
 from app.downloads.queue import Downloads
 from app.downloads.snapshot import Snapshot, State
-from app.downloads.staging import Staging, unfinished
+from app.downloads.staging import Staging, abandoned, unfinished
 from app.downloads.start import open_downloads, open_hub
 from app.errors import DownloadFailed
 from app.gguf_check import check_gguf, gguf_file
@@ -171,6 +171,11 @@ def _list(settings: Settings) -> Iterator[str]:
         yield (
             f"{order.name:<36} {shown_bytes(order.total - rest):>9}  of {shown_bytes(order.total)}; "
             f"go on with: slipstream models pull {order.name}"
+        )
+    for left in abandoned(settings.models_folder):
+        yield (
+            f"{left.name:<36} {shown_bytes(left.size()):>9}  of an import that was stopped; remove it "
+            f"with: slipstream models rm {left.name}"
         )
     folders = [model.entry.folder for model in here if model.entry.folder is not None]
     for other in found_models(settings.others, folders):

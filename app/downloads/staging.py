@@ -88,10 +88,23 @@ class Staging:
         """Take away what is incomplete, as bytes; raises DownloadFailed while a process works."""
         if not self.folder.is_dir():
             return 0
-        freed = sum(file.stat().st_size for file in self.files.rglob("*") if file.is_file())
+        freed = self.size()
         with self.held():
             self.discard()
         return freed
+
+    def size(self) -> int:
+        """Bytes that discarding frees; files that are linked from elsewhere stay there."""
+        found = (file.stat() for file in self.files.rglob("*") if file.is_file())
+        return sum(file.st_size for file in found if file.st_nlink == 1)
+
+    def in_work(self) -> bool:
+        """Whether a thread, of whatever process, holds the lock now."""
+        try:
+            with self.held():
+                return False
+        except DownloadFailed:
+            return True
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -128,3 +141,18 @@ def unfinished(models_folder: Path) -> Iterator[Order]:
             continue
         if not Staging(models_folder, order.name).installed.exists():
             yield order
+
+
+def abandoned(models_folder: Path) -> Iterator[Staging]:
+    """What imports left that were killed, by name: nothing says how they could go on.
+
+    Not what has the name of a model that is here: by that name, the model would be removed.
+    """
+    incomplete = models_folder / INCOMPLETE
+    known = {order.name for order in unfinished(models_folder)}
+    for folder in sorted(incomplete.iterdir()) if incomplete.is_dir() else ():
+        staging = Staging(models_folder, folder.name)
+        if folder.name in known or staging.installed.exists() or not staging.files.is_dir():
+            continue
+        if not staging.in_work():
+            yield staging

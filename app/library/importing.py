@@ -51,13 +51,15 @@ def import_model(settings: Settings, asked: Import) -> str:
     reference = str(path) if asked.way is Way.REFERENCE else None
     with staging.held():
         staging.discard()
-        staging.files.mkdir(parents=True)
-        if reference is None:
-            _place(settings, staging, files, copied=asked.way is Way.COPY)
-        ModelRecord(name, str(path), reference=reference).write(staging.files)
-        staging.files.rename(staging.installed)
-        sync_folder(settings.models_folder)
-        staging.discard()
+        try:
+            staging.files.mkdir(parents=True)
+            if reference is None:
+                _place(settings, staging, files, copied=asked.way is Way.COPY)
+            ModelRecord(name, str(path), reference=reference).write(staging.files)
+            staging.files.rename(staging.installed)
+            sync_folder(settings.models_folder)
+        finally:
+            staging.discard()  # gigabytes, perhaps, of a copy that a person broke off
     return name
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.catalog import CatalogEntry, load_catalog
 from app.downloads.part import shown_bytes
-from app.downloads.staging import INCOMPLETE, Staging, unfinished
+from app.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
 from app.errors import ModelInUse, SettingsError, UnknownModel
 from app.model_record import read_record, sync_folder
 from app.settings import Settings
@@ -43,7 +43,9 @@ def installed_models(settings: Settings) -> tuple[Installed, ...]:
 
 
 def remove_model(settings: Settings, name: str, in_use: Collection[str] = ()) -> Removed:
-    """Take away a model or an unfinished download; ``in_use`` are names that something has loaded.
+    """Take away a model, an unfinished download, or what a killed import left.
+
+    ``in_use`` are names that something has loaded.
 
     Raises UnknownModel, ModelInUse, SettingsError for a model of the box, DownloadFailed while
     another process downloads it.
@@ -82,7 +84,9 @@ def _installed(settings: Settings, entry: CatalogEntry, folder: Path) -> Install
 
 
 def _remove_unfinished(settings: Settings, name: str, known: Collection[str]) -> Removed:
-    if not any(order.name == name for order in unfinished(settings.models_folder)):
+    left = {staging.name for staging in abandoned(settings.models_folder)}
+    begun = {order.name for order in unfinished(settings.models_folder)}
+    if name not in left | begun:
         raise UnknownModel(name, known)
     return Removed(name, Staging(settings.models_folder, name).discard_unlocked())
 

@@ -251,6 +251,18 @@ def test_what_could_be_downloaded_says_its_size_licence_and_why(models, stand_in
     assert stand_in.requests == [], "the list is here"
 
 
+def test_what_a_killed_import_left_is_listed_and_removed(models, home):
+    files = home / "models" / ".incomplete" / "half" / "files"
+    files.mkdir(parents=True)
+    (files / "model.safetensors.part").write_bytes(bytes(5000))
+    line = next(line for line in models("list")[1].splitlines() if line.startswith("half"))
+    assert (
+        "5.0 kB  of an import that was stopped; remove it with: slipstream models rm half" in line
+    )
+    assert models("rm", "half") == (0, "half is removed; 5.0 kB are free again.\n", "")
+    assert "half" not in models("list")[1]
+
+
 def test_a_model_of_another_program_is_offered_imported_and_removed(models, home, tmp_path):
     pytest.importorskip("llama_cpp")  # which tries a new file
     name = "registry.ollama.ai/library/llama3.2/1b"

@@ -114,6 +114,20 @@ def test_a_copy_needs_room(settings, tmp_path, monkeypatch):
     assert import_model(settings, Import(tmp_path / "mine")) == "mine", "a link takes no room"
 
 
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, OSError])
+def test_a_copy_that_is_broken_off_leaves_nothing(settings, tmp_path, monkeypatch, fault):
+    """Gigabytes of a copy stayed where nothing listed and nothing removed them."""
+
+    def broken(source, draft):
+        draft.write_bytes(b"half")
+        raise fault
+
+    monkeypatch.setattr("app.downloads.reuse.shutil.copyfile", broken)
+    with pytest.raises(fault):
+        import_model(settings, Import(model_folder(tmp_path / "mine"), way=Way.COPY))
+    assert not [name for name in names(settings.models_folder / INCOMPLETE) if "lock" not in name]
+
+
 class Full:
     def check(self, what: str, needed: int) -> None:
         if needed:

@@ -6,7 +6,7 @@ import pytest
 
 from app.catalog import load_catalog
 from app.downloads.order import Order
-from app.downloads.staging import INCOMPLETE, Staging, unfinished
+from app.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
 from app.errors import DownloadFailed, ModelInUse, SettingsError, UnknownModel
 from app.hub.digest import Digest, Kind
 from app.hub.repository import RemoteFile
@@ -94,6 +94,20 @@ def test_an_order_that_outlived_its_download_is_not_unfinished(settings):
     assert not list(unfinished(settings.models_folder))
     remove_model(settings, "mine")
     assert not list(unfinished(settings.models_folder)), "what was removed does not come back"
+
+
+def test_what_a_killed_import_left_is_removed_too(settings):
+    """Gigabytes lay there that nothing listed and nothing removed."""
+    staging = Staging(settings.models_folder, "half")
+    staging.files.mkdir(parents=True)
+    (staging.files / "model.safetensors.part").write_bytes(b"12345")
+    with staging.held():
+        assert not list(abandoned(settings.models_folder)), "an import that goes on is left alone"
+        with pytest.raises(UnknownModel):
+            remove_model(settings, "half")
+    assert [left.size() for left in abandoned(settings.models_folder)] == [5]
+    assert remove_model(settings, "half").freed == 5
+    assert not staging.folder.exists()
 
 
 def test_but_not_under_the_hands_of_another_process(settings):
