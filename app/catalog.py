@@ -10,7 +10,7 @@ from app.errors import SettingsError, UnknownModel
 from app.gguf_check import check_gguf, gguf_file
 from app.model_record import recorded_models
 from app.parser import DTYPES
-from app.settings import Settings
+from app.settings import Settings, expanded
 from engine.errors import ModelUnusable
 from engine.hardware.shape import ModelShape
 from engine.models.config import backend_for
@@ -149,7 +149,7 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
     for entry in catalog:
         if entry.name == name_or_path:
             return entry
-    path = Path(name_or_path).expanduser()
+    path = expanded(Path(name_or_path))
     if not name_or_path or not (path.exists() or _looks_like_path(name_or_path)):
         here = (entry.name for entry in catalog if entry.folder is not None)
         raise UnknownModel(name_or_path, here)

@@ -1,6 +1,8 @@
 """The command line: arguments to options, failures to one sentence and an exit code."""
 
+import errno
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -47,10 +49,14 @@ BAD_INPUT = (
     UnknownRepository,
 )
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None, serve: Callable[[ServeOptions], int]) -> int:
     """Run one command; ``serve`` starts the page. Returns the exit code."""
+    _open_streams()
     _write_any_text()
     try:
         return _run(parse(argv, load_settings()), serve)
@@ -61,8 +67,10 @@ def main(argv: Sequence[str] | None, serve: Callable[[ServeOptions], int]) -> in
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return FAILED
+    except OSError as error:
+        return _complain_of_file(error)
 
 
 def _run(options: Options, serve: Callable[[ServeOptions], int]) -> int:
@@ -72,7 +80,15 @@ def _run(options: Options, serve: Callable[[ServeOptions], int]) -> int:
     prepare_home(options.settings)
     tame_libraries()
     with logging_to_file(options.settings):
-        return _command(options, serve)
+        try:
+            code = _command(options, serve)
+            sys.stdout.flush()  # here, where a full disk can still be told
+        except BrokenPipeError:
+            raise
+        except OSError:  # people are told which file it was, the log says where it was used
+            log.warning("a file could not be used", exc_info=True)
+            raise
+    return code
 
 
 def _command(options: Options, serve: Callable[[ServeOptions], int]) -> int:
@@ -148,9 +164,34 @@ def _bench(options: BenchOptions | SeedsOptions | OffloadOptions | GgufOptions) 
     return bench(options)
 
 
-def _complain(error: Exception, code: int) -> int:
+def _complain(error: Exception | str, code: int) -> int:
     sys.stderr.write(f"slipstream: {error}\n")
     return code
+
+
+def _complain_of_file(error: OSError) -> int:
+    """A file that a person named is his to mend; a full disk, or an output that fails, is not."""
+    what, place = error.strerror or str(error), error.filename2 or error.filename
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    if place is None:
+        return _complain(f"the output, or a file, cannot be used: {what}", FAILED)
+    shown = os.fsdecode(place) if isinstance(place, bytes) else place
+    return _complain(f"{shown}: {what}", FAILED if error.errno in FULL else MISUSED)
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere: the end of the process would try again, and fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_streams() -> None:
+    """A stream that the caller closed is none; what is read and written there is nothing."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - to the end of the process
 
 
 def _write_any_text() -> None:

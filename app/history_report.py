@@ -11,6 +11,7 @@ from app.history.evidence import LIFE_DAYS, WINDOW
 from app.history.measurements import Measurements
 from app.history.records import Forgotten, Origin, Remembered
 from app.history.store import History
+from app.settings import expanded
 
 DEPTHS = 4  # columns of acceptance; deeper ones are kept, but say little to people
 NAMES = ("drafter", "task", "temperature")
@@ -91,7 +92,7 @@ def _line(names: Sequence[str], figures: Sequence[str]) -> str:
 
 def _stored_name(model: str) -> str:
     """A model that was loaded from a folder is stored under the folder's name."""
-    return Path(model).expanduser().absolute().name if os.sep in model else model
+    return expanded(Path(model)).absolute().name if os.sep in model else model
 
 
 def _of(model: str | None) -> str:

@@ -41,7 +41,7 @@ from app.models_options import (
     RemoveModel,
     SearchModels,
 )
-from app.settings import Settings
+from app.settings import Settings, expanded
 
 REDRAW = 0.2  # seconds
 
@@ -207,7 +207,7 @@ def _remove(options: RemoveModel) -> Iterator[str]:
 
 
 def _import(options: ImportModel) -> Iterator[str]:
-    place = gguf_file(options.path.expanduser().absolute())
+    place = gguf_file(expanded(options.path).absolute())
     if place is not None:
         check_gguf(options.settings, place)
     way = Way.COPY if options.copied else Way.REFERENCE if options.reference else Way.LINK

@@ -71,18 +71,28 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     chosen = environ.get(HOME_VARIABLE, "").strip()
     home = Path(chosen) if chosen else platformdirs.user_data_path("slipstream", appauthor=False)
     return Settings(
-        home=home.expanduser().absolute(),
+        home=expanded(home).absolute(),
         hub=environ.get("HF_ENDPOINT", "").strip().rstrip("/") or HUB,
         hub_token=environ.get("HF_TOKEN", "").strip() or None,
         others=_other_folders(environ),
     )
 
 
+def expanded(path: Path) -> Path:
+    """``path`` with the home folder in place of its ``~``; raises SettingsError."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise SettingsError(
+            f"{path} begins with a home folder that this machine does not know; write the whole path"
+        ) from error
+
+
 def _other_folders(environ: Mapping[str, str]) -> OtherFolders:
     """Each program's own variable, or else its usual place."""
 
     def place(variable: str, usual: str) -> Path:
-        return Path(environ.get(variable, "").strip() or usual).expanduser().absolute()
+        return expanded(Path(environ.get(variable, "").strip() or usual)).absolute()
 
     hub_home = place("HF_HOME", "~/.cache/huggingface")
     return OtherFolders(

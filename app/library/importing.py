@@ -13,7 +13,7 @@ from app.errors import SettingsError
 from app.hub.names import MODEL_NAME
 from app.hub.selection import BESIDE_WEIGHTS, SHARD
 from app.model_record import ModelRecord, sync_folder
-from app.settings import Settings
+from app.settings import Settings, expanded
 from engine.errors import ModelUnusable
 
 GGUF_MAGIC = b"GGUF"
@@ -43,7 +43,7 @@ def import_model(settings: Settings, asked: Import) -> str:
     Raises ModelUnusable for files that cannot be run, SettingsError for a name that cannot be
     taken, DiskFull.
     """
-    path = asked.path.expanduser().absolute()
+    path = expanded(asked.path).absolute()
     files = dict(_files(path, asked.name))
     name = asked.name or _name(path)
     _check_name(settings, name)

@@ -142,8 +142,7 @@ class Library:
         """Make a model of a disk available; its name. Raises ModelUnusable, SettingsError."""
         if not path.strip():
             raise InvalidRequest("write the path of a folder or of a GGUF file")
-        place = Path(path.strip()).expanduser()
-        added = await asyncio.to_thread(self._add, Import(place, name))
+        added = await asyncio.to_thread(self._add, Import(Path(path.strip()), name))
         await self.refresh()
         return added
 

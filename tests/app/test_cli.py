@@ -1,5 +1,6 @@
 """The command line as a person meets it: answers, one sentence for every mistake, exit codes."""
 
+import errno
 import json
 import os
 import signal
@@ -125,6 +126,8 @@ class TestMistakes:
         [
             (["ask", "a", "--model", "nobody"], "no model named 'nobody'; known models: pocket"),
             (["ask", "a", "--model", "/nowhere"], "there is no folder /nowhere"),
+            (["ask", "a", "--model", "~nouser/x"], "~nouser/x begins with a home folder that"),
+            (["ask", "a", "--model", "a" * 300], "aaa: File name too long"),
             (["ask", "a" * 9000], "the model holds 4096"),
         ],
     )
@@ -147,6 +150,83 @@ class TestMistakes:
 
         assert cli.main([], page) == code
         assert capsys.readouterr().err == f"slipstream: {error}\n"
+
+    @pytest.mark.parametrize(
+        ("error", "code", "sentence"),
+        [
+            (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "/x: Permission denied"),
+            (OSError(errno.ENOSPC, "No space left on device", "/x", None, "/y"), 1, "/y: No space"),
+            (
+                OSError(errno.ENOSPC, "No space left on device"),
+                1,
+                "a file, cannot be used: No space",
+            ),
+            (ConnectionRefusedError("nobody there"), 1, "nobody there"),
+        ],
+    )
+    def test_of_a_file_that_nothing_expected(
+        self,
+        error: OSError,
+        code: int,
+        sentence: str,
+        home: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """People read a traceback of 20 lines; the log has it now."""
+
+        def page(options: ServeOptions) -> int:
+            raise error
+
+        assert cli.main([], page) == code
+        err = capsys.readouterr().err
+        assert sentence in err
+        assert len(err.splitlines()) == 1
+        assert type(error).__name__ in (home / "logs" / "slipstream.log").read_text()
+
+    @pytest.mark.parametrize("name", ["SLIPSTREAM_HOME", "HF_HOME", "OLLAMA_MODELS"])
+    def test_of_a_home_that_nobody_has(
+        self,
+        name: str,
+        home: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setenv(name, "~nouser/x")
+        assert cli.main(["plan"], no_page) == 2
+        assert "~nouser/x begins with a home folder that this" in capsys.readouterr().err
+
+
+class TestStreams:
+    """Output to a full disk, and streams that the caller closed, ended in tracebacks."""
+
+    def run(self, home: Path, arguments: str, ending: str) -> tuple[int, str, str]:
+        words = ["sh", "-c", f'exec "$0" -m app {arguments} {ending}', sys.executable]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+    @pytest.mark.parametrize("arguments", ["models list", "plan"])
+    def test_a_full_disk_is_told(self, arguments: str, home: Path) -> None:
+        code, _, err = self.run(home, arguments, "> /dev/full")
+        assert code == 1
+        assert err == (
+            "slipstream: the output, or a file, cannot be used: No space left on device\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "ending", "code"),
+        [
+            ("models list", ">&-", 0),
+            ("models list", "2>&- <&-", 0),
+            ("models rm nobody", "2>&-", 2),
+            ("models token", "<&-", 0),
+        ],
+    )
+    def test_a_closed_stream_is_none(
+        self, arguments: str, ending: str, code: int, home: Path
+    ) -> None:
+        found, _, err = self.run(home, arguments, ending)
+        assert (found, err) == (code, "")
 
 
 class TestAsk:
