@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,25 @@ class Elsewhere:
 def found_models(others: OtherFolders, imported: Iterable[Path] = ()) -> tuple[Elsewhere, ...]:
     """Everything that can be imported; not what ``imported`` (folders or files) has already."""
     known = {_identity(file) for place in imported for file in _weights(place)}
-    found = (*_in_hub(others.hub), *_in_lm_studio(others.lm_studio), *_in_ollama(others.ollama))
+    programs = (
+        (_in_hub, others.hub),
+        (_in_lm_studio, others.lm_studio),
+        (_in_ollama, others.ollama),
+    )
+    found = (model for look, folder in programs for model in _readable(look, folder))
     return tuple(
         model for model in found if not known & {_identity(file) for file in _weights(model.path)}
     )
+
+
+def _readable(
+    look: Callable[[Path | None], Iterator[Elsewhere]], folder: Path | None
+) -> tuple[Elsewhere, ...]:
+    """Nothing of a program whose folder is not ours to read: it is no fault of the models here."""
+    try:
+        return tuple(look(folder))
+    except OSError:
+        return ()
 
 
 def _in_hub(cache: Path | None) -> Iterator[Elsewhere]:

@@ -21,6 +21,15 @@ def test_nothing_is_there_and_nothing_is_said(tmp_path):
     assert found_models(OtherFolders(missing, missing, missing)) == ()
 
 
+def test_a_folder_that_cannot_be_read_hides_nothing_of_the_others(tmp_path):
+    """One folder without permission, and no list of models was shown at all."""
+    locked = tmp_path / ("x" * 300)  # an error also for root, whom permissions do not stop
+    gguf(tmp_path / "lm" / "org" / "repo" / "m.gguf")
+    ollama(tmp_path / "o", "registry.ollama.ai/library/x/1")
+    assert seen(OtherFolders(locked, tmp_path / "lm", locked)) == {"m": "LM Studio"}
+    assert seen(OtherFolders(locked, locked, tmp_path / "o")) == {"x-1": "Ollama"}
+
+
 def test_the_hubs_cache(tmp_path):
     snapshot = hub_cache(tmp_path / "cache", "org/model")
     hub_cache(tmp_path / "cache", "org/no-weights").joinpath("model.safetensors").unlink()
