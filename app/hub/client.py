@@ -2,10 +2,12 @@
 
 import ipaddress
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
+from urllib.request import getproxies
 
 import httpx
 
@@ -25,8 +27,10 @@ class Hub:
     ) -> None:
         self.endpoint = endpoint.rstrip("/")
         self._token = token
-        self._origin = _origin(httpx.URL(self.endpoint))
-        self._http = httpx.Client(timeout=timeout, headers=HEADERS)
+        self._origin = _origin(_address(self.endpoint))
+        self._timeout = timeout
+        self._http: httpx.Client | None = None
+        self._making = threading.Lock()
 
     def use_token(self, token: str | None) -> None:
         """Send another token, or none, from the next request on."""
@@ -66,12 +70,12 @@ class Hub:
         self, address: str, headers: Mapping[str, str] | None = None
     ) -> Iterator[httpx.Response]:
         """The final answer to a GET, its body not read yet; raises httpx.TransportError, HubError."""
-        url = httpx.URL(address)
+        client, url = self._client(), httpx.URL(address)
         for _ in range(MOST_REDIRECTS + 1):
-            request = self._http.build_request("GET", url, headers=dict(headers or {}))
+            request = client.build_request("GET", url, headers=dict(headers or {}))
             if self._token and _origin(url) == self._origin:  # never to the host of a redirect
                 request.headers["Authorization"] = f"Bearer {self._token}"
-            response = self._http.send(request, stream=True)
+            response = client.send(request, stream=True)
             try:
                 if not response.has_redirect_location:
                     yield response
@@ -103,7 +107,15 @@ class Hub:
 
     def close(self) -> None:
         """Give back every connection."""
-        self._http.close()
+        if self._http is not None:
+            self._http.close()
+
+    def _client(self) -> httpx.Client:
+        """Made for the first request: what the environment says of proxies may be past use."""
+        with self._making:
+            if self._http is None:
+                self._http = _client(self._timeout)
+            return self._http
 
     def _terms(self, repo: str) -> str:
         opened = f"open {self.page(repo)}, accept the terms there"
@@ -122,6 +134,37 @@ class Hub:
         if not trusted or (_is_local(target.host) and not _is_local(self._origin[1])):
             raise HubError(f"{self.host} redirects to {target.host}, which is not safe to follow")
         return target
+
+
+def _client(timeout: httpx.Timeout) -> httpx.Client:
+    """Raises HubError where proxies or certificates of the environment cannot be used."""
+    try:
+        return httpx.Client(timeout=timeout, headers=HEADERS)
+    except ImportError as error:
+        named = [name for name, proxy in getproxies().items() if proxy.startswith("socks")]
+        raise HubError(
+            f"{' and '.join(f'{name.upper()}_PROXY' for name in named)} names a SOCKS proxy, which "
+            "cannot be used here; name an HTTP proxy, or unset it"
+        ) from error
+    except OSError as error:
+        raise HubError(
+            f"the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read "
+            f"({error.strerror or error}); name a file that is there, or unset it"
+        ) from error
+    except (httpx.InvalidURL, ValueError) as error:
+        raise HubError(
+            f"HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY holds an address that cannot be read "
+            f"({error}); correct it, NO_PROXY takes names such as localhost,::1"
+        ) from error
+
+
+def _address(endpoint: str) -> httpx.URL:
+    try:
+        return httpx.URL(endpoint)
+    except httpx.InvalidURL as error:
+        raise HubError(
+            f"the address of the hub, {endpoint!r}, cannot be read ({error}); correct HF_ENDPOINT"
+        ) from error
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

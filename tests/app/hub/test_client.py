@@ -1,5 +1,6 @@
 """Redirects, the token, and what is said when the hub says no."""
 
+import sys
 from contextlib import closing
 
 import httpx
@@ -26,6 +27,35 @@ def test_the_token_goes_to_the_hub_and_to_nobody_else(stand_in):
     assert status(Hub(stand_in.url, stand_in.token)) == 200
     seen = {request.host: request.authorization for request in stand_in.requests}
     assert seen == {"hub": "Bearer hf_secret", "cdn": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:1080", "^ALL_PROXY names a SOCKS proxy"),
+        ("HTTPS_PROXY", "gopher://x", "HTTPS_PROXY, .*Unknown scheme .*; correct it"),
+        (
+            "NO_PROXY",
+            "localhost,[::1]",
+            r"NO_PROXY holds an address .*Invalid port.* localhost,::1",
+        ),
+        ("SSL_CERT_FILE", "/nowhere.pem", r"SSL_CERT_FILE or .* cannot be read \(No such file"),
+        ("SSL_CERT_FILE", __file__, r"SSL_CERT_FILE or .* cannot be read \(.*NO_CERTIFICATE"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_told_by_name(
+    stand_in, monkeypatch, name, value, said
+):
+    """It was a traceback, of the page, too, which asks the hub for nothing."""
+    monkeypatch.setitem(sys.modules, "socksio", None)  # as where it is not installed
+    monkeypatch.setenv(name, value)
+    with closing(Hub(stand_in.url)) as hub, pytest.raises(HubError, match=said):
+        hub.ask("models", {})
+
+
+def test_an_address_of_the_hub_that_is_none():
+    with pytest.raises(HubError, match=r"'http://x:port', cannot be read .*; correct HF_ENDPOINT"):
+        Hub("http://x:port")
 
 
 def test_a_gated_repository_names_its_page_and_the_command(stand_in):
