@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from app.interrupts import interrupts_blocked
+
 Work = Callable[..., None]  # (connection, *arguments); a function of a module
 
 JOIN_SECONDS = 2.0  # after it was killed
@@ -51,7 +53,8 @@ class Confined:
             target=_main, args=(theirs, work, arguments, memory), name="slipstream-confined"
         )
         process.daemon = True
-        process.start()
+        with interrupts_blocked():
+            process.start()
         theirs.close()
         self._process, self._memory, self._begun = process, memory, False
         self._end = weakref.finalize(self, _end, process, self._connection)

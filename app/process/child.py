@@ -6,15 +6,15 @@ import logging
 import multiprocessing
 import queue
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from app.errors import RequestFailed, WorkerCrashed
+from app.interrupts import interrupts_blocked
 from app.process.wire import (
     Broken,
     Cancel,
@@ -73,7 +73,7 @@ class EngineChild:
         self._closing = False
         self._ended = threading.Event()
         self.ready: Future[ModelFacts] = Future()
-        with _interrupts_blocked():
+        with interrupts_blocked():
             self._process.start()
         theirs.close()  # or the end of the process would not end the pipe
         for work in (self._read, self._write):
@@ -206,16 +206,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """A process started here has Ctrl-C blocked from its first instruction on."""
-    if sys.platform == "win32":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,6 +1,8 @@
 """Work in a confined process: its answers, its ends, and whose fault they are."""
 
 import os
+import signal
+import subprocess
 import sys
 import time
 import types
@@ -16,6 +18,7 @@ from engine.errors import ModelUnusable
 from tests.engine.models.gguf.files import exported
 
 MEMORY = 1 << 30
+ROOT = Path(__file__).parents[2]
 
 
 def echo(connection, *arguments):
@@ -61,6 +64,28 @@ def test_what_is_late_is_told_in_seconds_and_gone():
         process.receive(5)
     assert time.monotonic() - started < 10
     assert not process._process.is_alive()
+
+
+STARTED = {
+    "confined": "from app.confined import Confined; from tests.app.test_confined import slow; "
+    "owner = Confined(slow, (), 1 << 30)",
+    "engine": "from app.process.child import EngineChild; from engine.request import ModelSpec; "
+    "from tests.app.test_confined import slow; "
+    "owner = EngineChild(ModelSpec('m', '/m'), slow)",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a process has blocked")
+@pytest.mark.parametrize("kind", STARTED)
+def test_the_interrupt_key_is_blocked_from_the_first_instruction(kind):
+    """Ctrl-C while a model loads printed the traceback of a process that still imported."""
+    code = (
+        f"{STARTED[kind]}; from pathlib import Path; "
+        "print(Path(f'/proc/{owner._process.pid}/status').read_text()); owner._process.kill()"
+    )
+    shown = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
+    blocked = next(line for line in shown.splitlines() if line.startswith("SigBlk"))
+    assert int(blocked.split()[1], 16) & 1 << (signal.SIGINT - 1)
 
 
 def end_of(work, *arguments):
