@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count, product
 
 from engine.decode.tree import single
-from engine.errors import EngineError, NumericalError, OutOfMemory, Stuck
+from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
 from engine.guide import Guides
 from engine.machinery import THROWN_AWAY, Machinery
 from engine.protocols.drafting import Budget, Drafter, Outcome, farthest
@@ -231,7 +231,7 @@ class Engine:
         for r, s in zip(rounds, scores, strict=True):
             try:
                 cases.append((r, s, judged(r, s)))
-            except Stuck as error:
+            except (Ambiguous, Stuck) as error:
                 self._fail(r.session, error)
         verdicts = self._machinery.verify(
             [r.tree for r, *_ in cases],
@@ -314,7 +314,7 @@ class Engine:
         heard = True
         try:
             trees = drafter.draft(batch, policy.budgets(batch, longest))
-        except (OutOfMemory, NumericalError) as error:  # the answer needs no draft
+        except (OutOfMemory, NumericalError, Ambiguous) as error:  # the answer needs no draft
             if isinstance(error, OutOfMemory):
                 self._retreat.drafted_too_much(max(budget.nodes for budget in longest))
             trees, heard = [single(context.ids[-1]) for context in batch], False

@@ -72,6 +72,18 @@ class Stuck(EngineError):
         )
 
 
+class Ambiguous(InvalidRequest):
+    """A format can be followed in more ways at once than there is time for."""
+
+    code = "format_ambiguous"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the format can be followed in too many ways at once; repeat no repetition, and let what "
+            "may follow begin differently, or ask for the format in the prompt and check it"
+        )
+
+
 class NumericalError(EngineError):
     """The model produced logits that are not finite."""
 

@@ -53,8 +53,10 @@ class Guide:
         self._read, self._state = prompt, masks.states.start
 
     def place(self, ids: Sequence[int]) -> int:
-        """The state behind the committed tokens ``ids``."""
-        for token in ids[self._read :]:
+        """The state behind the committed tokens ``ids``. Raises Ambiguous."""
+        fresh = ids[self._read :]
+        self.masks.states.grant(len(fresh))
+        for token in fresh:
             self._state = self._behind(self._state, token)
         self._read = len(ids)
         return self._state
@@ -66,7 +68,7 @@ class Guide:
 
         ``ids`` are the committed tokens, the last of which is the root. Greedily only rows on the
         path of the largest logits are touched, and of those the ones whose largest is not allowed:
-        the outcome is the same, and most answers need no mask. Raises Stuck.
+        the outcome is the same, and most answers need no mask. Raises Stuck or Ambiguous.
         """
         states = self._places(tree, self.place(ids))
         if greedy:
@@ -148,7 +150,7 @@ class Guides:
 
     def _known(self, grammar: Grammar) -> Masks:
         masks = self._masks.pop(grammar, None)
-        if masks is None or len(masks.states) > MOST_STATES:
+        if masks is None or masks.states.exhausted or len(masks.states) > MOST_STATES:
             spelling = self._vocabulary()
             grammar.check()
             spelling.check(grammar)

@@ -38,7 +38,10 @@ class Fresh(NamedTuple):
 
 
 def judged(one: Round, scores: Scores) -> Logits:
-    """The rows that decide over this draft: the target's, with the request's penalties and grammar."""
+    """The rows that decide over this draft: the target's, with the request's penalties and grammar.
+
+    Raises Stuck or Ambiguous.
+    """
     rows, session, sampling = scores.rows, one.session, one.context.sampling
     if sampling.penalties is not None:
         prompt = one.context.prompt

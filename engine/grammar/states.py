@@ -3,6 +3,10 @@
 A state is a set of stacks, as of any parser that follows all ways at once; each stack says what
 must come next and what behind it. States and their steps are made when a text first needs them: a
 JSON Schema has hundreds, of which an answer meets a few dozen.
+
+Formats that can be followed in many ways at once, as repetitions of repetitions, would take minutes:
+what is made is paid for. A format begins with a reserve, every token of an answer adds to what is
+left of it, and an answer that needs more ends with a sentence. A unit takes about a microsecond.
 """
 
 from collections import defaultdict
@@ -12,12 +16,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.errors import Ambiguous
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
 
 FEW = 8  # bytes; of more nobody needs to know which
 DEAD = 0  # the state of every text that the grammar has not
 _END = 0  # the stack with nothing on it
 _UNKNOWN = -1  # in a row of the table that was not made yet
+
+RESERVE = 1 << 19  # units, the most that is ever left; 300 optional names need 1 << 18 at once
+GRANTED = 1 << 15  # units for each token
+MOST = 1 << 18  # states, 1 KiB each; a string of 10,000 characters has 1 << 17
+_ROW, _STACK = 32, 8  # units of a row and of a stack besides those for going through it
 
 
 class _Stack(NamedTuple):
@@ -40,6 +50,8 @@ class States:
         self._stack_numbers: dict[_Stack, int] = {}
         self._sets: list[frozenset[int]] = [frozenset()]
         self._set_numbers: dict[frozenset[int], int] = {frozenset(): DEAD}
+        self._opened: dict[int, list[int]] = {}
+        self._left = RESERVE
         self._live: dict[int, tuple[int, ...]] = {}
         self._table = np.full((64, 256), _UNKNOWN, np.int32)
         self._table[DEAD] = DEAD
@@ -48,6 +60,15 @@ class States:
     def __len__(self) -> int:
         """States that were met so far."""
         return len(self._sets)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether an answer was ended for all that it needed."""
+        return self._left < 0
+
+    def grant(self, tokens: int) -> None:
+        """An answer has grown by so many tokens: as much more may be made."""
+        self._left = min(RESERVE, self._left + tokens * GRANTED)
 
     def accepts(self, state: int) -> bool:
         """Whether the text may end here."""
@@ -70,7 +91,10 @@ class States:
         return state
 
     def steps(self, states: Iterable[int]) -> NDArray[np.int32]:
-        """The table [S, 256] of next states, in which the rows of ``states`` are made."""
+        """The table [S, 256] of next states, in which the rows of ``states`` are made.
+
+        Raises Ambiguous, as does all that goes on from one state to the next.
+        """
         for state in states:
             if self._table[state, 0] == _UNKNOWN:
                 row = self._row(state)  # makes states, for which the table may have to grow
@@ -79,19 +103,28 @@ class States:
 
     def _row(self, state: int) -> NDArray[np.int32]:
         """Where each byte leads from here."""
-        behind: defaultdict[int, list[int]] = defaultdict(list)  # byte -> stacks
+        self._spend(_ROW)
+        led: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # range -> stacks
         for stack in self._sets[state]:
             for low, high, after in self._moves(stack):
-                for byte in range(low, high + 1):
-                    behind[byte].append(after)
-        known: dict[tuple[int, ...], int] = {}
+                led[low, high].append(after)
+        behind: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # byte -> its ranges
+        for low, high in led:
+            for byte in range(low, high + 1):
+                behind[byte].append((low, high))
+        known: dict[tuple[tuple[int, int], ...], int] = {}
         row = np.full(256, DEAD, np.int32)
-        for byte, stacks in behind.items():
-            key = tuple(stacks)
+        for byte, ranges in behind.items():
+            key = tuple(ranges)
             if key not in known:
-                known[key] = self._state(stacks)
+                known[key] = self._state(stack for part in ranges for stack in led[part])
             row[byte] = known[key]
         return row
+
+    def _spend(self, units: int) -> None:
+        self._left -= units
+        if self._left < 0:
+            raise Ambiguous
 
     def _moves(self, number: int) -> Iterator[tuple[int, int, int]]:
         """Of a stack that waits for a byte: bytes from, to, and the stack behind them."""
@@ -112,24 +145,32 @@ class States:
 
     def _state(self, stacks: Iterable[int]) -> int:
         """The state of these stacks once each of them waits for a byte, or is at its end."""
-        waiting: set[int] = set()
-        seen: set[int] = set()
-        ahead = list(stacks)
+        seen = set(stacks)
+        ahead, waiting = list(seen), list[int]()
         while ahead:
             number = ahead.pop()
-            if number in seen:
-                continue
-            seen.add(number)
-            if self._waits(number):
-                waiting.add(number)
-            else:
-                ahead += self._opened(number)
+            self._spend(1)
+            opened = self._behind(number)
+            if not opened:
+                waiting.append(number)
+            ahead += [fresh for fresh in opened if fresh not in seen]
+            seen.update(opened)
         found = frozenset(waiting)
         if found not in self._set_numbers:
+            if len(self._sets) == MOST:
+                raise Ambiguous
             self._set_numbers[found] = len(self._sets)
             self._sets.append(found)
             self._grow()
         return self._set_numbers[found]
+
+    def _behind(self, number: int) -> list[int]:
+        """What a stack opens; nothing where it waits for a byte, or is at its end."""
+        known = self._opened.get(number)
+        if known is None:
+            self._spend(_STACK)
+            known = self._opened[number] = [] if self._waits(number) else self._open(number)
+        return known
 
     def _waits(self, number: int) -> bool:
         """Whether a byte comes next, or nothing does."""
@@ -138,7 +179,7 @@ class States:
         rule = self._rules[self._stacks[number].rule]
         return isinstance(rule, Bytes) or (isinstance(rule, Text) and bool(rule.value))
 
-    def _opened(self, number: int) -> list[int]:
+    def _open(self, number: int) -> list[int]:
         """The stacks that a stack stands for which does not wait itself."""
         place, done, rest = self._stacks[number]
         match self._rules[place]:

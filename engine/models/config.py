@@ -120,9 +120,7 @@ def _check_sizes(place: str, part: Mapping[str, Any]) -> None:
     for name in POSITIVE:
         value = part.get(name)
         if isinstance(value, (int, float)) and not (math.isfinite(value) and value > 0):
-            raise ModelUnusable(
-                f"{place}: config.json says {name} is {value}; it must be positive"
-            )
+            raise ModelUnusable(f"{place}: config.json says {name} is {value}; it must be positive")
 
 
 def _check_code(place: str, part: Mapping[str, Any], kind: str) -> None:

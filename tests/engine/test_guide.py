@@ -6,7 +6,7 @@ import torch
 
 from engine.decode.tree import DraftTree, single
 from engine.errors import InvalidRequest, Stuck
-from engine.grammar.rules import Choice, Grammar, Text
+from engine.grammar.rules import Bytes, Choice, Grammar, Repeat, Row, Text
 from engine.grammar.spelling import Spelling
 from engine.guide import KEPT, Guide, Guides, Masks
 from engine.request import FinishReason, GenerationRequest
@@ -89,6 +89,27 @@ def test_a_format_that_cannot_be_held_is_refused(changed, words, said):
     with pytest.raises(InvalidRequest, match=said):
         engine.submit(GenerationRequest((1,), 5, **asked))
     assert not engine.busy
+
+
+LETTERS = Bytes(((0x61, 0x63),))
+TANGLED = Grammar((("root", Repeat(Repeat(Repeat(LETTERS, 0, 50), 1, 50), 40, 40)),))
+BROKEN_OFF = Grammar((("root", Row((Text(b"aa"), Bytes(((0xE9, 0xE9),))))),))  # nobody spells it
+
+
+@pytest.mark.parametrize("drafter", ["none", "auto", "chain"])
+@pytest.mark.parametrize(
+    ("grammar", "code"), [(TANGLED, "format_ambiguous"), (BROKEN_OFF, "format_stuck")]
+)
+def test_a_format_that_lets_nothing_follow_ends_its_own_answer_alone(grammar, code, drafter):
+    """It ended all the answers that were under way."""
+    free = GenerationRequest((5, 6, 7), 40, drafter="none")
+    held = GenerationRequest((5, 6, 7), 40, stop_tokens=STOPS, drafter=drafter, grammar=grammar)
+    alone = run_all(engine_over(tiny_target(), tiny_target(5)), [free])[0]
+    engine = engine_over(tiny_target(), tiny_target(5), speller=Words(WORDS))
+    (_, ended), (ids, done) = run_all(engine, [held, free])
+    assert (ended.reason, ended.code) == (FinishReason.ERROR, code)
+    assert (ids, done.reason) == (alone[0], alone[1].reason)
+    assert run_all(engine, [held])[0][1].code == code  # it is begun anew, and ends as soon
 
 
 def test_an_engine_that_cannot_spell_refuses_formats():

@@ -1,5 +1,6 @@
 """The states of a grammar accept exactly its texts, and none that is alive is without an end."""
 
+import random
 import re
 
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.errors import Ambiguous
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Text
-from engine.grammar.states import DEAD, States
+from engine.grammar.spelling import Spelling
+from engine.grammar.states import DEAD, GRANTED, RESERVE, States
 
 LETTERS = b"ab"
 
@@ -101,3 +104,46 @@ def test_the_table_grows_with_the_states():
     assert not accepted(states, b"a" * 499)
     assert len(states) > 500
     assert states.walk(states.start, b"a" * 501) == DEAD
+
+
+A, X, Y = Text(b"a"), Text(b"x"), Text(b"y")
+ROOT = Named("root")
+LETTER = Bytes(((0x61, 0x7A),))
+THRICE = Repeat(Repeat(Repeat(LETTER, 0, 50), 0, 50), 0, 40)
+TWO_ENDS = Choice((Row((A, ROOT, X)), Row((A, ROOT, Y)), Text(b"")))
+REMEMBERED = Row((Repeat(LETTER), A, Repeat(LETTER, 18, 18)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "letters"), [(THRICE, b"abc"), (TWO_ENDS, b"a"), (REMEMBERED, b"abc")]
+)
+def test_a_format_that_can_be_followed_in_too_many_ways_ends_soon(rule, letters):
+    """One request of these held the engine, and everybody else's answers, for minutes."""
+    grammar = Grammar((("root", rule),))
+    grammar.check()
+    states, source = States(grammar), random.Random(0)
+    words = [bytes(source.choices(letters, k=24)) for _ in range(20_000)]
+    with pytest.raises(Ambiguous, match="too many ways"):
+        _masks_along(states, Spelling([b"a", *words]), bytes(source.choices(letters, k=300)))
+    assert states.exhausted
+    assert len(states) < RESERVE / 32
+    assert len(states._stacks) < RESERVE / 8
+
+
+def _masks_along(states, spelling, text):
+    state = states.start
+    for byte in text:
+        spelling.allowed(states, state)
+        state = states.walk(state, bytes([byte]))
+
+
+def test_an_answer_may_need_as_much_as_it_has_tokens():
+    states = States(Grammar((("root", Repeat(A)),)))
+    states._left = 0
+    with pytest.raises(Ambiguous):
+        states.walk(states.start, b"a")
+    states.grant(1)
+    assert accepted(states, b"a" * 3)
+    assert not states.exhausted
+    states.grant(RESERVE)
+    assert states._left == RESERVE > GRANTED
