@@ -11,6 +11,7 @@ UNHELD = (
     "maxProperties", "minProperties", "multipleOf", "not", "patternProperties",
     "propertyNames", "then", "unevaluatedItems", "uniqueItems",
 )  # fmt: skip
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _NEVER_EMPTY = ("contains", "else", "if", "not", "then")  # which say something even of {}
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 ASSERTING = (

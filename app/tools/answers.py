@@ -4,8 +4,9 @@ Where a call can be told by its opening, an answer is free until it writes that 
 there on held to the call's form. Where it cannot, only an answer that has to call is held.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from app.formats.heard import heard
 from app.formats.json_schema import schema_rules
@@ -89,16 +90,19 @@ def _anything(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
     return any_pairs(form.pair) if form.pair else schema_rules(ANY_OBJECT, f"{tool.name} ")
 
 
+def _of_an_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema, which need not say that arguments are an object."""
+    return schema if any(word in schema for word in _ELSEWHERE) else {**ANY_OBJECT, **schema}
+
+
 def _arguments(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
     """Arguments as the tool's schema says; a schema that is not strict is held as far as it can be."""
     if form.pair:
         return pair_rules(form.pair, tool)
-    name, wanted = f"{tool.name} ", dict(tool.parameters)
-    if not any(word in wanted for word in _ELSEWHERE):
-        wanted = {**ANY_OBJECT, **wanted}
+    name, wanted = f"{tool.name} ", _of_an_object(tool.parameters)
     if tool.strict:
         return schema_rules(wanted, name)
-    for schema in (wanted, heard(wanted)):
+    for schema in (wanted, _of_an_object(heard(wanted))):
         try:
             return schema_rules(schema, name)
         except InvalidRequest:

@@ -1,6 +1,6 @@
 """Calls written in pairs, as a grammar: keys that exist, texts without quotes, all else as JSON."""
 
-from app.formats.heard import heard
+from app.formats.heard import asks_for_others, heard
 from app.formats.json_schema import schema_rules
 from app.formats.json_text import NOTHING, exactly
 from app.formats.up_to import up_to
@@ -32,7 +32,7 @@ def pair_rules(pair: PairForm, tool: Tool) -> tuple[Rule, Rules]:
     if tool.strict:
         schema_rules(dict(tool.parameters))
     told = parameters(tool)
-    if not told:
+    if not told or asks_for_others(tool.parameters):
         return any_pairs(pair)
     required = tool.parameters.get("required")
     rules: Rules = []

@@ -171,6 +171,25 @@ class TestSchemasThatCannotBeHeld:
         with pytest.raises(InvalidRequest, match="'not' at # cannot be held"):
             held(TOLD, use)
 
+    @pytest.mark.parametrize("form", [TOLD, CODER_FORM])
+    def test_that_extend_another_one_let_its_properties_in(self, form: CallForm) -> None:
+        base = {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
+        more = {"type": "object", "properties": {"a": {"type": "string"}}, "allOf": [base]}
+        inside = (
+            '"arguments": {"id": 1, "a": "x"}}',
+            "<parameter=id>\n1\n</parameter>\n</function>",
+        )
+        begin = '{"name": "odd", ' if form == TOLD else "<function=odd>\n"
+        text = f"<tool_call>\n{begin}{inside[form != TOLD]}\n</tool_call>"
+        steps = States(held(form, ToolUse((Tool("odd", "", more),), must_call=True)))
+        assert ends(steps, text)
+
+    def test_that_are_made_of_others_alone_give_objects(self) -> None:
+        made = {"allOf": [{"properties": {"id": {}}}, {"properties": {"a": {}}}]}
+        steps = States(held(TOLD, ToolUse((Tool("odd", "", made),), must_call=True)))
+        assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"id": [1]}}\n</tool_call>')
+        assert not ends(steps, '<tool_call>\n{"name": "odd", "arguments": 3}\n</tool_call>')
+
     def test_hopeless_ones_give_any_object(self) -> None:
         hopeless = Tool(
             "odd", "", {"type": "object", "properties": {"a": {"$ref": "elsewhere.json"}}}
