@@ -200,22 +200,23 @@ class _Compiler:
     ) -> Rule:
         """Properties in their order; those that are not required may be left out.
 
-        Two rules for what begins at each property: with a comma before it and without.
+        Two rules for what begins at each property: with a comma before it and without. Their names
+        begin with a number, as those of places never do.
         """
-        names, here = list(members), self._of + place
+        names, here = list(members), f"of {self._of}{place}"
         for at, name in enumerate(names):
             rule = self._rule(members[name], f"{place}/properties/{_escaped(name)}", depth + 1)
-            member = Named(f"{here} {at}:")
+            member = Named(f"{at}: {here}")
             self._rules[member.name] = Row((exactly(name), COLON, rule))
             for comma, lead in (("", NOTHING), (",", COMMA)):
-                taken = Row((lead, member, Named(f"{here} {at + 1},")))
-                skipped = Named(f"{here} {at + 1}{comma}")
-                self._rules[f"{here} {at}{comma}"] = (
+                taken = Row((lead, member, Named(f"{at + 1}, {here}")))
+                skipped = Named(f"{at + 1}{comma} {here}")
+                self._rules[f"{at}{comma} {here}"] = (
                     taken if name in required else Choice((taken, skipped))
                 )
         for comma in ("", ","):
-            self._rules[f"{here} {len(names)}{comma}"] = NOTHING
-        return wrapped(b"{", Named(f"{here} 0"), b"}")
+            self._rules[f"{len(names)}{comma} {here}"] = NOTHING
+        return wrapped(b"{", Named(f"0 {here}"), b"}")
 
 
 def _one_of(schema: Mapping[str, Any], place: str) -> Rule:

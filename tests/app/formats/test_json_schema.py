@@ -147,6 +147,25 @@ def test_what_the_schema_forbids_does_not_pass(changed):
     assert not passes(PERSON, json.dumps({**ANNA, **changed}))
 
 
+@pytest.mark.parametrize("name", ["Step 0", "Step 0,", "Step 1", "Step 0:", "0 of #", "Step/items"])
+def test_a_definition_may_have_any_name(name):
+    """Rules of the properties of "Step" were taken for a definition "Step 0"."""
+    step = {"type": "object", "properties": {"k": {"type": "integer"}}, "required": ["k"]}
+    schema = {
+        "$defs": {"Step": step, name: {"enum": ["x"]}},
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "#/$defs/Step"},
+            "b": {"$ref": "#/$defs/" + name.replace("/", "~1")},
+        },
+        "required": ["a", "b"],
+    }
+    turned = {**schema, "properties": dict(reversed(schema["properties"].items()))}
+    assert passes(schema, '{"a": {"k": 1}, "b": "x"}')
+    assert passes(turned, '{"b": "x", "a": {"k": 1}}')
+    assert not passes(schema, '{"a": "x", "b": "x"}')
+
+
 @pytest.mark.parametrize(
     "text", ["{", "{}", '{"name": "B"}', '{"age": 1, "name": "B"}', "[]", "{}x"]
 )
