@@ -105,7 +105,7 @@ def _is_held(word: str, value: object, schema: Mapping[str, Any]) -> bool:
         return schema.get("type") == "integer"
     if word == "format":
         return isinstance(value, str) and value in FORMS
-    return word not in UNHELD
+    return word not in (*UNHELD, "unevaluatedProperties")
 
 
 def _held_string(schema: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ so is refused, in one sentence that says where it stands.
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from app.formats.apart import all_apart, kind_of, kinds_of
 from app.formats.json_text import (
@@ -25,7 +26,14 @@ from app.formats.json_text import (
     wrapped,
 )
 from app.formats.scalars import integer_rule, number_rule, string_rule
-from app.formats.schema_words import counts, refuse_beside, refuse_unheld, told_kinds, unwrapped
+from app.formats.schema_words import (
+    counts,
+    refuse_beside,
+    refuse_rebased,
+    refuse_unheld,
+    told_kinds,
+    unwrapped,
+)
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Choice, Grammar, Named, Row, Rule
 
@@ -80,6 +88,7 @@ class _Compiler:
             raise InvalidRequest(f"the schema at {place} must be an object")
         schema = unwrapped(schema)
         refuse_unheld(schema, place)
+        refuse_rebased(schema, place)
         if "$ref" in schema:
             return self._reference(schema, place)
         for word in ("anyOf", "oneOf"):
@@ -89,8 +98,10 @@ class _Compiler:
 
     def _reference(self, schema: Mapping[str, Any], place: str) -> Rule:
         target = schema["$ref"]
-        if not isinstance(target, str) or not target.startswith("#"):
-            raise InvalidRequest(f"the reference {target!r} at {place} must begin with #")
+        if not isinstance(target, str) or (target != "#" and not target.startswith("#/")):
+            raise InvalidRequest(
+                f"the reference {target!r} at {place} must be # or begin with #/, as '#/$defs/NAME'"
+            )
         refuse_beside(schema, "$ref", place=place)
         name = self._of + target
         if name not in self._rules:
@@ -103,7 +114,7 @@ class _Compiler:
         """What a JSON pointer leads to."""
         here: Any = self._schema
         for part in pointer.split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
             if isinstance(here, Mapping) and key in here:
                 here = here[key]
             elif isinstance(here, list) and key.isdecimal() and int(key) < len(here):
@@ -160,6 +171,10 @@ class _Compiler:
         if first:
             return self._tuple(first, schema, place, depth)
         items = schema.get("items", True)
+        if items is False and least > 0:
+            raise InvalidRequest(
+                f"'minItems' at {place} is {least}, and no item may be in the list: 'items' is false"
+            )
         if items is False:
             return listed(ANY, 0, 0)
         item = Named(f"{self._of}{place}/items")  # which stands twice in a list
@@ -180,7 +195,11 @@ class _Compiler:
         return wrapped(b"[", Row(tuple(parts)), b"]")
 
     def _object(self, schema: Mapping[str, Any], place: str, depth: int) -> Rule:
-        properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+        unseen = schema.get("unevaluatedProperties", True)
+        properties, others = (
+            schema.get("properties", {}),
+            schema.get("additionalProperties", unseen),
+        )
         if not isinstance(properties, Mapping):
             raise InvalidRequest(f"'properties' at {place} must be an object")
         required = schema.get("required", [])

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.formats.characters import quoted
 from app.formats.json_text import CHARACTER, INTEGER, NUMBER, POSITIVE, STRING
-from app.formats.numbers import between
+from app.formats.numbers import FARTHEST, between
 from app.formats.pattern import matching
 from app.formats.schema_words import BOUNDS, counts, refuse_beside
 from app.formats.strings import FORMS
@@ -71,6 +71,11 @@ def integer_rule(schema: Mapping[str, Any], place: str) -> Rule:
     high = int(min(highs)) if highs else None
     if low is not None and high is not None and low > high:
         raise InvalidRequest(f"no whole number lies within the bounds at {place}")
+    if (low or 0) > FARTHEST or (high or 0) < -FARTHEST:
+        raise InvalidRequest(
+            f"the bounds at {place} leave only numbers with more than {len(str(FARTHEST))} digits, "
+            "which cannot be held"
+        )
     return between(low, high)
 
 

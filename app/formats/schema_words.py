@@ -7,17 +7,18 @@ from engine.errors import InvalidRequest
 
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 UNHELD = (
-    "allOf", "contains", "dependencies", "dependentRequired", "dependentSchemas", "else", "if",
+    "$dynamicRef", "$recursiveRef", "allOf", "contains", "dependencies", "dependentRequired", "dependentSchemas", "else", "if",
     "maxProperties", "minProperties", "multipleOf", "not", "patternProperties",
     "propertyNames", "then", "unevaluatedItems", "uniqueItems",
 )  # fmt: skip
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _NEVER_EMPTY = ("contains", "else", "if", "not", "then")  # which say something even of {}
+OF_OBJECTS = ("properties", "required", "additionalProperties", "unevaluatedProperties")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 ASSERTING = (
     *UNHELD, *BOUNDS, "$ref", "additionalProperties", "anyOf", "const", "enum", "format", "items",
     "maxItems", "maxLength", "minItems", "minLength", "oneOf", "pattern", "prefixItems",
-    "properties", "required", "type",
+    "properties", "required", "type", "unevaluatedProperties",
 )  # fmt: skip
 
 
@@ -47,6 +48,25 @@ def refuse_unheld(schema: Mapping[str, Any], place: str) -> None:
             )
 
 
+def refuse_rebased(schema: Mapping[str, Any], place: str) -> None:
+    """Raise InvalidRequest for a schema within one whose references lead from another beginning."""
+    if place == "#" or not isinstance(schema.get("$id"), str):
+        return
+    ahead: list[object] = [schema]
+    while ahead:
+        match ahead.pop():
+            case {"$ref": _}:
+                raise InvalidRequest(
+                    f"'$id' at {place} cannot be held yet above references; leave it out"
+                )
+            case Mapping() as inner:
+                ahead += inner.values()
+            case list() as several:
+                ahead += several
+            case _:
+                pass
+
+
 def told_kinds(schema: Mapping[str, Any], place: str) -> list[str]:
     """The types; where none is told, what its words are about, and none where they say nothing.
 
@@ -55,7 +75,7 @@ def told_kinds(schema: Mapping[str, Any], place: str) -> list[str]:
     told = schema.get("type")
     if told is None:
         about = (
-            ("object", ("properties", "required", "additionalProperties")),
+            ("object", OF_OBJECTS),
             ("array", ("items", "prefixItems", "minItems", "maxItems")),
             ("string", ("minLength", "maxLength", "format", "pattern")),
             ("number", BOUNDS),

@@ -30,6 +30,8 @@ EXTENDED = {"properties": {"a": A}, "required": ["a"], "additionalProperties": F
         ({**EXTENDED, "$dynamicRef": "#x"}, {"a": 1, "b": 2}),
         ({**EXTENDED, "patternProperties": {"^x-": A}}, {"a": 1, "x-b": 2}),
         ({"type": "object", "patternProperties": {"^x-": A}, "additionalProperties": False}, {"x-b": 2}),
+        ({"type": "object", "allOf": [BASE], "unevaluatedProperties": False}, {"id": 1}),
+        ({"anyOf": [BASE], "unevaluatedProperties": False}, {"id": 1}),
         ({"properties": {"in": {**EXTENDED, "allOf": [BASE]}}, "not": {}}, {"in": {"id": 1, "a": 2}}),
     ],
 )  # fmt: skip

@@ -190,7 +190,15 @@ def test_what_is_not_complete_does_not_pass(text):
         ({"enum": []}, "no value of its type"),
         ({"enum": [1], "type": "string"}, "no value of its type"),
         ({"$ref": "#/$defs/x"}, "leads nowhere"),
-        ({"$ref": "http://example.org/s"}, "must begin with #"),
+        ({"$ref": "http://example.org/s"}, "must be # or begin with #/"),
+        ({"$defs": {"A": {"$anchor": "item"}}, "items": {"$ref": "#item"}}, "'#item' at #/items must be"),
+        ({"items": {"$dynamicRef": "#"}}, "'$dynamicRef' at #/items cannot be held yet"),
+        ({"items": {"$recursiveRef": "#"}}, "'$recursiveRef' at #/items cannot be held yet"),
+        ({"items": {"$id": "x", "items": {"$ref": "#"}}}, "'$id' at #/items cannot be held yet"),
+        ({"anyOf": [{}], "unevaluatedProperties": False}, "'unevaluatedProperties' beside 'anyOf'"),
+        ({"type": "array", "items": False, "minItems": 2}, "'minItems' at # is 2, and no item"),
+        ({"items": {"type": "integer", "minimum": 10**16}}, "bounds at #/items leave only numbers"),
+        ({"type": "integer", "exclusiveMaximum": -(10**20)}, "with more than 16 digits"),
         ({"$ref": "#"}, "has no end"),
         ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "begins with itself"),
         ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "has no end"),
@@ -210,6 +218,26 @@ def test_what_cannot_be_held_is_refused_with_its_place(schema, words):
     with pytest.raises(InvalidRequest) as caught:
         schema_grammar(schema)
     assert words in str(caught.value)
+
+
+def test_a_reference_may_be_written_as_in_an_address():
+    schema = {"$defs": {"a b~/%": {"enum": [1]}}, "$ref": "#/$defs/a%20b~0~1%25"}
+    assert passes(schema, "1")
+    assert not passes(schema, "2")
+
+
+def test_a_name_for_what_refers_to_nothing_is_passed_over():
+    assert passes({"$id": "x", "items": {"$id": "y", "enum": [{"$id": "z"}]}}, '[{"$id": "z"}]')
+
+
+def test_properties_of_which_nothing_is_known_are_held_as_others():
+    assert passes({"type": "object", "unevaluatedProperties": False}, "{}")
+    assert not passes({"type": "object", "unevaluatedProperties": False}, '{"a": 1}')
+    assert passes({"type": "object", "unevaluatedProperties": {"enum": [1]}}, '{"a": 1}')
+    assert not passes({"type": "object", "unevaluatedProperties": {"enum": [1]}}, '{"a": 2}')
+    both = {"additionalProperties": {"enum": [2]}, "unevaluatedProperties": False}
+    assert passes(both, '{"a": 2}')
+    assert passes({"properties": {"a": {"enum": [1]}}, "unevaluatedProperties": False}, '{"a": 1}')
 
 
 def deep(levels):
