@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Protocol
 
+from app.hearing import Hearing
 from app.tools.reading import CallPart, CallReader, Heard
 from app.turn import Piece, Report
 from engine.request import FinishReason, Logprob, Stats
@@ -193,13 +194,16 @@ class ChatAnswer:
     ) -> None:
         """``spelt`` gives the bytes of a token; ``reader`` is there where tools may be called."""
         self._envelope, self._index, self._spelt = envelope, index, spelt
-        self._reader = reader
+        self._hearing = Hearing(reader)
 
     def choice(self, report: Report) -> Body:
         """The whole message."""
-        heard = self._heard(report.text)
-        heard.said += self._left()
+        heard = self._hearing.feed(report.text)
+        left = self._hearing.end()
+        heard.said, heard.thought = heard.said + left.said, heard.thought + left.thought
         message: Body = {"role": "assistant", "content": heard.said, "refusal": None}
+        if heard.thought:
+            message["reasoning_content"] = heard.thought
         if heard.calls:
             calls = [
                 {n: v for n, v in call.items() if n != "index"} for call in _called(heard.calls)
@@ -222,17 +226,15 @@ class ChatAnswer:
 
     def piece(self, piece: Piece) -> Body | None:
         """The next words, and parts of calls."""
-        heard = self._heard(piece.text)
-        delta: Body = {"content": heard.said} if heard.said or not heard.calls else {}
-        if heard.calls:
-            delta["tool_calls"] = _called(heard.calls)
-        silent = not heard.said and not heard.calls and not piece.logprobs
-        return None if silent else self._chunk(delta, told=piece.logprobs)
+        heard = self._hearing.feed(piece.text)
+        delta = _delta(heard)
+        silent = not delta and not piece.logprobs
+        return None if silent else self._chunk(delta or {"content": ""}, told=piece.logprobs)
 
     def rest(self) -> Body | None:
         """Text that might have become a call."""
-        left = self._left()
-        return self._chunk({"content": left}) if left else None
+        delta = _delta(self._hearing.end())
+        return self._chunk(delta) if delta else None
 
     def last(self, report: Report) -> Body:
         """Why it ended."""
@@ -242,16 +244,9 @@ class ChatAnswer:
         """Token counts."""
         return {**self._envelope.around("chat.completion.chunk", []), "usage": usage(report)}
 
-    def _heard(self, text: str) -> Heard:
-        return Heard(text) if self._reader is None else self._reader.feed(text)
-
-    def _left(self) -> str:
-        return "" if self._reader is None else self._reader.end()
-
     def _reason(self, report: Report) -> str:
         ended = report.finish_reason
-        called = self._reader is not None and self._reader.called > 0
-        return "tool_calls" if called and ended is FinishReason.STOP else ended.value
+        return "tool_calls" if self._hearing.called and ended is FinishReason.STOP else ended.value
 
     def _chunk(
         self,
@@ -266,6 +261,13 @@ class ChatAnswer:
             "finish_reason": finish_reason,
         }
         return self._envelope.around("chat.completion.chunk", [choice])
+
+
+def _delta(heard: Heard) -> Body:
+    """What became known, each kind in its field; thoughts where llama-server and vLLM have them."""
+    told: Body = {"reasoning_content": heard.thought, "content": heard.said}
+    delta = {name: text for name, text in told.items() if text}
+    return delta | ({"tool_calls": _called(heard.calls)} if heard.calls else {})
 
 
 def _called(parts: Sequence[CallPart]) -> list[Body]:

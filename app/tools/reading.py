@@ -29,6 +29,7 @@ class Heard:
     """What became known by one step."""
 
     said: str = ""
+    thought: str = ""
     calls: list[CallPart] = field(default_factory=list)
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from app.api.answer import Body, how_it_went
 from app.api.errors import Failure
 from app.api.messages.schemas import MessagesRequest
+from app.hearing import Hearing
 from app.tools.reading import CallPart, CallReader, Heard
 from app.turn import Piece, Report
 from engine.request import FinishReason, Stats
 
-TEXT, CALL = "text", "tool_use"
+TEXT, CALL, THOUGHT = "text", "tool_use", "thinking"
 
 
 class MessageAnswer:
@@ -19,7 +20,7 @@ class MessageAnswer:
 
     def __init__(self, asked: MessagesRequest, reader: CallReader | None = None) -> None:
         """``reader`` is there where tools may be called."""
-        self._asked, self._reader = asked, reader
+        self._asked, self._hearing = asked, Hearing(reader)
         self._id = f"msg_{uuid.uuid4().hex}"
         self._blocks: list[Body] = []
         self._open = False  # the last block is not over
@@ -41,17 +42,14 @@ class MessageAnswer:
 
     def piece(self, piece: Piece) -> Iterator[Body]:
         """The next words, and parts of calls."""
-        heard = Heard(piece.text) if self._reader is None else self._reader.feed(piece.text)
-        if heard.said:
-            yield from self._say(heard.said)
-        for part in heard.calls:
-            yield from self._call(part)
+        heard = self._hearing.feed(piece.text)
+        yield from self._heard(heard)
 
     def last(self, report: Report) -> Iterator[Body]:
         """What was held back, why the answer ended, and how it went."""
-        left = "" if self._reader is None else self._reader.end()
-        if left or not self._blocks:
-            yield from self._say(left)
+        yield from self._heard(self._hearing.end())
+        if not self._blocks:
+            yield from self._say("")
         yield from self._close()
         ended = {
             "stop_reason": self._reason(report), "stop_sequence": report.stopped_by or None
@@ -63,6 +61,20 @@ class MessageAnswer:
     def failed(self, failure: Failure) -> Body:
         """The event of an answer that broke off."""
         return failure.body
+
+    def _heard(self, heard: Heard) -> Iterator[Body]:
+        if heard.thought:
+            yield from self._think(heard.thought)
+        if heard.said:
+            yield from self._say(heard.said)
+        for part in heard.calls:
+            yield from self._call(part)
+
+    def _think(self, text: str) -> Iterator[Body]:
+        if not self._open:
+            yield from self._begin({"type": THOUGHT, "thinking": "", "signature": ""})
+        self._blocks[-1]["thinking"] += text
+        yield self._delta({"type": "thinking_delta", "thinking": text})
 
     def _say(self, text: str) -> Iterator[Body]:
         if not (self._open and self._blocks[-1]["type"] == TEXT):

@@ -10,6 +10,7 @@ from typing import Protocol
 from app.api.answer import Body, Spelling, how_it_went, log_probabilities
 from app.api.errors import Failure
 from app.api.responses.schemas import ResponseRequest
+from app.hearing import Hearing
 from app.tools.reading import CallPart, CallReader, Heard
 from app.turn import Piece, Report
 from engine.request import FinishReason, Stats
@@ -100,6 +101,35 @@ class _Call:
         )
 
 
+@dataclass
+class _Thought:
+    """What was thought before anything was said."""
+
+    id: str = field(default_factory=lambda: _new_id("rs"))
+    text: str = ""
+
+    def body(self, status: str) -> Body:
+        content = [] if status == IN_PROGRESS else [self._part()]
+        return {
+            "id": self.id, "type": "reasoning", "status": status, "summary": [], "content": content
+        }  # fmt: skip
+
+    def begun(self, at: Body) -> Iterator[Body]:
+        yield _event("content_part.added", {**at, **_FIRST, "part": self._part()})
+
+    def more(self, at: Body, text: str) -> Body:
+        """The next words."""
+        self.text += text
+        return _event("reasoning_text.delta", {**at, **_FIRST, "delta": text})
+
+    def ended(self, at: Body) -> Iterator[Body]:
+        yield _event("reasoning_text.done", {**at, **_FIRST, "text": self.text})
+        yield _event("content_part.done", {**at, **_FIRST, "part": self._part()})
+
+    def _part(self) -> Body:
+        return {"type": "reasoning_text", "text": self.text}
+
+
 class ResponseAnswer:
     """One answer and its numbered events."""
 
@@ -107,10 +137,10 @@ class ResponseAnswer:
         self, asked: ResponseRequest, spelt: Spelling, reader: CallReader | None = None
     ) -> None:
         """``spelt`` gives the bytes of a token; ``reader`` is there where tools may be called."""
-        self._asked, self._spelt, self._reader = asked, spelt, reader
+        self._asked, self._spelt, self._hearing = asked, spelt, Hearing(reader)
         self._id, self._created = _new_id("resp"), int(time.time())
         self._over: list[Body] = []
-        self._item: _Message | _Call | None = None
+        self._item: _Message | _Call | _Thought | None = None
         self._told: list[Body] = []  # log probabilities of what is not said yet
         self._calls = 0  # that were begun
         self._numbers = count()  # of events
@@ -147,25 +177,36 @@ class ResponseAnswer:
     def _piece(self, piece: Piece) -> Iterator[Body]:
         entries = log_probabilities(piece.logprobs, self._spelt)
         self._told += entries["content"] if entries else []
-        heard = Heard(piece.text) if self._reader is None else self._reader.feed(piece.text)
-        if heard.said:
-            yield from self._say(heard.said)
-        for part in heard.calls:
-            yield from self._call(part)
+        yield from self._heard(self._hearing.feed(piece.text))
 
     def _last(self, report: Report) -> Iterator[Body]:
-        left = "" if self._reader is None else self._reader.end()
+        yield from self._heard(self._hearing.end())
         untold = bool(self._told) and isinstance(self._item, _Message)
-        if left or untold or not (self._over or self._item):
-            yield from self._say(left)
+        if untold or not (self._over or self._item):
+            yield from self._say("")
         status = self._status(report)
         yield from self._close(status)
         yield _event(status, {"response": self._response(status, report)})
 
     def _status(self, report: Report) -> str:
         """A call that a stop text cut short is not complete, either."""
-        cut = self._reader is not None and self._calls > self._reader.called
+        cut = self._calls > self._hearing.called
         return INCOMPLETE if cut or report.finish_reason is FinishReason.LENGTH else COMPLETED
+
+    def _heard(self, heard: Heard) -> Iterator[Body]:
+        if heard.thought:
+            yield from self._think(heard.thought)
+        if heard.said:
+            yield from self._say(heard.said)
+        for part in heard.calls:
+            yield from self._call(part)
+
+    def _think(self, text: str) -> Iterator[Body]:
+        thought = self._item
+        if not isinstance(thought, _Thought):
+            yield from self._open(thought := _Thought())
+        self._told = []  # a thought has no place for them
+        yield thought.more(self._at(), text)
 
     def _say(self, text: str) -> Iterator[Body]:
         message = self._item
@@ -182,7 +223,7 @@ class ResponseAnswer:
         if part.arguments and isinstance(self._item, _Call):
             yield self._item.more(self._at(), part.arguments)
 
-    def _open(self, item: _Message | _Call) -> Iterator[Body]:
+    def _open(self, item: _Message | _Call | _Thought) -> Iterator[Body]:
         yield from self._close(COMPLETED)
         self._item = item
         yield _event("output_item.added", {**self._place(), "item": item.body(IN_PROGRESS)})
