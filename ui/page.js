@@ -36,7 +36,7 @@ window.slipstream = (() => {
   };
   const connect = (how) => {
     if (!post) watchCrowd();
-    post = how;
+    [post, number] = [how, 0]; // a server that was started again counts from the beginning
     showTheme();
     acts.hello?.();
   };
