@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from app.api.text_schemas import sendable
 from app.errors import AppError, UnknownDrafter, UnknownModel, WorkerCrashed
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError
 
@@ -31,8 +32,9 @@ class Failure:
     def body(self) -> dict[str, Any]:
         """``{"error": ...}``, as a response body or as an event of a stream; Anthropic's clients read its type."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
-        details = {"type": kind, "param": self.param, "code": self.code}
-        return {"type": "error", "error": {"message": self.message, **details}}
+        param = None if self.param is None else sendable(self.param)
+        details = {"type": kind, "param": param, "code": self.code}
+        return {"type": "error", "error": {"message": sendable(self.message), **details}}
 
     @property
     def response(self) -> JSONResponse:
@@ -73,9 +75,23 @@ def explain(error: Exception) -> Failure:
     return Failure(500, "something unexpected failed; the log of the server has the details")
 
 
+_OF_WHOLE_BODIES = ("missing", "model_attributes_type", "model_type", "dict_type")
+
+
+def _explain_body(body: object) -> str:
+    """What a body is that is no object; one that was not announced as JSON comes as its bytes."""
+    if body is None:
+        return "the request has no body; send a JSON object"
+    if isinstance(body, bytes):
+        return "the body was not announced as JSON; send the header Content-Type: application/json"
+    return "the body must be a JSON object"
+
+
 def _explain_validation(error: RequestValidationError) -> Failure:
     """The first thing wrong with the body; 400, where FastAPI alone would say 422."""
     first = error.errors()[0]
+    if first["loc"] == ("body",) and first["type"] in _OF_WHOLE_BODIES:
+        return Failure(400, _explain_body(error.body))
     context = first.get("ctx", {})
     if first["type"] == "json_invalid":  # its place is a number of characters, and no field
         wrong, at = str(context["error"]).removesuffix(" at"), first["loc"][-1]
@@ -97,6 +113,11 @@ def _explain_status(request: Request, error: HTTPException) -> Failure:
             return Failure(405, f"{where} needs another method", code="method_not_allowed")
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return Failure(413, f"the request is larger than {MAX_BODY // 2**20} MiB; shorten it")
+        case status if isinstance(error.__cause__, UnicodeDecodeError):
+            at = error.__cause__.start
+            return Failure(
+                status, f"the body is not UTF-8: byte {at + 1} is not; send JSON as UTF-8"
+            )
         case status:
             return Failure(status, f"{where}: {error.detail}")
 

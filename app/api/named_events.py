@@ -81,10 +81,10 @@ def _told(telling: Telling, delta: Delta) -> Iterator[Body]:
 async def _events(
     telling: Telling, first: Delta, rest: AsyncGenerator[Delta]
 ) -> AsyncGenerator[Body]:
-    for body in telling.first():
-        yield body
     async with aclosing(rest):
         try:
+            for body in telling.first():
+                yield body
             delta: Delta | None = first
             while delta is not None:
                 for body in _told(telling, delta):

@@ -6,13 +6,20 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 
+def sendable(said: str) -> str:
+    """A text for a sentence about it: halves of characters, which cannot be sent, as JSON writes them."""
+    return said.encode(errors="backslashreplace").decode()
+
+
 def _part_text(part: object) -> str:
     match part:
         case {"type": "text", "text": str(text)}:
             return text
         case {"type": str(kind)}:
             raise PydanticCustomError(
-                "unsupported", "parts of type {kind} are not supported; only text", {"kind": kind}
+                "unsupported",
+                "parts of type {kind} are not supported; only text",
+                {"kind": sendable(kind)},
             )
         case _:
             raise PydanticCustomError(
@@ -34,4 +41,5 @@ def valid_unicode(text: object) -> object:
     return text
 
 
+Unicode = Annotated[str, BeforeValidator(valid_unicode)]
 Text = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_joined_parts)]

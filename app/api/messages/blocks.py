@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from app.api.text_schemas import valid_unicode
+from app.api.text_schemas import sendable, valid_unicode
 from app.api.tool_schemas import read_arguments
 from app.turn import Message, ToolCall
 
@@ -87,7 +87,7 @@ def _block(block: object, where: str) -> str:
         case {"type": "thinking" | "redacted_thinking"}:
             return ""
         case {"type": str(kind)}:
-            context = {"kind": kind, "where": where}
+            context = {"kind": sendable(kind), "where": where}
             raise PydanticCustomError(
                 "unsupported",
                 "blocks of type {kind} are not supported ({where}); only text and tools",

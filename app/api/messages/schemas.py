@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from app.api.messages.blocks import Conversation, System
 from app.api.schemas import REFUSED, Calling, Count, ResponseFormat, Stop
+from app.api.text_schemas import sendable
 from app.api.tool_schemas import MOST, REQUIRED, ToolSpec, tool_use
 from app.turn import Message, ToolUse, Turn
 
@@ -35,7 +36,9 @@ def _nested(tool: object) -> object:
     match tool:
         case {"type": str(kind)} if kind != "custom":
             raise PydanticCustomError(
-                "unsupported", "tools of type {kind} do not run here; send your own", {"kind": kind}
+                "unsupported",
+                "tools of type {kind} do not run here; send your own",
+                {"kind": sendable(kind)},
             )
         case {"name": name, "input_schema": schema, **rest}:
             told = {key: value for key, value in rest.items() if key in ("description", "strict")}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from app.api.text_schemas import valid_unicode
+from app.api.text_schemas import sendable, valid_unicode
 from app.api.tool_schemas import read_arguments
 from app.turn import Message, ToolCall
 
@@ -89,7 +89,7 @@ def _part(part: object, place: int) -> str:
 
 
 def _unsupported(what: str, place: int) -> PydanticCustomError:
-    context = {"what": what, "place": place}
+    context = {"what": sendable(what), "place": place}
     return PydanticCustomError(
         "unsupported", "{what} are not supported (item {place}); only text and functions", context
     )

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from app.api.responses.items import Items
 from app.api.schemas import REFUSED, Calling, Count, ResponseFormat
-from app.api.text_schemas import Text
+from app.api.text_schemas import Text, Unicode, sendable
 from app.api.tool_schemas import MOST, ToolSpec, tool_use
 from app.turn import Message, ToolUse, Turn
 
@@ -39,7 +39,7 @@ def _nested(tool: object) -> object:
             raise PydanticCustomError(
                 "unsupported",
                 "tools of type {kind} do not run here; send functions",
-                {"kind": kind},
+                {"kind": sendable(kind)},
             )
         case _:
             return tool
@@ -84,7 +84,7 @@ class ResponseRequest(Calling):
     parallel_tool_calls: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: list[str] | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[Unicode, Unicode] | None = None
     truncation: Literal["auto", "disabled"] | None = None  # what does not fit is refused either way
 
     @model_validator(mode="after")

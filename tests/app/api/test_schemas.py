@@ -215,6 +215,56 @@ def test_bodies_that_are_no_request_are_refused(running: Running, body: str | by
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.parametrize(
+    ("body", "headers", "said"),
+    [
+        (b'{"model": "pocket"}', {}, "send the header Content-Type: application/json"),
+        (b"model=pocket", {"content-type": "application/x-www-form-urlencoded"}, "send the header"),
+        (b"", JSON_HEADERS, "the request has no body; send a JSON object"),
+        (b"", {}, "the request has no body"),
+        (b"[]", JSON_HEADERS, "the body must be a JSON object"),
+        ('{"a": "é"}'.encode("latin-1"), JSON_HEADERS, "the body is not UTF-8: byte 8 is not"),
+    ],
+)
+def test_a_body_that_is_no_object_is_told_what_it_is(
+    running: Running, body: bytes, headers: dict[str, str], said: str
+) -> None:
+    for route in ("chat/completions", "completions", "responses", "messages"):
+        response = httpx.post(f"{running.url}/v1/{route}", content=body, headers=headers)
+        assert response.status_code == 400
+        assert said in response.json()["error"]["message"]
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": [{"type": HALF}]}]}),
+        ("chat/completions", {"messages": HI, "drafter": HALF}),
+        ("chat/completions", {"messages": HI, "json_schema": {"type": HALF}}),
+        ("responses", {"input": [{"type": HALF}]}),
+        ("responses", {"input": [{"role": "user", "content": [{"type": HALF}]}]}),
+        ("responses", {"input": "hi", "tools": [{"type": HALF}]}),
+        ("responses", {"input": "hi", "metadata": {"a": HALF}}),
+        ("responses", {"input": "hi", "metadata": {HALF: "a"}}),
+        ("messages", {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": HALF}]}]}),
+        ("messages", {"max_tokens": 5, "messages": HI, "tools": [{"type": HALF}]}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_a_character_is_refused_wherever_it_stands(
+    running: Running, route: str, body: dict[str, Any], stream: bool
+) -> None:
+    """The sentence that refused it could not be sent, and metadata with it tore the answer."""
+    sent = json.dumps({"model": "pocket", "stream": stream, **body})
+    response = httpx.post(f"{running.url}/v1/{route}", content=sent, headers=JSON_HEADERS)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"]
+    assert running.assistant.turns == []
+
+
 def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> None:
     for method, path, status in [
         ("GET", "/v1/nothing", 404),
