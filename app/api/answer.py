@@ -2,9 +2,9 @@
 
 import time
 import uuid
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Any, Protocol
 
 from app.hearing import Hearing
@@ -109,13 +109,30 @@ def _entry(token: int, value: float, spelt: Spelling) -> Body:
     return {"token": text, "logprob": max(value, IMPOSSIBLE), "bytes": list(said)}
 
 
-def spelt_apart(told: Sequence[Logprob], spelt: Spelling, start: int) -> Body | None:
-    """The same as completions have it, by column; texts begin ``start`` characters into the whole."""
+class Offsets:
+    """Where the tokens of one text begin, in characters: those of one character begin together."""
+
+    def __init__(self, start: int) -> None:
+        """``start`` characters stand before the first token."""
+        self._at = start
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def next(self, said: bytes) -> int:
+        """Of the next token: where the character is that its first byte belongs to."""
+        first = self._decoder.decode(said[:1])
+        unfinished = bool(self._decoder.getstate()[0])
+        offset = self._at + max(0, len(first) + unfinished - 1)  # broken off ones stand before it
+        self._at += len(first) + len(self._decoder.decode(said[1:]))
+        return offset
+
+
+def spelt_apart(told: Sequence[Logprob], spelt: Spelling, offsets: Offsets) -> Body | None:
+    """The same as completions have it, by column."""
     if not told:
         return None
-    texts = [spelt(one.token).decode(errors="replace") for one in told]
+    said = [spelt(one.token) for one in told]
     return {
-        "tokens": texts,
+        "tokens": [one.decode(errors="replace") for one in said],
         "token_logprobs": [max(one.value, IMPOSSIBLE) for one in told],
         "top_logprobs": [
             {
@@ -124,7 +141,7 @@ def spelt_apart(told: Sequence[Logprob], spelt: Spelling, start: int) -> Body | 
             }
             for one in told
         ],
-        "text_offset": [*accumulate(map(len, texts[:-1]), initial=start)],
+        "text_offset": [*map(offsets.next, said)],
     }
 
 
@@ -292,11 +309,11 @@ class TextAnswer:
     def __init__(self, envelope: Envelope, index: int, spelt: Spelling, prompt: str) -> None:
         """``spelt`` gives the bytes of a token; offsets count from the begin of ``prompt``."""
         self._envelope, self._index, self._spelt = envelope, index, spelt
-        self._at = len(prompt)
+        self._offsets = Offsets(len(prompt))
 
     def choice(self, report: Report) -> Body:
         """All of it."""
-        told = spelt_apart(report.logprobs, self._spelt, self._at)
+        told = spelt_apart(report.logprobs, self._spelt, self._offsets)
         return self._choice(report.text, told, report.finish_reason.value)
 
     def completion(self, choices: list[Body], report: Report) -> Body:
@@ -311,8 +328,7 @@ class TextAnswer:
         """The next words."""
         if not piece.text and not piece.logprobs:
             return None
-        told = spelt_apart(piece.logprobs, self._spelt, self._at)
-        self._at += len(piece.text)
+        told = spelt_apart(piece.logprobs, self._spelt, self._offsets)
         return self._body(piece.text, told)
 
     def rest(self) -> None:

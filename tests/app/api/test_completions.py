@@ -148,6 +148,8 @@ def test_log_probabilities_of_a_text_stand_in_columns(client: openai.OpenAI) -> 
     assert told.top_logprobs[0] == {"word": -0.5, "\N{REPLACEMENT CHARACTER}": -9999.0}
     streamed = list(client.completions.create(**asked, stream=True))
     assert [s.choices[0].logprobs is not None for s in streamed] == [True, True, False]
+    parts = [step.choices[0].logprobs.text_offset for step in streamed[:2]]
+    assert [at for part in parts for at in part] == told.text_offset
 
 
 @pytest.mark.parametrize("stream", [False, True])
