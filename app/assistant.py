@@ -236,8 +236,10 @@ class Assistant:
         return await asyncio.to_thread(self._model.text.count, text)
 
     async def prompt_tokens(self, turn: Turn) -> int:
-        """Tokens of the prompt that a turn would get."""
-        return len((await self._prepare(turn)).request.prompt)
+        """Tokens of the prompt that a turn would get, whether or not it fits the context."""
+        async with self._switching:
+            count = self._model.prompt_tokens
+        return await asyncio.to_thread(count, turn)
 
     def token_bytes(self, token: int) -> bytes:
         """What one token of the loaded model stands for; perhaps a part of a character."""

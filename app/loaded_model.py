@@ -118,6 +118,11 @@ class LoadedModel:
         )
         return Prepared(self, turn, request, replace(begun, thought=thought))
 
+    def prompt_tokens(self, turn: Turn) -> int:
+        """How many tokens ask for it, however many fit the context; raises InvalidRequest."""
+        check_turn(turn)
+        return len(self._encoded(turn, turn.begun))
+
     def seen(self, messages: Sequence[Message]) -> list[Message]:
         """Those that the model is told, where all do not fit the context: ``first_seen``."""
         if sum(len(one.content.encode()) + AROUND for one in messages) <= self.facts.context // 2:

@@ -232,6 +232,16 @@ class TestRefusals:
                 await anext(assistant.reply(turn))
 
     @asynchronous
+    async def test_of_its_length_keep_no_prompt_from_being_counted(self, tmp_path: Path) -> None:
+        """Programs count to learn whether a prompt fits, and were refused where it did not."""
+        async with assisted(tmp_path) as assistant:
+            short, long = said("word"), said("word " * 300)
+            assert await assistant.prompt_tokens(short) < 256
+            assert await assistant.prompt_tokens(long) > 256
+            with pytest.raises(InvalidRequest, match="no role 'root'"):
+                await assistant.prompt_tokens(Turn((Message("root", "a"),)))
+
+    @asynchronous
     async def test_of_the_engine_come_before_the_first_piece_too(self, tmp_path: Path) -> None:
         async with assisted(tmp_path) as assistant:
             assistant._model = replace(assistant._model, text=ChatTextThatIsPoison())
