@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 
 from app.api.completion_schemas import CompletionRequest
 from app.api.schemas import ChatRequest
+from app.api.server import create_app
 from app.turn import Message
 from engine.drafters import DRAFTERS
 from engine.request import Penalties
 from tests.app.api.conftest import Running
+from tests.app.api.fake_assistant import FakeAssistant
 
 HI = [{"role": "user", "content": "hi"}]
 JSON_HEADERS = {"content-type": "application/json"}
@@ -263,6 +267,33 @@ def test_half_a_character_is_refused_wherever_it_stands(
     assert response.status_code == 400
     assert response.json()["error"]["message"]
     assert running.assistant.turns == []
+
+
+def test_without_the_prefix_a_wrong_method_is_told_before_any_page() -> None:
+    """The page that is mounted beside the routes took the request, and knew nothing of it."""
+    app = create_app(FakeAssistant())
+    app.mount("/", PlainTextResponse("the page"))
+    with TestClient(app, "http://localhost") as client:
+        for method, path in [("PUT", "/health"), ("GET", "/responses"), ("POST", "/models/pocket")]:
+            response = client.request(method, path)
+            assert (response.status_code, response.json()["error"]["code"]) == (
+                405,
+                "method_not_allowed",
+            )
+            assert response.headers["allow"]
+        assert client.get("/anything").text == "the page"
+        assert client.post("/anything").text == "the page"
+        assert client.get("/models").json() == client.get("/v1/models").json()
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_health_is_asked_without_a_body_too(running: Running, prefix: str) -> None:
+    """Programs that watch servers ask with HEAD."""
+    whole = httpx.get(f"{running.url}{prefix}/health")
+    head = httpx.head(f"{running.url}{prefix}/health")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == whole.headers["content-length"]
+    assert httpx.head(f"{running.url}{prefix}/models").status_code == 405
 
 
 def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> None:
