@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from app.api.text_schemas import Text
 from app.formats.json_schema import LARGEST, schema_rules
+from app.tools.values import other_kinds
 from app.turn import Tool, ToolCall, ToolUse
 from engine.errors import InvalidRequest
 
@@ -128,10 +129,20 @@ def tool_use(
     if not tools or choice == NONE:
         return None
     for tool in tools:
+        _check_object(tool)
         _check_strict(tool)
     if isinstance(choice, Mapping):
         return ToolUse(tools, must_call=True, only=choice["name"], parallel=False)
     return ToolUse(tools, must_call=choice == REQUIRED, parallel=parallel)
+
+
+def _check_object(tool: Tool) -> None:
+    """Arguments have names; what a model would write instead of an object is no call."""
+    if kinds := other_kinds(tool):
+        said = (
+            f"arguments are an object, those of the tool {tool.name!r} may be {' or '.join(kinds)}"
+        )
+        raise _wrong("tools", f'{said}; say "type": "object" and name them as properties')
 
 
 def _check_strict(tool: Tool) -> None:

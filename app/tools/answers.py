@@ -92,7 +92,7 @@ def _anything(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
 
 def _of_an_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema, which need not say that arguments are an object."""
-    return schema if any(word in schema for word in _ELSEWHERE) else {**ANY_OBJECT, **schema}
+    return schema if any(word in schema for word in _ELSEWHERE) else {**schema, **ANY_OBJECT}
 
 
 def _arguments(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:

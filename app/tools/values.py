@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from app.formats.apart import kind_of, kinds_of
-from app.formats.schema_words import unwrapped
+from app.formats.schema_words import TYPES, unwrapped
 from app.turn import Tool
 
 TEXT = "string"
@@ -56,6 +56,22 @@ def parameters(tool: Tool) -> dict[str, Parameter]:
     if not isinstance(properties, Mapping):
         return {}
     return {name: _parameter(tool, name, schema) for name, schema in properties.items()}
+
+
+def other_kinds(tool: Tool) -> list[str]:
+    """Types besides an object that the schema says a tool's arguments may have."""
+    told = _resolved(tool.parameters, tool.parameters)
+    named = told.get("type")
+    if isinstance(named, list) and "object" in named:  # which is the one that is meant
+        return []
+    options = told.get("anyOf", told.get("oneOf"))
+    found = (
+        [_resolved(option, tool.parameters) for option in options]
+        if isinstance(options, list)
+        else [told]
+    )
+    kinds = [_kinds(one, tool.parameters) for one in found if {"type", "const", "enum"} & set(one)]
+    return [kind for kind in TYPES if kind != "object" and any(kind in some for some in kinds)]
 
 
 def unknown(name: str) -> Parameter:

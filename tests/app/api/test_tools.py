@@ -170,10 +170,19 @@ def test_openais_client_calls_and_answers(url: str) -> None:
         assert [c.function.name for c in final.tool_calls or ()] == ["add"] * len(said.tool_calls)
 
 
+def taking(parameters: dict[str, Any]) -> dict[str, Any]:
+    """A tool with these arguments."""
+    return {"type": "function", "function": {"name": "odd", "parameters": parameters}}
+
+
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [ADD, ADD]}, "tools", "two tools have the name 'add'"),
     ({"tools": [{"type": "retrieval"}]}, "tools.0.type", "function"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name", "pattern"),
+    ({"tools": [taking({"type": "string"})]}, "tools", "those of the tool 'odd' may be string; say"),
+    ({"tools": [taking({"enum": ["x", None]})]}, "tools", "may be string or null"),
+    ({"tools": [taking({"anyOf": [{"type": "integer"}, {"type": "object"}]})]}, "tools", "may be integer"),
+    ({"tools": [taking({"$ref": "#/$defs/A", "$defs": {"A": {"type": "array"}}})]}, "tools", "be array"),
     ({"tool_choice": "required"}, "tool_choice", "no tool that could be called"),
     ({"tools": TOOLS, "tool_choice": "any"}, "tool_choice", 'may be "none", "auto"'),
     ({"tools": [ADD], "tool_choice": NAMED}, "tool_choice", "no tool 'look_up'"),

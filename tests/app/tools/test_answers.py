@@ -11,6 +11,7 @@ from app.formats.heard import heard
 from app.tools.answers import Answers, held
 from app.tools.form import TOLD, CallForm
 from app.tools.reading import CallReader
+from app.tools.values import other_kinds
 from app.turn import Tool, ToolUse
 from engine.errors import InvalidRequest
 from engine.grammar.states import DEAD, States
@@ -189,6 +190,14 @@ class TestSchemasThatCannotBeHeld:
         steps = States(held(TOLD, ToolUse((Tool("odd", "", made),), must_call=True)))
         assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"id": [1]}}\n</tool_call>')
         assert not ends(steps, '<tool_call>\n{"name": "odd", "arguments": 3}\n</tool_call>')
+
+    @pytest.mark.parametrize("kind", ["object", ["null", "object"], "dict"])
+    def test_of_a_kind_that_is_none_give_objects(self, kind: object) -> None:
+        told = {"type": kind, "properties": {"a": {"type": "integer"}}}
+        assert other_kinds(Tool("odd", "", told)) == []
+        steps = States(held(TOLD, ToolUse((Tool("odd", "", told),), must_call=True)))
+        assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"a": 1}}\n</tool_call>')
+        assert not ends(steps, '<tool_call>\n{"name": "odd", "arguments": null}\n</tool_call>')
 
     def test_hopeless_ones_give_any_object(self) -> None:
         hopeless = Tool(
