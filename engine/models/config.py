@@ -14,6 +14,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3", "olmo2")
 ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 ACTIVATIONS = ("silu", "swish")
 
+DEEPEST = 32  # levels of fields; honest configs have four
 LARGEST_FILE = 1 << 24  # bytes; a config.json has a few thousand
 LARGEST = {  # by field, far above every model there is; what exceeds it would only exhaust memory
     "hidden_size": 1 << 18,
@@ -41,6 +42,9 @@ def check_config(place: str, config: dict[str, Any]) -> None:
     kind = config.get("model_type")
     if not isinstance(kind, str) or not kind:
         raise ModelUnusable(f"{place}: config.json names no model_type; download the model again")
+    _check_depth(place, config)
+    if kind in FAMILIES:
+        _check_numbers(place, config)
     for part in _parts(config):
         _check_sizes(place, part)
         _check_code(place, part, kind)
@@ -108,6 +112,37 @@ def _parts(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for value in config.values():
         if isinstance(value, dict):
             yield from _parts(value)
+
+
+def _check_depth(place: str, config: dict[str, Any]) -> None:
+    """What reads a config goes down as deep as it is, in our code and in the library's."""
+    level: list[object] = [config]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+    if level:
+        raise ModelUnusable(
+            f"{place}: config.json nests its fields more than {DEEPEST} deep; download the model again"
+        )
+
+
+def _inside(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def _check_numbers(place: str, config: Mapping[str, Any]) -> None:
+    """Of the own decoder's families; others have lists of sizes, one for each layer."""
+    ropes = (config.get(name) for name in ("rope_parameters", "rope_scaling"))
+    for part in (config, *(rope for rope in ropes if isinstance(rope, dict))):
+        for name in (*LARGEST, *POSITIVE):
+            value = part.get(name)
+            if not isinstance(value, int | float | None):
+                raise ModelUnusable(
+                    f"{place}: config.json cannot be used: {name} is {value!r}, which is no number; "
+                    "download the model again"
+                )
 
 
 def _check_sizes(place: str, part: Mapping[str, Any]) -> None:

@@ -227,6 +227,26 @@ class TestConfig:
         edit_config(folder, rope_parameters={"rope_type": "proportional", "rope_theta": 1e4})
         refused(folder, "rotary scaling 'proportional' is not supported")
 
+    @pytest.mark.parametrize(
+        ("field", "value"), [("rope_theta", "x"), ("rope_theta", [1]), ("sliding_window", "x")]
+    )
+    def test_a_number_that_is_none_is_named(self, folder, field, value):
+        """A TypeError in the engine's process was told as if the engine were broken."""
+        content = json.loads((folder / "config.json").read_text())
+        del content["rope_parameters"]
+        (folder / "config.json").write_text(json.dumps(content | {field: value}))
+        refused(folder, rf"config\.json cannot be used: {field} is .*, which is no number; download")
+
+    @pytest.mark.parametrize("nest", ['{"a":%s}', "[%s]"])
+    def test_fields_that_are_nested_without_end_are_refused(self, folder, nest):
+        """What is still valid JSON went too deep for the library: a RecursionError as it loaded."""
+        deep = "1"
+        for _ in range(900):
+            deep = nest % deep
+        text = json.dumps({"model_type": "llama"})
+        (folder / "config.json").write_text(f'{text[:-1]}, "x": {deep}}}')
+        refused(folder, "config.json nests its fields more than 32 deep; download")
+
     def test_weights_that_are_stored_quantised_are_refused(self, folder):
         edit_config(folder, quantization_config={"quant_method": "gptq", "bits": 4})
         refused(folder, r"the weights are stored quantised \(gptq\), which is not supported")
