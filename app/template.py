@@ -23,6 +23,7 @@ START_SECONDS = 30.0  # for a process to start on a busy machine
 RENDER_SECONDS = 5.0
 MEMORY = 1 << 29  # bytes for one template and one conversation
 LONGEST = 1 << 25  # characters of a prompt: no model holds as many
+LONGEST_REFUSAL = 500  # characters
 FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
 PROBE = [{"role": "user", "content": "Hello"}]
 
@@ -192,7 +193,10 @@ def _plain(message: Message) -> dict[str, Any]:
 
 
 def _refused(error: Exception) -> InvalidRequest:
-    return InvalidRequest(f"the model's chat template refuses this conversation: {error}")
+    """One line of what the template says, which is a stranger's text on its way to a terminal."""
+    plain = "".join(char if char.isprintable() else " " for char in str(error)[:LONGEST_REFUSAL])
+    said = " ".join(plain.split())
+    return InvalidRequest(f"the model's chat template refuses this conversation: {said}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -201,7 +205,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelUnusable(f"{path} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelUnusable(f"{path} holds {type(value).__name__}, not an object")

@@ -145,6 +145,13 @@ class TestLoading:
         assert ChatText.load(folder).stop_tokens == {0, 4, 5}
         assert POCKET_TEXT.stop_tokens == {4}
 
+    @pytest.mark.parametrize("ends", [[[1]], {"a": 1}, [1, {}]])
+    def test_stop_tokens_that_are_none_are_refused(self, ends, tmp_path: Path) -> None:
+        folder = copy_of_pocket(tmp_path)
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+        with pytest.raises(ModelUnusable, match=r"generation_config\.json says eos_token_id is "):
+            ChatText.load(folder)
+
     def test_a_folder_without_tokenizer(self, tmp_path: Path) -> None:
         with pytest.raises(ModelUnusable, match=r"has no tokenizer\.json"):
             ChatText.load(tmp_path)
@@ -154,9 +161,16 @@ class TestLoading:
         with pytest.raises(ModelUnusable, match="is not a tokenizer"):
             ChatText.load(tmp_path)
 
-    def test_a_damaged_configuration(self, tmp_path: Path) -> None:
-        (copy_of_pocket(tmp_path) / "tokenizer_config.json").write_text("[]")
-        with pytest.raises(ModelUnusable, match="holds list, not an object"):
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("[]", "holds list, not an object"),
+            ("[" * 100_000, "is not valid JSON: maximum recursion"),
+        ],
+    )
+    def test_a_damaged_configuration(self, text: str, said: str, tmp_path: Path) -> None:
+        (copy_of_pocket(tmp_path) / "tokenizer_config.json").write_text(text)
+        with pytest.raises(ModelUnusable, match=said):
             ChatText.load(tmp_path)
 
     def test_a_decoder_that_nobody_knows(self) -> None:
@@ -205,6 +219,13 @@ def test_a_refusing_template_is_the_requests_fault(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
     with pytest.raises(InvalidRequest, match="refuses this conversation: roles must alternate"):
         ChatText.load(folder).encode_chat([Message("user", "x")])
+
+
+def test_what_a_template_says_is_one_line_that_leaves_the_terminal_alone() -> None:
+    said = r"{{ raise_exception('no\n  way\x1b[31m, ' + 'x' * 9999) }}"
+    with pytest.raises(InvalidRequest, match=r"conversation: no way \[31m, x+$") as caught:
+        ChatTemplate(said, {}).render([Message("user", "x")])
+    assert len(str(caught.value)) < 600
 
 
 LOOP = "{% for m in messages %}{{ '[' + m.role + ']' + m.content }}{% endfor %}>"
