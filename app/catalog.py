@@ -1,5 +1,6 @@
 """models.yaml, and from a name or a folder to what the engine needs to load a model."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -154,7 +155,8 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
         here = (entry.name for entry in catalog if entry.folder is not None)
         raise UnknownModel(name_or_path, here)
     path = path.absolute()
-    return CatalogEntry(path.name, f"the folder {path}", path, licence="see the folder")
+    shown = Path(os.fsencode(path).decode("utf-8", "replace"))  # history and pages take text only
+    return CatalogEntry(shown.name, f"the folder {shown}", path, licence="see the folder")
 
 
 def _with_recorded(

@@ -53,6 +53,7 @@ def logging_to_file(settings: Settings) -> Iterator[None]:
         maxBytes=LARGEST_BYTES,
         backupCount=3,
         encoding="utf-8",
+        errors="backslashreplace",  # a file's name may hold bytes that are no text
         delay=True,  # no file while there is nothing to say
     )
     handler.setFormatter(logging.Formatter(FORMAT))

@@ -99,7 +99,7 @@ def full_blocks(start: int, used: np.ndarray, size: int, page: int) -> Iterator[
 
 def _private() -> Iterator[Span]:
     """Writable memory of this process alone, behind which no file stands, in order."""
-    for line in MAPS.read_text(encoding="utf-8").splitlines():
+    for line in MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         place, rights, _, _, inode, *name = line.split(maxsplit=5)
         if rights == "rw-p" and inode == "0" and (not name or name[0] == "[heap]"):
             start, end = (int(address, 16) for address in place.split("-"))

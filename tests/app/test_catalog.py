@@ -273,6 +273,16 @@ def test_an_entry_is_known_before_its_folder_is_there(tmp_path, settings, monkey
     assert find_entry(read(tmp_path, GOOD), "small").folder == tmp_path / "small"
 
 
+def test_a_path_that_is_no_text_has_a_name_that_is(tmp_path):
+    """History and pages take text only; such a file was loaded and then failed with a traceback."""
+    entry = find_entry((), str(tmp_path / "l\udce9.gguf"))
+    assert entry.folder == tmp_path / "l\udce9.gguf"
+    assert (entry.name, entry.description) == (
+        "l\ufffd.gguf",
+        f"the folder {tmp_path}/l\ufffd.gguf",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -36,3 +36,14 @@ def test_a_log_that_cannot_grow_says_so_once_and_without_a_traceback(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert "slipstream.log cannot be written (No space left on device); check free space" in said[0]
+
+
+def test_names_that_are_no_text_are_logged_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(home=tmp_path)
+    prepare_home(settings)
+    with logging_to_file(settings):
+        logging.getLogger("app.somewhere").warning("l\udce9.gguf is odd")
+    assert r"l\udce9.gguf is odd" in (settings.logs / "slipstream.log").read_text()
+    assert capsys.readouterr().err == ""

@@ -1,6 +1,7 @@
 """A GGUF file's vocabulary: text to token ids and back, as llama.cpp itself does it."""
 
 import ctypes
+import os
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ class GgufVocabulary:
         self._api = llama_library().api
         parameters = self._api.llama_model_default_params()
         parameters.vocab_only = True
-        self._model = self._api.llama_model_load_from_file(str(path).encode(), parameters)
+        self._model = self._api.llama_model_load_from_file(os.fsencode(path), parameters)
         if not self._model:
             raise ModelUnusable(f"{path}: llama.cpp cannot read its vocabulary; get the file again")
         self._vocabulary = self._api.llama_model_get_vocab(self._model)

@@ -135,3 +135,13 @@ def test_full_blocks_are_aligned_and_used_as_a_whole(used, first):
         for at in range(block, block + 4)
     }
     assert found == wanted
+
+
+def test_a_mapped_file_whose_name_is_no_text_is_passed_over(tmp_path, monkeypatch):
+    """A GGUF file called in Latin-1 stopped the engine while it loaded."""
+    maps = tmp_path / "maps"
+    maps.write_bytes(
+        b"10000-20000 r--p 00000000 00:01 7  /m/l\xe9.gguf\n20000-30000 rw-p 00000000 00:00 0\n"
+    )
+    monkeypatch.setattr(huge_pages, "MAPS", maps)
+    assert list(huge_pages._private()) == [(0x20000, 0x30000)]

@@ -8,6 +8,7 @@ from engine.errors import ModelUnusable
 from engine.models.gguf.compiler import REBUILD
 from engine.models.gguf.library import Library, llama_library
 from engine.models.gguf.vocabulary import GgufVocabulary
+from tests.engine.models.gguf.tiny import whole
 
 pytest.importorskip("llama_cpp")
 
@@ -25,6 +26,12 @@ def test_those_who_listened_can_be_forgotten(tmp_path):
         GgufVocabulary(tmp_path / "second")
     assert len(heard) == said
     assert "second" in " ".join(llama_library().errors)
+
+
+def test_a_file_whose_name_is_no_text_is_read(tmp_path):
+    file = tmp_path / "l\udce9.gguf"
+    file.write_bytes(whole())
+    assert GgufVocabulary(file).size > 0
 
 
 def test_weights_are_not_repacked_for_an_amx_that_ends_the_process():
