@@ -5,9 +5,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from app.catalog import resolve
+from app.catalog import load_catalog, resolve
 from app.hardware import known_profile
 from app.hardware_options import PlanOptions
+from app.library.fit import by_shape
 from app.placement import what_if
 from engine.hardware.plan import Plan, Refusal, Tier
 from engine.hardware.planner import plan
@@ -92,7 +93,12 @@ def _found(options: PlanOptions) -> Plan | Refusal:
     profile = _machine(options)
     if options.model in MODELS:
         return plan(profile, candidates(options.model), options.wishes)
-    return what_if(profile, resolve(options.settings, options.model), options.wishes)
+    entries = {entry.name: entry for entry in load_catalog(options.settings)}
+    entry = entries.get(options.model)
+    if entry is None or entry.folder is not None or entry.shape is None:
+        return what_if(profile, resolve(options.settings, options.model), options.wishes)
+    # not downloaded yet: its shape stands in the catalogue, and so does its draft's
+    return plan(profile, by_shape(entry, entries.get(entry.draft or "")), options.wishes)
 
 
 def _machine(options: PlanOptions) -> HardwareProfile:

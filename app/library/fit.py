@@ -97,6 +97,11 @@ def shape_forms(name: str, shape: ModelShape, gguf_size: int | None) -> tuple[Fo
     return tuple(torch_footprint(name, shape, held, dtype, device) for dtype, device in FORMS)
 
 
+def by_shape(entry: CatalogEntry, draft: CatalogEntry | None) -> Candidates:
+    """What the catalogue says of a model that has a shape there, for a plan without its files."""
+    return Candidates(entry.name, _forms(entry), _forms(draft), entry.exit_layer)
+
+
 def planned(model: Candidates, profile: HardwareProfile) -> Plan | Refusal | Unplanned:
     """The planner's answer on this machine as the model's backend sees it."""
     backend = model.forms[0].backend
@@ -126,7 +131,7 @@ def _fit(entry: CatalogEntry, entries: Mapping[str, CatalogEntry], profile: Hard
     if entry.shape is None:
         found: Plan | Refusal | Unplanned = by_size(entry.size or 0, profile)
         return Fit(entry, found, size, missing, profile.disk_free)
-    model = Candidates(entry.name, _forms(entry), _forms(draft), entry.exit_layer)
+    model = by_shape(entry, draft)
     found = planned(model, profile)
     rate = _rate(found, model, profile) if isinstance(found, Plan) else None
     return Fit(entry, found, size, missing, profile.disk_free, rate)

@@ -44,6 +44,18 @@ def test_a_machine_that_one_does_not_have(
     assert "needs 40.99 GiB in RAM" in capsys.readouterr().out
 
 
+def test_a_model_of_the_catalogue_is_planned_before_it_is_downloaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The README's own command said that the model is not on this machine."""
+    asked = ("--model", "qwen3-0.6b", "--gpu", "8GiB", "--ram", "16GiB")
+    assert report(options(tmp_path, *asked, "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["model"], found["device"]) == ("qwen3-0.6b", "cuda")
+    assert report(options(tmp_path, "--model", "qwen3-8b", "--ram", "4GiB")) == 1
+    assert "qwen3-8b needs" in capsys.readouterr().out
+
+
 def test_the_bundled_model_needs_no_plan(tmp_path: Path) -> None:
     spec = ModelSpec("pocket", str(ROOT / "engine/bundled/pocket"))
     placed = place(Settings(home=tmp_path), spec)
