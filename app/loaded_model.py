@@ -121,7 +121,7 @@ class LoadedModel:
     def prompt_tokens(self, turn: Turn) -> int:
         """How many tokens ask for it, however many fit the context; raises InvalidRequest."""
         check_turn(turn)
-        return len(self._encoded(turn, turn.begun))
+        return len(self._prompt(turn, turn.begun).ids)
 
     def seen(self, messages: Sequence[Message]) -> list[Message]:
         """Those that the model is told, where all do not fit the context: ``first_seen``."""

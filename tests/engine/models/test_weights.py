@@ -235,7 +235,9 @@ class TestConfig:
         content = json.loads((folder / "config.json").read_text())
         del content["rope_parameters"]
         (folder / "config.json").write_text(json.dumps(content | {field: value}))
-        refused(folder, rf"config\.json cannot be used: {field} is .*, which is no number; download")
+        refused(
+            folder, rf"config\.json cannot be used: {field} is .*, which is no number; download"
+        )
 
     @pytest.mark.parametrize("nest", ['{"a":%s}', "[%s]"])
     def test_fields_that_are_nested_without_end_are_refused(self, folder, nest):
