@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.formats.scalars import string_rule
-from app.formats.schema_words import BOUNDS, REFERENCES, UNHELD
+from app.formats.schema_words import BOUNDS, DEEPEST, REFERENCES, UNHELD
 from app.formats.strings import FORMS
 from engine.errors import InvalidRequest
 
@@ -21,21 +21,22 @@ _CONDITIONS = ("if", "then", "else")
 _BESIDE = (*_LISTS, *_NAMED, *_CONDITIONS, "minProperties", "patternProperties", *REFERENCES)
 
 
-def heard(schema: Mapping[str, Any]) -> dict[str, Any]:
+def heard(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """The schema without the words that no grammar here can hold: it accepts more, never less.
 
     A grammar lets no properties in but those that a schema tells. Where what is left out may ask for
-    others, nothing is held of the object but that it is one.
+    others, nothing is held of the object but that it is one, and nothing at all ``DEEPEST`` levels
+    down; it stands ``depth`` levels down itself.
     """
     found: dict[str, Any] = {}
     for word, value in schema.items():
         if word in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
-            found[word] = {name: _inside(inner) for name, inner in value.items()}
+            found[word] = {name: _inside(inner, depth) for name, inner in value.items()}
         elif word in ("items", "additionalProperties"):
-            found[word] = _inside(value)
+            found[word] = _inside(value, depth)
         elif word in ("anyOf", "oneOf", "prefixItems") and isinstance(value, list):
             name = "anyOf" if word == "oneOf" else word
-            found[name] = [_inside(inner) for inner in value]
+            found[name] = [_inside(inner, depth) for inner in value]
         elif _is_held(word, value, schema):
             found[word] = value
     if asks_for_others(schema):
@@ -44,8 +45,10 @@ def heard(schema: Mapping[str, Any]) -> dict[str, Any]:
     return _held_string(found)
 
 
-def _inside(schema: object) -> object:
-    return heard(schema) if isinstance(schema, Mapping) else schema
+def _inside(schema: object, depth: int) -> object:
+    if not isinstance(schema, Mapping):
+        return schema
+    return heard(schema, depth + 1) if depth + 1 < DEEPEST else True
 
 
 def asks_for_others(schema: Mapping[str, Any]) -> bool:
@@ -53,22 +56,26 @@ def asks_for_others(schema: Mapping[str, Any]) -> bool:
     if not any(word in schema for word in _OF_OBJECTS):
         return False
     known = {*_listed(schema.get("properties")), *_listed(schema.get("required"))}
-    return _reaches({word: schema[word] for word in _BESIDE if word in schema}, known)
+    return _reaches({word: schema[word] for word in _BESIDE if word in schema}, known, 0)
 
 
-def _reaches(schema: object, known: set[str]) -> bool:
+def _reaches(schema: object, known: set[str], depth: int) -> bool:
     """Whether the schema tells of other properties, or nobody knows of which."""
     if not isinstance(schema, Mapping):
         return False
     unknown = (*REFERENCES, "const", "enum")
-    if any(word in schema for word in unknown) or schema.get("patternProperties"):
+    if (
+        depth > DEEPEST
+        or any(word in schema for word in unknown)
+        or schema.get("patternProperties")
+    ):
         return True
     least = schema.get("minProperties")
     if isinstance(least, int) and least > len(known):
         return True
     if not set(_names(schema)) <= known:
         return True
-    return any(_reaches(inner, known) for inner in _inner(schema))
+    return any(_reaches(inner, known, depth + 1) for inner in _inner(schema))
 
 
 def _names(schema: Mapping[str, Any]) -> Iterator[str]:

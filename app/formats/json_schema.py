@@ -27,6 +27,7 @@ from app.formats.json_text import (
 )
 from app.formats.scalars import integer_rule, number_rule, string_rule
 from app.formats.schema_words import (
+    DEEPEST,
     counts,
     refuse_beside,
     refuse_rebased,
@@ -37,7 +38,7 @@ from app.formats.schema_words import (
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Choice, Grammar, Named, Row, Rule
 
-DEEPEST, LARGEST = 32, 1 << 16  # levels of a schema; bytes
+LARGEST = 1 << 16  # bytes
 MOST_APART = 128  # options that are compared with each other
 
 _SCALARS = {"string": string_rule, "integer": integer_rule, "number": number_rule}

@@ -5,6 +5,7 @@ from typing import Any
 
 from engine.errors import InvalidRequest
 
+DEEPEST = 32  # levels of a schema
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 UNHELD = (
     "$dynamicRef", "$recursiveRef", "allOf", "contains", "dependencies", "dependentRequired", "dependentSchemas", "else", "if",

@@ -68,3 +68,13 @@ def test_words_about_properties_that_are_told_leave_these_as_they_are(
 def test_a_format_that_nobody_knows_is_left_out(form: object) -> None:
     """One that was no text ended in a TypeError."""
     assert heard({"type": "string", "format": form}) == {"type": "string"}
+
+
+@pytest.mark.parametrize("word", ["properties", "items", "allOf", "then"])
+def test_a_schema_that_is_far_too_deep_is_held_as_far_down_as_any(word: str) -> None:
+    """Hundreds of levels ended in a RecursionError."""
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(470):
+        inner: Any = [deep] if word == "allOf" else {"a": deep} if word == "properties" else deep
+        deep = {word: inner, "required": ["a"]}
+    schema_grammar(heard(deep))
