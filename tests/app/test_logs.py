@@ -39,10 +39,11 @@ def test_a_log_that_cannot_grow_says_so_once_and_without_a_traceback(
 
 
 def test_names_that_are_no_text_are_logged_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(home=tmp_path)
     prepare_home(settings)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest cannot pass such a name on
     with logging_to_file(settings):
         logging.getLogger("app.somewhere").warning("l\udce9.gguf is odd")
     assert r"l\udce9.gguf is odd" in (settings.logs / "slipstream.log").read_text()
