@@ -307,17 +307,24 @@ class _Closeness:
 
     def to_plain(self, logits: Tensor, ids: Sequence[int]) -> bool:
         """Whether these are the logits of the last rows of one pass over ``ids``."""
-        fresh = new_cache(self.model)
-        plain = self.model.run(ids, fresh, 0, last=len(logits), hidden=False).logits
+        plain = self._plain(ids, len(logits))
         most = plain.float().abs().max()
         apart = (logits.float() - plain.float()).abs().max()
         return bool(apart <= CLOSE[self.model.dtype] * most)
+
+    def has_numbers(self, ids: Sequence[int]) -> bool:
+        """Whether one pass gives any; what gives none is damaged, which the engine's builder tells."""
+        return bool(self._plain(ids, 1).isfinite().all())
+
+    def _plain(self, ids: Sequence[int], last: int) -> Tensor:
+        return self.model.run(ids, new_cache(self.model), 0, last=last, hidden=False).logits
 
 
 def _one_by_one(close: _Closeness, why: str, ids: Sequence[int]) -> Abilities:
     """What is left where chunks change answers; raises ModelUnusable where single tokens do, too."""
     abilities = Abilities(why, why, chunks=False)
-    if not close.to_plain(_after(close.model, abilities, ids), ids):
+    right = close.to_plain(_after(close.model, abilities, ids), ids)
+    if not right and close.has_numbers(ids):
         raise ModelUnusable(
             f"family {close.model.family!r} of the transformers library gives other logits for "
             f"{len(ids)} tokens one by one than in one pass; choose another model"
