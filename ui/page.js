@@ -25,8 +25,10 @@ window.slipstream = (() => {
   const count = async () => {
     const { held } = await navigator.locks.query();
     const open = held.filter(({ name }) => name.startsWith(PAGE)).length;
-    byId("crowd").hidden = open < CONNECTIONS;
-    byId("crowd").querySelector("b").textContent = open;
+    const note = byId("crowd");
+    if (!note) return; // the tab was not drawn yet, or no longer
+    note.hidden = open < CONNECTIONS;
+    note.querySelector("b").textContent = open;
   };
   const watchCrowd = () => {
     if (!navigator.locks) return; // only where the page is trusted
