@@ -129,6 +129,8 @@ class Remembered:
     @property
     def pace(self) -> float | None:
         """How many times faster than plain decoding, over all tokens; None if nothing was timed."""
+        if self.origin.drafter == "none":
+            return 1.0  # by a cost that was measured beforehand it had been faster than itself
         return self.plain_seconds / self.seconds if self.seconds > 0 else None
 
 

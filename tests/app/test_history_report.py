@@ -57,7 +57,7 @@ def test_an_empty_history_says_so(settings, capsys):
 def test_the_table_has_a_section_for_each_model_and_machine(settings, measured, capsys):
     lines = printed(settings, capsys).splitlines()
     assert lines[0] == "other on a phone"
-    assert lines[2].split() == ["none", "chat", "greedy", "1", "20", "2.00x", "-", "-", "-", "-"]
+    assert lines[2].split() == ["none", "chat", "greedy", "1", "20", "1.00x", "-", "-", "-", "-"]
     assert lines[4] == f"pocket with pocket-draft on {CHAT.machine}"
     assert lines[5].split()[:6] == ["drafter", "task", "temperature", "replies", "tokens", "pace"]
     assert lines[6].split() == [
