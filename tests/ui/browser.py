@@ -86,7 +86,12 @@ def write(page: Page, text: str) -> None:
 
 
 def answered(page: Page, count: int) -> None:
-    expect(page.locator(".caption .figures")).to_have_count(count)
+    try:
+        expect(page.locator(".caption .figures")).to_have_count(count)
+    except AssertionError as error:  # what came instead tells why
+        state = page.locator("#state [data-state]").get_attribute("data-state")
+        shown = page.locator("#talk").inner_text()[-600:]
+        raise AssertionError(f"{error}\nthe page: {state}\n{shown}") from error
     expect(page.get_by_role("button", name="Send")).to_be_visible()
 
 

@@ -188,7 +188,7 @@ def test_nothing_jumps_when_an_answer_ends(page: Page) -> None:
     page.set_viewport_size({"width": 1440, "height": 2400})  # holds an answer that takes seconds
     decode_plainly(page)
     button(page, "Settings")
-    page.get_by_label("Longest answer").fill("400")
+    page.get_by_label("Longest answer").fill("150")
     button(page, "Close settings")
     page.evaluate(WATCH)
     write(page, "Repeat this text exactly:\n" + "Anna has a red hat. " * 60)

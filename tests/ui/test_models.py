@@ -149,7 +149,7 @@ def test_kill_restart_resume(
     browser_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = "org/killed/model.safetensors"
-    with StandInHub({"org/killed": model()}, rate=MB / 2).running() as hub:
+    with StandInHub({"org/killed": model()}, rate=MB / 8).running() as hub:
         set_up(monkeypatch, hub, tmp_path)
         with application(tmp_path) as app:
             with browsing(app, browser_path) as page:
