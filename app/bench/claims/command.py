@@ -3,14 +3,14 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
-from importlib import import_module
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from app.bench.claims.instrument import Instrument
 from app.bench.claims.prompts import load_prompts
 from app.bench.claims.row import Row
+from app.bench.claims.side_by_side import each_shown
 from app.bench.machine import Machine, describe_machine
 from app.bench.options import CLAIMS, SeedsOptions
 from app.progress import show_progress
@@ -26,10 +26,10 @@ def show_claims(options: SeedsOptions) -> int:
     machine = describe_machine()
     _print(_head(machine))
     rows = []
-    for name in options.only or CLAIMS:
-        rows.append(_shown(name, instrument))
+    for row in each_shown(options.only or CLAIMS, instrument):
+        rows.append(row)
         show_progress("")
-        _print(_lines(rows[-1]))
+        _print(_lines(row))
         if options.json is not None:  # after every row: a run that is broken off keeps the others
             _write(options.json, machine, rows)
     _print([summary(rows, time.perf_counter() - started)])
@@ -41,12 +41,6 @@ def summary(rows: list[Row], seconds: float) -> str:
     missed = [row.claim for row in rows if not row.holds]
     verdict = f"missed: {', '.join(missed)}" if missed else "every claim holds"
     return f"{len(rows) - len(missed)} of {len(rows)} claims hold in {seconds / 60:.1f} minutes; {verdict}"
-
-
-def _shown(name: str, instrument: Instrument) -> Row:
-    started = time.perf_counter()
-    show: Callable[[Instrument], Row] = import_module(f"app.bench.claims.{name}").show
-    return replace(show(instrument), seconds=round(time.perf_counter() - started, 1))
 
 
 def _head(machine: Machine) -> Iterator[str]:

@@ -90,6 +90,9 @@ class Loaded:
         return median(steps) / median(passes)
 
 
+Asked = tuple[Settings, str, PromptSet]
+
+
 @dataclass
 class Instrument:
     """What every claim is shown with."""
@@ -127,6 +130,11 @@ class Instrument:
         return suiting
 
     @property
+    def asked(self) -> Asked:
+        """What another process makes the same instrument of."""
+        return self.settings, self.model, self.prompts
+
+    @property
     def text(self) -> ChatText:
         """The model's tokenizer and template."""
         if self._text is None:
@@ -143,11 +151,10 @@ class Instrument:
         workers = min(len(parts), torch.get_num_threads())
         if workers < 2:
             return [part(self, each) for each in parts]
-        asked = (self.settings, self.model, self.prompts)
         with ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), _begin_worker
+            workers, multiprocessing.get_context("spawn"), begin_worker, (1,)
         ) as pool:
-            futures = [pool.submit(_part, asked, part, each) for each in parts]
+            futures = [pool.submit(_part, self.asked, part, each) for each in parts]
             found = []
             for done, future in enumerate(futures):
                 self.progress(f"part {done + 1} of {len(parts)}, {workers} at a time")
@@ -177,9 +184,9 @@ class Instrument:
         return measure_race(engine, self.text, prompts, lanes, conditions, self.progress)
 
 
-def _begin_worker() -> None:
-    """One thread; and no worker outlives a bench that was told to end."""
-    torch.set_num_threads(1)
+def begin_worker(threads: int) -> None:
+    """So many threads; and no worker outlives a bench that was told to end."""
+    torch.set_num_threads(threads)
     Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -191,7 +198,7 @@ def _end_with_parent() -> None:
 
 
 def _part(
-    asked: tuple[Settings, str, PromptSet],
+    asked: Asked,
     part: Callable[[Instrument, PartT], FoundT],
     each: PartT,
 ) -> FoundT:

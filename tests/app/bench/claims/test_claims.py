@@ -11,6 +11,7 @@ from app.bench.claims.command import show_claims, summary
 from app.bench.claims.instrument import COSTS, Instrument, over_best, rates, tokens_per_pass
 from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
 from app.bench.claims.row import Check, row
+from app.bench.claims.side_by_side import shown
 from app.bench.lanes import Lane
 from app.bench.options import CLAIMS, Conditions, SeedsOptions
 from app.bench.run import Measurement
@@ -49,7 +50,7 @@ def test_every_claim_runs_and_says_what_it_measured(instrument, monkeypatch, nam
     if name in ("sequoia", "specexec"):  # their checks name budgets that are not run here
         monkeypatch.setattr(f"app.bench.claims.{name}.BUDGETS", (64, 256))
         monkeypatch.setattr("app.bench.claims.sequoia.REPEATS", {64: 1, 256: 1})
-    found = command._shown(name, instrument)
+    found = shown(name, instrument)
     assert found.says
     assert found.figures
     assert all(value >= 0 for _, value in found.figures)
@@ -97,7 +98,7 @@ def test_the_exit_code_and_the_file_tell_what_was_missed(tmp_path, monkeypatch, 
         "one": row("One", [Check("a", 2, 1)], {"x": 2}),
         "two": row("Two", [Check("b", 0, 1)], {}),
     }
-    monkeypatch.setattr(command, "_shown", lambda name, instrument: rows[name])
+    monkeypatch.setattr(command, "each_shown", lambda names, _: map(rows.get, names))
     file = tmp_path / "claims.json"
 
     def run(*names):
