@@ -42,7 +42,10 @@ def shown(name: str, instrument: Instrument, package: str = CLAIMS) -> Row:
 def each_shown(
     names: Sequence[str], instrument: Instrument, package: str = CLAIMS
 ) -> Iterator[Row]:
-    """Every claim as soon as it is shown: one after the other, or as many at once as have seats."""
+    """Every claim as soon as it is shown: one after the other, or as many at once as have seats.
+
+    Raises what kept one from being shown; of several at once, when the others are shown.
+    """
     count = min(seats(), len(names))
     if count < 2:
         yield from (shown(name, instrument, package) for name in names)
@@ -60,7 +63,14 @@ def each_shown(
             order = sorted(names, key=(*LONGEST, *names).index)
             there = partial(_shown_there, package, instrument.asked, told)
             futures = [pool.submit(there, name) for name in order]
-            yield from (future.result() for future in as_completed(futures))
+            errors: list[BaseException] = []
+            for future in as_completed(futures):
+                if (error := future.exception()) is None:
+                    yield future.result()
+                else:
+                    errors.append(error)
+    if errors:  # what the others showed meanwhile is not lost
+        raise errors[0]
 
 
 def divided(
