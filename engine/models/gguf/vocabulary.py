@@ -12,6 +12,10 @@ from engine.models.gguf.library import llama_library
 
 _CONTROL = 1 << 3 | 1 << 0  # llama.cpp's attributes of tokens: control, unknown
 _PIECE_BYTES = 256
+# Of answers in channels. llama.cpp declares them to be text that a user defined, so that programs
+# which ask for no control tokens see them; here they are what the file says, control tokens.
+_CHANNEL_MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
+_BESIDE_MARKS = ("<|constrain|>",)
 
 
 class GgufVocabulary:
@@ -27,6 +31,7 @@ class GgufVocabulary:
             raise ModelUnusable(f"{path}: llama.cpp cannot read its vocabulary; get the file again")
         self._vocabulary = self._api.llama_model_get_vocab(self._model)
         self.size = int(self._api.llama_vocab_n_tokens(self._vocabulary))
+        self._marks = self._channel_marks()
 
     def close(self) -> None:
         """Free what llama.cpp holds."""
@@ -40,6 +45,13 @@ class GgufVocabulary:
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids; only with ``special`` do the texts of control tokens become these tokens."""
+        ids = self._encoded(text, special=special)
+        if special or self._marks.isdisjoint(ids):
+            return ids
+        letters = (self._encoded(letter, special=False) for letter in text)
+        return [token for letter in letters for token in letter]
+
+    def _encoded(self, text: str, *, special: bool) -> list[int]:
         data = text.encode()
         room = len(data) + 8
         for _ in range(2):
@@ -55,7 +67,7 @@ class GgufVocabulary:
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token, none for a control token."""
-        if not 0 <= token < self.size:
+        if not 0 <= token < self.size or token in self._marks:
             return b""
         room = _PIECE_BYTES
         for _ in range(2):
@@ -88,12 +100,22 @@ class GgufVocabulary:
     @cached_property
     def control(self) -> tuple[int, ...]:
         """Tokens that only a template may write."""
-        return tuple(self._with(self._api.llama_vocab_get_attr, _CONTROL))
+        found = {*self._with(self._api.llama_vocab_get_attr, _CONTROL)}
+        return tuple(sorted(found | self._marks))
 
     @cached_property
     def ends(self) -> frozenset[int]:
         """Tokens that end an answer."""
         return frozenset(self._with(self._api.llama_vocab_is_eog, 1))
+
+    def _channel_marks(self) -> frozenset[int]:
+        """The tokens around channels, where the vocabulary has all that it takes."""
+        found = {
+            text: self._encoded(text, special=True) for text in (*_CHANNEL_MARKS, *_BESIDE_MARKS)
+        }
+        if any(len(found[text]) != 1 for text in _CHANNEL_MARKS):
+            return frozenset()
+        return frozenset(ids[0] for ids in found.values() if len(ids) == 1)
 
     def _with(self, asked: Any, mask: int) -> Iterable[int]:
         return (token for token in range(self.size) if asked(self._vocabulary, token) & mask)
