@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.answer_text import StopFilter
+from app.answer_text import StopFilter, TextStream
 from app.catalog import CatalogEntry, find_entry, load_catalog, resolve
 from app.history.machine import machine_name
 from app.history.records import Conditions
@@ -152,7 +152,7 @@ class LoadedModel:
         """Let the engine answer."""
         return RunningReply(
             self.worker.generate(prepared.request),
-            self.text.detokenizer(_before(prepared)),
+            _detokenizer(self.text, prepared),
             StopFilter(prepared.turn.stop),
             _unfinished(prepared.request),
             keeper,
@@ -184,9 +184,12 @@ class LoadedModel:
                 raise InvalidRequest(f"{drafter} cannot run with {self.facts.name}: {why}")
 
 
-def _before(prepared: Prepared) -> str:
-    """What the answer goes on with."""
-    return prepared.turn.text or prepared.begun.text or prepared.turn.begun
+def _detokenizer(text: ChatText, prepared: Prepared) -> TextStream:
+    """Of the tokens that go on with what is there already."""
+    begun = prepared.begun.text or prepared.turn.begun
+    if prepared.turn.text:
+        return text.detokenizer_behind(prepared.turn.text + begun)
+    return text.detokenizer(begun)
 
 
 def _unfinished(request: GenerationRequest) -> Stats:

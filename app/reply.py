@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from app.answer_text import Detokenizer, StopFilter
+from app.answer_text import StopFilter, TextStream
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
 from app.process.worker import Generation
 from app.turn import Delta, Piece, Report, Written
@@ -74,7 +74,7 @@ class RunningReply:
     def __init__(
         self,
         generation: Generation,
-        detokenizer: Detokenizer,
+        detokenizer: TextStream,
         stops: StopFilter,
         unfinished: Stats,
         keeper: Keeper,

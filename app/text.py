@@ -8,7 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.answer_text import Detokenizer
+from app.answer_text import Detokenizer, TextStream
+from app.channel_text import ChannelDetokenizer
+from app.channels import START, Channels, going_on, one_call_each, unthought, writes_calls
 from app.template import ChatTemplate
 from app.tools.answers import Answers
 from app.tools.deduction import deduced
@@ -41,7 +43,8 @@ class ChatText:
     ) -> None:
         self._vocabulary, self._template = vocabulary, template
         self._control = _control_pattern(vocabulary.control_texts())
-        self.stop_tokens = frozenset(stops)
+        self._channels = Channels.of(vocabulary)
+        self.stop_tokens = self._channels.stops(stops) if self._channels else frozenset(stops)
 
     @classmethod
     def load(cls, place: Path) -> "ChatText":
@@ -53,21 +56,31 @@ class ChatText:
 
     @property
     def call_form(self) -> CallForm:
-        """How this model writes a call of a tool."""
+        """How this model's answers show a call of a tool."""
         return self._own_form or TOLD
 
     @cached_property
     def answers(self) -> Answers:
         """What answers with tools are held to."""
-        return Answers(self.call_form)
+        return Answers(self.call_form, watched=self._channels is None)
+
+    @cached_property
+    def _template_form(self) -> CallForm | None:
+        """As its template writes calls."""
+        return deduced(self._template.render, self._control)
 
     @cached_property
     def _own_form(self) -> CallForm | None:
-        """As its template writes calls, where all of that is text; of other models None."""
-        form = deduced(self._template.render, self._control)
+        """The same, where all of it is text; of other models None."""
+        form = self._template_form
         if form is None or not all(map(self._is_text, form.texts)):
             return None
         return form
+
+    @cached_property
+    def _in_channels(self) -> bool:
+        """Whether calls have a channel of their own, and its template knows of it."""
+        return self._channels is not None and writes_calls(self._template_form)
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -102,22 +115,34 @@ class ChatText:
         """
         mask = _Mask(self._control)
         rendered = self._rendered(mask, messages, tools)
+        if self._channels is not None:
+            rendered += going_on(begun, mask.hidden, thinks=thinks)
+            return Prompt(self._encoded(mask, rendered), "")
         thought = opened(rendered)
         rest = begun.removeprefix(thought)
         if thought and (not thinks or (begun and rest == begun)):
             rendered += THOUGHT_OVER
+        ids = self._encoded(mask, rendered + mask.hidden(rest))
+        return Prompt(ids, thought if thinks and not begun else "")
+
+    def _encoded(self, mask: "_Mask", text: str) -> tuple[int, ...]:
+        """Tokens of a prompt, none of them a control token that somebody typed."""
         ids: list[int] = []
-        for place, part in enumerate(mask.parts(rendered + mask.hidden(rest))):
+        for place, part in enumerate(mask.parts(text)):
             typed = place % 2 == 1
             ids += self._vocabulary.encode_typed(part) if typed else self._vocabulary.encode(part)
-        return Prompt(tuple(ids), thought if thinks and not begun else "")
+        return tuple(ids)
 
     def _rendered(self, mask: "_Mask", messages: Sequence[Message], tools: Sequence[Tool]) -> str:
         """The conversation as the template writes it, typed control texts masked."""
+        if self._channels is not None:
+            messages = [unthought(message) for message in messages]
+        if self._in_channels:
+            messages = one_call_each(messages)
         spoken = [mask.masked(message) for message in messages]
         offered = [mask.masked_tool(tool) for tool in tools]
         has_tools = bool(tools) or any(each.calls or each.role == "tool" for each in messages)
-        if has_tools and self._own_form is None:
+        if has_tools and self._own_form is None and not self._in_channels:
             spoken, offered = told(spoken, offered), []
         if spoken and spoken[0].role == "system" and not self._takes_system:
             spoken = _without_system(spoken)
@@ -148,9 +173,24 @@ class ChatText:
         """Tokens of a text that is put into a message."""
         return len(self._vocabulary.encode(text))
 
-    def detokenizer(self, begun: str = "") -> Detokenizer:
+    def detokenizer(self, begun: str = "") -> TextStream:
         """For one answer, or the rest of one that has ``begun``, piece by piece."""
-        return Detokenizer(self._vocabulary.bytes, begins=not begun)
+        table = self._vocabulary.bytes
+        if self._channels is None:
+            return Detokenizer(table, begins=not begun)
+        if begun:
+            return ChannelDetokenizer.behind(begun, self._channels, table)
+        return ChannelDetokenizer(self._channels, table)
+
+    def detokenizer_behind(self, text: str) -> TextStream:
+        """For what goes on with a text that a program wrote: see ``encode_text``."""
+        table = self._vocabulary.bytes
+        if self._channels is None:
+            return Detokenizer(table, begins=False)
+        found = ChannelDetokenizer(self._channels, table, begins=False)
+        _, mark, part = text.rpartition(START)
+        found.feed(self._vocabulary.encode(mark + part) if mark else ())
+        return found
 
     def token_bytes(self, token: int) -> bytes:
         """What one token stands for: perhaps a part of a character, of a control token nothing."""

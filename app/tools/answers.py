@@ -30,12 +30,19 @@ Arguments = Callable[[Tool], tuple[Rule, Rules]]
 class Answers:
     """The grammars of one model; agents send the same tools again and again."""
 
-    def __init__(self, form: CallForm) -> None:
-        self._form = form
+    def __init__(self, form: CallForm, *, watched: bool = True) -> None:
+        """``watched`` is False for a model that does not write the opening of ``form`` itself.
+
+        Its calls begin with control tokens, for which no grammar has a place, so that an answer
+        which need not call is free.
+        """
+        self._form, self._watched = form, watched
         self._kept: tuple[tuple[ToolUse, Grammar | None], ...] = ()
 
     def held(self, use: ToolUse) -> Grammar | None:
         """``held`` of these tools; raises InvalidRequest."""
+        if not (self._watched or use.must_call):
+            return None
         for known, found in self._kept:
             if known == use:
                 return found

@@ -1,0 +1,126 @@
+"""Answers in channels (OpenAI's harmony format): thoughts, text and calls, each behind a header.
+
+Behind the prompt's ``<|start|>assistant`` a model writes
+
+    <|channel|>analysis<|message|>THOUGHT<|end|>
+    <|start|>assistant<|channel|>commentary<|message|>TEXT<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
+    <|start|>assistant<|channel|>final<|message|>ANSWER<|return|>
+
+without these breaks, each part perhaps. Everywhere else in Slipstream an answer is one text, so that is
+what comes of it here: the thought between tags at its beginning, and calls as they are told in words.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from app.hearing import CLOSE, OPEN
+from app.tools.form import CallForm
+from app.turn import Message
+from app.vocabulary import Vocabulary
+
+START, CHANNEL, MESSAGE, END = MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
+ENDS = ("<|return|>", "<|call|>", "<|endoftext|>")  # of an answer; END is that of one part
+ANALYSIS, COMMENTARY, FINAL = "analysis", "commentary", "final"
+FUNCTIONS = "functions."
+THOUGHT_BEGINS, THOUGHT_ENDS = f"{OPEN}\n", f"\n{CLOSE}\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The control tokens of a vocabulary whose answers are written in channels."""
+
+    start: int
+    channel: int
+    message: int
+    end: int
+    ends: frozenset[int]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> "Channels | None":
+        """None for a vocabulary that lacks one of them."""
+        known = frozenset(vocabulary.control_texts())
+        if not known.issuperset(MARKS):
+            return None
+        start, channel, message, end = (_token(vocabulary, text) for text in MARKS)
+        ends = frozenset(_token(vocabulary, text) for text in ENDS if text in known)
+        return cls(start, channel, message, end, ends)
+
+    def stops(self, declared: Iterable[int]) -> frozenset[int]:
+        """The tokens that end an answer: files also declare some that only end a part of it."""
+        return self.ends.union(declared) - {self.start, self.channel, self.message, self.end}
+
+
+class Parted(NamedTuple):
+    """An answer as text: its thought, and what it says; None for what has not begun."""
+
+    thought: str | None
+    said: str | None
+
+
+def parted(answer: str) -> Parted:
+    """The text of an answer, taken apart again."""
+    begun = answer.lstrip()
+    if not begun.startswith(OPEN):
+        return Parted(None, answer)
+    thought, close, said = begun.removeprefix(OPEN).partition(CLOSE)
+    thought = thought.removeprefix("\n")
+    if not close:
+        return Parted(thought, None)
+    return Parted(thought.removesuffix("\n"), said.removeprefix("\n\n"))
+
+
+def unthought(message: Message) -> Message:
+    """An earlier answer as templates want it: without the thought that it began with."""
+    if message.role != "assistant":
+        return message
+    return replace(message, content=parted(message.content).said or "")
+
+
+def going_on(begun: str, hidden: Callable[[str], str], *, thinks: bool) -> str:
+    """What stands behind ``<|start|>assistant`` of an answer that has ``begun``.
+
+    Nothing where the model chooses its channel itself. ``hidden`` keeps control texts that were
+    typed from becoming control tokens.
+    """
+    if not begun and thinks:
+        return ""
+    thought, said = parted(begun)
+    if said is None and not thinks:
+        said = ""
+    parts = [(ANALYSIS, thought), (FINAL, said)]
+    told = (f"{CHANNEL}{name}{MESSAGE}{hidden(text)}" for name, text in parts if text is not None)
+    return f"{END}{START}assistant".join(told)
+
+
+def writes_calls(form: CallForm | None) -> bool:
+    """Whether a template writes calls in a channel, as its model does."""
+    return (
+        form is not None
+        and form.before.strip() == f"to={FUNCTIONS}"
+        and form.between.startswith(CHANNEL)
+        and form.between.endswith(MESSAGE)
+    )
+
+
+def one_call_each(messages: Sequence[Message]) -> list[Message]:
+    """Calls of one answer told one by one, each with its result: such templates show but the first."""
+    told: list[Message] = []
+    results = {each.answers: each for each in messages if each.role == "tool" and each.answers}
+    moved: set[str] = set()
+    for message in messages:
+        if len(message.calls) < 2:
+            if not (message.role == "tool" and message.answers in moved):
+                told.append(message)
+            continue
+        for place, call in enumerate(message.calls):
+            told.append(replace(message, content="" if place else message.content, calls=(call,)))
+            if call.id in results:
+                told.append(results[call.id])
+                moved.add(call.id)
+    return told
+
+
+def _token(vocabulary: Vocabulary, text: str) -> int:
+    return vocabulary.encode(text)[0]
