@@ -13,6 +13,7 @@ what comes of it here: the thought between tags at its beginning, and calls as t
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from app.hearing import CLOSE, OPEN
@@ -107,18 +108,19 @@ def writes_calls(form: CallForm | None) -> bool:
 def one_call_each(messages: Sequence[Message]) -> list[Message]:
     """Calls of one answer told one by one, each with its result: such templates show but the first."""
     told: list[Message] = []
-    results = {each.answers: each for each in messages if each.role == "tool" and each.answers}
-    moved: set[str] = set()
-    for message in messages:
+    left = list(messages)
+    while left:
+        message = left.pop(0)
         if len(message.calls) < 2:
-            if not (message.role == "tool" and message.answers in moved):
-                told.append(message)
+            told.append(message)
             continue
+        results = list(takewhile(lambda each: each.role == "tool", left))
+        del left[: len(results)]
         for place, call in enumerate(message.calls):
             told.append(replace(message, content="" if place else message.content, calls=(call,)))
-            if call.id in results:
-                told.append(results[call.id])
-                moved.add(call.id)
+            told += [each for each in results if each.answers == call.id]
+        named = {call.id for call in message.calls}
+        told += [each for each in results if each.answers not in named]
     return told
 
 

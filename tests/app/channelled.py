@@ -1,0 +1,110 @@
+"""A model that answers in channels: a small real tokenizer, a template of its shape, an engine with a script."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from app.process.engine_process import serve
+from app.vocabulary import FolderVocabulary
+from engine.request import GenerationRequest, ModelSpec
+from tests.app.fake_engine import FakeEngine
+
+CONTROL = (
+    "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>",
+    "<|constrain|>", "<|endoftext|>",
+)  # fmt: skip
+LINES = (
+    "assistant analysis commentary final json to=functions.add",
+    "The sum of 17 and 25 is 42, so that is what I say.",
+    '{"a": 17, "b": 25} <think> </think>',
+)
+
+# Shortened, with the same shape: no thoughts, one call for each message, results without an id.
+TEMPLATE = """{{ '<|start|>system<|message|>Valid channels: analysis, commentary, final.<|end|>' }}
+{%- set system = messages[0].content if messages[0].role == 'system' else '' %}
+{%- if system or tools %}
+{{- '<|start|>developer<|message|>' + system }}
+{%- if tools %}{{ '# Tools\\nnamespace functions {\\n' }}
+{%- for tool in tools %}
+{{- '// ' + tool.function.description + '\\ntype ' + tool.function.name + ' = (_: ' + tool.function.parameters | tojson + ') => any;\\n' }}
+{%- endfor %}{{ '}' }}
+{%- endif %}{{ '<|end|>' }}
+{%- endif %}
+{%- set last = namespace(name=none) %}
+{%- for m in messages %}
+{%- if m.role == 'assistant' %}
+{%- if '<|channel|>' in m.content %}{{ raise_exception('no channels in a content') }}{% endif %}
+{%- if 'tool_calls' in m %}
+{%- set call = m.tool_calls[0].function %}
+{%- if m.content %}{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.content + '<|end|>' }}{% endif %}
+{{- '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' + call.arguments | tojson + '<|call|>' }}
+{%- set last.name = call.name %}
+{%- else %}
+{{- '<|start|>assistant<|channel|>final<|message|>' + m.content + '<|end|>' }}
+{%- set last.name = none %}
+{%- endif %}
+{%- elif m.role == 'tool' %}
+{%- if last.name is none %}{{ raise_exception('no call before this result') }}{% endif %}
+{{- '<|start|>functions.' + last.name + ' to=assistant<|channel|>commentary<|message|>' + m.content | tojson + '<|end|>' }}
+{%- elif m.role == 'user' %}
+{{- '<|start|>user<|message|>' + m.content + '<|end|>' }}
+{%- endif %}
+{%- endfor %}<|start|>assistant"""
+
+
+def tokenizer() -> Tokenizer:
+    """Byte-level BPE, learned from a few lines."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=[*CONTROL], show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )  # fmt: skip
+    made.train_from_iterator(LINES, trainer)
+    return made
+
+
+TOKENIZER = tokenizer()
+
+
+def ids_of(text: str) -> list[int]:
+    """Tokens of a text with its control tokens."""
+    return list(TOKENIZER.encode(text).ids)
+
+
+def shown(ids: Iterable[int]) -> str:
+    """Tokens as they are, control tokens too."""
+    return str(TOKENIZER.decode([*ids], skip_special_tokens=False))
+
+
+def files(folder: Path, template: str = TEMPLATE) -> Path:
+    """The folder of such a model, without its weights; its script is ``answer.txt``."""
+    TOKENIZER.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|return|>"}))
+    ends = [TOKENIZER.token_to_id(text) for text in ("<|return|>", "<|end|>")]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    return folder
+
+
+def scripted(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: says what is in ``answer.txt``, up to a stop token, whatever is asked."""
+    folder = Path(spec.folder)
+    vocabulary = FolderVocabulary.load(folder)
+
+    def script(request: GenerationRequest) -> list[int]:
+        ids = vocabulary.encode((folder / "answer.txt").read_text(encoding="utf-8"))
+        stops = [place for place, token in enumerate(ids) if token in request.stop_tokens]
+        return ids[: stops[0] if stops else len(ids)][: request.max_tokens]
+
+    def build(spec: ModelSpec) -> FakeEngine:
+        engine = FakeEngine(spec, script, width=1)
+        engine.facts = replace(engine.facts, context=4096)
+        return engine
+
+    serve(connection, spec, build)
