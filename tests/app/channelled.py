@@ -8,7 +8,14 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from app.assistant import Assistant
+from app.catalog import CatalogEntry
+from app.history.store import History
+from app.loaded_model import LoadedModel
 from app.process.engine_process import serve
+from app.process.worker import EngineWorker
+from app.settings import Settings
+from app.text import ChatText
 from app.vocabulary import FolderVocabulary
 from engine.request import GenerationRequest, ModelSpec
 from tests.app.fake_engine import FakeEngine
@@ -90,6 +97,15 @@ def files(folder: Path, template: str = TEMPLATE) -> Path:
     ends = [TOKENIZER.token_to_id(text) for text in ("<|return|>", "<|end|>")]
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
     return folder
+
+
+async def assistant(folder: Path) -> Assistant:
+    """One whose engine says what ``answer.txt`` says; all else is real."""
+    spec = ModelSpec("channelled", str(folder))
+    worker = EngineWorker(spec, scripted)
+    entry = CatalogEntry("channelled", "Answers in channels.", folder)
+    model = LoadedModel(entry, spec, await worker.start(), worker, ChatText.load(folder))
+    return Assistant(Settings(home=folder), model, History.open(folder / "history.db"))
 
 
 def scripted(connection: Connection, spec: ModelSpec) -> None:

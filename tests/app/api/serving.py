@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,11 +16,18 @@ from app.settings import Settings
 @contextmanager
 def served(home: Path, model: str = "pocket") -> Iterator[str]:
     """The address of the endpoint, which runs in a thread of its own."""
+    with answering(lambda: Assistant.open(Settings(home=home), model)) as url:
+        yield url
+
+
+@contextmanager
+def answering(opened: Callable[[], Awaitable[Assistant]]) -> Iterator[str]:
+    """The same with the assistant that ``opened`` gives in that thread."""
     listener, ready = socket.create_server(("127.0.0.1", 0)), threading.Event()
     servers: list[Server] = []
 
     async def run() -> None:
-        assistant = await Assistant.open(Settings(home=home), model)
+        assistant = await opened()
         servers.append(Server(create_app(assistant), ready.set))
         await servers[0].serve([listener])
         await assistant.close()
