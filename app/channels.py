@@ -22,9 +22,11 @@ from app.turn import Message
 from app.vocabulary import Vocabulary
 
 START, CHANNEL, MESSAGE, END = MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
+CONSTRAIN = "<|constrain|>"  # stands before the kind of a call's arguments
 ENDS = ("<|return|>", "<|call|>", "<|endoftext|>")  # of an answer; END is that of one part
 ANALYSIS, COMMENTARY, FINAL = "analysis", "commentary", "final"
 FUNCTIONS = "functions."
+SPELT = b"\xff"  # in grammars before the text of a control token: no text has such a byte
 THOUGHT_BEGINS, THOUGHT_ENDS = f"{OPEN}\n", f"\n{CLOSE}\n\n"
 
 
@@ -51,6 +53,20 @@ class Channels:
     def stops(self, declared: Iterable[int]) -> frozenset[int]:
         """The tokens that end an answer: files also declare some that only end a part of it."""
         return self.ends.union(declared) - {self.start, self.channel, self.message, self.end}
+
+
+def spelling(vocabulary: Vocabulary, many: int) -> list[bytes]:
+    """The bytes of so many tokens as grammars see them, which have a place for the marks of channels."""
+    table = vocabulary.bytes
+    known = frozenset(vocabulary.control_texts())
+    if not known.issuperset(MARKS):
+        return [table.of(token) for token in range(many)]
+    marks = [text for text in (*MARKS, CONSTRAIN) if text in known]
+    found = [word if SPELT not in (word := table.of(token)) else b"" for token in range(many)]
+    for text in marks:
+        token = _token(vocabulary, text)
+        found[token : token + 1] = [SPELT + text.encode()] if token < many else []
+    return found
 
 
 class Parted(NamedTuple):

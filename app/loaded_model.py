@@ -164,7 +164,8 @@ class LoadedModel:
         if turn.text:
             return Prompt(self.text.encode_text(turn.text + begun), "")
         tools = turn.use.tools if turn.use else ()
-        held = turn.grammar is not None or (turn.use is not None and turn.use.must_call)
+        called = turn.use is not None and turn.use.must_call and not self.text.calls_in_channels
+        held = turn.grammar is not None or called
         return self.text.prompt(turn.messages, begun, tools, thinks=not held)
 
     def _grammar(self, turn: Turn) -> Grammar | None:

@@ -16,9 +16,10 @@ class FileSpeller:
         self._place = place
 
     def tokens(self, many: int) -> Sequence[bytes]:
-        """The bytes of each of so many tokens; none of control tokens."""
-        table = self._vocabulary.bytes
-        return [table.of(token) for token in range(many)]
+        """The bytes of each of so many tokens; none of control tokens, but for marks of channels."""
+        from app.channels import spelling
+
+        return spelling(self._vocabulary, many)
 
     def encode(self, text: str) -> Sequence[int]:
         """The tokens of a text."""

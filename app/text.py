@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.answer_text import Detokenizer, TextStream
+from app.channel_calls import held_in_channels
 from app.channel_text import ChannelDetokenizer
 from app.channels import START, Channels, going_on, one_call_each, unthought, writes_calls
 from app.template import ChatTemplate
-from app.tools.answers import Answers
+from app.tools.answers import Answers, held, held_when_called
 from app.tools.deduction import deduced
 from app.tools.form import TOLD, CallForm
 from app.tools.told import told
@@ -62,7 +63,9 @@ class ChatText:
     @cached_property
     def answers(self) -> Answers:
         """What answers with tools are held to."""
-        return Answers(self.call_form, watched=self._channels is None)
+        if self.calls_in_channels:
+            return Answers(self.call_form, held_in_channels)
+        return Answers(self.call_form, held_when_called if self._channels else held)
 
     @cached_property
     def _template_form(self) -> CallForm | None:
@@ -78,8 +81,8 @@ class ChatText:
         return form
 
     @cached_property
-    def _in_channels(self) -> bool:
-        """Whether calls have a channel of their own, and its template knows of it."""
+    def calls_in_channels(self) -> bool:
+        """Whether calls have a channel of their own, which answers open, and its template knows of it."""
         return self._channels is not None and writes_calls(self._template_form)
 
     @cached_property
@@ -137,12 +140,12 @@ class ChatText:
         """The conversation as the template writes it, typed control texts masked."""
         if self._channels is not None:
             messages = [unthought(message) for message in messages]
-        if self._in_channels:
+        if self.calls_in_channels:
             messages = one_call_each(messages)
         spoken = [mask.masked(message) for message in messages]
         offered = [mask.masked_tool(tool) for tool in tools]
         has_tools = bool(tools) or any(each.calls or each.role == "tool" for each in messages)
-        if has_tools and self._own_form is None and not self._in_channels:
+        if has_tools and self._own_form is None and not self.calls_in_channels:
             spoken, offered = told(spoken, offered), []
         if spoken and spoken[0].role == "system" and not self._takes_system:
             spoken = _without_system(spoken)

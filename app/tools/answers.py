@@ -30,40 +30,52 @@ Arguments = Callable[[Tool], tuple[Rule, Rules]]
 class Answers:
     """The grammars of one model; agents send the same tools again and again."""
 
-    def __init__(self, form: CallForm, *, watched: bool = True) -> None:
-        """``watched`` is False for a model that does not write the opening of ``form`` itself.
-
-        Its calls begin with control tokens, for which no grammar has a place, so that an answer
-        which need not call is free.
-        """
-        self._form, self._watched = form, watched
+    def __init__(self, form: CallForm, holds: "Holding | None" = None) -> None:
+        """``holds`` makes them; without it ``held`` does."""
+        self._form, self._holds = form, holds or held
         self._kept: tuple[tuple[ToolUse, Grammar | None], ...] = ()
 
     def held(self, use: ToolUse) -> Grammar | None:
-        """``held`` of these tools; raises InvalidRequest."""
-        if not (self._watched or use.must_call):
-            return None
+        """The grammar of an answer with these tools; raises InvalidRequest."""
         for known, found in self._kept:
             if known == use:
                 return found
-        found = held(self._form, use)
+        found = self._holds(self._form, use)
         self._kept = ((use, found), *self._kept[: KEPT - 1])
         return found
+
+
+Holding = Callable[[CallForm, ToolUse], Grammar | None]
 
 
 def held(form: CallForm, use: ToolUse) -> Grammar | None:
     """The grammar of an answer; None where any will do. Raises InvalidRequest."""
     if not use.must_call and not form.tag:
         return None
+    return as_far_as_can_be(form, use, partial(_grammar, form, use))
+
+
+def held_when_called(form: CallForm, use: ToolUse) -> Grammar | None:
+    """The same for a model which may open its answer with something that no grammar has a place for."""
+    return held(form, use) if use.must_call else None
+
+
+def as_far_as_can_be(form: CallForm, use: ToolUse, made: Callable[[Arguments], Grammar]) -> Grammar:
+    """A grammar with every tool's arguments as its schema says, or else with any."""
     try:
-        return _checked(form, use, partial(_arguments, form))
+        return _checked(made(partial(_arguments, form)))
     except InvalidRequest:  # all of them together are too much for one grammar
         if any(tool.strict for tool in use.callable):
             raise
-        return _checked(form, use, partial(_anything, form))
+        return _checked(made(partial(_anything, form)))
 
 
-def _checked(form: CallForm, use: ToolUse, arguments: Arguments) -> Grammar:
+def _checked(found: Grammar) -> Grammar:
+    found.check()
+    return found
+
+
+def _grammar(form: CallForm, use: ToolUse, arguments: Arguments) -> Grammar:
     rest = form.before.lstrip().removeprefix(form.tag)
     calls: Rules = shared_rules(form.pair) if form.pair else []
     options = []
@@ -78,9 +90,7 @@ def _checked(form: CallForm, use: ToolUse, arguments: Arguments) -> Grammar:
         root = Row((Text(form.before.removesuffix(rest).encode()), Named("calls")))
     else:
         calls += up_to(form.tag.encode(), Named("calls"), "text", may_end=True)
-    found = grammar(root, calls[::-1])  # parts stand behind what is made of them
-    found.check()
-    return found
+    return grammar(root, calls[::-1])  # parts stand behind what is made of them
 
 
 def _several(form: CallForm, use: ToolUse) -> Rule:

@@ -199,10 +199,11 @@ class TestTools:
         stray = [Message("assistant", "", self.CALLS), Message("tool", "?", answers="c7"), ASKED]
         assert [each.role for each in one_call_each(stray)] == ["assistant"] * 2 + ["tool", "user"]
 
-    def test_an_answer_that_need_not_call_is_free_for_its_channels(self) -> None:
-        assert TEXT.answers.held(ToolUse((ADD,))) is None
-        held = TEXT.answers.held(ToolUse((ADD,), must_call=True))
-        assert held is not None
+    def test_that_are_told_in_words_hold_no_answer_that_need_not_call(self) -> None:
+        told = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate(templates.NO_TOOLS, {}), ())
+        assert not told.calls_in_channels
+        assert told.answers.held(ToolUse((ADD,))) is None
+        assert told.answers.held(ToolUse((ADD,), must_call=True)) is not None
 
 
 @given(words, words)

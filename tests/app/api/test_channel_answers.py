@@ -172,16 +172,24 @@ class TestHeldAnswers:
         assert self.message(url, response_format=held, drafter="lookup") == plain
 
     def test_call_what_they_must(self, url: str) -> None:
-        fields = {"tools": [ADD, LOOK], "parallel_tool_calls": False}
         named = {"type": "function", "function": {"name": "look"}}
         for choice, names in (("required", ("add", "look")), (named, ("look",))):
-            (call,) = self.message(url, tool_choice=choice, **fields)["tool_calls"]
-            assert call["function"]["name"] in names
-            assert [*json.loads(call["function"]["arguments"])] == ["a"]
+            for drawn in ({}, {"temperature": 1.5, "seed": 3}):
+                fields = {"tools": [ADD, LOOK], "tool_choice": choice, **drawn}
+                (call,) = self.message(url, **fields, drafter="none")["tool_calls"]
+                assert call["function"]["name"] in names
+                assert [*json.loads(call["function"]["arguments"])] == ["a"]
+                for drafter in ("auto", "lookup"):
+                    (other,) = self.message(url, **fields, drafter=drafter)["tool_calls"]
+                    assert drawn or other["function"] == call["function"]
 
-    def test_that_need_not_call_are_free_to_begin_a_channel(self, url: str) -> None:
-        wanted = {"logit_bias": {"1": 100}, "max_tokens": 3}  # the mark of one, and nothing else
-        free = self.message(url, **wanted)
-        assert not free["content"]
-        assert self.message(url, tools=[ADD], **wanted) == free
-        assert self.message(url, tools=[ADD], tool_choice="required", **wanted) != free
+    def test_that_need_not_call_write_in_channels(self, url: str) -> None:
+        begun = self.message(url, tools=[ADD], logit_bias={"1": 100}, max_tokens=3)
+        assert not begun["content"]  # the mark of a channel, and a part of its name
+        free = self.message(url, tools=[ADD], drafter="none", max_tokens=40)
+        assert free.get("reasoning_content") or free["content"] or free["tool_calls"]
+        assert "assistant" not in (free["content"] or "")
+        same = self.message(url, tools=[ADD], drafter="lookup", max_tokens=40)
+        for told in (free, same):
+            told.pop("tool_calls", None)
+        assert same == free
