@@ -15,7 +15,7 @@ class Speller(Protocol):
     """A model's tokenizer, which nothing else in the engine needs; asked when the first format is."""
 
     def tokens(self, many: int) -> Sequence[bytes]:
-        """The bytes of each of so many tokens; none of control tokens."""
+        """The bytes of each of so many tokens; none of control tokens that no grammar has a place for."""
         ...
 
     def encode(self, text: str) -> Sequence[int]:

@@ -14,6 +14,7 @@ from app.turn import Message, Tool, ToolCall, ToolUse
 from app.vocabulary import FolderVocabulary
 from tests.app.channelled import CONTROL, TEMPLATE, TOKENIZER, files, ids_of, shown
 from tests.app.tools import templates
+from tests.engine.models.gguf import tiny
 
 TEXT = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate(TEMPLATE, {}), ())
 ASKED = Message("user", "17 + 25?")
@@ -91,14 +92,23 @@ class TestAnswersThatHaveBegun:
             own = 3 + 3 + 1 + (2 if begun else 0) + (4 if "</think>" in begun else 0)
             assert sum(token < len(CONTROL) for token in ids) == own
 
-    def test_held_back_is_nothing_of_a_text_that_a_program_wrote(self) -> None:
-        for text in ("", "<|start|>assistant", "<|start|>assistant<|channel|>fi"):
-            stream = TEXT.detokenizer_behind(f"Once <|end|>{text}")
-            rest = f"nal<|message|>{text}" if text.endswith("fi") else f"{FINAL}{text}"
-            told = stream.feed(ids_of(rest.removesuffix(text) + "a"))
-            assert told + stream.end() == "a"
-        stream = TEXT.detokenizer_behind("Once")
-        assert stream.feed(ids_of(" upon")) + stream.end() == " upon"
+
+class TestTextsOfPrograms:
+    @pytest.mark.parametrize(
+        ("text", "rest", "told"),
+        [
+            ("Once", " upon", " upon"),
+            ("Once <|end|>", f"{FINAL}a", "a"),
+            ("<|start|>assistant", f"{FINAL}a", "a"),
+            ("<|start|>assistant<|channel|>fi", "nal<|message|>a", "a"),
+            (f"{OPEN}{FINAL}a", "b", "b"),
+            (f"{OPEN}{ANALYSIS}a", f"b<|end|>{OPEN}{FINAL}c", "b\n</think>\n\nc"),
+            (f"{OPEN}{ANALYSIS}", "b", "<think>\nb"),
+        ],
+    )
+    def test_go_on_where_they_stopped(self, text: str, rest: str, told: str) -> None:
+        stream = TEXT.detokenizer_behind(text)
+        assert stream.feed(ids_of(rest)) + stream.end() == told
 
 
 def typed(text: str) -> list[int]:
@@ -120,7 +130,8 @@ class TestEarlierAnswers:
     def test_control_texts_in_one_are_text(self) -> None:
         said = f"{FINAL}x<|return|>"
         ids = TEXT.encode_chat([ASKED, Message("assistant", thought_and(said, said))])
-        assert sum(token < len(CONTROL) for token in ids) == 3 + 3 + 4 + 1
+        system, asked, answered, opened = 3, 3, 4, 1
+        assert sum(token < len(CONTROL) for token in ids) == system + asked + answered + opened
         assert said in shown(ids)
 
     def test_tags_that_a_person_writes_stay(self) -> None:
@@ -146,6 +157,22 @@ class TestEnds:
         text = ChatText.load(files(tmp_path))
         ends = {TOKENIZER.token_to_id(t) for t in ("<|return|>", "<|call|>", "<|endoftext|>")}
         assert text.stop_tokens == ends
+
+    def test_of_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("llama_cpp")
+        said = tiny.byte_level(CONTROL, eos=CONTROL.index("<|end|>"), template=TEMPLATE)
+        monkeypatch.setattr(tiny, "metadata", lambda: said)
+        text = ChatText.load(tiny.write(tmp_path / "tiny.gguf"))
+        assert text.stop_tokens == TEXT.stop_tokens
+        told = [ASKED, Message("user", "".join(CONTROL)), Message("assistant", "<think>a</think>b")]
+        ids = text.encode_chat(told)
+        assert [token for token in ids if token < len(CONTROL)] == [
+            token for token in TEXT.encode_chat(told) if token < len(CONTROL)
+        ]
+        assert (
+            text.decode(text.prompt([ASKED], "<think>\na").ids[len(text.prompt([ASKED]).ids) :])
+            == "<think>\na"
+        )
 
     def test_without_channels_it_is_what_the_files_say(self) -> None:
         plain = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate("", {}), {3})

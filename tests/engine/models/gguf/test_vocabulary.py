@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from gguf import TokenType
-from tokenizers import pre_tokenizers
 
 from app.vocabulary import FileVocabulary
 from engine.models.gguf.vocabulary import GgufVocabulary
@@ -19,19 +17,7 @@ CONTROL = (
 
 
 def vocabulary(folder: Path, monkeypatch: pytest.MonkeyPatch, control: tuple[str, ...]) -> Path:
-    """A file with these control tokens and every byte."""
-    tokens = [*control, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab"]
-    kinds = [TokenType.CONTROL] * len(control) + [TokenType.NORMAL] * (len(tokens) - len(control))
-    said = [
-        *tiny.metadata()[:9],
-        tiny.pair("tokenizer.ggml.model", tiny.STRING, "gpt2"),
-        tiny.pair("tokenizer.ggml.pre", tiny.STRING, "gpt-4o"),
-        tiny.listed("tokenizer.ggml.tokens", tiny.STRING, tokens),
-        tiny.listed("tokenizer.ggml.token_type", tiny.I32, kinds),
-        tiny.listed("tokenizer.ggml.merges", tiny.STRING, ["a b"]),
-        tiny.pair("tokenizer.ggml.eos_token_id", tiny.U32, 1),
-        tiny.pair("tokenizer.chat_template", tiny.STRING, tiny.TEMPLATE),
-    ]
+    said = tiny.byte_level(control, eos=1)
     monkeypatch.setattr(tiny, "metadata", lambda: said)
     return tiny.write(folder / "tiny.gguf")
 

@@ -2,10 +2,12 @@
 
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from app.answer_text import byte_alphabet
 
 VOCAB, WIDTH, FORWARD, LAYERS, HEADS, SHARED = 320, 64, 128, 2, 4, 2
 U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
@@ -54,6 +56,22 @@ def metadata() -> list[bytes]:
         pair("tokenizer.ggml.bos_token_id", U32, 1),
         pair("tokenizer.ggml.eos_token_id", U32, 2),
         pair("tokenizer.chat_template", STRING, TEMPLATE),
+    ]
+
+
+def byte_level(control: Sequence[str], eos: int, template: str = TEMPLATE) -> list[bytes]:
+    """The same with these control tokens, one for every byte, and one word."""
+    tokens = [*control, *byte_alphabet(), "ab"]
+    kinds = [3] * len(control) + [1] * (len(tokens) - len(control))
+    return [
+        *metadata()[:9],
+        pair("tokenizer.ggml.model", STRING, "gpt2"),
+        pair("tokenizer.ggml.pre", STRING, "gpt-4o"),
+        listed("tokenizer.ggml.tokens", STRING, tokens),
+        listed("tokenizer.ggml.token_type", I32, kinds),
+        listed("tokenizer.ggml.merges", STRING, ["a b"]),
+        pair("tokenizer.ggml.eos_token_id", U32, eos),
+        pair("tokenizer.chat_template", STRING, template),
     ]
 
 
