@@ -17,7 +17,7 @@ class FileSpeller:
 
     def tokens(self, many: int) -> Sequence[bytes]:
         """The bytes of each of so many tokens; none of control tokens, but for marks of channels."""
-        from app.channels import spelling
+        from app.channels.marks import spelling
 
         return spelling(self._vocabulary, many)
 

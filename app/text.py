@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.answer_text import Detokenizer, TextStream
-from app.channel_calls import held_in_channels
-from app.channel_text import ChannelDetokenizer
-from app.channels import START, Channels, going_on, one_call_each, unthought, writes_calls
+from app.channels.calls import held_in_channels
+from app.channels.detokenizer import ChannelDetokenizer
+from app.channels.marks import START, Channels, going_on, one_call_each, unthought, writes_calls
 from app.template import ChatTemplate
 from app.tools.answers import Answers, held, held_when_called
 from app.tools.deduction import deduced

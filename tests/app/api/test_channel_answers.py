@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from app.template import TRUSTED
-from tests.app import channelled
 from tests.app.api.serving import answering, served
+from tests.app.channels import channelled
 
 ASKED = {"role": "user", "content": "17 + 25?"}
 ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"

@@ -1,10 +1,10 @@
-"""Answers in channels that may call tools, or have to, as a grammar; see ``app/channels.py``.
+"""Answers in channels that may call tools, or have to, as a grammar; see ``marks.py``.
 
 Such an answer is free within its parts. Its headers are held: to the channels that there are, and
 where one opens a call, to a name that exists and to arguments that fit.
 """
 
-from app.channels import (
+from app.channels.marks import (
     ANALYSIS,
     CHANNEL,
     COMMENTARY,

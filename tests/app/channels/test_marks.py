@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.channels import one_call_each, parted
+from app.channels.marks import one_call_each, parted
 from app.template import ChatTemplate
 from app.text import ChatText
 from app.tools.form import TOLD
 from app.turn import Message, Tool, ToolCall, ToolUse
 from app.vocabulary import FolderVocabulary
-from tests.app.channelled import CONTROL, TEMPLATE, TOKENIZER, files, ids_of, shown
+from tests.app.channels.channelled import CONTROL, TEMPLATE, TOKENIZER, files, ids_of, shown
 from tests.app.tools import templates
 from tests.engine.models.gguf import tiny
 

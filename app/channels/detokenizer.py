@@ -1,4 +1,4 @@
-"""Answers in channels to text, token by token; see ``app/channels.py`` for both of them."""
+"""Answers in channels to text, token by token; see ``marks.py`` for both of them."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 
 from app.answer_text import ByteTable, Detokenizer
-from app.channels import ANALYSIS, FUNCTIONS, THOUGHT_BEGINS, THOUGHT_ENDS, Channels, parted
+from app.channels.marks import ANALYSIS, FUNCTIONS, THOUGHT_BEGINS, THOUGHT_ENDS, Channels, parted
 from app.tools.form import TOLD
 
 # What a header begins with where the recipient stands before the channel, or a part of it.

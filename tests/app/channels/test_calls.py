@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from app.channel_calls import held_in_channels
-from app.channel_text import ChannelDetokenizer
-from app.channels import SPELT, Channels, spelling
+from app.channels.calls import held_in_channels
+from app.channels.detokenizer import ChannelDetokenizer
+from app.channels.marks import SPELT, Channels, spelling
 from app.hearing import Hearing
 from app.tools.form import TOLD
 from app.tools.reading import CallReader, Heard
@@ -17,7 +17,7 @@ from app.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest
 from engine.grammar.spelling import Spelling
 from engine.grammar.states import DEAD, States
-from tests.app.channelled import CONTROL, TOKENIZER, ids_of
+from tests.app.channels.channelled import CONTROL, TOKENIZER, ids_of
 
 INTEGER = {"type": "integer", "maximum": 9}
 ADD = Tool("add", "", {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]})

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.answer_text import Detokenizer
-from app.channel_text import ChannelDetokenizer
-from app.channels import Channels
+from app.channels.detokenizer import ChannelDetokenizer
+from app.channels.marks import Channels
 from app.hearing import Hearing
 from app.tools.form import TOLD
 from app.tools.reading import CallReader
 from app.turn import Tool
 from app.vocabulary import FolderVocabulary
-from tests.app.channelled import CONTROL, TOKENIZER, ids_of
+from tests.app.channels.channelled import CONTROL, TOKENIZER, ids_of
 
 VOCABULARY = FolderVocabulary(TOKENIZER)
 CHANNELS = Channels.of(VOCABULARY)
