@@ -1,11 +1,41 @@
 """What an answer is made of, told as it arrives: the thought it begins with, what it says, its calls."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 from app.answer_text import open_length
 from app.tools.reading import CallReader, Heard
+from app.turn import Message
 
 OPEN, CLOSE = "<think>", "</think>"
+
+
+class Parted(NamedTuple):
+    """An answer as text: its thought, and what it says; None for what has not begun."""
+
+    thought: str | None
+    said: str | None
+
+
+def parted(answer: str) -> Parted:
+    """The text of an answer, taken apart again."""
+    begun = answer.lstrip()
+    if not begun.startswith(OPEN):
+        return Parted(None, answer)
+    thought, close, said = begun.removeprefix(OPEN).partition(CLOSE)
+    thought = thought.removeprefix("\n")
+    if not close:
+        return Parted(thought, None)
+    return Parted(thought.removesuffix("\n"), said.removeprefix("\n\n"))
+
+
+def apart(message: Message) -> Message:
+    """An earlier answer whose thought does not stand in what it says."""
+    if message.role != "assistant":
+        return message
+    thought, said = parted(message.content)
+    return replace(message, content=said or "", thought=message.thought or thought or "")
 
 
 class Hearing:

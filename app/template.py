@@ -1,6 +1,7 @@
 """The model's own chat template, rendered in Jinja's immutable sandbox."""
 
 import json
+import re
 import threading
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,6 +25,8 @@ RENDER_SECONDS = 5.0
 MEMORY = 1 << 29  # bytes for one template and one conversation
 LONGEST = 1 << 25  # characters of a prompt: no model holds as many
 LONGEST_REFUSAL = 500  # characters
+THOUGHT = ("reasoning_content", "reasoning", "thinking")  # the names that templates have for it
+_TAKES_THOUGHTS = re.compile(r"reasoning_content|[.'\"](?:reasoning|thinking)\b")
 FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
 PROBE = [{"role": "user", "content": "Hello"}]
 
@@ -39,6 +42,7 @@ class ChatTemplate:
         The sandbox keeps a template from reaching out, not from looping for ever: a ``foreign``
         one runs in a process of its own, with limits. Raises ModelUnusable.
         """
+        self.takes_thoughts = bool(_TAKES_THOUGHTS.search(source))
         self._render = _Distant(source, specials) if foreign else _Sandboxed(source, specials)
 
     @classmethod
@@ -189,6 +193,8 @@ def _plain(message: Message) -> dict[str, Any]:
         ]
     if message.answers:
         found["tool_call_id"] = message.answers
+    if message.thought:
+        found |= dict.fromkeys(THOUGHT, message.thought)
     return found
 
 

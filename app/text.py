@@ -12,6 +12,7 @@ from app.answer_text import Detokenizer, TextStream
 from app.channels.calls import held_in_channels
 from app.channels.detokenizer import ChannelDetokenizer
 from app.channels.marks import START, Channels, going_on, one_call_each, unthought, writes_calls
+from app.hearing import apart
 from app.template import ChatTemplate
 from app.tools.answers import Answers, held, held_when_called
 from app.tools.deduction import deduced
@@ -140,6 +141,8 @@ class ChatText:
         """The conversation as the template writes it, typed control texts masked."""
         if self._channels is not None:
             messages = [unthought(message) for message in messages]
+        elif self._template.takes_thoughts:
+            messages = [apart(message) for message in messages]
         if self.calls_in_channels:
             messages = one_call_each(messages)
         spoken = [mask.masked(message) for message in messages]
@@ -241,7 +244,8 @@ class _Mask:
             replace(call, name=self.hidden(call.name), arguments=self._within(call.arguments))
             for call in message.calls
         )
-        return replace(message, content=self.hidden(message.content), calls=calls)
+        content, thought = self.hidden(message.content), self.hidden(message.thought)
+        return replace(message, content=content, calls=calls, thought=thought)
 
     def masked_tool(self, tool: Tool) -> Tool:
         return replace(

@@ -31,6 +31,7 @@ class Message:
     content: str
     calls: tuple[ToolCall, ...] = ()  # of an assistant
     answers: str = ""  # the id of the call whose result a tool tells
+    thought: str = ""  # of an assistant, before it said this; templates tell it as they were taught
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
-from app.api.text_schemas import Text, valid_unicode
+from app.api.text_schemas import Text, Thought, valid_unicode
 from app.api.tool_schemas import Calls, ToolChoice, Tools, tool_use
 from app.errors import UnknownDrafter
 from app.formats.gbnf import gbnf_grammar
@@ -76,13 +76,16 @@ class ChatMessage(BaseModel):
     content: Text = ""
     tool_calls: Calls | None = None
     tool_call_id: Text = ""
+    reasoning_content: Thought = ""
+    reasoning: Thought = ""  # as some programs call it
 
     @property
     def message(self) -> Message:
         """The same message as the assistant takes it."""
         calls = tuple(spec.call for spec in self.tool_calls or ())
         role = "system" if self.role == "developer" else self.role
-        return Message(role, self.content, calls, self.tool_call_id)
+        thought = self.reasoning_content or self.reasoning
+        return Message(role, self.content, calls, self.tool_call_id, thought)
 
 
 class Prediction(BaseModel):

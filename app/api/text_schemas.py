@@ -41,5 +41,11 @@ def valid_unicode(text: object) -> object:
     return text
 
 
+def _if_text(thought: object) -> object:
+    """Programs send thoughts back in many forms, and need not know that they do."""
+    return thought if isinstance(thought, str) else ""
+
+
 Unicode = Annotated[str, BeforeValidator(valid_unicode)]
 Text = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_joined_parts)]
+Thought = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_if_text)]

@@ -14,9 +14,8 @@ what comes of it here: the thought between tags at its beginning, and calls as t
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import NamedTuple
 
-from app.hearing import CLOSE, OPEN
+from app.hearing import CLOSE, OPEN, apart, parted
 from app.tools.form import CallForm
 from app.turn import Message
 from app.vocabulary import Vocabulary
@@ -69,30 +68,15 @@ def spelling(vocabulary: Vocabulary, many: int) -> list[bytes]:
     return found
 
 
-class Parted(NamedTuple):
-    """An answer as text: its thought, and what it says; None for what has not begun."""
-
-    thought: str | None
-    said: str | None
-
-
-def parted(answer: str) -> Parted:
-    """The text of an answer, taken apart again."""
-    begun = answer.lstrip()
-    if not begun.startswith(OPEN):
-        return Parted(None, answer)
-    thought, close, said = begun.removeprefix(OPEN).partition(CLOSE)
-    thought = thought.removeprefix("\n")
-    if not close:
-        return Parted(thought, None)
-    return Parted(thought.removesuffix("\n"), said.removeprefix("\n\n"))
-
-
 def unthought(message: Message) -> Message:
-    """An earlier answer as templates want it: without the thought that it began with."""
-    if message.role != "assistant":
+    """An earlier answer as templates of channels want it.
+
+    With a call they take a thought or words, not both, and tell either as a thought.
+    """
+    message = apart(message)
+    if not (message.calls and message.thought and message.content):
         return message
-    return replace(message, content=parted(message.content).said or "")
+    return replace(message, content="", thought=f"{message.thought}\n\n{message.content}")
 
 
 def going_on(begun: str, hidden: Callable[[str], str], *, thinks: bool) -> str:

@@ -49,7 +49,7 @@ def _in_words(message: Message) -> Message:
         return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
     called = [_written(call) for call in message.calls]
     said = [message.content] if message.content else []
-    return Message(message.role, "\n".join([*said, *called]))
+    return Message(message.role, "\n".join([*said, *called]), thought=message.thought)
 
 
 def _written(call: ToolCall) -> str:

@@ -37,6 +37,24 @@ HARMS = (
 
 
 @pytest.mark.parametrize(
+    ("source", "takes"),
+    [
+        ("{{ m.reasoning_content }}", True),
+        ("{% if 'reasoning_content' in m %}", True),
+        ("{{ message.thinking }}", True),
+        ("{{ m['thinking'] }}", True),
+        ('{{ m.get("reasoning") }}', True),
+        ("{% if enable_thinking %}<think>{% endif %}", False),
+        ("{{ m.content.split('</think>')[-1] }}", False),
+        ("{% if thinking is defined and thinking %}", False),
+    ],
+)
+def test_a_template_tells_whether_it_has_a_place_for_thoughts(source, takes):
+    text = source if "{%" not in source else f"{source}{'' if 'endif' in source else '{% endif %}'}"
+    assert ChatTemplate(text, {}).takes_thoughts is takes
+
+
+@pytest.mark.parametrize(
     "said",
     [
         "{{ m.content | trim }}{{ {'é': 1} | tojson }}",

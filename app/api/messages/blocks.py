@@ -47,7 +47,7 @@ def _parts(given: object, place: int) -> Iterator[Message]:
     said = [block for block in blocks if _kind(block) not in ("tool_result", "tool_use")]
     text = _content(said, where)
     if text or calls or not results:
-        yield Message(role, text, calls)
+        yield Message(role, text, calls, thought="".join(map(_thought, blocks)))
 
 
 def _kind(block: object) -> object:
@@ -72,8 +72,17 @@ def _call(block: dict[str, Any]) -> ToolCall:
             raise PydanticCustomError("call", "a tool_use must have an id, a name and an input")
 
 
+def _thought(block: object) -> str:
+    """What the model thought; what is redacted only who redacted it can read."""
+    match block:
+        case {"type": "thinking", "thinking": str(text)}:
+            return _text(text)
+        case _:
+            return ""
+
+
 def _content(content: object, where: str) -> str:
-    """Texts, one after the other; what an earlier model thought is not told to this one."""
+    """Texts, one after the other, thoughts apart."""
     blocks = content if isinstance(content, list) else [content]
     return "".join(_block(block, where) for block in blocks)
 

@@ -1,6 +1,6 @@
 """What a conversation is sent as: messages, calls of functions and what came of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -32,10 +32,11 @@ Items = Annotated[Any, BeforeValidator(_messages)]
 
 
 def _message(item: object, place: int) -> Message | None:
-    """One item; None where it says nothing to a model that thinks aloud, or not at all."""
+    """One item; None where it says nothing."""
     match item:
-        case {"type": "reasoning"}:
-            return None
+        case {"type": "reasoning", **parts}:
+            thought = _thought(parts)
+            return Message("assistant", "", thought=thought) if thought else None
         case {"type": "function_call", "call_id": str(call), "name": str(name), "arguments": told}:
             return Message("assistant", "", (_call(call, name, told),))
         case {"type": "function_call_output", "call_id": str(call), "output": told}:
@@ -88,6 +89,20 @@ def _part(part: object, place: int) -> str:
             )
 
 
+def _thought(item: Mapping[Any, Any]) -> str:
+    """What the model thought, as it was told: in full, or else in short."""
+    for name in ("content", "summary"):
+        parts = item.get(name)
+        texts = [
+            _text(part["text"])
+            for part in (parts if isinstance(parts, list) else ())
+            if isinstance(part, dict) and isinstance(part.get("text"), str)
+        ]
+        if any(texts):
+            return "".join(texts)
+    return ""
+
+
 def _unsupported(what: str, place: int) -> PydanticCustomError:
     context = {"what": sendable(what), "place": place}
     return PydanticCustomError(
@@ -100,11 +115,19 @@ def _text(text: str) -> str:
 
 
 def _joined(messages: Iterable[Message]) -> list[Message]:
-    """Calls belong to the message of the assistant that they came with."""
+    """Calls belong to the message of the assistant that they came with, and a thought to what it led to."""
     found: list[Message] = []
+    thoughts: list[str] = []
     for message in messages:
-        if message.calls and found and found[-1].role == "assistant":
-            found[-1] = replace(found[-1], calls=found[-1].calls + message.calls)
+        if message.thought:  # an item of its own
+            thoughts.append(message.thought)
+        elif message.calls and found and found[-1].role == "assistant":
+            last = found.pop()
+            thought = "\n\n".join(filter(None, [last.thought, *thoughts]))
+            found.append(replace(last, calls=last.calls + message.calls, thought=thought))
+            thoughts = []
         else:
-            found.append(message)
+            thought = "\n\n".join(thoughts) if message.role == "assistant" else ""
+            found.append(replace(message, thought=thought))
+            thoughts = []
     return found

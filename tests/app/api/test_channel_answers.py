@@ -93,8 +93,8 @@ class TestThoughts:
 
     def test_other_protocols(self, model: Model) -> None:
         model.says(self.SAYS)
-        client = anthropic.Anthropic(base_url=model.url, api_key="none", max_retries=0)
-        message = client.messages.create(model="channelled", max_tokens=50, messages=[ASKED])
+        with anthropic.Anthropic(base_url=model.url, api_key="none", max_retries=0) as client:
+            message = client.messages.create(model="channelled", max_tokens=50, messages=[ASKED])
         thought, text = message.content
         assert (thought.thinking, text.text) == ("I add.", "It is 42.")
         with openai.OpenAI(base_url=f"{model.url}/v1", api_key="none", max_retries=0) as other:

@@ -47,7 +47,9 @@ TEMPLATE = """{{ '<|start|>system<|message|>Valid channels: analysis, commentary
 {%- if '<|channel|>' in m.content %}{{ raise_exception('no channels in a content') }}{% endif %}
 {%- if 'tool_calls' in m %}
 {%- set call = m.tool_calls[0].function %}
-{%- if m.content %}{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.content + '<|end|>' }}{% endif %}
+{%- if m.content %}{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.content + '<|end|>' }}
+{%- if m.thinking %}{{ raise_exception('words or a thought, not both') }}{% endif %}
+{%- elif m.thinking %}{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{% endif %}
 {{- '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' + call.arguments | tojson + '<|call|>' }}
 {%- set last.name = call.name %}
 {%- else %}

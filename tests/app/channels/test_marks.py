@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.channels.marks import one_call_each, parted
+from app.channels.marks import one_call_each
+from app.hearing import parted
 from app.template import ChatTemplate
 from app.text import ChatText
 from app.tools.form import TOLD
@@ -114,6 +115,28 @@ class TestTextsOfPrograms:
 def typed(text: str) -> list[int]:
     """Tokens of a text with no control token."""
     return [token for letter in text for token in ids_of(letter)]
+
+
+class TestThoughtsBeforeCalls:
+    CALL = (ToolCall("c1", "add", {"a": 17}),)
+    CAME = Message("tool", "42", answers="c1")
+
+    @pytest.mark.parametrize(
+        ("answer", "told"),
+        [
+            (Message("assistant", "", CALL, thought="I add."), "I add."),
+            (Message("assistant", "Well.", CALL), "Well."),
+            (Message("assistant", "Well.", CALL, thought="I add."), "I add.\n\nWell."),
+            (Message("assistant", thought_and("I add.", "Well."), CALL), "I add.\n\nWell."),
+            (Message("assistant", thought_and("I add.", ""), CALL), "I add."),
+        ],
+    )
+    def test_are_given_back(self, answer: Message, told: str) -> None:
+        prompt = shown(TEXT.encode_chat([ASKED, answer, self.CAME], tools=[ADD]))
+        assert (
+            f"{QUESTION}{OPEN}{ANALYSIS}{told}<|end|>{OPEN} to=functions.add<|channel|>" in prompt
+        )
+        assert prompt.count("<|channel|>analysis") == 1
 
 
 class TestEarlierAnswers:
