@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from app.errors import AppError
 from app.loaded_model import LoadedModel
+from app.thinking import AS_TAUGHT, Thinking
 from engine.errors import EngineError
 from engine.request import Done, FinishReason, GenerationRequest
 
@@ -21,6 +22,7 @@ class Expected:
     conversation: str | None  # None: one that has not begun
     system: str = ""  # what such a one tells the model first
     begun: str = ""  # what the question begins with: files
+    thinking: Thinking = AS_TAUGHT  # before its answer
 
 
 Asks = Callable[[LoadedModel, Expected], Awaitable[GenerationRequest]]

@@ -162,6 +162,7 @@ def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
         max_tokens=given.max_tokens,
         drafter=given.draft,
         grammar=None if given.format is None else read_format(given.format),
+        thinking=given.thinking,
     )
     check_turn(turn)
     return AskOptions(replace(settings, dtype=given.dtype), given.model, turn, given.json)

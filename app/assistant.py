@@ -19,6 +19,7 @@ from app.prediction import compared
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.stored_answer import FiguresOnly, StoredAnswer
+from app.thinking import Thinking
 from app.tools.reading import CallReader
 from app.turn import Delta, Message, Piece, ReplyOptions, Report, ToolUse, Turn, Written
 from engine.errors import EngineError
@@ -231,6 +232,10 @@ class Assistant:
             self._ahead.expect(expected)
             self._read_ahead()
 
+    async def thinking(self) -> tuple[Thinking, ...]:
+        """How much of it can be asked of the loaded model."""
+        return await asyncio.to_thread(lambda: self._model.text.thinking)
+
     async def count(self, text: str) -> int:
         """Tokens of a text."""
         return await asyncio.to_thread(self._model.text.count, text)
@@ -269,7 +274,8 @@ class Assistant:
             said = await self._said(expected.conversation, [*map(_message, path), asked])
             said.pop()
         ahead = model.ahead
-        return await asyncio.to_thread(ahead, said, expected.begun, expected.conversation)
+        begun, thinking = expected.begun, expected.thinking
+        return await asyncio.to_thread(ahead, said, begun, expected.conversation, thinking)
 
     def before_close(self, end: Callable[[], Awaitable[None]]) -> None:
         """What lives as long as the assistant, downloads for one, ends with it."""
@@ -318,6 +324,7 @@ class Assistant:
             max_tokens=options.max_tokens,
             drafter=options.drafter,
             session=conversation,
+            thinking=options.thinking,
         )
 
     async def _said(self, conversation: str, messages: list[Message]) -> list[Message]:

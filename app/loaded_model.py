@@ -15,6 +15,7 @@ from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.task_class import task_class, temperature_class
 from app.text import ChatText, Prompt
+from app.thinking import Thinking, variables_for
 from app.turn import Message, Turn, Written, check_turn
 from app.window import AROUND, first_seen
 from engine.decode.prefix import common_prefix
@@ -139,13 +140,13 @@ class LoadedModel:
         return Standing(used, len(messages) - len(seen))
 
     def ahead(
-        self, messages: Sequence[Message], begun: str, session: str | None
+        self, messages: Sequence[Message], begun: str, session: str | None, thinking: Thinking
     ) -> GenerationRequest:
         """What reads all that the next question stands behind; raises InvalidRequest.
 
         ``begun`` is what the question begins with.
         """
-        prompt = self.text.encode_ahead(messages, begun)
+        prompt = self.text.encode_ahead(messages, begun, variables_for(thinking))
         return GenerationRequest(prompt, 1, session=session, ahead=True)
 
     def start(self, prepared: Prepared, keeper: Keeper) -> RunningReply:
@@ -166,7 +167,11 @@ class LoadedModel:
         tools = turn.use.tools if turn.use else ()
         called = turn.use is not None and turn.use.must_call and not self.text.calls_in_channels
         held = turn.grammar is not None or called
-        return self.text.prompt(turn.messages, begun, tools, thinks=not held)
+        thinking = "off" if held else turn.thinking
+        told = {**variables_for(thinking), **turn.variables}
+        return self.text.prompt(
+            turn.messages, begun, tools, thinks=thinking != "off", variables=told
+        )
 
     def _grammar(self, turn: Turn) -> Grammar | None:
         """What the answer is held to: its format, or the form of calls."""

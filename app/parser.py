@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from app.hardware_options import add_doctor, add_plan
 from app.settings import Settings
+from app.thinking import AS_TAUGHT, THINKING
 from app.turn import AUTO
 
 ALL_DRAFTERS = "all"
@@ -113,6 +114,12 @@ def _add_ask(ask: argparse.ArgumentParser) -> None:
         "--format",
         metavar="json|FILE",
         help="answer with a JSON object; of FILE, as the JSON Schema or grammar (.gbnf) in it says",
+    )
+    number(
+        "--thinking",
+        choices=THINKING,
+        default=AS_TAUGHT,
+        help="how much to think before the answer, of models that can be told (default: as they do)",
     )
     number("--json", action="store_true", help="end with one line of JSON")
 

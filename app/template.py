@@ -3,10 +3,11 @@
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
@@ -25,6 +26,7 @@ RENDER_SECONDS = 5.0
 MEMORY = 1 << 29  # bytes for one template and one conversation
 LONGEST = 1 << 25  # characters of a prompt: no model holds as many
 LONGEST_REFUSAL = 500  # characters
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 THOUGHT = ("reasoning_content", "reasoning", "thinking")  # the names that templates have for it
 _TAKES_THOUGHTS = re.compile(r"reasoning_content|[.'\"](?:reasoning|thinking)\b")
 FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
@@ -60,11 +62,19 @@ class ChatTemplate:
         specials = {name: text for name, text in texts if text is not None}
         return cls(source, specials, foreign=folder.resolve().parent != TRUSTED)
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
-        """The prompt text, open for the assistant's answer; raises InvalidRequest."""
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The prompt text, open for the assistant's answer; raises InvalidRequest.
+
+        ``variables`` are further ones that the template may know; none takes another's place.
+        """
         offered = [tool.described for tool in tools]
         try:
-            return self._render([*map(_plain, messages)], offered)
+            return self._render([*map(_plain, messages)], offered, dict(variables))
         except FAILURES as error:
             raise _refused(error) from error
 
@@ -102,10 +112,9 @@ class _Sandboxed:
             raise ModelUnusable(f"the model's chat template is not valid Jinja: {error}") from error
         self._specials = specials
 
-    def __call__(self, messages: Plain, tools: Plain) -> str:
-        return self._template.render(
-            messages=messages, add_generation_prompt=True, tools=tools or None, **self._specials
-        )
+    def __call__(self, messages: Plain, tools: Plain, more: dict[str, Any]) -> str:
+        own = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
+        return self._template.render({**more, **self._specials, **own})
 
 
 class _Distant:
@@ -116,16 +125,16 @@ class _Distant:
         self._lock = threading.Lock()
         self._process = self._start()
         try:
-            self._ask(PROBE, [])
+            self._ask(PROBE, [], {})
         except _Overstepped as error:
             raise ModelUnusable(f"the model's chat template is harmful: {error}") from error
         except TemplateError:
             pass  # it may want another conversation than this one
 
-    def __call__(self, messages: Plain, tools: Plain) -> str:
+    def __call__(self, messages: Plain, tools: Plain, more: dict[str, Any]) -> str:
         with self._lock:
             try:
-                return self._ask(messages, tools)
+                return self._ask(messages, tools, more)
             except _Overstepped as error:
                 self._process = self._start()
                 raise InvalidRequest(
@@ -143,9 +152,9 @@ class _Distant:
             raise ModelUnusable(trouble)
         return process
 
-    def _ask(self, messages: Plain, tools: Plain) -> str:
+    def _ask(self, messages: Plain, tools: Plain, more: dict[str, Any]) -> str:
         try:
-            self._process.send((messages, tools))
+            self._process.send((messages, tools, more))
             text, trouble = self._process.receive(RENDER_SECONDS)
         except (Late, Ended) as error:
             raise _Overstepped(str(error)) from error
@@ -167,9 +176,9 @@ def _serve(connection: Connection, source: str, specials: dict[str, str]) -> Non
         return
     connection.send(None)
     while True:
-        messages, tools = connection.recv()
+        messages, tools, more = connection.recv()
         try:
-            text = template(messages, tools)
+            text = template(messages, tools, more)
         except FAILURES as error:
             connection.send((None, str(error)))
             continue

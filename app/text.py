@@ -13,7 +13,8 @@ from app.channels.calls import held_in_channels
 from app.channels.detokenizer import ChannelDetokenizer
 from app.channels.marks import START, Channels, going_on, one_call_each, unthought, writes_calls
 from app.hearing import apart
-from app.template import ChatTemplate
+from app.template import NO_VARIABLES, ChatTemplate
+from app.thinking import AS_TAUGHT, THINKING, Thinking, variables_for
 from app.tools.answers import Answers, held, held_when_called
 from app.tools.deduction import deduced
 from app.tools.form import TOLD, CallForm
@@ -110,15 +111,16 @@ class ChatText:
         tools: Sequence[Tool] = (),
         *,
         thinks: bool = True,
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> Prompt:
         """The prompt for the assistant's next message, or for the rest of one that has ``begun``.
 
         ``tools`` are told as the model's template does, or in words. A thought that the template opens
-        is over where an answer is to begin with something else, or must not think. Raises
-        InvalidRequest.
+        is over where an answer is to begin with something else, or must not think. ``variables`` are
+        the template's. Raises InvalidRequest.
         """
         mask = _Mask(self._control)
-        rendered = self._rendered(mask, messages, tools)
+        rendered = self._rendered(mask, messages, tools, variables)
         if self._channels is not None:
             rendered += going_on(begun, mask.hidden, thinks=thinks)
             return Prompt(self._encoded(mask, rendered), "")
@@ -137,7 +139,13 @@ class ChatText:
             ids += self._vocabulary.encode_typed(part) if typed else self._vocabulary.encode(part)
         return tuple(ids)
 
-    def _rendered(self, mask: "_Mask", messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+    def _rendered(
+        self,
+        mask: "_Mask",
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        variables: Mapping[str, Any],
+    ) -> str:
         """The conversation as the template writes it, typed control texts masked."""
         if self._channels is not None:
             messages = [unthought(message) for message in messages]
@@ -152,9 +160,14 @@ class ChatText:
             spoken, offered = told(spoken, offered), []
         if spoken and spoken[0].role == "system" and not self._takes_system:
             spoken = _without_system(spoken)
-        return self._template.render(spoken, offered)
+        return self._template.render(spoken, offered, mask.within(variables))
 
-    def encode_ahead(self, messages: Sequence[Message], begun: str = "") -> tuple[int, ...]:
+    def encode_ahead(
+        self,
+        messages: Sequence[Message],
+        begun: str = "",
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> tuple[int, ...]:
         """What every prompt begins with that asks another question behind these messages.
 
         ``begun`` is what the question begins with: files, say. Where the template tells a finished
@@ -162,7 +175,8 @@ class ChatText:
         Raises InvalidRequest.
         """
         one, other = (
-            self.encode_chat([*messages, Message("user", begun + asked)]) for asked in _QUESTIONS
+            self.prompt([*messages, Message("user", begun + asked)], variables=variables).ids
+            for asked in _QUESTIONS
         )
         return one[: common_prefix(one, other)]
 
@@ -174,6 +188,26 @@ class ChatText:
         """
         ids, begin = self._vocabulary.encode(text), self._vocabulary.begin()
         return tuple(ids if ids[: len(begin)] == begin else [*begin, *ids])
+
+    @cached_property
+    def thinking(self) -> tuple[Thinking, ...]:
+        """How much of it can be asked of this model: each of these changes what it reads."""
+        seen = {self._asked_to_think(AS_TAUGHT)}
+        found: list[Thinking] = []
+        for thinking in THINKING:
+            prompt = self._asked_to_think(thinking)
+            if prompt not in seen and prompt is not None:
+                found.append(thinking)
+            seen.add(prompt)
+        return tuple(found)
+
+    def _asked_to_think(self, thinking: Thinking) -> tuple[int, ...] | None:
+        """A prompt; None where the template refuses that."""
+        asked, told = [Message("user", _QUESTIONS[0])], variables_for(thinking)
+        try:
+            return self.prompt(asked, thinks=thinking != "off", variables=told).ids
+        except InvalidRequest:
+            return None
 
     def count(self, text: str) -> int:
         """Tokens of a text that is put into a message."""
@@ -241,7 +275,7 @@ class _Mask:
 
     def masked(self, message: Message) -> Message:
         calls = tuple(
-            replace(call, name=self.hidden(call.name), arguments=self._within(call.arguments))
+            replace(call, name=self.hidden(call.name), arguments=self.within(call.arguments))
             for call in message.calls
         )
         content, thought = self.hidden(message.content), self.hidden(message.thought)
@@ -252,17 +286,17 @@ class _Mask:
             tool,
             name=self.hidden(tool.name),
             description=self.hidden(tool.description),
-            parameters=self._within(tool.parameters),
+            parameters=self.within(tool.parameters),
         )
 
-    def _within(self, value: Any) -> Any:
+    def within(self, value: Any) -> Any:
         """Every text in a JSON value masked, names among them."""
         if isinstance(value, str):
             return self.hidden(value)
         if isinstance(value, Mapping):
-            return {self.hidden(name): self._within(inner) for name, inner in value.items()}
+            return {self.hidden(name): self.within(inner) for name, inner in value.items()}
         if isinstance(value, list):
-            return [self._within(inner) for inner in value]
+            return [self.within(inner) for inner in value]
         return value
 
     def hidden(self, text: str) -> str:

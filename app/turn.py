@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.errors import UnknownDrafter
+from app.thinking import AS_TAUGHT, Thinking
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
@@ -85,6 +86,8 @@ class Turn:
     begun: str = ""  # what the answer to the messages begins with; what comes is the rest
     grammar: Grammar | None = None  # what the answer may look like
     use: ToolUse | None = None  # tools that the answer may call
+    thinking: Thinking = AS_TAUGHT
+    variables: Mapping[str, Any] = field(default_factory=dict)  # more of the chat template's
 
     @property
     def asked(self) -> tuple[Message, ...]:
@@ -104,6 +107,7 @@ class ReplyOptions:
     top_p: float = 1.0
     min_p: float = 0.0
     repeat: float = 1.0  # penalty; 1: none
+    thinking: Thinking = AS_TAUGHT
 
     @property
     def sampling(self) -> SamplingParams:
@@ -202,6 +206,7 @@ def check_turn(turn: Turn) -> None:
         if message.role not in ROLES:
             raise InvalidRequest(f"there is no role {message.role!r}; use {', '.join(ROLES)}")
         check_text(message.content, "a message")
+        check_text(message.thought, "a thought")
     for stop in turn.stop:
         if not stop:
             raise InvalidRequest("a stop text is empty; leave it out, or give it a character")

@@ -31,7 +31,7 @@ async def refresh(session: Session, _: Command) -> None:
     """Read everything again that this page did not change itself."""
     shown, assistant = session.shown, session.assistant
     shown.facts, shown.model = assistant.facts, assistant.entry.name
-    shown.loading = assistant.loading
+    shown.loading, shown.thinking = assistant.loading, await assistant.thinking()
     shown.models = [one for one in assistant.models() if one.visible and one.folder is not None]
     await session.list_conversations()
     if shown.conversation is not None:

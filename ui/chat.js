@@ -3,7 +3,7 @@
   const { acts, byId, send, store, stored } = slipstream;
   const DEFAULTS = {
     mode: "auto", temperature: 0, top_p: 1, min_p: 0, top_k: 0, repeat: 1,
-    max_tokens: null, seed: null, look: "auto", overlay: false,
+    max_tokens: null, seed: null, look: "auto", overlay: false, thinking: "",
   };
   const MAX_FILE = 5 * 2 ** 20; // the server takes no larger request
   let settings = { ...DEFAULTS, ...stored("settings", {}) };

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from app.thinking import AS_TAUGHT, Thinking
 from app.turn import AUTO, ReplyOptions
 from engine.errors import InvalidRequest
 
@@ -28,6 +29,7 @@ class Settings(BaseModel):
     seed: int | None = None
     look: Literal["auto", "markdown", "text"] = "auto"
     overlay: bool = False
+    thinking: Thinking = AS_TAUGHT
 
     def options(self, context: int) -> ReplyOptions:
         """For the assistant; an answer without an end leaves room for the next question."""
@@ -40,6 +42,7 @@ class Settings(BaseModel):
             top_p=self.top_p,
             min_p=self.min_p,
             repeat=self.repeat,
+            thinking=self.thinking,
         )
 
 

@@ -1,10 +1,11 @@
 """The input with what belongs to it: attached files, model and mode, how full the context is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from app.catalog import CatalogEntry
+from app.thinking import AS_TAUGHT, Thinking
 from app.turn import AUTO
 from engine.request import ModelFacts
 from ui.caption import mode_name, sentence
@@ -23,6 +24,11 @@ close one, or what you send has to wait.</p>
 <button type="button" id="send" class="primary" data-do="send">Send</button>
 <button type="button" id="stop" data-do="stop" hidden>Stop</button>
 """
+
+
+_AMOUNTS: Mapping[Thinking, str] = {
+    AS_TAUGHT: "As usual", "off": "Off", "on": "On", "low": "Little", "medium": "Some", "high": "Much",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,10 @@ def chips(attached: Sequence[Attached]) -> str:
     return f'<div class="chips">{made}</div>' if made else ""
 
 
-def pickers(models: Sequence[CatalogEntry], current: str, facts: ModelFacts) -> str:
-    """Model, with what there is to say of it, and speed mode; only what can run is offered. HTML."""
+def pickers(
+    models: Sequence[CatalogEntry], current: str, facts: ModelFacts, thinking: Sequence[Thinking]
+) -> str:
+    """Model, with what there is to say of it, speed mode, thinking; only what can be is offered. HTML."""
     names = [entry.name for entry in models]
     listed = names if current in names else [current, *names]
     model = "".join(
@@ -61,6 +69,18 @@ def pickers(models: Sequence[CatalogEntry], current: str, facts: ModelFacts) -> 
         f'<label title="{escape(" ".join(map(sentence, facts.notes)))}"><span>Model</span><select id="model" data-do="model">{model}</select></label>'
         '<label title="How answers are sped up; the words stay the model\'s own">'
         f'<span>Speed</span><select id="mode" data-setting="mode">{mode}</select></label>'
+        f"{_thinking(thinking)}"
+    )
+
+
+def _thinking(offered: Sequence[Thinking]) -> str:
+    """How much the model thinks before it answers, where its template can be told."""
+    if not offered:
+        return ""
+    options = "".join(f'<option value="{each}">{_AMOUNTS[each]}' for each in (AS_TAUGHT, *offered))
+    return (
+        '<label title="How much the model thinks before it answers">'
+        f'<span>Thinking</span><select id="thinking" data-setting="thinking">{options}</select></label>'
     )
 
 

@@ -119,7 +119,9 @@ class Session:
         begun = compose("", [file for file, _ in shown.attachments])
         conversation = shown.conversation.id if shown.conversation else None
         known = conversation or begun or shown.system.strip()
-        self.assistant.expect(Expected(conversation, shown.system, begun) if known else None)
+        thinking = shown.settings.thinking
+        expected = Expected(conversation, shown.system, begun, thinking) if known else None
+        self.assistant.expect(expected)
 
     def leave(self) -> None:
         """Show no conversation."""

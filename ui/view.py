@@ -10,6 +10,7 @@ from app.attachments import Attachment
 from app.catalog import CatalogEntry
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
 from app.library.fit import Fit
+from app.thinking import Thinking
 from app.turn import Written
 from engine.request import ModelFacts
 from ui import composer, transcript
@@ -33,6 +34,7 @@ class Shown:
     facts: ModelFacts
     models: Sequence[CatalogEntry] = ()
     model: str = ""
+    thinking: Sequence[Thinking] = ()  # how much of it can be asked of the model
     conversations: Sequence[Conversation] = ()
     presets: Sequence[Preset] = ()
     words: str = ""  # of the search
@@ -77,7 +79,7 @@ def values(shown: Shown) -> Values:
         "welcome": "" if shown.conversation or shown.written else welcome(shown.suggested),
         "notice": _notice(shown),
         "chips": composer.chips(attached),
-        "pickers": composer.pickers(shown.models, shown.model, shown.facts),
+        "pickers": composer.pickers(shown.models, shown.model, shown.facts, shown.thinking),
         "meter": composer.meter(_used(shown), shown.facts.context, reading=shown.reading),
         "presets": presets(shown.presets),
         "state": _state(shown),

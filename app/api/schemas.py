@@ -20,10 +20,11 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from app.api.text_schemas import Text, Thought, valid_unicode
-from app.api.tool_schemas import Calls, ToolChoice, Tools, tool_use
+from app.api.tool_schemas import Calls, ToolChoice, Tools, checked_json, tool_use
 from app.errors import UnknownDrafter
 from app.formats.gbnf import gbnf_grammar
 from app.formats.json_schema import schema_grammar
+from app.thinking import AS_TAUGHT, Thinking
 from app.turn import AUTO, Message, ToolUse, Turn, check_drafter
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
@@ -95,6 +96,18 @@ class Prediction(BaseModel):
 
     type: Literal["content"]
     content: Text
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+_THINKING: Mapping[Effort, Thinking] = {
+    "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high",
+    "xhigh": "high", "max": "high",
+}  # fmt: skip
+
+
+def thinking_of(effort: Effort | None) -> Thinking:
+    """OpenAI's words for it, of which templates know the middle ones."""
+    return AS_TAUGHT if effort is None else _THINKING[effort]
 
 
 class StreamOptions(BaseModel):
@@ -288,6 +301,8 @@ class ChatRequest(Calling):
     tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
     continue_final_message: bool | None = None
+    reasoning_effort: Effort | None = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, BeforeValidator(checked_json)] = None
 
     @field_validator("messages")
     @classmethod
@@ -350,4 +365,6 @@ class ChatRequest(Calling):
             use=self.use,
             prediction="" if self.prediction is None else self.prediction.content,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            thinking=thinking_of(self.reasoning_effort),
+            variables=self.chat_template_kwargs or {},
         )

@@ -18,7 +18,7 @@ MOST = 128  # tools of a request, calls of a message
 Name = Annotated[str, StringConstraints(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 
 
-def _checked(value: object) -> object:
+def checked_json(value: object) -> object:
     """A JSON value that can be written into a prompt."""
     try:
         size = len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
@@ -41,7 +41,7 @@ def read_arguments(arguments: object) -> object:
             raise PydanticCustomError(
                 "json", "the arguments are not JSON: {said}", {"said": str(error)}
             ) from error
-    return _checked(arguments)
+    return checked_json(arguments)
 
 
 class Function(BaseModel):
@@ -51,7 +51,7 @@ class Function(BaseModel):
 
     name: Name
     description: Text = ""
-    parameters: Annotated[dict[str, Any] | None, BeforeValidator(_checked)] = None
+    parameters: Annotated[dict[str, Any] | None, BeforeValidator(checked_json)] = None
     strict: bool | None = None
 
 

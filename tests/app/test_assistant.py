@@ -254,9 +254,7 @@ class ChatTextThatIsPoison(ChatText):
     def __init__(self) -> None:
         vars(self).update(vars(TEXT))
 
-    def prompt(
-        self, messages: object, begun: str = "", tools: object = (), *, thinks: bool = True
-    ) -> Prompt:
+    def prompt(self, messages: object, *more: object, **other: object) -> Prompt:
         return Prompt((fake_engine.POISON, 2, 4), "")
 
 

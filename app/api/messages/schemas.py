@@ -1,7 +1,7 @@
 """The body of a request for a message, and the Turn that it stands for."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AliasChoices,
@@ -18,6 +18,7 @@ from app.api.messages.blocks import Conversation, System
 from app.api.schemas import REFUSED, Calling, Count, ResponseFormat, Stop
 from app.api.text_schemas import sendable
 from app.api.tool_schemas import MOST, REQUIRED, ToolSpec, tool_use
+from app.thinking import AS_TAUGHT, Thinking
 from app.turn import Message, ToolUse, Turn
 
 _AS_OUTPUT_FORMAT = "here a format is sent as output_config.format"
@@ -83,6 +84,14 @@ class OutputOptions(BaseModel):
     format: ResponseFormat | None = None
 
 
+class ThinkingOptions(BaseModel):
+    """Whether the model thinks before it answers."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["enabled", "adaptive", "disabled"]
+
+
 class MessagesRequest(Calling):
     """A request for a message."""
 
@@ -97,6 +106,7 @@ class MessagesRequest(Calling):
     tools: OwnTools | None = None
     tool_choice: Choice | None = None
     output_config: OutputOptions | None = None
+    thinking: ThinkingOptions | None = None
 
     @model_validator(mode="after")
     def _end_in_something_said(self) -> Self:
@@ -132,7 +142,14 @@ class MessagesRequest(Calling):
             drafter=self.drafter,
             grammar=self._grammar,
             use=self.use,
+            thinking=self._asked_to_think,
         )
+
+    @property
+    def _asked_to_think(self) -> Thinking:
+        if self.thinking is None or self.thinking.type == "adaptive":
+            return AS_TAUGHT
+        return "on" if self.thinking.type == "enabled" else "off"
 
     @override
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from app.api.responses.items import Items
-from app.api.schemas import REFUSED, Calling, Count, ResponseFormat
+from app.api.schemas import REFUSED, Calling, Count, Effort, ResponseFormat, thinking_of
 from app.api.text_schemas import Text, Unicode, sendable
 from app.api.tool_schemas import MOST, ToolSpec, tool_use
 from app.turn import Message, ToolUse, Turn
@@ -69,6 +69,14 @@ class TextOptions(BaseModel):
     format: ResponseFormat | None = None
 
 
+class ReasoningOptions(BaseModel):
+    """How much the model thinks before it answers."""
+
+    model_config = ConfigDict(strict=True)
+
+    effort: Effort | None = None
+
+
 class ResponseRequest(Calling):
     """A request for a response."""
 
@@ -79,6 +87,7 @@ class ResponseRequest(Calling):
     instructions: Text = ""
     max_output_tokens: Count | None = None
     text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
     tools: Functions | None = None
     tool_choice: Annotated[Any, BeforeValidator(_chosen)] = None
     parallel_tool_calls: bool | None = None
@@ -118,6 +127,7 @@ class ResponseRequest(Calling):
             grammar=self._grammar,
             use=self.use,
             logprobs=(self.top_logprobs or 0) if wanted else None,
+            thinking=thinking_of(self.reasoning.effort if self.reasoning else None),
         )
 
     @override
