@@ -99,9 +99,10 @@ class TestProtocols:
         assert told == ["so it is", ANSWER]
 
     def test_messages(self, running: Running) -> None:
-        client = anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0)
         asked = {"model": "pocket", "max_tokens": 50, "messages": [SAID]}
-        for message in (client.messages.create(**asked), _last(client.messages.stream(**asked))):
+        with anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0) as client:
+            messages = client.messages.create(**asked), _last(client.messages.stream(**asked))
+        for message in messages:
             thought, text = message.content
             assert (thought.type, thought.thinking) == ("thinking", "so it is")
             assert (text.type, text.text) == ("text", ANSWER)
