@@ -7,6 +7,7 @@ from pathlib import Path
 
 from app.answer_text import StopFilter, TextStream
 from app.catalog import CatalogEntry, find_entry, load_catalog, resolve
+from app.hearing import parted
 from app.history.machine import machine_name
 from app.history.records import Conditions
 from app.number_format import INT8, placed
@@ -15,7 +16,7 @@ from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.task_class import task_class, temperature_class
 from app.text import ChatText, Prompt
-from app.thinking import Thinking, variables_for
+from app.thinking import AS_TAUGHT, Thinking, variables_for
 from app.turn import Message, Turn, Written, check_turn
 from app.window import AROUND, first_seen
 from engine.decode.prefix import common_prefix
@@ -168,6 +169,8 @@ class LoadedModel:
         called = turn.use is not None and turn.use.must_call and not self.text.calls_in_channels
         held = turn.grammar is not None or called
         thinking = "off" if held else turn.thinking
+        if thinking == "off" and parted(begun).thought is not None:  # it has thought already
+            thinking = AS_TAUGHT
         told = {**variables_for(thinking), **turn.variables}
         return self.text.prompt(
             turn.messages, begun, tools, thinks=thinking != "off", variables=told

@@ -132,6 +132,27 @@ class TestOfTheLoadedModel:
             held = Turn(tuple(ASKED), grammar=Grammar((("root", Text(b"5")),)), thinking="high")
             assert text.decode(model._prompt(held, "").ids).endswith("<think>\n\n</think>\n\n")
 
+    @pytest.mark.parametrize(
+        ("end", "begun", "written"),
+        [
+            (OPENS, "<think>\nLet me", "<think>\nLet me"),
+            (OPENS, "<think>\nOh.\n</think>\n\nFi", "<think>\nOh.\n</think>\n\nFi"),
+            (OPENS, "Fi", "<think>\n\n</think>\n\nFi"),
+            (OFF, "<think>\nLet me", "<think>\nLet me"),
+            (OFF, "Fi", "<think>\n\n</think>\n\nFi"),
+        ],
+    )
+    @asynchronous
+    async def test_an_answer_that_has_thought_goes_on_from_that(
+        self, tmp_path: Path, end: str, begun: str, written: str
+    ) -> None:
+        """Chosen since: what was thought stays as it was."""
+        async with assisted(tmp_path) as assistant:
+            model, text = assistant._model, of(end)
+            object.__setattr__(model, "text", text)
+            prompt = model._prompt(Turn(tuple(ASKED), thinking="off"), begun)
+            assert text.decode(prompt.ids) == f"[user]2 + 3?[assistant]{written}"
+
 
 def test_thoughts_hold_no_half_characters() -> None:
     from app.turn import check_turn
