@@ -198,7 +198,7 @@ def _detokenizer(text: ChatText, prepared: Prepared) -> TextStream:
     begun = prepared.begun.text or prepared.turn.begun
     if prepared.turn.text:
         return text.detokenizer_behind(prepared.turn.text + begun)
-    return text.detokenizer(begun)
+    return text.detokenizer(begun, prepared.begun.thought)
 
 
 def _unfinished(request: GenerationRequest) -> Stats:

@@ -15,6 +15,9 @@ from app.channels.marks import START, Channels, going_on, one_call_each, unthoug
 from app.hearing import apart
 from app.template import NO_VARIABLES, ChatTemplate
 from app.thinking import AS_TAUGHT, THINKING, Thinking, variables_for
+from app.thoughts import marks as thoughts
+from app.thoughts.detokenizer import ThoughtDetokenizer
+from app.thoughts.marks import SpeltMarks, ThoughtMarks
 from app.tools.answers import Answers, held, held_when_called
 from app.tools.deduction import deduced
 from app.tools.form import TOLD, CallForm
@@ -83,6 +86,20 @@ class ChatText:
         return form
 
     @cached_property
+    def _thought_marks(self) -> ThoughtMarks | None:
+        """What its template writes around thoughts, where that is to be translated."""
+        if self._channels is not None or not self._template.takes_thoughts:
+            return None
+        return thoughts.deduced(self._template.render, self._control)
+
+    @cached_property
+    def _spelt_marks(self) -> SpeltMarks | None:
+        """The same as answers show it."""
+        if self._thought_marks is None:
+            return None
+        return thoughts.spelt(self._thought_marks, self._vocabulary, self._control)
+
+    @cached_property
     def calls_in_channels(self) -> bool:
         """Whether calls have a channel of their own, which answers open, and its template knows of it."""
         return self._channels is not None and writes_calls(self._template_form)
@@ -124,6 +141,11 @@ class ChatText:
         if self._channels is not None:
             rendered += going_on(begun, mask.hidden, thinks=thinks)
             return Prompt(self._encoded(mask, rendered), "")
+        if self._thought_marks is not None:
+            rendered, thought = thoughts.going_on(
+                rendered, begun, self._thought_marks, mask.hidden, thinks=thinks
+            )
+            return Prompt(self._encoded(mask, rendered), thought)
         thought = opened(rendered)
         rest = begun.removeprefix(thought)
         if thought and (not thinks or (begun and rest == begun)):
@@ -213,9 +235,16 @@ class ChatText:
         """Tokens of a text that is put into a message."""
         return len(self._vocabulary.encode(text))
 
-    def detokenizer(self, begun: str = "") -> TextStream:
-        """For one answer, or the rest of one that has ``begun``, piece by piece."""
+    def detokenizer(self, begun: str = "", thought: str = "") -> TextStream:
+        """For one answer, or the rest of one that has ``begun``, piece by piece.
+
+        ``thought`` is what the prompt has opened: ``Prompt.thought``.
+        """
         table = self._vocabulary.bytes
+        if self._spelt_marks is not None:
+            if begun or thought:
+                return ThoughtDetokenizer.behind(begun or thought, self._spelt_marks, table)
+            return ThoughtDetokenizer(self._spelt_marks, table)
         if self._channels is None:
             return Detokenizer(table, begins=not begun)
         if begun:
