@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 
 from app.answer_text import Detokenizer
 from app.hearing import Hearing
+from app.thoughts.detokenizer import ThoughtDetokenizer
+from app.thoughts.marks import SpeltMarks
+from app.turn import Message
+from tests.app.test_text import sentencepiece
 from tests.app.thoughts.marked import (
     COHERE,
     CONTROL,
@@ -152,3 +156,14 @@ def test_half_a_character_stays_one() -> None:
     )
     ids = ids_of("<|channel>thought\na") + half + ids_of("<channel|>b")
     assert told(GEMMA, ids) == "<think>\na\N{REPLACEMENT CHARACTER}\n</think>\n\nb"
+
+
+@given(st.text("ab <>/", max_size=12), st.booleans())
+def test_a_first_space_that_is_no_text(text: str, thinks: bool) -> None:
+    """Of vocabularies that put one before the first word."""
+    chat = sentencepiece()
+    table, marks = chat._vocabulary.bytes, SpeltMarks("<a>", "</a>", ())
+    ids = chat.encode_chat([Message("user", f"<a>b</a>{text}" if thinks else f"b{text}")])
+    stream = ThoughtDetokenizer(marks, table)
+    told = stream.feed(ids) + stream.end()
+    assert told == (f"<think>\nb\n</think>\n\n{text.lstrip()}" if thinks else f"b{text}")

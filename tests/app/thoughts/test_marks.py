@@ -1,6 +1,7 @@
 """Marks of thoughts are read off templates, and prompts go on in them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ from tests.app.thoughts.marked import (
     text_of,
     typed,
 )
+from tests.engine.models.gguf import tiny
 
 ASKED = Message("user", "17 + 25?")
 TEXTS = {template: text_of(template) for template in MARKS}
@@ -183,3 +185,15 @@ class TestPrompts:
     def test_offer_not_to_think_where_that_changes_them(self) -> None:
         assert TEXTS[COHERE].thinking == ("off",)
         assert TEXTS[SEED].thinking == ()
+
+
+def test_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llama_cpp")
+    said = tiny.byte_level(CONTROL, eos=CONTROL.index("<turn|>"), template=GEMMA)
+    monkeypatch.setattr(tiny, "metadata", lambda: said)
+    text = ChatText.load(tiny.write(tmp_path / "tiny.gguf"))
+    begun = thought_and("Oh <|channel>.", "42")
+    ids = text.prompt([ASKED], begun).ids[len(text.prompt([ASKED]).ids) :]
+    channel = [CONTROL.index("<|channel>"), CONTROL.index("<channel|>")]
+    assert [token for token in ids if token < len(CONTROL)] == channel
+    assert text.decode(ids) == begun
