@@ -9,6 +9,7 @@ from app.tools.reading import CallReader, Heard
 from app.turn import Message
 
 OPEN, CLOSE = "<think>", "</think>"
+THOUGHT_BEGINS, THOUGHT_ENDS = f"{OPEN}\n", f"\n{CLOSE}\n\n"
 
 
 class Parted(NamedTuple):

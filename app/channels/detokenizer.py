@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from enum import Enum, auto
 
 from app.answer_text import ByteTable, Detokenizer
-from app.channels.marks import ANALYSIS, FUNCTIONS, THOUGHT_BEGINS, THOUGHT_ENDS, Channels
-from app.hearing import parted
+from app.channels.marks import ANALYSIS, FUNCTIONS, Channels
+from app.hearing import THOUGHT_BEGINS, THOUGHT_ENDS, parted
 from app.tools.form import TOLD
 
 # What a header begins with where the recipient stands before the channel, or a part of it.

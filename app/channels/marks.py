@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from app.hearing import CLOSE, OPEN, apart, parted
+from app.hearing import apart, parted
 from app.tools.form import CallForm
 from app.turn import Message
 from app.vocabulary import Vocabulary
@@ -26,7 +26,6 @@ ENDS = ("<|return|>", "<|call|>", "<|endoftext|>")  # of an answer; END is that 
 ANALYSIS, COMMENTARY, FINAL = "analysis", "commentary", "final"
 FUNCTIONS = "functions."
 SPELT = b"\xff"  # in grammars before the text of a control token: no text has such a byte
-THOUGHT_BEGINS, THOUGHT_ENDS = f"{OPEN}\n", f"\n{CLOSE}\n\n"
 
 
 @dataclass(frozen=True, slots=True)

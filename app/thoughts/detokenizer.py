@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from app.answer_text import ByteTable, Detokenizer, open_length
-from app.hearing import parted
-from app.thoughts.marks import THOUGHT_BEGINS, THOUGHT_ENDS, SpeltMarks
+from app.hearing import THOUGHT_BEGINS, THOUGHT_ENDS, parted
+from app.thoughts.marks import SpeltMarks
 
 
 class ThoughtDetokenizer:

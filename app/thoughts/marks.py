@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from app.hearing import CLOSE, OPEN, parted
+from app.hearing import OPEN, THOUGHT_BEGINS, parted
 from app.thinking import variables_for
 from app.turn import Message, Tool, ToolCall
 from app.vocabulary import Vocabulary
@@ -19,7 +19,6 @@ from engine.errors import InvalidRequest
 Render = Callable[[Sequence[Message], Sequence[Tool], Mapping[str, Any]], str]
 """A conversation, its tools and further variables, as the model's template writes them."""
 
-THOUGHT_BEGINS, THOUGHT_ENDS = f"{OPEN}\n", f"\n{CLOSE}\n\n"
 LONGEST = 40  # characters of a mark: more is text that a template says
 _TAG = r"<[^<>\s]+>|\[[^\[\]\s]+\]"
 _WORD = re.compile(r"[^\W\d_]{2,}")

@@ -6,8 +6,6 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
 from app.assistant import Assistant
 from app.catalog import CatalogEntry
 from app.history.store import History
@@ -18,6 +16,7 @@ from app.settings import Settings
 from app.text import ChatText
 from app.vocabulary import FolderVocabulary
 from engine.request import GenerationRequest, ModelSpec
+from tests.app.byte_level import byte_level
 from tests.app.fake_engine import FakeEngine
 
 CONTROL = (
@@ -65,20 +64,7 @@ TEMPLATE = """{{ '<|start|>system<|message|>Valid channels: analysis, commentary
 {%- endfor %}<|start|>assistant"""
 
 
-def tokenizer() -> Tokenizer:
-    """Byte-level BPE, learned from a few lines."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=[*CONTROL], show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )  # fmt: skip
-    made.train_from_iterator(LINES, trainer)
-    return made
-
-
-TOKENIZER = tokenizer()
+TOKENIZER = byte_level(CONTROL, LINES)
 
 
 def ids_of(text: str) -> list[int]:

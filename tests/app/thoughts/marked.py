@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
 from app.template import ChatTemplate
 from app.text import ChatText
 from app.thoughts.marks import ThoughtMarks
 from app.vocabulary import FolderVocabulary
+from tests.app.byte_level import byte_level
 
 CONTROL = (
     "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>",
@@ -54,20 +53,7 @@ OF_COHERE = ThoughtMarks("<|START_THINKING|>", "<|END_THINKING|>")
 MARKS = {GEMMA: OF_GEMMA, SEED: OF_SEED, COHERE: OF_COHERE}
 
 
-def tokenizer() -> Tokenizer:
-    """Byte-level BPE, learned from a few lines."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=[*CONTROL], show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )  # fmt: skip
-    made.train_from_iterator(LINES, trainer)
-    return made
-
-
-TOKENIZER = tokenizer()
+TOKENIZER = byte_level(CONTROL, LINES)
 VOCABULARY = FolderVocabulary(TOKENIZER)
 
 
