@@ -53,8 +53,8 @@ def measure_race(
 
     ``engine`` makes one that has learnt nothing and shares no cache, with ``conditions.concurrent``
     slots: every lane has its own in each repeat, so that it knows the earlier prompts of this repeat,
-    as in a session. Seconds of several prompts at once are those of their engine's own steps. Raises
-    RequestFailed.
+    as in a session. Seconds of several prompts at once are those of their engine's own steps, without
+    what reading them took: nobody drafts there. Raises RequestFailed.
     """
     race = _Race(engine, text, lanes, conditions)
     numbered = list(enumerate(prompts, 1))
@@ -113,9 +113,14 @@ class _Race:
             answers = tuple(
                 Answer(number, tuple(end.ids), end.done.stats, None) for number, end in ends
             )
-            alone = self._conditions.together == 1
-            found[name] = answers, answers[0].stats.decode_seconds if alone else seconds[name]
+            found[name] = answers, self._decoding(seconds[name], answers)
         return found
+
+    def _decoding(self, seconds: float, answers: Sequence[Answer]) -> float:
+        """Seconds of all steps without those that read a prompt; of an answer alone, its own."""
+        if self._conditions.together == 1:
+            return answers[0].stats.decode_seconds
+        return seconds - sum(answer.stats.prompt_seconds for answer in answers)
 
     def _request(self, turns: Turns) -> GenerationRequest:
         messages = [Message("user", turns[0])]

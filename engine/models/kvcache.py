@@ -137,11 +137,16 @@ class KVCache:
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """A slot's rows become the first ``length`` committed ones of another slot."""
-        held, row = self._slot(source), self._slot(slot)
+        self.take(self, source, slot, length)
+
+    def take(self, other: "KVCache", source: int, slot: int, length: int) -> None:
+        """A slot's rows become the first ``length`` committed ones of a slot of another cache."""
+        row = self._slot(slot)
         self._reserve(row, length)
-        for known, own in ((held.keys, row.keys), (held.values, row.values)):
-            for theirs, ours in zip(known, own, strict=length > 0):
-                ours[:, :length] = theirs[:, :length]
+        for layer in range(self.shape.layers if length else 0):
+            keys, values = other.rows(source, layer)
+            row.keys[layer][:, :length] = keys[:, :length]
+            row.values[layer][:, :length] = values[:, :length]
         row.length = length
         _forget_pending(row)
 

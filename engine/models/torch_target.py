@@ -84,6 +84,11 @@ class TorchTarget:
             )
         )
 
+    @property
+    def weights(self) -> DecoderWeights:
+        """What a pass reads."""
+        return self._weights
+
     def twin(self) -> "TorchTarget":
         """Another target over the same weights, with a cache of its own."""
         return TorchTarget(self._weights)
@@ -198,9 +203,14 @@ class TorchTarget:
     @torch.inference_mode()
     def share(self, source: int, slot: int, length: int) -> None:
         """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
-        self.cache.copy(source, slot, length)
+        self.take(self, source, slot, length)
+
+    @torch.inference_mode()
+    def take(self, twin: "TorchTarget", source: int, slot: int, length: int) -> None:
+        """The same of a slot of a ``twin``."""
+        self.cache.take(twin.cache, source, slot, length)
         self._pending.pop(slot, None)
-        self._committed[slot] = self._committed.get(source, [])[:length]
+        self._committed[slot] = list(twin.tokens(source)[:length])
 
     def _place(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> _Seat:
         """Take rows in the cache for these tokens."""

@@ -15,15 +15,17 @@ ADAPTIVE = Lane("auto", "auto")
 TOKENS = 64
 FIRST = 6  # questions at the start of the session
 SWEPT, LEADING = 2, 2  # questions of a kind that every drafter answers; drafters that go on
+SHORTLY = 32  # tokens of these
 
 
 def show(instrument: Instrument) -> Row:
     """At least 0.95 of the best single drafter in every category, at least 0.97 of plain.
 
-    Two questions of a kind tell which drafters are worth a race and how far plain is behind. Those
-    that lead in any kind then race with auto over its other questions, once each: of several
-    drafters one always suits the words of two questions, so which one is the best of a kind is told
-    by its other questions (``over_best``). With four of them a ratio scattered by a tenth.
+    The beginnings of two answers of a kind, where drafting pays least, tell which drafters are worth
+    a race and how far plain is behind. Those that lead in any kind then race with auto over its other
+    questions, once each: of several drafters one always suits the words of two questions, so which
+    one is the best of a kind is told by its other questions (``over_best``). With four of them a
+    ratio scattered by a tenth.
     """
     engine = instrument.loaded(INFLATE).engine()
     singles = [Lane(PLAIN, "none")]
@@ -31,11 +33,11 @@ def show(instrument: Instrument) -> Row:
     kinds = instrument.prompts.open
     swept = [(name, group[:SWEPT]) for name, group in kinds]
     raced = [(name, group[SWEPT:] or group) for name, group in kinds]
-    roughly = dict(_measured(instrument, swept, [*singles, ADAPTIVE]))
+    roughly = dict(_measured(instrument, swept, [*singles, ADAPTIVE], SHORTLY))
     finalists = _leading(list(roughly.values()), singles)
     checks: list[Check] = []
     figures: dict[str, float] = {}
-    for kind, part in _measured(instrument, raced, [*finalists, ADAPTIVE]):
+    for kind, part in _measured(instrument, raced, [*finalists, ADAPTIVE], TOKENS):
         found, rough, best = rates(part), rates(roughly[kind]), over_best(part, ADAPTIVE)
         over_plain = rough[ADAPTIVE.name] / rough[PLAIN]
         checks.append(Check(f"{kind}: over {best.name}", best.ratio, 0.95))
@@ -52,7 +54,7 @@ def _leading(parts: Sequence[Measurement], singles: Sequence[Lane]) -> list[Lane
 
 
 def _measured(
-    instrument: Instrument, kinds: Sequence[Category], lanes: Sequence[Lane]
+    instrument: Instrument, kinds: Sequence[Category], lanes: Sequence[Lane], tokens: int
 ) -> Iterator[tuple[str, Measurement]]:
     """By kind, of one session in which every drafter may remember earlier questions.
 
@@ -60,7 +62,7 @@ def _measured(
     """
     first = instrument.prompts.problems[:FIRST]
     prompts = [*first, *(turns for _, group in kinds for turns in group)]
-    conditions = Conditions(max_tokens=TOKENS, repeats=1)
+    conditions = Conditions(max_tokens=tokens, repeats=1)
     whole = instrument.race(INFLATE, prompts, lanes, conditions)
     start = len(first) + 1
     for kind, group in kinds:

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from app.bench.claims.instrument import Instrument, Loaded
+from app.bench.claims.reading import Readers
 from app.bench.claims.row import Check, Row, row
 from app.bench.race import take_turns
 from app.history.file import HistoryFile
@@ -41,9 +43,8 @@ def show(instrument: Instrument) -> Row:
         shift = repeat * (ANSWERS + 1)
         *earlier, question = (pool[(shift + n) % len(pool)][0] for n in range(ANSWERS + 1))
         with TemporaryDirectory() as folder:
-            first, twin = (
-                _Session(instrument, loaded, Path(folder) / f"{name}.db") for name in ("a", "b")
-            )
+            bench = _Bench(instrument, loaded, Readers())
+            first, twin = (_Session(bench, Path(folder) / f"{name}.db") for name in ("a", "b"))
             for text in earlier:
                 first.answer(text)
                 twin.answer(text)
@@ -63,22 +64,30 @@ def show(instrument: Instrument) -> Row:
     return row("History", checks, figures)
 
 
+class _Bench(NamedTuple):
+    """What the sessions that are compared with each other have in common."""
+
+    instrument: Instrument
+    loaded: Loaded
+    readers: Readers
+
+
 class _Session:
     """One engine from its start; what it measures goes to ``file``, and priors come from there."""
 
-    def __init__(self, instrument: Instrument, loaded: Loaded, file: Path | None) -> None:
-        self._instrument, self._loaded, self._file = instrument, loaded, file
-        self._engine = loaded.separate_engine()
+    def __init__(self, bench: _Bench, file: Path | None) -> None:
+        self._bench, self._file = bench, file
+        self._engine = bench.loaded.separate_engine(bench.readers)
         # A first pass of each kind of work builds what every later one finds; that is not learning.
         _decoded(self._engine, GenerationRequest((1, 2), 2, drafter="none"))
 
     def again(self) -> "_Session":
         """The next session with the same history."""
-        return _Session(self._instrument, self._loaded, self._file)
+        return _Session(self._bench, self._file)
 
     def forgotten(self) -> "_Session":
         """The next session without it."""
-        return _Session(self._instrument, self._loaded, None)
+        return _Session(self._bench, None)
 
     def answer(self, question: str) -> None:
         """One answer, from which session and history learn."""
@@ -96,9 +105,9 @@ class _Session:
         """The question as the app would ask it, for TOKENS tokens."""
         conditions = self._conditions(question)
         return GenerationRequest(
-            prompt=self._instrument.text.encode_chat([Message("user", question)]),
+            prompt=self._bench.instrument.text.encode_chat([Message("user", question)]),
             max_tokens=TOKENS,
-            stop_tokens=self._instrument.text.stop_tokens,
+            stop_tokens=self._bench.instrument.text.stop_tokens,
             task=conditions.task,
             drafter="auto",
             priors=() if self._file is None else tuple(self._priors(conditions)),
@@ -113,7 +122,7 @@ class _Session:
             history.close()
 
     def _conditions(self, question: str) -> Conditions:
-        spec = self._loaded.spec
+        spec = self._bench.loaded.spec
         return Conditions(
             model=spec.name,
             draft=Path(spec.draft_folder or "").name,

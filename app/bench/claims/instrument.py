@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 
 from app.bench.claims.prompts import PromptSet
+from app.bench.claims.reading import Reader, Readers
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
 from app.bench.race import measure_race
@@ -55,10 +56,11 @@ class Loaded:
             replace(self.spec, slots=slots), replace(self.parts, cost=cost), self.no_draft
         )
 
-    def separate_engine(self, slots: int = 1) -> Engine:
+    def separate_engine(self, readers: Readers, slots: int = 1) -> Engine:
         """An engine with caches of its own, which may run while others do.
 
-        Raises ModelUnusable unless our own decoder runs both models.
+        Of all those with the same ``readers`` one reads a prompt. Raises ModelUnusable unless our own
+        decoder runs both models.
         """
         target, draft = self.parts.target, self.parts.draft_model
         if not (isinstance(target, TorchTarget) and isinstance(draft, TorchTarget)):
@@ -66,7 +68,8 @@ class Loaded:
                 f"claims cannot be shown of {self.spec.name}: {self.no_draft or OTHERWISE_RUN}; "
                 "choose pocket"
             )
-        parts = replace(self.parts, target=target.twin(), draft_model=draft.twin())
+        reader = Reader(target.weights, readers)
+        parts = replace(self.parts, target=reader, draft_model=draft.twin())
         return replace(self, parts=parts).engine(slots)
 
     def draft_share(self) -> float:
@@ -179,8 +182,9 @@ class Instrument:
         lanes: Sequence[Lane],
         conditions: Conditions,
     ) -> Measurement:
-        """The lanes, alternating at every pass, on fresh engines."""
-        engine = partial(self.loaded(inflate).separate_engine, conditions.concurrent)
+        """The lanes, alternating at every pass, on fresh engines; they read every prompt together."""
+        separate = self.loaded(inflate).separate_engine
+        engine = partial(separate, Readers(), conditions.concurrent)
         return measure_race(engine, self.text, prompts, lanes, conditions, self.progress)
 
 

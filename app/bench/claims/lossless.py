@@ -9,6 +9,7 @@ from app.bench.claims.instrument import Instrument
 from app.bench.claims.row import Check, Row, row
 from app.bench.lanes import PLAIN, Lane
 from app.bench.options import Conditions
+from app.history.machine import cores
 from app.prompts import Turns
 from engine.request import SamplingParams
 
@@ -75,7 +76,7 @@ def _laws() -> tuple[bool, str]:
     Other plug-ins of pytest that are installed here have no say: one of them warns, which fails.
     """
     plugins = (part for name in PLUGINS for part in ("-p", name))
-    options = ("-q", "-n2", "--dist=worksteal", "-p", "no:cacheprovider", "-k", SAMPLED)
+    options = ("-q", f"-n{cores()}", "--dist=worksteal", "-p", "no:cacheprovider", "-k", SAMPLED)
     alone = ("--disable-plugin-autoload", *plugins)
     command = [sys.executable, "-m", "pytest", *alone, *options, *LAWS]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

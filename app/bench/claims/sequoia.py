@@ -18,7 +18,7 @@ PROMPTS, TOKENS = 10, 64
 SWEPT = 4  # prompts of the sweep
 FINALISTS, CLOSE = 2, 0.85  # rivals that go on, if they are so close to the best
 REPEATS = {16: 10, 64: 4, 256: 3}  # of ten drawn answers the ratio is known to a seventh
-TOGETHER = 4  # requests in one pass: nothing is timed here
+TOGETHER = 10  # requests in one pass: nothing is timed here
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,14 @@ def show(instrument: Instrument) -> Row:
 def tokens_and_passes(instrument: Instrument, part: Part) -> dict[int, tuple[int, int]]:
     """Of every budget, over some of the prompts."""
     lanes = {nodes: _lane(nodes) for nodes in part.budgets}
-    conditions = Conditions(
-        sampling=SamplingParams(temperature=TEMPERATURE), max_tokens=part.tokens, repeats=1
-    )
     prompts = instrument.prompts.problems[part.first : part.end : PARTS]
+    conditions = Conditions(
+        sampling=SamplingParams(temperature=TEMPERATURE),
+        max_tokens=part.tokens,
+        repeats=1,
+        concurrent=len(prompts),  # nothing is timed here
+        warm_up=False,
+    )
     measured = instrument.run(1, prompts, tuple(lanes.values()), conditions)
     found = {}
     for nodes, lane in lanes.items():

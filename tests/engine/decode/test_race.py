@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from engine.decode.race import RARE, SHORT, exponentials, finishers
+from engine.decode.race import RARE, SHORT, _first, exponentials, finishers
 
 VOCAB = 3 * SHORT
 COMMON = {7: 0.4, 11_000: 0.2, VOCAB - 1: 0.1}  # by token; the rest is shared by rare ones
@@ -144,3 +144,24 @@ def test_where_all_tokens_are_about_as_likely_all_of_them_run(size):
     flat, random = np.ones(size, dtype=np.float32), generator(7)
     found = Counter(12 * finishers(flat, 1, random)[0] // size for _ in range(RUNS // 2))
     assert fits(found, dict.fromkeys(range(12), 1 / 12))
+
+
+@given(
+    weights=st.lists(st.sampled_from([0.0, 1e-30, 0.1, 0.5, 2.0]), min_size=1, max_size=40).filter(
+        any
+    ),
+    count=st.integers(1, 45),
+    seed=st.integers(0, 99),
+)
+def test_the_first_of_a_short_race_are_those_of_all_in_order(weights, count, seed):
+    weights = np.array(weights, np.float32)
+    speeds = weights / (generator(seed).standard_exponential(len(weights)) + 1e-300)
+    ranked = sorted(np.flatnonzero(weights).tolist(), key=lambda token: -speeds[token])
+    assert finishers(weights, count, generator(seed)) == ranked[:count]
+
+
+def test_of_equals_the_first_one_is_ahead():
+    speeds = np.array([1.0, 3.0, 0.0, 3.0, 1.0, 1.0])
+    assert [_first(speeds, count).tolist() for count in (1, 2, 3, 4, 9)] == [
+        [1], [1, 3], [1, 3, 0], [1, 3, 0, 4], [1, 3, 0, 4, 5]
+    ]  # fmt: skip

@@ -10,6 +10,7 @@ from app.bench.claims import command
 from app.bench.claims.command import show_claims, summary
 from app.bench.claims.instrument import COSTS, Instrument, over_best, rates, tokens_per_pass
 from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
+from app.bench.claims.reading import Readers
 from app.bench.claims.row import Check, row
 from app.bench.claims.side_by_side import shown
 from app.bench.lanes import Lane
@@ -26,7 +27,7 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"PASS": 0.0, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "EDITS": 1, "TOKENS": 8},
     "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
-    "auto": {"INFLATE": 1, "TOKENS": 8, "FIRST": 1},
+    "auto": {"INFLATE": 1, "TOKENS": 8, "SHORTLY": 8, "FIRST": 1},
     "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
     "lossless": {"PROMPTS": 1, "TOKENS": 8, "EVERY": 30, "LAWS": ("no tests here",)},
@@ -82,7 +83,7 @@ def test_a_model_without_a_draft_model_is_refused_in_one_sentence(instrument):
         loaded, parts=replace(loaded.parts, draft_model=None), no_draft="none is paired"
     )
     with pytest.raises(ModelUnusable, match="pocket: none is paired; choose pocket"):
-        alone.separate_engine()
+        alone.separate_engine(Readers())
 
 
 def test_a_row_holds_only_if_every_check_does():

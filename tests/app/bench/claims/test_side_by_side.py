@@ -28,8 +28,8 @@ def instrument(told):
     return Instrument(load_settings(), "pocket", load_prompts(None, 1), told.append)
 
 
-@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 1), (7, 1), (8, 2), (16, 4), (18, 4)])
-def test_four_cores_a_claim(monkeypatch, cores, expected):
+@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (7, 2), (8, 2), (16, 4), (18, 4)])
+def test_two_claims_at_once_and_more_where_each_has_four_cores(monkeypatch, cores, expected):
     monkeypatch.setattr(side_by_side, "cores", lambda: cores)
     assert seats() == (expected if sys.platform == "linux" else 1)
 
@@ -60,7 +60,7 @@ def test_each_runs_in_a_process_with_cores_of_its_own(instrument, told, monkeypa
     here = sorted(os.sched_getaffinity(0))
     if len(here) < 2:
         pytest.skip("one core cannot be divided")
-    monkeypatch.setattr(side_by_side, "CORES", len(here) // 2)
+    monkeypatch.setattr(side_by_side, "seats", lambda: 2)
     rows = list(each_shown(["claim_of_cores"] * 4, instrument, PACKAGE))
     assert len(rows) == 4
     places = {frozenset(name for name, _ in row.figures if name != "threads") for row in rows}
@@ -73,12 +73,12 @@ def test_each_runs_in_a_process_with_cores_of_its_own(instrument, told, monkeypa
 
 
 @own_cores
-@pytest.mark.parametrize(("cores", "others"), [(1, 1), (99, 0)])
-def test_what_breaks_one_is_told_in_its_own_words(instrument, monkeypatch, cores, others):
+@pytest.mark.parametrize(("at_once", "others"), [(2, 1), (1, 0)])
+def test_what_breaks_one_is_told_in_its_own_words(instrument, monkeypatch, at_once, others):
     """Behind what was shown beside it."""
-    if cores == 1 and len(os.sched_getaffinity(0)) < 2:
+    if at_once > len(os.sched_getaffinity(0)):
         pytest.skip("one core cannot be divided")
-    monkeypatch.setattr(side_by_side, "CORES", cores)
+    monkeypatch.setattr(side_by_side, "seats", lambda: at_once)
     shown = []
     with pytest.raises(RequestFailed, match="in the lane plain: out of memory"):
         shown.extend(each_shown(["claim_that_breaks", "claim_of_cores"], instrument, PACKAGE))
