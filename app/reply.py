@@ -11,6 +11,7 @@ from typing import Protocol
 from app.answer_text import StopFilter, TextStream
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
 from app.process.worker import Generation
+from app.thoughts.count import ThoughtCount
 from app.turn import Delta, Piece, Report, Written
 from engine.request import Done, FinishReason, Logprob, Stats, Tokens
 
@@ -85,6 +86,7 @@ class RunningReply:
         self._unfinished, self._keeper = unfinished, keeper
         self._progress = _Progress(begun or Written())
         self._thought = self._progress.begun.thought  # until the first piece has told it
+        self._thinking = ThoughtCount(self._progress.begun.text + self._thought)
         # with what the stop filter holds back
         self._length = len(self._progress.begun.text + self._thought)
         self._asked_at = time.monotonic()
@@ -173,6 +175,7 @@ class RunningReply:
         for taken, token in enumerate(event.ids, 1):
             text = self._detokenizer.feed((token,))
             self._length += len(text)
+            self._thinking.add(text)
             drafted = self._length if taken <= event.accepted else drafted
             said += self._stops.feed(text)
             if self._stops.hit:  # what was drafted behind it is no part of the answer
@@ -204,7 +207,7 @@ class RunningReply:
         told = tuple(progress.logprobs)
         return Report(
             written.text, ids, reason, stats, error, first, written.spans,
-            logprobs=told, stopped_by=self._stops.found,
+            logprobs=told, stopped_by=self._stops.found, thought_tokens=self._thinking.tokens,
         )  # fmt: skip
 
     def _counted(self, stats: Stats) -> Stats:

@@ -159,6 +159,7 @@ class Report:
     foretold: Foretold | None = None  # where the turn had a prediction
     logprobs: tuple[Logprob, ...] = ()  # per token; only when asked for
     stopped_by: str = ""  # the stop text that ended the answer
+    thought_tokens: int = 0  # of the tokens, those of the thought that the answer begins with
 
     @property
     def seconds(self) -> float:

@@ -18,20 +18,21 @@ IMPOSSIBLE = -9999.0  # OpenAI's number for it; JSON has no infinity
 
 
 def usage(report: Report) -> Body:
-    """Token counts; cached tokens are part of the prompt's, those of a prediction are there with one."""
+    """Token counts; cached tokens are part of the prompt's, those of a thought of the answer's.
+
+    Those of a thought and of a prediction are there with one.
+    """
     stats, told = report.stats, report.foretold
-    details = {} if told is None else {
-        "completion_tokens_details": {
-            "accepted_prediction_tokens": told.accepted,
-            "rejected_prediction_tokens": told.rejected,
-        }
-    }  # fmt: skip
+    details = {"reasoning_tokens": report.thought_tokens} if report.thought_tokens else {}
+    if told is not None:
+        details["accepted_prediction_tokens"] = told.accepted
+        details["rejected_prediction_tokens"] = told.rejected
     return {
         "prompt_tokens": stats.prompt_tokens,
         "completion_tokens": stats.emitted,
         "total_tokens": stats.prompt_tokens + stats.emitted,
         "prompt_tokens_details": {"cached_tokens": stats.cached_tokens},
-        **details,
+        **({"completion_tokens_details": details} if details else {}),
     }
 
 
@@ -54,7 +55,12 @@ def together(reports: Sequence[Report]) -> Report:
         accepted=sum(one.accepted for one in told),
         rejected=sum(one.rejected for one in told),
     ) if told else None  # fmt: skip
-    return replace(reports[0], stats=replace(stats[0], **added, **longest), foretold=foretold)
+    return replace(
+        reports[0],
+        stats=replace(stats[0], **added, **longest),
+        foretold=foretold,
+        thought_tokens=sum(report.thought_tokens for report in reports),
+    )
 
 
 def _pace(name: str, count: int, seconds: float) -> Body:

@@ -13,7 +13,7 @@ from app.api.responses.schemas import ResponseRequest
 from app.hearing import Hearing
 from app.tools.reading import CallPart, CallReader, Heard
 from app.turn import Piece, Report
-from engine.request import FinishReason, Stats
+from engine.request import FinishReason
 
 _FIRST = {"content_index": 0}  # a message has one part
 COMPLETED, INCOMPLETE, IN_PROGRESS, FAILED = "completed", "incomplete", "in_progress", "failed"
@@ -250,7 +250,7 @@ class ResponseAnswer:
         body: Body = {
             "id": self._id, "object": "response", "created_at": self._created, "status": status,
             "error": None, "incomplete_details": cut, "output": list(self._over),
-            "usage": None if report is None else _usage(report.stats), **_echoed(self._asked),
+            "usage": None if report is None else _usage(report), **_echoed(self._asked),
         }  # fmt: skip
         return body if report is None else {**body, **how_it_went(report)}
 
@@ -259,12 +259,13 @@ def _event(name: str, body: Body) -> Body:
     return {"type": f"response.{name}", **body}
 
 
-def _usage(stats: Stats) -> Body:
+def _usage(report: Report) -> Body:
+    stats = report.stats
     return {
         "input_tokens": stats.prompt_tokens,
         "input_tokens_details": {"cached_tokens": stats.cached_tokens},
         "output_tokens": stats.emitted,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": report.thought_tokens},
         "total_tokens": stats.prompt_tokens + stats.emitted,
     }
 

@@ -54,6 +54,17 @@ def test_its_answers_go_on_in_the_thought_that_the_prompt_opened(url: str) -> No
     assert not any(delta.get("content") for delta in deltas)
 
 
+def test_its_tokens_are_counted_apart_as_in_every_count_of_a_thought(url: str) -> None:
+    usage = ask(url)["usage"]
+    told = usage["completion_tokens_details"]["reasoning_tokens"]
+    assert told in (usage["completion_tokens"], usage["completion_tokens"] - 1)  # but the end token
+    body = {"model": "pocket", "input": [ASKED], "max_output_tokens": 60}
+    usage = httpx.post(f"{url}/v1/responses", json=body, timeout=60).json()["usage"]
+    assert usage["output_tokens_details"]["reasoning_tokens"] == told
+    held = {"type": "json_object"}
+    assert "completion_tokens_details" not in ask(url, response_format=held)["usage"]
+
+
 def test_stop_texts_are_looked_for_in_what_the_model_says(url: str) -> None:
     plain = thought(url, drafter="none")
     assert thought(url, stop=["<think>", "think", "k>"]) == plain
