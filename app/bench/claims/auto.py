@@ -1,9 +1,9 @@
 """Auto: as fast as the best single drafter of each kind of question, never slower than plain."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from app.bench.claims.instrument import Instrument, over_best, ranked, rates
+from app.bench.claims.instrument import Instrument, over_best, rates
 from app.bench.claims.prompts import Category
 from app.bench.claims.row import Check, Row, row
 from app.bench.lanes import PLAIN, Lane
@@ -14,18 +14,17 @@ INFLATE = 8
 ADAPTIVE = Lane("auto", "auto")
 TOKENS = 64
 FIRST = 6  # questions at the start of the session
-SWEPT, LEADING = 2, 2  # questions of a kind that every drafter answers; drafters that go on
-SHORTLY = 32  # tokens of these
+SWEPT, SHORTLY = 2, 32  # questions of a kind that every drafter answers, and tokens of these
 
 
 def show(instrument: Instrument) -> Row:
     """At least 0.95 of the best single drafter in every category, at least 0.97 of plain.
 
     The beginnings of two answers of a kind, where drafting pays least, tell which drafters are worth
-    a race and how far plain is behind. Those that lead in any kind then race with auto over its other
-    questions, once each: of several drafters one always suits the words of two questions, so which
-    one is the best of a kind is told by its other questions (``over_best``). With four of them a
-    ratio scattered by a tenth.
+    a race and how far plain is behind. A drafter that some other one beats in every kind is the best
+    of none. Those that are left race with auto over the other questions, once each: of several
+    drafters one always suits the words of two questions, so which one is the best of a kind is told
+    by its other questions (``over_best``). With four of them a ratio scattered by a tenth.
     """
     engine = instrument.loaded(INFLATE).engine()
     singles = [Lane(PLAIN, "none")]
@@ -34,7 +33,7 @@ def show(instrument: Instrument) -> Row:
     swept = [(name, group[:SWEPT]) for name, group in kinds]
     raced = [(name, group[SWEPT:] or group) for name, group in kinds]
     roughly = dict(_measured(instrument, swept, [*singles, ADAPTIVE], SHORTLY))
-    finalists = _leading(list(roughly.values()), singles)
+    finalists = unbeaten([rates(part) for part in roughly.values()], singles)
     checks: list[Check] = []
     figures: dict[str, float] = {}
     for kind, part in _measured(instrument, raced, [*finalists, ADAPTIVE], TOKENS):
@@ -47,10 +46,13 @@ def show(instrument: Instrument) -> Row:
     return row("Auto", checks, figures)
 
 
-def _leading(parts: Sequence[Measurement], singles: Sequence[Lane]) -> list[Lane]:
-    """The drafters that are among the first of any kind."""
-    ahead = {lane for part in parts for lane in ranked(rates(part), singles)[:LEADING]}
-    return [lane for lane in singles if lane in ahead]
+def unbeaten(kinds: Sequence[Mapping[str, float]], lanes: Sequence[Lane]) -> list[Lane]:
+    """Those that no other single one beats in every kind; ``kinds`` has the rates of all by name."""
+
+    def beats(one: Lane, other: Lane) -> bool:
+        return all(found[one.name] > found[other.name] for found in kinds)
+
+    return [lane for lane in lanes if not any(beats(other, lane) for other in lanes)]
 
 
 def _measured(

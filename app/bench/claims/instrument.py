@@ -1,7 +1,6 @@
 """Instrument: one model at several costs, its engines made on demand, lanes measured on them."""
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -9,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
-from threading import Thread
 from typing import TypeVar
 
 import torch
@@ -21,6 +19,7 @@ from app.bench.options import Conditions
 from app.bench.race import measure_race
 from app.bench.run import Measurement, Sample, measure, silent
 from app.catalog import resolve
+from app.process.with_parent import end_with_parent
 from app.prompts import Turns
 from app.settings import Settings
 from app.text import ChatText
@@ -191,14 +190,7 @@ class Instrument:
 def begin_worker(threads: int) -> None:
     """So many threads; and no worker outlives a bench that was told to end."""
     torch.set_num_threads(threads)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None  # a worker has one
-    parent.join()
-    os._exit(1)
+    end_with_parent()
 
 
 def _part(

@@ -15,7 +15,7 @@ BUDGETS, TEMPERATURES = (16, 64, 256), (0.6, 1.0)
 ARITIES = (2, 3, 4)
 DEEP = 16  # levels that are allowed
 PROMPTS, TOKENS = 10, 64
-SWEPT = 4  # prompts of the sweep
+SWEPT = {16: 4, 64: 4, 256: 2}  # prompts of the sweep
 FINALISTS, CLOSE = 2, 0.85  # rivals that go on, if they are so close to the best
 REPEATS = {16: 10, 64: 4, 256: 3}  # of ten drawn answers the ratio is known to a seventh
 TOGETHER = 10  # requests in one pass: nothing is timed here
@@ -36,7 +36,7 @@ class Cell:
 def show(instrument: Instrument) -> Row:
     """More tokens per pass than chains, k-ary trees and SpecInfer; still more with a larger budget."""
     cells = [
-        Cell(temperature, nodes, PROMPTS, TOKENS, REPEATS[nodes], SWEPT)
+        Cell(temperature, nodes, PROMPTS, TOKENS, REPEATS[nodes], SWEPT[nodes])
         for temperature in TEMPERATURES
         for nodes in BUDGETS
     ]

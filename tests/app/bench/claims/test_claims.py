@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.bench.claims import command
+from app.bench.claims import command, early_exit
+from app.bench.claims.auto import unbeaten
 from app.bench.claims.command import show_claims, summary
 from app.bench.claims.instrument import COSTS, Instrument, over_best, rates, tokens_per_pass
 from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
@@ -23,7 +24,7 @@ from engine.errors import ModelUnusable
 from tests.app.bench.samples import sample
 
 MINIATURE = {  # what makes a claim small enough for a test; its verdict then means nothing
-    "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "SWEPT": 1, "TOKENS": 8, "REPEATS": {4: 1}},
+    "sequoia": {"BUDGETS": (4,), "TEMPERATURES": (1.0,), "PROMPTS": 1, "TOKENS": 8},
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"PASS": 0.0, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "EDITS": 1, "TOKENS": 8},
     "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
@@ -50,7 +51,8 @@ def test_every_claim_runs_and_says_what_it_measured(instrument, monkeypatch, nam
         monkeypatch.setattr(f"app.bench.claims.{name}.{constant}", value)
     if name in ("sequoia", "specexec"):  # their checks name budgets that are not run here
         monkeypatch.setattr(f"app.bench.claims.{name}.BUDGETS", (64, 256))
-        monkeypatch.setattr("app.bench.claims.sequoia.REPEATS", {64: 1, 256: 1})
+        for constant in ("REPEATS", "SWEPT"):
+            monkeypatch.setattr(f"app.bench.claims.sequoia.{constant}", {64: 1, 256: 1})
     found = shown(name, instrument)
     assert found.says
     assert found.figures
@@ -117,6 +119,42 @@ def test_the_exit_code_and_the_file_tell_what_was_missed(tmp_path, monkeypatch, 
 def test_the_summary_counts():
     rows = [row("A", [Check("a", 1, 2)], {})]
     assert summary(rows, 90) == "0 of 1 claims hold in 1.5 minutes; missed: A"
+
+
+def test_a_drafter_that_another_one_beats_in_every_kind_does_not_race():
+    kinds = [
+        {"plain": 9.0, "first": 20.0, "close": 19.0, "special": 5.0, "even": 20.0},
+        {"plain": 9.0, "first": 30.0, "close": 28.0, "special": 31.0, "even": 30.0},
+    ]
+    lanes = [Lane(name, name) for name in kinds[0]]
+    assert [lane.name for lane in unbeaten(kinds, lanes)] == ["first", "special", "even"]
+    assert unbeaten(kinds[:1], lanes[:1]) == lanes[:1]
+
+
+@pytest.mark.parametrize(("prompts", "asked"), [(2, [(2, 16)]), (6, [(2, 16), (4, 12)])])
+def test_the_last_pairs_end_a_sweep_early_and_all_others_are_asked_everything(
+    instrument, monkeypatch, prompts, asked
+):
+    """On a clock by which pair n needs n + 1 seconds for the ten tokens of a prompt."""
+    races = []
+
+    def race(_, inflate, asked, lanes, conditions):
+        races.append((len(asked), len(lanes)))
+        pairs = [f"exit {e} length {n}" for e in early_exit.EXITS for n in early_exit.LENGTHS]
+        samples = tuple(
+            sample(lane.name, (group, 1), tuple(range(10)), pairs.index(lane.name) + group)
+            for lane in lanes
+            for group in range(1, len(asked) + 1)
+        )
+        return Measurement(None, tuple(lanes), conditions, samples, (), 0)
+
+    monkeypatch.setattr(Instrument, "race", race)
+    found = early_exit._sweep(instrument, 1, instrument.prompts.problems[:prompts])
+    assert races == asked
+    assert len(found) == 16
+    seconds = [1, 2, 1, 2, 3, 4][:prompts]
+    assert found["exit 1 length 1"] == pytest.approx(10 * prompts / sum(seconds))
+    assert found["exit 6 length 8"] == pytest.approx(20 / (16 + 17))
 
 
 def test_shipped_prompts_have_all_kinds():
