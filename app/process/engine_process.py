@@ -23,6 +23,7 @@ from app.process.wire import (
     Submit,
     Unusable,
 )
+from app.process.with_parent import end_with_parent
 from engine.errors import ContextOverflow, EngineError
 from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 
@@ -82,6 +83,7 @@ def build_engine(spec: ModelSpec) -> Engine:
 def serve(connection: Connection, spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:
     """Load, then serve until Stop or until the app is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the app's to handle
+    end_with_parent()  # a load, or a long pass, would keep memory for seconds that nobody waits for
     try:
         _serve(connection, spec, build)
     except (EOFError, ConnectionError):  # the app is gone, so the engine ends too

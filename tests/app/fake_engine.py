@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from app.process.engine_process import serve
 from app.process.wire import Ready
@@ -262,6 +263,17 @@ def segfaulting(connection: Connection, spec: ModelSpec) -> None:
 def loading(connection: Connection, spec: ModelSpec) -> None:
     """Entry: loads for ever."""
     signal.pause()
+
+
+def loading_for_ever(connection: Connection, spec: ModelSpec) -> None:
+    """Entry: the same in the real loop; makes the file that it is told to load when it begins."""
+
+    def build(spec: ModelSpec) -> FakeEngine:
+        Path(spec.folder).touch()
+        time.sleep(600)
+        raise AssertionError("nobody waits so long")
+
+    serve(connection, spec, build)
 
 
 def deaf(connection: Connection, spec: ModelSpec) -> None:

@@ -1,4 +1,4 @@
-"""Run by a test: starts an engine, names its process, and answers until it is killed."""
+"""Run by a test: starts an engine, names its process, and loads or answers until it is killed."""
 
 import asyncio
 import sys
@@ -12,9 +12,13 @@ from tests.app import fake_engine
 
 
 async def main() -> None:
-    worker = EngineWorker(ModelSpec("fake", "/nowhere"), fake_engine.endless)
-    await worker.start()
+    worker = EngineWorker(ModelSpec("fake", sys.argv[2]), getattr(fake_engine, sys.argv[1]))
+    loaded = asyncio.create_task(worker.start())
+    await asyncio.sleep(0)
     sys.stdout.write(f"{worker.pid}\n")
+    sys.stdout.flush()
+    await loaded
+    sys.stdout.write("loaded\n")
     sys.stdout.flush()
     async for _ in worker.generate(GenerationRequest((1,), 10**6)):
         pass

@@ -284,12 +284,17 @@ class TestEnd:
             assert len(ids_of(await all_of(worker.generate(GenerationRequest((1,), 9))))) == 9
 
     @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="awaits a process by its pidfd")
-    def test_the_engine_ends_when_the_app_is_killed(self) -> None:
-        """Mid-answer: the app gets no chance to say goodbye."""
-        script = Path(__file__).with_name("abandon.py")
-        app = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-        with app:
+    @pytest.mark.parametrize("entry", ["endless", "loading_for_ever"])
+    def test_the_engine_ends_when_the_app_is_killed(self, entry: str, tmp_path: Path) -> None:
+        """Mid-answer, or in a load that hears nothing: the app gets no chance to say goodbye."""
+        script, begun = Path(__file__).with_name("abandon.py"), tmp_path / "begun"
+        command = [sys.executable, str(script), entry, str(begun)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as app:
             engine = os.pidfd_open(int(app.stdout.readline()))
+            if entry == "endless":
+                assert app.stdout.readline() == "loaded\n"
+            while not (entry == "endless" or begun.exists()):
+                time.sleep(0.01)
             app.kill()
         ended, _, _ = select.select([engine], [], [], 10)
         os.close(engine)
