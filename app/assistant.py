@@ -19,6 +19,7 @@ from app.prediction import compared
 from app.reply import Keeper, RunningReply
 from app.settings import Settings
 from app.stored_answer import FiguresOnly, StoredAnswer
+from app.tally import Tally
 from app.thinking import Thinking
 from app.tools.reading import CallReader
 from app.turn import Delta, Message, Piece, ReplyOptions, Report, ToolUse, Turn, Written
@@ -49,6 +50,7 @@ class Assistant:
         self._settings, self._model = settings, model
         self._running: set[RunningReply] = set()
         self.begun = 0  # answers so far: who measures sees that another one came in between
+        self.tally = Tally()
         self._by_conversation: dict[str, Answering] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._switching = asyncio.Lock()
@@ -100,9 +102,9 @@ class Assistant:
         return self._model
 
     @property
-    def busy(self) -> bool:
-        """Whether an answer is being written."""
-        return bool(self._running)
+    def answering(self) -> int:
+        """Answers that are being written."""
+        return len(self._running)
 
     @property
     def reading(self) -> bool:
@@ -359,6 +361,8 @@ class Assistant:
 
     def _ended(self, reply: RunningReply) -> None:
         self._running.discard(reply)
+        if reply.report is not None:
+            self.tally.add(reply.report)
         self._read_ahead()
 
     def _answer(

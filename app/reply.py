@@ -105,6 +105,12 @@ class RunningReply:
         """Tokens of the context that were taken before the answer."""
         return self._unfinished.prompt_tokens
 
+    @property
+    def report(self) -> Report | None:
+        """How it went; None before the end, and where the engine could not begin."""
+        done = self._task.done() and not self._task.cancelled()
+        return self._task.result() if done and self._task.exception() is None else None
+
     def cancel(self) -> None:
         """End the answer soon; its report still comes."""
         self._generation.cancel()

@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from app.api import backups, completions, errors, models
+from app.api import backups, completions, errors, metrics, models
 from app.api.guard import Guard
 from app.api.messages import route as messages
 from app.api.responses import route as responses
@@ -62,6 +62,7 @@ def _routes(assistant: Assistant) -> APIRouter:
     routes.include_router(responses.router(assistant))
     routes.include_router(messages.router(assistant))
     routes.include_router(models.router(assistant))
+    routes.include_router(metrics.router(assistant))
 
     @routes.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Laboratory:
     @property
     def waiting(self) -> bool:
         """Whether it stands still until somebody's answer is over."""
-        return self.busy and self.assistant.busy
+        return self.busy and self.assistant.answering > 0
 
     @property
     def shelf(self) -> Shelf:

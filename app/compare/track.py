@@ -92,7 +92,7 @@ class Track:
             del self._sessions[key]  # its drafters know a part of this answer
 
     async def _wait_for_answers(self) -> None:
-        if self.assistant.busy:
+        if self.assistant.answering:
             self.changed()
             await self.assistant.idle()
             self.changed()
