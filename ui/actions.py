@@ -18,6 +18,7 @@ from ui.view import WINDOW
 async def hello(session: Session, command: Command) -> None:
     """A page was opened, perhaps again: the conversation that it showed before."""
     await refresh(session, command)
+    session.come_back(command.name)
     session.suggest()
     if command.id and session.shown.conversation is None:
         try:
@@ -98,7 +99,7 @@ async def send(session: Session, command: Command) -> None:
     except (AppError, EngineError):
         await _take_back(session, before, command.text)
         raise
-    shown.attachments = []
+    session.attach(())
     await _started(session, reply)
 
 
@@ -115,7 +116,7 @@ async def edit(session: Session, command: Command) -> None:
     except (AppError, EngineError):
         session.shown.tell(box=command.text)
         raise
-    session.shown.attachments = []
+    session.attach(())
     await _started(session, reply)
 
 
@@ -204,14 +205,14 @@ async def attach(session: Session, command: Command) -> None:
     _check_arrived(command)
     file = read_attachment(command.name, command.file)
     tokens = await session.assistant.count(file.text)
-    session.shown.attachments = [*session.shown.attachments, (file, tokens)]
+    session.attach((*session.shown.attachments, (file, tokens)))
     session.expect()
 
 
 async def detach(session: Session, command: Command) -> None:
     """Leave an attached file out."""
     kept = session.shown.attachments
-    session.shown.attachments = [one for place, one in enumerate(kept) if str(place) != command.id]
+    session.attach([one for place, one in enumerate(kept) if str(place) != command.id])
     session.expect()
 
 

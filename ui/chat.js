@@ -200,7 +200,13 @@
     const id = location.hash.slice(1);
     if (id && id !== state.conversation) send({ do: "open", id });
   });
-  acts.hello = () => send({ do: "hello", id: location.hash.slice(1) });
+  // A tab has a name, by which the server knows its attached files after a reload.
+  const TAB = "slipstream-tab";
+  const tab = () => {
+    if (!sessionStorage.getItem(TAB)) sessionStorage.setItem(TAB, `${Date.now()}-${Math.random()}`);
+    return sessionStorage.getItem(TAB);
+  };
+  acts.hello = () => send({ do: "hello", id: location.hash.slice(1), name: tab() });
   const once = ({ box, file, name, system, settings: chosen }) => {
     if (box && !byId("box").value) setBox(box);
     if (system !== undefined) byId("system").value = system;

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from app.ahead import Expected
@@ -15,13 +15,14 @@ from app.reply import RunningReply
 from app.turn import Report
 from engine.errors import EngineError, InvalidRequest
 from ui.command import Command, adopted
-from ui.view import Shown, Values, values
+from ui.view import Counted, Shown, Values, values
 
 logger = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.05  # a page is redrawn at most so often, however fast the tokens come
 LATE_SECONDS = 5.0  # so long is a command waited for that a later one has overtaken
 SUGGEST_SECONDS = 1.0  # planning for forty models must not slow the opening of the page down
+TABS = 16  # whose attached files are kept: a closed one says no good-bye that a reload does not say
 LISTED = 200  # conversations in the list; the search finds the others
 _UNEXPECTED = "something unexpected failed; nothing that you wrote is lost, please try again"
 
@@ -35,6 +36,7 @@ class Session:
     def __init__(self, assistant: Assistant, pages: "Pages", actions: "Actions") -> None:
         self.assistant, self.pages, self._actions = assistant, pages, actions
         self.shown = Shown(assistant.facts)
+        self._tab = ""  # of the browser
         self._mail: deque[Command] = deque()
         self._early: dict[int, Command] = {}  # those that overtook another
         self._next = 1
@@ -94,6 +96,16 @@ class Session:
         read = self.assistant.history.conversations
         self.shown.conversations = await asyncio.to_thread(read, LISTED, self.shown.words)
         self.shown.presets = await asyncio.to_thread(self.assistant.history.presets.all)
+
+    def come_back(self, tab: str) -> None:
+        """What was attached in this tab of the browser is there again after a reload."""
+        if tab != self._tab:
+            self._tab, self.shown.attachments = tab, self.pages.attached(tab)
+
+    def attach(self, files: Sequence[Counted]) -> None:
+        """These go with the next message, and no others."""
+        self.shown.attachments = files
+        self.pages.keep(self._tab, files)
 
     async def open(self, conversation: str) -> None:
         """Show a conversation, and its answer as it is being written."""
@@ -245,6 +257,7 @@ class Pages:
     def __init__(self, assistant: Assistant, actions: Actions) -> None:
         self._assistant, self._actions = assistant, actions
         self._sessions: dict[str, Session] = {}
+        self._attached: dict[str, Sequence[Counted]] = {}  # by tab, the one of the last change last
         assistant.when_switching(self.changed)
         assistant.when_reading(self.redraw)
 
@@ -256,6 +269,18 @@ class Pages:
         """A page was closed."""
         with suppress(KeyError):
             del self._sessions[key]
+
+    def attached(self, tab: str) -> Sequence[Counted]:
+        """What goes with the next message of this tab."""
+        return self._attached.get(tab, ())
+
+    def keep(self, tab: str, files: Sequence[Counted]) -> None:
+        """Until they are sent, or many other tabs have files, too."""
+        self._attached.pop(tab, None)
+        if tab and files:
+            self._attached[tab] = files
+        if len(self._attached) > TABS:
+            del self._attached[next(iter(self._attached))]
 
     def redraw(self) -> None:
         """Every page shows whether something is being read."""

@@ -25,6 +25,7 @@ WINDOW = 100  # messages that are shown at first; a long conversation opens as f
 PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
 
 Values = dict[str, Any]  # by region
+Counted = tuple[Attachment, int]  # a file that goes with the next message, and its tokens
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Shown:
     suggested: Fit | None = None  # a better model for this machine
     used: int = 0  # tokens of the context
     unseen: int = 0  # messages that the model is no longer told
-    attachments: list[tuple[Attachment, int]] = field(default_factory=list)  # with their tokens
+    attachments: Sequence[Counted] = ()
     settings: Settings = field(default_factory=Settings)
     notice: str = ""
     once: dict[str, str] = field(default_factory=dict)  # told to the script one time

@@ -72,6 +72,28 @@ def test_what_is_being_written_outlives_a_reload(page: Page) -> None:
     assert box(page) == ""
 
 
+def test_attached_files_outlive_a_reload_until_they_are_sent(page: Page) -> None:
+    chips = page.locator(".chip")
+    files = [
+        {"name": name, "mimeType": "text/plain", "buffer": text.encode()}
+        for name, text in (("a.txt", "The sea is blue."), ("b.txt", "The sky is red."))
+    ]
+    page.get_by_label("Text files to attach").set_input_files(files)
+    expect(chips).to_have_count(2)
+    page.reload()
+    expect(chips).to_have_count(2)
+    page.get_by_role("button", name="Remove a.txt").click()
+    expect(chips).to_have_count(1)
+    page.reload()
+    expect(chips).to_contain_text(["b.txt"])
+    write(page, "What is red?")
+    answered(page, 1)
+    expect(page.locator(".file")).to_contain_text(["b.txt"])
+    page.reload()
+    page.wait_for_selector("#page.ready")
+    expect(chips).to_have_count(0)
+
+
 def test_an_edit_that_is_refused_is_still_an_edit(page: Page) -> None:
     write(page, "What is 2 + 3?")
     answered(page, 1)

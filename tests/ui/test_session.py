@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from app.ahead import Expected
+from app.attachments import Attachment
 from engine.errors import InvalidRequest
 from tests.app import fake_engine
+from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
 from tests.app.history.many import WORDS, fill
 from tests.ui.paged import Page, opened
+from ui.actions import ACTIONS
 from ui.command import Command
-from ui.session import LISTED
+from ui.session import LISTED, TABS, Pages
 
 
 def used(page: Page) -> int:
@@ -144,6 +147,44 @@ async def test_attached_files_are_counted_and_go_with_the_message(tmp_path: Path
         [asked, _] = assistant.history.messages(page.state["conversation"])
         assert "some words of a file" in asked.content
         assert "b.txt" not in asked.content
+
+
+@asynchronous
+async def test_attached_files_of_a_tab_are_there_again(tmp_path: Path) -> None:
+    data = base64.b64encode(b"some words of a file").decode()
+    async with opened(tmp_path) as (page, another, _):
+        page.do("hello", name="this tab")
+        page.do("attach", name="a.txt", data=data)
+        await page.until(lambda: "a.txt" in page.regions["chips"])
+        again, other = another(), another()
+        again.do("hello", name="this tab")
+        await again.until(lambda: "a.txt" in again.regions["chips"])
+        other.do("hello", name="another tab")
+        other.do("attach", name="b.txt", data=data)
+        await other.until(lambda: "b.txt" in other.regions["chips"])
+        assert "a.txt" not in other.regions["chips"]
+        again.do("send", text="what is it?")
+        await again.answered(1)
+        third = another()
+        third.do("hello", name="this tab")
+        third.do("attach", name="c.txt", data=data)
+        await third.until(lambda: "c.txt" in third.regions["chips"])
+        assert "a.txt" not in third.regions["chips"]
+
+
+def test_only_so_many_tabs_have_files(tmp_path: Path) -> None:
+    """The last ones to attach some; and a page that names no tab keeps none."""
+
+    async def kept() -> list[int]:
+        async with assisted(tmp_path, fake_engine.parrot) as assistant:
+            pages = Pages(assistant, ACTIONS)
+            file = (Attachment("a.txt", "words"), 1)
+            for tab in ("0", "1", "", *map(str, range(2, TABS)), "0", str(TABS)):
+                pages.keep(tab, [file])
+            pages.keep("3", ())
+            return [tab for tab in range(TABS + 1) if pages.attached(str(tab))]
+
+    assert asyncio.run(kept()) == [0, 2, *range(4, TABS + 1)]
 
 
 @asynchronous
