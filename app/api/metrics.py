@@ -44,7 +44,9 @@ def _totals(tally: Tally) -> Iterator[Metric]:
     yield _one("tokens_predicted_seconds_total", "seconds of decoding", tally.decode_seconds)
     yield _one("n_decode_total", "passes of the model that decode", tally.passes)
     yield _one("spec_decode_num_draft_tokens_total", "tokens that were drafted", tally.drafted)
-    yield _one("spec_decode_num_accepted_tokens_total", "of these, accepted", tally.accepted)
+    yield _one(
+        "spec_decode_num_accepted_tokens_total", "drafted tokens that were accepted", tally.accepted
+    )
 
 
 def _drafting(tally: Tally) -> Iterator[Metric]:
@@ -61,7 +63,11 @@ def _drafting(tally: Tally) -> Iterator[Metric]:
     for name, told, values in (
         ("passes_total", "passes by drafter", [(on, float(s.passes)) for on, s in spent]),
         ("tokens_total", "tokens by drafter", [(on, float(s.tokens)) for on, s in spent]),
-        ("decode_seconds_total", "their seconds", [(on, s.seconds) for on, s in spent]),
+        (
+            "decode_seconds_total",
+            "seconds of decoding by drafter",
+            [(on, s.seconds) for on, s in spent],
+        ),
         (
             "plain_seconds_total",
             "seconds of plain decoding for the same tokens, by its measured cost",

@@ -17,7 +17,8 @@ SWEEP = Conditions(max_tokens=24, repeats=1, warm_up=False)
 # Prompts of the sweep, and pairs that go on. Of two prompts of a kind the pair in the middle of a
 # sweep was as fast as the best one or a tenth slower than the middle of all.
 SWEPT, FINALISTS = 6, 3
-HOPELESS = 2, 4  # after so many prompts of the sweep so many pairs end it: they are the last ones
+# After so many prompts of it so many pairs end the sweep, the slowest ones, which take longest.
+HOPELESS = 2, 4
 # Once each: one pair suits the words of one prompt. Edits are half as long as other answers.
 PROMPTS, EDITS, TOKENS = 10, 16, 64
 
@@ -34,8 +35,7 @@ def show(instrument: Instrument) -> Row:
     checks = []
     figures: dict[str, float] = {"inflate": inflate}
     for kind, prompts in kinds.items():
-        swept = _sweep(instrument, inflate, prompts[:SWEPT])
-        pairs = ranked(swept, [_fixed(e, length) for e in EXITS for length in LENGTHS])
+        swept, pairs = _sweep(instrument, inflate, prompts[:SWEPT])
         middle = pairs[len(pairs) // 2]
         finalists = list(dict.fromkeys([*pairs[:FINALISTS], middle]))
         measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE], conditions)
@@ -48,18 +48,22 @@ def show(instrument: Instrument) -> Row:
     return row("DEL", checks, figures)
 
 
-def _sweep(instrument: Instrument, inflate: int, prompts: Sequence[Turns]) -> dict[str, float]:
-    """Tokens per second of every pair, roughly; of the slowest ones, which take longest, more roughly."""
+def _sweep(
+    instrument: Instrument, inflate: int, prompts: Sequence[Turns]
+) -> tuple[dict[str, float], list[Lane]]:
+    """Tokens per second of every pair, roughly, and the pairs by these; the hopeless ones are last."""
     lanes = [_fixed(e, length) for e in EXITS for length in LENGTHS]
     early, last = HOPELESS
     begun = instrument.race(inflate, prompts[:early], lanes, SWEEP)
     found = rates(begun)
-    left = ranked(found, lanes)[:-last]
+    pairs = ranked(found, lanes)
+    left, hopeless = pairs[:-last], pairs[-last:]
     if not (left and prompts[early:]):
-        return found
+        return found, pairs
     ended = instrument.race(inflate, prompts[early:], left, SWEEP)
     samples = (*begun.samples, *(replace(s, group=s.group + early) for s in ended.samples))
-    return found | rates(replace(ended, samples=samples))
+    found |= rates(replace(ended, samples=samples))
+    return found, [*ranked(found, left), *hopeless]
 
 
 def _fixed(exit_layer: int, length: int) -> Lane:

@@ -135,26 +135,27 @@ def test_a_drafter_that_another_one_beats_in_every_kind_does_not_race():
 def test_the_last_pairs_end_a_sweep_early_and_all_others_are_asked_everything(
     instrument, monkeypatch, prompts, asked
 ):
-    """On a clock by which pair n needs n + 1 seconds for the ten tokens of a prompt."""
+    """Pair n needs n seconds more for a prompt than the first pair, and all of them longer for later ones."""
     races = []
 
     def race(_, inflate, asked, lanes, conditions):
         races.append((len(asked), len(lanes)))
         pairs = [f"exit {e} length {n}" for e in early_exit.EXITS for n in early_exit.LENGTHS]
         samples = tuple(
-            sample(lane.name, (group, 1), tuple(range(10)), pairs.index(lane.name) + group)
+            sample(lane.name, (group, 1), tuple(range(10)), pairs.index(lane.name) + 5 * group**2)
             for lane in lanes
             for group in range(1, len(asked) + 1)
         )
         return Measurement(None, tuple(lanes), conditions, samples, (), 0)
 
     monkeypatch.setattr(Instrument, "race", race)
-    found = early_exit._sweep(instrument, 1, instrument.prompts.problems[:prompts])
+    found, ranking = early_exit._sweep(instrument, 1, instrument.prompts.problems[:prompts])
+    assert [lane.name for lane in ranking] == list(found)
     assert races == asked
     assert len(found) == 16
-    seconds = [1, 2, 1, 2, 3, 4][:prompts]
+    seconds = [5, 20, 5, 20, 45, 80][:prompts]
     assert found["exit 1 length 1"] == pytest.approx(10 * prompts / sum(seconds))
-    assert found["exit 6 length 8"] == pytest.approx(20 / (16 + 17))
+    assert found["exit 6 length 8"] == pytest.approx(20 / (20 + 35))
 
 
 def test_shipped_prompts_have_all_kinds():
