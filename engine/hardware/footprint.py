@@ -19,10 +19,9 @@ _FIRST_ROWS = 512  # of a torch cache
 _LLAMA_CELLS = 256  # llama.cpp rounds its cache up to a multiple
 # of a layer besides its last form: as the file has it, its maps joined, freed but not given back
 _READ_FORMS = 3
-_KEPT_FORMS, _KEPT_BYTES = (
-    2,
-    2**25,
-)  # more of them where layers are so small that the allocator keeps them
+# More of them where layers are so small that the allocator keeps them: mostly one, beside other busy
+# processes more than two of 28 MB were seen once.
+_KEPT_FORMS, _KEPT_BYTES = 3, 2**25
 _PROBABILITIES = 8  # bytes per token of the vocabulary: law and draws of one node, float32
 
 
