@@ -13,7 +13,7 @@ from app.bench.run import Measurement
 INFLATE = 8
 ADAPTIVE = Lane("auto", "auto")
 TOKENS = 64
-FIRST = 6  # questions at the start of the session
+FIRST, FEW = 6, 2  # questions at the start of the session, and of the one that tells who races
 SWEPT, SHORTLY = 2, 32  # questions of a kind that every drafter answers, and tokens of these
 
 
@@ -32,11 +32,11 @@ def show(instrument: Instrument) -> Row:
     kinds = instrument.prompts.open
     swept = [(name, group[:SWEPT]) for name, group in kinds]
     raced = [(name, group[SWEPT:] or group) for name, group in kinds]
-    roughly = dict(_measured(instrument, swept, [*singles, ADAPTIVE], SHORTLY))
+    roughly = dict(_measured(instrument, swept, [*singles, ADAPTIVE], (FEW, SHORTLY)))
     finalists = unbeaten([rates(part) for part in roughly.values()], singles)
     checks: list[Check] = []
     figures: dict[str, float] = {}
-    for kind, part in _measured(instrument, raced, [*finalists, ADAPTIVE], TOKENS):
+    for kind, part in _measured(instrument, raced, [*finalists, ADAPTIVE], (FIRST, TOKENS)):
         found, rough, best = rates(part), rates(roughly[kind]), over_best(part, ADAPTIVE)
         over_plain = rough[ADAPTIVE.name] / rough[PLAIN]
         checks.append(Check(f"{kind}: over {best.name}", best.ratio, 0.95))
@@ -56,13 +56,18 @@ def unbeaten(kinds: Sequence[Mapping[str, float]], lanes: Sequence[Lane]) -> lis
 
 
 def _measured(
-    instrument: Instrument, kinds: Sequence[Category], lanes: Sequence[Lane], tokens: int
+    instrument: Instrument,
+    kinds: Sequence[Category],
+    lanes: Sequence[Lane],
+    asked: tuple[int, int],
 ) -> Iterator[tuple[str, Measurement]]:
     """By kind, of one session in which every drafter may remember earlier questions.
 
-    What it learns on its first ones is not counted, for any drafter.
+    What it learns on its first ones is not counted, for any drafter. ``asked`` says how many these
+    are, and for how many tokens each answer goes on.
     """
-    first = instrument.prompts.problems[:FIRST]
+    count, tokens = asked
+    first = instrument.prompts.problems[:count]
     prompts = [*first, *(turns for _, group in kinds for turns in group)]
     conditions = Conditions(max_tokens=tokens, repeats=1)
     whole = instrument.race(INFLATE, prompts, lanes, conditions)

@@ -18,7 +18,7 @@ PROMPTS, TOKENS = 10, 64
 SWEPT = {16: 4, 64: 4, 256: 2}  # prompts of the sweep
 FINALISTS, CLOSE = 2, 0.85  # rivals that go on, if they are so close to the best
 REPEATS = {16: 10, 64: 4, 256: 3}  # of ten drawn answers the ratio is known to a seventh
-TOGETHER = 10  # requests in one pass: nothing is timed here
+TOGETHER = {16: 10, 64: 10, 256: 4}  # requests in one pass: nothing is timed here
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _run(
         sampling=SamplingParams(temperature=cell.temperature),
         max_tokens=cell.tokens,
         repeats=repeats,
-        concurrent=TOGETHER,
+        concurrent=TOGETHER[cell.nodes],
         queued=prompts,
         warm_up=False,
     )

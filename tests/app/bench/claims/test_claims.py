@@ -28,7 +28,7 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"PASS": 0.0, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "EDITS": 1, "TOKENS": 8},
     "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
-    "auto": {"INFLATE": 1, "TOKENS": 8, "SHORTLY": 8, "FIRST": 1},
+    "auto": {"INFLATE": 1, "TOKENS": 8, "SHORTLY": 8, "FIRST": 1, "FEW": 1},
     "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
     "lossless": {"PROMPTS": 1, "TOKENS": 8, "EVERY": 30, "LAWS": ("no tests here",)},
@@ -51,7 +51,7 @@ def test_every_claim_runs_and_says_what_it_measured(instrument, monkeypatch, nam
         monkeypatch.setattr(f"app.bench.claims.{name}.{constant}", value)
     if name in ("sequoia", "specexec"):  # their checks name budgets that are not run here
         monkeypatch.setattr(f"app.bench.claims.{name}.BUDGETS", (64, 256))
-        for constant in ("REPEATS", "SWEPT"):
+        for constant in ("REPEATS", "SWEPT", "TOGETHER"):
             monkeypatch.setattr(f"app.bench.claims.sequoia.{constant}", {64: 1, 256: 1})
     found = shown(name, instrument)
     assert found.says
