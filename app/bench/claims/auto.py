@@ -15,16 +15,18 @@ ADAPTIVE = Lane("auto", "auto")
 TOKENS = 64
 FIRST, FEW = 6, 2  # questions at the start of the session, and of the one that tells who races
 SWEPT, SHORTLY = 2, 32  # questions of a kind that every drafter answers, and tokens of these
+CLOSE = 0.9  # of the best one's rate there, at least, in some kind
 
 
 def show(instrument: Instrument) -> Row:
     """At least 0.95 of the best single drafter in every category, at least 0.97 of plain.
 
     The beginnings of two answers of a kind, where drafting pays least, tell which drafters are worth
-    a race and how far plain is behind. A drafter that some other one beats in every kind is the best
-    of none. Those that are left race with auto over the other questions, once each: of several
-    drafters one always suits the words of two questions, so which one is the best of a kind is told
-    by its other questions (``over_best``). With four of them a ratio scattered by a tenth.
+    a race and how far plain is behind. A drafter that is far behind in every kind, or that some other
+    one beats in every kind, is the best of none. Those that are left race with auto over the other
+    questions, once each: of several drafters one always suits the words of two questions, so which
+    one is the best of a kind is told by its other questions (``over_best``). With four of them a
+    ratio scattered by a tenth.
     """
     engine = instrument.loaded(INFLATE).engine()
     singles = [Lane(PLAIN, "none")]
@@ -33,7 +35,7 @@ def show(instrument: Instrument) -> Row:
     swept = [(name, group[:SWEPT]) for name, group in kinds]
     raced = [(name, group[SWEPT:] or group) for name, group in kinds]
     roughly = dict(_measured(instrument, swept, [*singles, ADAPTIVE], (FEW, SHORTLY)))
-    finalists = unbeaten([rates(part) for part in roughly.values()], singles)
+    finalists = promising([rates(part) for part in roughly.values()], singles)
     checks: list[Check] = []
     figures: dict[str, float] = {}
     for kind, part in _measured(instrument, raced, [*finalists, ADAPTIVE], (FIRST, TOKENS)):
@@ -46,13 +48,19 @@ def show(instrument: Instrument) -> Row:
     return row("Auto", checks, figures)
 
 
-def unbeaten(kinds: Sequence[Mapping[str, float]], lanes: Sequence[Lane]) -> list[Lane]:
-    """Those that no other single one beats in every kind; ``kinds`` has the rates of all by name."""
+def promising(kinds: Sequence[Mapping[str, float]], lanes: Sequence[Lane]) -> list[Lane]:
+    """Those that may be the best of a kind; ``kinds`` has the rates of all by name."""
+
+    def near(lane: Lane) -> bool:
+        return any(
+            found[lane.name] >= CLOSE * max(found[one.name] for one in lanes) for found in kinds
+        )
 
     def beats(one: Lane, other: Lane) -> bool:
         return all(found[one.name] > found[other.name] for found in kinds)
 
-    return [lane for lane in lanes if not any(beats(other, lane) for other in lanes)]
+    left = [lane for lane in lanes if near(lane)]
+    return [lane for lane in left if not any(beats(other, lane) for other in left)]
 
 
 def _measured(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.bench.claims import command, early_exit
-from app.bench.claims.auto import unbeaten
+from app.bench.claims.auto import promising
 from app.bench.claims.command import show_claims, summary
 from app.bench.claims.instrument import COSTS, Instrument, over_best, rates, tokens_per_pass
 from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
@@ -121,14 +121,17 @@ def test_the_summary_counts():
     assert summary(rows, 90) == "0 of 1 claims hold in 1.5 minutes; missed: A"
 
 
-def test_a_drafter_that_another_one_beats_in_every_kind_does_not_race():
+def test_a_drafter_that_is_far_behind_or_always_behind_another_one_does_not_race():
     kinds = [
-        {"plain": 9.0, "first": 20.0, "close": 19.0, "special": 5.0, "even": 20.0},
-        {"plain": 9.0, "first": 30.0, "close": 28.0, "special": 31.0, "even": 30.0},
+        {"plain": 9, "first": 20, "beaten": 19, "special": 5, "even": 20, "far": 17.9, "near": 18},
+        {"plain": 9, "first": 30, "beaten": 28, "special": 31, "even": 30, "far": 5, "near": 4},
+        {"plain": 9, "first": 10, "beaten": 9.5, "special": 5, "even": 9, "far": 8, "near": 10},
+        {"plain": 9, "first": 100, "beaten": 50, "special": 5, "even": 1, "far": 60, "near": 6},
     ]
     lanes = [Lane(name, name) for name in kinds[0]]
-    assert [lane.name for lane in unbeaten(kinds, lanes)] == ["first", "special", "even"]
-    assert unbeaten(kinds[:1], lanes[:1]) == lanes[:1]
+    found = promising(kinds, lanes)
+    assert [lane.name for lane in found] == ["first", "special", "even", "near"]
+    assert promising(kinds[:1], lanes[:1]) == lanes[:1]
 
 
 @pytest.mark.parametrize(("prompts", "asked"), [(2, [(2, 16)]), (6, [(2, 16), (4, 12)])])
