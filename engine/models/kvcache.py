@@ -135,12 +135,8 @@ class KVCache:
         if not length:
             self._release(row)
 
-    def copy(self, source: int, slot: int, length: int) -> None:
-        """A slot's rows become the first ``length`` committed ones of another slot."""
-        self.take(self, source, slot, length)
-
     def take(self, other: "KVCache", source: int, slot: int, length: int) -> None:
-        """A slot's rows become the first ``length`` committed ones of a slot of another cache."""
+        """A slot's rows become the first ``length`` committed ones of a slot of any cache, this one too."""
         row = self._slot(slot)
         self._reserve(row, length)
         for layer in range(self.shape.layers if length else 0):

@@ -92,7 +92,7 @@ def test_copied_rows_are_the_slots_own():
         stamped(cache, slot, cache.place(slot, range(-1, many - 1)), range(many))
         cache.keep(slot, range(many))
     cache.place(1, [-1])
-    cache.copy(0, 1, 550)  # more than its first rows hold
+    cache.take(cache, 0, 1, 550)  # more than its first rows hold
     assert (cache.length(1), cache.pending(1)) == (550, 0)
     for slot, stamp in ((0, 7000), (1, 8000)):
         stamped(cache, slot, cache.place(slot, [-1]), [stamp])
