@@ -9,7 +9,7 @@ from app.thinking import AS_TAUGHT, Thinking
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
-from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats
+from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats, tokens_per_pass
 
 ROLES = ("system", "user", "assistant", "tool")
 AUTO = "auto"
@@ -181,8 +181,8 @@ class Report:
 
     @property
     def tokens_per_pass(self) -> float:
-        """Emitted tokens per pass of the target; 0 when no pass ran."""
-        return self.stats.emitted / self.stats.passes if self.stats.passes else 0.0
+        """How far one pass of the target went; 0 when none ran."""
+        return tokens_per_pass(self.stats.passes, self.stats.accepted)
 
 
 @dataclass(frozen=True, slots=True)

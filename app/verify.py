@@ -11,7 +11,15 @@ from app.prompts import Turns
 from app.text import ChatText
 from app.turn import AUTO, Message
 from engine.errors import InvalidRequest
-from engine.request import Event, FinishReason, GenerationRequest, ModelFacts, Tokens
+from engine.request import (
+    Event,
+    FinishReason,
+    GenerationRequest,
+    ModelFacts,
+    Stats,
+    Tokens,
+    tokens_per_pass,
+)
 
 PLAIN = "none"
 
@@ -55,14 +63,14 @@ class DrafterResult:
     tokens: int = 0  # plain's
     agreeing_prompts: int = 0
     agreeing_tokens: int = 0  # before the first difference of each prompt
-    emitted: int = 0
     passes: int = 0
+    accepted: int = 0
     first: Difference | None = None
 
     @property
     def tokens_per_pass(self) -> float:
         """How far one pass of the model went; 0 when nothing ran."""
-        return self.emitted / self.passes if self.passes else 0.0
+        return tokens_per_pass(self.passes, self.accepted)
 
     @property
     def agrees(self) -> bool:
@@ -88,7 +96,7 @@ class Verification:
 class _Answer:
     ids: tuple[int, ...]
     margins: tuple[float, ...]
-    passes: int
+    stats: Stats
 
 
 def choose_drafters(names: Sequence[str], facts: ModelFacts) -> tuple[str, ...]:
@@ -172,7 +180,7 @@ async def _run(bench: Bench, prompt: tuple[int, ...], drafter: str) -> _Answer:
         elif event.reason is FinishReason.ERROR:
             raise RequestFailed(f"with the drafter {drafter}: {event.error}")
         else:
-            return _Answer(tuple(ids), tuple(margins), event.stats.passes)
+            return _Answer(tuple(ids), tuple(margins), event.stats)
     raise RequestFailed(f"with the drafter {drafter}: the answer has no end")
 
 
@@ -185,7 +193,7 @@ def _added(result: DrafterResult, number: int, plain: _Answer, drafted: _Answer)
         tokens=result.tokens + len(plain.ids),
         agreeing_prompts=result.agreeing_prompts + (difference is None),
         agreeing_tokens=result.agreeing_tokens + same,
-        emitted=result.emitted + len(drafted.ids),
-        passes=result.passes + drafted.passes,
+        passes=result.passes + drafted.stats.passes,
+        accepted=result.accepted + drafted.stats.accepted,
         first=result.first or difference,
     )

@@ -167,6 +167,14 @@ def summed(columns: Sequence[tuple[DepthCount, ...]]) -> tuple[DepthCount, ...]:
     )
 
 
+def tokens_per_pass(passes: int, accepted: int) -> float:
+    """How far one pass of the target goes; 0 when none ran.
+
+    Every pass gives the drafted tokens that it accepts and one of its own: what ends an answer is one, too.
+    """
+    return 1 + accepted / passes if passes else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class DrafterRun:
     """The part of one generation that one drafter had; several only under ``auto``."""

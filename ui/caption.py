@@ -3,7 +3,7 @@
 from html import escape
 
 from app.history.records import AnswerFacts
-from engine.request import FinishReason
+from engine.request import FinishReason, tokens_per_pass
 
 MODE_NAMES = {
     "auto": "Auto",
@@ -58,7 +58,7 @@ def _figures(facts: AnswerFacts) -> str:
     if facts.drafted:
         parts.append(f"{facts.accepted:,}/{facts.drafted:,} drafted accepted")
     if facts.passes:
-        parts.append(f"{facts.emitted / facts.passes:.1f} tokens/pass")
+        parts.append(f"{tokens_per_pass(facts.passes, facts.accepted):.1f} tokens/pass")
     spans = "".join(f"<span>{part}</span>" for part in parts)
     return f'<p class="figures">{spans}</p>'
 

@@ -8,7 +8,7 @@ from statistics import median, quantiles
 from app.bench.lanes import Lane
 from app.bench.run import Measurement, Sample
 from app.verify import Difference
-from engine.request import DepthCount, summed
+from engine.request import DepthCount, summed, tokens_per_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LaneSummary:
     rate: Spread | None  # tokens per second
     speedup: Spread | None  # over the baseline: ratios of rates of the same prompt and repeat
     first_seconds: Spread | None
-    tokens_per_pass: float  # tokens of each request over the passes that it took part in
+    tokens_per_pass: float  # over the passes that each request took part in
     emitted: int
     passes: int
     drafted: int
@@ -73,7 +73,7 @@ def _summary(measurement: Measurement, lane: Lane) -> LaneSummary:
     base = measurement.of(baseline) if baseline not in (None, lane) else []
     answers = [answer for sample in samples for answer in sample.answers]
     stats = [answer.stats for answer in answers]
-    emitted, passes = sum(s.emitted for s in stats), sum(s.passes for s in stats)
+    passes, accepted = sum(s.passes for s in stats), sum(s.accepted for s in stats)
     drafters: Counter[str] = Counter()
     for run in (run for s in stats for run in s.runs):
         drafters[run.drafter] += run.passes
@@ -83,11 +83,11 @@ def _summary(measurement: Measurement, lane: Lane) -> LaneSummary:
         rate=spread(sample.rate for sample in samples if sample.emitted),
         speedup=spread(paired_ratios(base, samples)),
         first_seconds=spread(a.first_seconds for a in answers if a.first_seconds is not None),
-        tokens_per_pass=emitted / passes if passes else 0.0,
-        emitted=emitted,
+        tokens_per_pass=tokens_per_pass(passes, accepted),
+        emitted=sum(s.emitted for s in stats),
         passes=passes,
         drafted=sum(s.drafted for s in stats),
-        accepted=sum(s.accepted for s in stats),
+        accepted=accepted,
         depths=summed([s.depths for s in stats]),
         passes_by_drafter=tuple(drafters.most_common()),
         answers=len(answers),

@@ -11,6 +11,7 @@ from app.compare.track import Run
 from app.history.machine import machine_name
 from app.loaded_model import LoadedModel
 from app.verify import PLAIN
+from engine.request import tokens_per_pass
 
 VERSION = 1
 
@@ -37,7 +38,7 @@ class Figures(BaseModel):
     @property
     def tokens_per_pass(self) -> float:
         """How far one pass went; 0 when none ran."""
-        return self.tokens / self.passes if self.passes else 0.0
+        return tokens_per_pass(self.passes, self.accepted)
 
 
 class LaneRecord(BaseModel):

@@ -6,7 +6,7 @@ from statistics import median, median_low
 
 from app.compare.track import Run
 from app.verify import Difference, find_difference
-from engine.request import DepthCount, summed
+from engine.request import DepthCount, summed, tokens_per_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class LaneResult:
     @property
     def tokens_per_pass(self) -> float:
         """How far one pass of the model went; 0 when none ran."""
-        passes = sum(run.stats.passes for run in self.runs)
-        return sum(len(run.ids) for run in self.runs) / passes if passes else 0.0
+        return tokens_per_pass(sum(run.stats.passes for run in self.runs), self.accepted)
 
 
 @dataclass(frozen=True, slots=True)

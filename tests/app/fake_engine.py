@@ -129,6 +129,7 @@ class FakeEngine:
             cached_tokens=common_prefix(self._read, one.request.prompt),
             emitted=one.emitted,
             passes=one.passes,
+            accepted=one.emitted - one.passes,
             runs=(run,) if one.passes else (),
         )
         return Done(reason, stats)

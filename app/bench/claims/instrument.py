@@ -31,7 +31,7 @@ from engine.errors import ModelUnusable
 from engine.models.torch_target import TorchTarget
 from engine.protocols.drafting import Parts
 from engine.protocols.target import Rows
-from engine.request import ModelSpec
+from engine.request import ModelSpec, tokens_per_pass
 
 PartT = TypeVar("PartT")
 FoundT = TypeVar("FoundT")
@@ -265,13 +265,13 @@ def _best(found: dict[str, float], adaptive: Lane) -> str:
     return max(others, key=lambda name: found[name])
 
 
-def tokens_per_pass(measurement: Measurement) -> dict[str, float]:
+def per_pass(measurement: Measurement) -> dict[str, float]:
     """Of every lane, over all prompts and repeats."""
     found = {}
     for lane in measurement.lanes:
         stats = [answer.stats for s in measurement.of(lane) for answer in s.answers]
-        passes = sum(s.passes for s in stats)
-        found[lane.name] = sum(s.emitted for s in stats) / passes if passes else 0.0
+        passes, accepted = sum(s.passes for s in stats), sum(s.accepted for s in stats)
+        found[lane.name] = tokens_per_pass(passes, accepted)
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.bench.claims.instrument import Instrument, Rival, over_best, ranked, tokens_per_pass
+from app.bench.claims.instrument import Instrument, Rival, over_best, per_pass, ranked
 from app.bench.claims.row import Check, Row, row
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
@@ -63,7 +63,7 @@ def compared(instrument: Instrument, cell: Cell) -> tuple[Rival, dict[str, float
     rivals = _rivals(instrument, cell)
     lanes = [_sequoia(cell.nodes), *rivals]
     measured = _run(instrument, cell, lanes, cell.repeats, cell.prompts)
-    return over_best(measured, lanes[0], tokens_per_pass), tokens_per_pass(measured)
+    return over_best(measured, lanes[0], per_pass), per_pass(measured)
 
 
 def _sequoia(nodes: int) -> Lane:
@@ -79,7 +79,7 @@ def _rivals(instrument: Instrument, cell: Cell) -> list[Lane]:
         replace(exact, name="SpecInfer", options=(("replacement", 1.0),)),
         *(replace(exact, name=f"{k}-ary", options=(("arity", float(k)),)) for k in ARITIES),
     ]
-    found = tokens_per_pass(_run(instrument, cell, lanes, 1, cell.swept))
+    found = per_pass(_run(instrument, cell, lanes, 1, cell.swept))
     first, *others = ranked(found, lanes)[:FINALISTS]
     return [first, *(lane for lane in others if found[lane.name] > CLOSE * found[first.name])]
 

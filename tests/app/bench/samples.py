@@ -6,7 +6,7 @@ from engine.request import DepthCount, DrafterRun, Stats
 
 def stats(emitted: int, passes: int, depths: tuple[tuple[int, int], ...] = ()) -> Stats:
     counts = tuple(DepthCount(*depth) for depth in depths)
-    accepted = sum(depth.accepted for depth in counts)
+    accepted = emitted - passes
     run = DrafterRun("lookup", passes, emitted, 2 * accepted, accepted, 1.0, 1.0, counts)
     return Stats(
         drafter="lookup",

@@ -95,7 +95,7 @@ class TestSummary:
         assert second.rate == Spread(1.25, pytest.approx(0.65), pytest.approx(1.85), 2)
         assert second.speedup.median == 1.5
         assert second.first_seconds.median == 0.75
-        assert (second.drafted, second.accepted) == (12, 6)
+        assert (second.drafted, second.accepted) == (6, 3)
         assert second.depths == (DepthCount(6, 4), DepthCount(4, 2))
         assert second.passes_by_drafter == (("lookup", 3),)
         assert (second.agreeing, second.answers, second.difference) == (1, 2, found)

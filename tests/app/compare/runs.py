@@ -30,8 +30,9 @@ def run(drafter: str, ids: tuple[int, ...], rate: float) -> Run:
         for at, group in enumerate(groups)
     )
     told: dict[str, object] = {"emitted": len(ids), "passes": len(groups)}
+    told["accepted"] = len(ids) - len(groups)
     if drafter == "none":
-        told |= {"drafted": 0, "accepted": 0, "depths": ()}
+        told |= {"drafted": 0, "depths": ()}
     part = DrafterRun(drafter, len(groups), len(ids), 8, 4, 1.0, 1.0, DEPTHS)
     told |= {"drafter": drafter, "runs": (part,), "decode_seconds": len(ids) / rate}
     return Run(drafter, ids, passes, replace(STATS, **told))

@@ -57,5 +57,5 @@ def test_counts_are_added_over_rounds():
     told = {"none": ((1, 2, 3, 4), 10.0), "lookup": ((1, 2, 3, 4), 10.0)}
     plain, lookup = results(told, told)
     assert (plain.tokens_per_pass, lookup.tokens_per_pass) == (1.0, 2.0)
-    assert (lookup.drafted, lookup.accepted) == (16, 8)
+    assert (lookup.drafted, lookup.accepted) == (16, 4)
     assert [one.evaluated for one in lookup.depths] == [2 * one.evaluated for one in DEPTHS]

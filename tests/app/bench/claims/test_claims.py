@@ -9,7 +9,7 @@ import pytest
 from app.bench.claims import command, early_exit
 from app.bench.claims.auto import promising
 from app.bench.claims.command import show_claims, summary
-from app.bench.claims.instrument import COSTS, Instrument, over_best, rates, tokens_per_pass
+from app.bench.claims.instrument import COSTS, Instrument, over_best, per_pass, rates
 from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
 from app.bench.claims.reading import Readers
 from app.bench.claims.row import Check, row
@@ -188,8 +188,8 @@ def test_rates_and_tokens_per_pass_count_what_ran(instrument):
     lanes = [Lane("plain", "none"), Lane("lookup", "lookup")]
     prompts = instrument.prompts.edits[:2]
     found = instrument.run(1, prompts, lanes, Conditions(max_tokens=24, repeats=1))
-    assert tokens_per_pass(found)["plain"] == 1
-    assert tokens_per_pass(found)["lookup"] > 1
+    assert per_pass(found)["plain"] == 1
+    assert per_pass(found)["lookup"] > 1
     samples = found.of(lanes[0])
     wanted = sum(s.emitted for s in samples) / sum(s.seconds for s in samples)
     assert rates(found)["plain"] == pytest.approx(wanted)
