@@ -134,13 +134,13 @@ async def _ask(
     place: int | None = None,
 ) -> list[Cell]:
     """One question in all lanes; without a ``place`` it is the warm-up, with drafters of its own."""
-    request = track.request((Message("user", question.prompt),), benchmark.size.max_tokens)
+    asked = track.asked((Message("user", question.prompt),), benchmark.size.max_tokens)
     cells = []
     for name in order:
         benchmark.now = f"{'warm-up' if place is None else question.category}, {name}"
         benchmark.changed()
         key = f"{'warm-up' if place is None else KEY} {name}"
-        run = await track.run(request, name, key)
+        run = await track.run(asked, name, key)
         benchmark.done += 1
         cells.append(Cell(place or 0, name, run))
     return cells

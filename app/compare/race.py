@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.compare.result import Judge, LaneResult
-from app.compare.track import Follow, Pass, Run, Track
+from app.compare.track import Asked, Follow, Pass, Run, Track
 from app.turn import AUTO, Message
 from app.verify import PLAIN
 from engine.errors import InvalidRequest
-from engine.request import GenerationRequest, ModelFacts
+from engine.request import ModelFacts
 
 MAX_LANES, MAX_REPEATS = 4, 5
 MAX_TOKENS = 1024
@@ -126,27 +126,25 @@ async def run_race(tracks: Mapping[str, Track], race: Race) -> None:
     Raises WorkerCrashed, RequestFailed, InvalidRequest, ContextOverflow.
     """
     options = race.options
-    asked = (Message("user", options.prompt),)
-    requests = {
-        name: replace(tracks[name].request(asked, options.max_tokens), drafter=drafter)
-        for name, drafter in options.lanes(race.model).items()
-    }
+    drafters = options.lanes(race.model)
+    messages = (Message("user", options.prompt),)
+    asked = {name: tracks[name].asked(messages, options.max_tokens) for name in drafters}
     rounds: list[dict[str, Run]] = []
     for number in range(options.repeats + 1):
         race.round = number
-        start = max(0, number - 1) % len(requests)
-        names = tuple(requests)
+        start = max(0, number - 1) % len(drafters)
+        names = tuple(drafters)
         runs: dict[str, Run] = {}
         for name in (*names[start:], *names[:start]):
-            runs[name] = await _drive(tracks[name], requests[name], race, name)
+            runs[name] = await _drive(tracks[name], asked[name], race, name, drafters[name])
         if number:
             rounds.append(runs)
-    await _judge(tracks, requests, race, rounds)
+    await _judge(tracks, asked, race, rounds)
 
 
-async def _drive(track: Track, request: GenerationRequest, race: Race, name: str) -> Run:
+async def _drive(track: Track, asked: Asked, race: Race, name: str, drafter: str) -> Run:
     lane, key = race.lanes[name], f"{name} {race.round}"
-    run = await track.run(request, request.drafter, key, _follower(race, lane))
+    run = await track.run(asked, drafter, key, _follower(race, lane))
     lane.running, lane.last = False, run
     race.goal = max(race.goal, len(run.ids))
     race.changed()
@@ -155,17 +153,17 @@ async def _drive(track: Track, request: GenerationRequest, race: Race, name: str
 
 async def _judge(
     tracks: Mapping[str, Track],
-    requests: Mapping[str, GenerationRequest],
+    asked: Mapping[str, Asked],
     race: Race,
     rounds: Sequence[Mapping[str, Run]],
 ) -> None:
     """The results; plain decodes once more where some lane differs, as telling gaps costs time."""
-    names, first = tuple(requests), next(iter(requests))
+    names, first = tuple(asked), next(iter(asked))
     track, same = tracks[first], not race.options.rival
     margins: tuple[float, ...] = ()
     if same and any(run.ids != runs[first].ids for runs in rounds for run in runs.values()):
-        told = replace(requests[first], margins=True)
-        margins = (await track.run(told, PLAIN, "margins")).margins
+        told = replace(asked[first].request, margins=True)
+        margins = (await track.run(Asked(told), PLAIN, "margins")).margins
     judge = Judge(margins, track.model.text.decode, same)
     race.results = judge.results(names, rounds)
     race.changed()

@@ -50,6 +50,14 @@ class Run:
         return len(self.ids) / seconds if seconds > 0 else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt that lanes answer, greedily; ``thought`` is what it opens of the answer already."""
+
+    request: GenerationRequest
+    thought: str = ""
+
+
 Follow = Callable[[Pass | None], None]
 
 
@@ -66,14 +74,12 @@ class Track:
     changed: Callable[[], None]  # told when a run waits for somebody's answer, and when it goes on
     _sessions: dict[str, float] = field(default_factory=dict)  # by key
 
-    def request(self, messages: tuple[Message, ...], max_tokens: int) -> GenerationRequest:
-        """The prompt as the model takes it, greedy; raises InvalidRequest, ContextOverflow."""
+    def asked(self, messages: tuple[Message, ...], max_tokens: int) -> Asked:
+        """The prompt as the model takes it; raises InvalidRequest, ContextOverflow."""
         prepared = self.model.prepare(Turn(messages, max_tokens=max_tokens), Written())
-        return prepared.request
+        return Asked(prepared.request, prepared.begun.thought)
 
-    async def run(
-        self, request: GenerationRequest, drafter: str, key: str, follow: Follow = ignore
-    ) -> Run:
+    async def run(self, asked: Asked, drafter: str, key: str, follow: Follow = ignore) -> Run:
         """Answer once, undisturbed; runs of one ``key`` share drafters, which remember.
 
         ``follow`` hears None when the run begins, perhaps again, and then of every pass.
@@ -82,11 +88,12 @@ class Track:
         while True:
             await self._wait_for_answers()
             session = self._sessions.setdefault(key, float(secrets.randbits(_NUMBERS)))
-            asked = replace(request, drafter=drafter, options=((SESSION, session),), cold=True)
+            options = ((SESSION, session),)
+            request = replace(asked.request, drafter=drafter, options=options, cold=True)
             begun = self.assistant.begun
-            await self._prepare(asked)
+            await self._prepare(request)
             follow(None)
-            run = await self._attempt(asked, begun, follow)
+            run = await self._attempt(replace(asked, request=request), begun, follow)
             if run is not None:
                 return run
             del self._sessions[key]  # its drafters know a part of this answer
@@ -97,44 +104,46 @@ class Track:
             await self.assistant.idle()
             self.changed()
 
-    async def _attempt(self, asked: GenerationRequest, begun: int, follow: Follow) -> Run | None:
+    async def _attempt(self, asked: Asked, begun: int, follow: Follow) -> Run | None:
         """The answer; None when somebody else's began meanwhile."""
-        detokenizer = self.model.text.detokenizer()
+        drafter, before = asked.request.drafter, asked.thought
+        detokenizer = self.model.text.detokenizer(thought=before)
         ids: list[int] = []
         passes: list[Pass] = []
         margins: list[float] = []
-        generation = self.model.worker.generate(asked)
+        generation = self.model.worker.generate(asked.request)
         started = time.perf_counter()
         try:
             async for event in generation:
                 if self.assistant.begun != begun:
                     generation.cancel()  # and read on to its end: the engine is free then
                 if isinstance(event, Tokens):
-                    seconds, text = time.perf_counter() - started, detokenizer.feed(event.ids)
+                    seconds = time.perf_counter() - started
+                    text, before = before + detokenizer.feed(event.ids), ""
                     ids += event.ids
                     margins += event.margins
                     size = len(event.ids)
                     passes.append(Pass(seconds, size, text, event.drafted, event.accepted))
                     follow(passes[-1])
                 elif event.reason is FinishReason.ERROR:
-                    raise RequestFailed(f"with the drafter {asked.drafter}: {event.error}")
+                    raise RequestFailed(f"with the drafter {drafter}: {event.error}")
                 elif self.assistant.begun != begun:
                     return None
                 else:
                     ran = (tuple(ids), tuple(passes), event.stats, tuple(margins))
-                    return Run(asked.drafter, *ran)
+                    return Run(drafter, *ran)
         finally:
             await generation.aclose()
         raise AssertionError("a generation ends with Done")
 
-    async def _prepare(self, asked: GenerationRequest) -> None:
+    async def _prepare(self, request: GenerationRequest) -> None:
         """Build the lane's own drafters before the clock starts, over another text.
 
         Of the real one a cancel might leave a part known.
         """
-        other = next(token for token in count() if token != asked.prompt[0])
-        await self._pass(replace(asked, prompt=(other,), max_tokens=1))
+        other = next(token for token in count() if token != request.prompt[0])
+        await self._pass(replace(request, prompt=(other,), max_tokens=1))
 
-    async def _pass(self, asked: GenerationRequest) -> None:
-        async for _ in self.model.worker.generate(asked):
+    async def _pass(self, request: GenerationRequest) -> None:
+        async for _ in self.model.worker.generate(request):
             pass

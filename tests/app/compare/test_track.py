@@ -7,9 +7,13 @@ from dataclasses import replace
 import pytest
 
 from app.assistant import Assistant
-from app.compare.track import Pass, Track
+from app.compare.track import Asked, Pass, Track
+from app.template import ChatTemplate
+from app.text import ChatText
 from app.turn import Message, Report, Turn
+from app.vocabulary import FolderVocabulary
 from engine.errors import ContextOverflow
+from tests.app.assisted import POCKET
 from tests.app.asynchronous import asynchronous
 
 TEXT = "Repeat this text exactly:\n" + "Anna has a red hat and Ben has a blue boat. " * 8
@@ -38,17 +42,17 @@ def test_an_answer_asked_meanwhile_goes_first(assistant: Assistant):
     @asynchronous
     async def drive() -> None:
         track = track_of(assistant)
-        request = track.request(MESSAGES, 96)
+        question = track.asked(MESSAGES, 96)
 
         def follow(one: Pass | None) -> None:
             log.append("begin" if one is None else "pass")
             if log.count("pass") == 3 and not asked:
                 asked.append(asyncio.create_task(ask(assistant, log)))
 
-        run = await track.run(request, "none", "a", follow)
+        run = await track.run(question, "none", "a", follow)
         assert asked[0].done()
         assert asked[0].result().text
-        alone = await track.run(request, "none", "b")
+        alone = await track.run(question, "none", "b")
         assert run.ids == alone.ids
         assert run.stats.passes == alone.stats.passes
 
@@ -70,7 +74,7 @@ def test_a_run_waits_for_the_answer_that_is_being_written(assistant: Assistant):
         while not log:
             await asyncio.sleep(0)
         track = track_of(assistant)
-        run = await track.run(track.request(MESSAGES, 4), "none", "a", lambda _: log.append("run"))
+        run = await track.run(track.asked(MESSAGES, 4), "none", "a", lambda _: log.append("run"))
         assert asking.done()
         assert len(run.ids) == 4
 
@@ -85,10 +89,10 @@ def test_runs_of_one_key_share_drafters_that_remember(assistant: Assistant):
     async def drive() -> None:
         track = track_of(assistant)
         prompt = (Message("user", "A farmer has 12 hens. Each lays 5 eggs. How many eggs?"),)
-        request = replace(track.request(prompt, 32), length="fixed")
-        first = await track.run(request, "suffix", "one")
-        again = await track.run(request, "suffix", "one")
-        other = await track.run(request, "suffix", "two")
+        asked = Asked(replace(track.asked(prompt, 32).request, length="fixed"))
+        first = await track.run(asked, "suffix", "one")
+        again = await track.run(asked, "suffix", "one")
+        other = await track.run(asked, "suffix", "two")
         assert first.ids == again.ids == other.ids
         assert again.stats.passes < first.stats.passes == other.stats.passes
 
@@ -99,9 +103,10 @@ def test_margins_come_with_every_token_when_asked_for(assistant: Assistant):
     @asynchronous
     async def drive() -> None:
         track = track_of(assistant)
-        request = track.request(MESSAGES, 8)
-        plain = await track.run(request, "none", "a")
-        told = await track.run(replace(request, margins=True), "none", "b")
+        asked = track.asked(MESSAGES, 8)
+        plain = await track.run(asked, "none", "a")
+        margins = Asked(replace(asked.request, margins=True))
+        told = await track.run(margins, "none", "b")
         assert plain.margins == ()
         assert told.ids == plain.ids
         assert len(told.margins) == len(told.ids)
@@ -111,4 +116,19 @@ def test_margins_come_with_every_token_when_asked_for(assistant: Assistant):
 
 def test_a_prompt_past_the_context_is_refused(assistant: Assistant):
     with pytest.raises(ContextOverflow):
-        track_of(assistant).request((Message("user", "word " * 5000),), 8)
+        track_of(assistant).asked((Message("user", "word " * 5000),), 8)
+
+
+def test_a_thought_that_the_prompt_opens_is_shown_with_its_beginning(assistant: Assistant):
+    template = "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+    opens = ChatText(FolderVocabulary.load(POCKET), ChatTemplate(template + "<think>", {}), ())
+    track = Track(assistant, replace(assistant.loaded, text=opens), lambda: None)
+
+    @asynchronous
+    async def drive() -> None:
+        run = await track.run(track.asked(MESSAGES, 8), "none", "a")
+        told = [one.text for one in run.passes]
+        assert told[0].startswith("<think>")
+        assert "".join(told) == "<think>" + opens.decode(run.ids)
+
+    drive()
