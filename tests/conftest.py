@@ -15,6 +15,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # started in a shell's background, which children inherit; but some stories press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TESTS = Path(__file__).parent
+# Folders with tests that take half a minute: of two workers one was left with the last of these, alone.
+LONG = ("ui", "laws", "app")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=50)
@@ -27,13 +30,19 @@ def find_browser() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip browser stories where they cannot run, and say why."""
+    """Long ones first; browser stories are skipped where they cannot run, and say why."""
+    items.sort(key=_turn)
     if find_browser():
         return
     skip = pytest.mark.skip(reason=f"no browser on this machine: none of {', '.join(BROWSERS)}")
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(skip)
+
+
+def _turn(item: pytest.Item) -> int:
+    folder = item.path.relative_to(TESTS).parts[0]
+    return LONG.index(folder) if folder in LONG else len(LONG)
 
 
 @pytest.fixture
