@@ -182,7 +182,7 @@ class Report:
     @property
     def tokens_per_pass(self) -> float:
         """How far one pass of the target went; 0 when none ran."""
-        return tokens_per_pass(self.stats.passes, self.stats.accepted)
+        return tokens_per_pass(self.stats.passes, self.stats.accepted, self.stats.emitted)
 
 
 @dataclass(frozen=True, slots=True)

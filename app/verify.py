@@ -63,6 +63,7 @@ class DrafterResult:
     tokens: int = 0  # plain's
     agreeing_prompts: int = 0
     agreeing_tokens: int = 0  # before the first difference of each prompt
+    emitted: int = 0
     passes: int = 0
     accepted: int = 0
     first: Difference | None = None
@@ -70,7 +71,7 @@ class DrafterResult:
     @property
     def tokens_per_pass(self) -> float:
         """How far one pass of the model went; 0 when nothing ran."""
-        return tokens_per_pass(self.passes, self.accepted)
+        return tokens_per_pass(self.passes, self.accepted, self.emitted, self.prompts)
 
     @property
     def agrees(self) -> bool:
@@ -193,6 +194,7 @@ def _added(result: DrafterResult, number: int, plain: _Answer, drafted: _Answer)
         tokens=result.tokens + len(plain.ids),
         agreeing_prompts=result.agreeing_prompts + (difference is None),
         agreeing_tokens=result.agreeing_tokens + same,
+        emitted=result.emitted + len(drafted.ids),
         passes=result.passes + drafted.stats.passes,
         accepted=result.accepted + drafted.stats.accepted,
         first=result.first or difference,

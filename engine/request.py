@@ -167,12 +167,13 @@ def summed(columns: Sequence[tuple[DepthCount, ...]]) -> tuple[DepthCount, ...]:
     )
 
 
-def tokens_per_pass(passes: int, accepted: int) -> float:
+def tokens_per_pass(passes: int, accepted: int, emitted: int, answers: int = 1) -> float:
     """How far one pass of the target goes; 0 when none ran.
 
-    Every pass gives the drafted tokens that it accepts and one of its own: what ends an answer is one, too.
+    Every pass gives the drafted tokens that it accepts and one of its own, and what ends an answer is one,
+    too. Behind that nothing counts: a pass that accepts the end of a draft says one token more.
     """
-    return 1 + accepted / passes if passes else 0.0
+    return min(passes + accepted, emitted + answers) / passes if passes else 0.0
 
 
 @dataclass(frozen=True, slots=True)

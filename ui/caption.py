@@ -58,7 +58,8 @@ def _figures(facts: AnswerFacts) -> str:
     if facts.drafted:
         parts.append(f"{facts.accepted:,}/{facts.drafted:,} drafted accepted")
     if facts.passes:
-        parts.append(f"{tokens_per_pass(facts.passes, facts.accepted):.1f} tokens/pass")
+        per_pass = tokens_per_pass(facts.passes, facts.accepted, facts.emitted)
+        parts.append(f"{per_pass:.1f} tokens/pass")
     spans = "".join(f"<span>{part}</span>" for part in parts)
     return f'<p class="figures">{spans}</p>'
 

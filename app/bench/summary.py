@@ -74,6 +74,7 @@ def _summary(measurement: Measurement, lane: Lane) -> LaneSummary:
     answers = [answer for sample in samples for answer in sample.answers]
     stats = [answer.stats for answer in answers]
     passes, accepted = sum(s.passes for s in stats), sum(s.accepted for s in stats)
+    emitted = sum(s.emitted for s in stats)
     drafters: Counter[str] = Counter()
     for run in (run for s in stats for run in s.runs):
         drafters[run.drafter] += run.passes
@@ -83,8 +84,8 @@ def _summary(measurement: Measurement, lane: Lane) -> LaneSummary:
         rate=spread(sample.rate for sample in samples if sample.emitted),
         speedup=spread(paired_ratios(base, samples)),
         first_seconds=spread(a.first_seconds for a in answers if a.first_seconds is not None),
-        tokens_per_pass=tokens_per_pass(passes, accepted),
-        emitted=sum(s.emitted for s in stats),
+        tokens_per_pass=tokens_per_pass(passes, accepted, emitted, len(answers)),
+        emitted=emitted,
         passes=passes,
         drafted=sum(s.drafted for s in stats),
         accepted=accepted,

@@ -38,7 +38,7 @@ class Figures(BaseModel):
     @property
     def tokens_per_pass(self) -> float:
         """How far one pass went; 0 when none ran."""
-        return tokens_per_pass(self.passes, self.accepted)
+        return tokens_per_pass(self.passes, self.accepted, self.tokens, self.answers)
 
 
 class LaneRecord(BaseModel):

@@ -58,7 +58,9 @@ class LaneResult:
     @property
     def tokens_per_pass(self) -> float:
         """How far one pass of the model went; 0 when none ran."""
-        return tokens_per_pass(sum(run.stats.passes for run in self.runs), self.accepted)
+        passes = sum(run.stats.passes for run in self.runs)
+        tokens = sum(len(run.ids) for run in self.runs)
+        return tokens_per_pass(passes, self.accepted, tokens, len(self.runs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,7 +271,8 @@ def per_pass(measurement: Measurement) -> dict[str, float]:
     for lane in measurement.lanes:
         stats = [answer.stats for s in measurement.of(lane) for answer in s.answers]
         passes, accepted = sum(s.passes for s in stats), sum(s.accepted for s in stats)
-        found[lane.name] = tokens_per_pass(passes, accepted)
+        emitted = sum(s.emitted for s in stats)
+        found[lane.name] = tokens_per_pass(passes, accepted, emitted, len(stats))
     return found
 
 

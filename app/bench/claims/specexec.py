@@ -7,7 +7,7 @@ from app.bench.claims.instrument import Instrument
 from app.bench.claims.row import Check, Row, row
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
-from engine.request import SamplingParams, tokens_per_pass
+from engine.request import SamplingParams
 
 BUDGETS = (16, 64, 256, 1024)
 TEMPERATURE, DEEP = 0.6, 32
@@ -28,11 +28,9 @@ class Part:
 def show(instrument: Instrument) -> Row:
     """Growing from 16 to 1024 nodes; at least 4 tokens per pass at 256, on word problems."""
     parts = [Part(BUDGETS, TOKENS, at, PROMPTS) for at in range(min(PARTS, PROMPTS))]
-    counted = instrument.apart(passes_and_accepted, parts)
+    counted = instrument.apart(tokens_and_passes, parts)
     found = {
-        nodes: tokens_per_pass(
-            sum(part[nodes][0] for part in counted), sum(part[nodes][1] for part in counted)
-        )
+        nodes: sum(part[nodes][0] for part in counted) / sum(part[nodes][1] for part in counted)
         for nodes in BUDGETS
     }
     checks = [Check("tokens per pass at 256 nodes", found[256], 4.0)]
@@ -43,7 +41,7 @@ def show(instrument: Instrument) -> Row:
     )
 
 
-def passes_and_accepted(instrument: Instrument, part: Part) -> dict[int, tuple[int, int]]:
+def tokens_and_passes(instrument: Instrument, part: Part) -> dict[int, tuple[int, int]]:
     """Of every budget, over some of the prompts."""
     lanes = {nodes: _lane(nodes) for nodes in part.budgets}
     prompts = instrument.prompts.problems[part.first : part.end : PARTS]
@@ -58,7 +56,7 @@ def passes_and_accepted(instrument: Instrument, part: Part) -> dict[int, tuple[i
     found = {}
     for nodes, lane in lanes.items():
         stats = [answer.stats for sample in measured.of(lane) for answer in sample.answers]
-        found[nodes] = sum(s.passes for s in stats), sum(s.accepted for s in stats)
+        found[nodes] = sum(s.emitted for s in stats), sum(s.passes for s in stats)
     return found
 
 
