@@ -41,7 +41,9 @@ class Copies:
     """Arms that propose only where they have reason to say what they expect of it.
 
     They draft where that is more than what else would run brings, at the price that the request's
-    pace gives to rows; what became of earlier proposals of a kind of task corrects them.
+    pace gives to rows; what became of earlier proposals of a kind of task corrects them. A short one
+    may bring less than its rows cost and be right all the same: it finds out for little whether there
+    is something to copy, and later rounds copy it (``engine.decode.copying``).
     """
 
     def __init__(self, drafters: Mapping[str, Drafter], cost: PassCost) -> None:
@@ -86,7 +88,7 @@ class Copies:
             trees = drafter.draft([one.context for one in asked], budgets)
             for at, (one, luck, tree) in enumerate(zip(asked, lucks, trees, strict=True)):
                 price = MARGIN * prices.rows[tree.drafted]
-                gain = 1 + luck * tree.expected - rates[at] * (1 + price)
+                gain = 1 + luck * (tree.expected + tree.later) - rates[at] * (1 + price)
                 if tree.drafted and gain > best[at]:
                     best[at], found[one.context.request] = gain, Proposal(name, tree)
         return found

@@ -45,6 +45,7 @@ class DraftTree:
     warm: Warm | None = None
     trace: bool = False  # score() shall also return the state after every layer
     expected: float = 0.0  # accepted tokens, by the estimate of a drafter that knows its chances
+    later: float = 0.0  # tokens that rounds to come gain by it, by the same estimate
 
     def __post_init__(self) -> None:
         """Reject a malformed tree where it is made, not where it is scored."""

@@ -133,6 +133,6 @@ class Format:
             self._running[context.request] = foregone
         tokens = self._running[context.request].tokens(context.ids)
         most = min(budget.depth, budget.nodes, len(tokens))
-        many, expected = budget.worth(self._spelled.chances(most))
+        many, expected, _ = budget.worth(self._spelled.chances(most))
         drafted = (context.ids[-1], *tokens[:many])
         return DraftTree(drafted, tuple(range(-1, many)), expected=expected)

@@ -82,9 +82,9 @@ class Lookup:
             return single(context.ids[-1])
         copied = _before(text.expected, context.stop_tokens)
         chances = text.confidence.survival(text.matched, len(copied))
-        drafted, expected = budget.worth(chances, copied=True)
+        drafted, expected, later = budget.worth(chances, copied=True)
         tokens = (context.ids[-1], *copied[:drafted])
-        return DraftTree(tokens, tuple(range(-1, drafted)), expected=expected)
+        return DraftTree(tokens, tuple(range(-1, drafted)), expected=expected, later=later)
 
 
 def _before(tokens: list[int], stops: frozenset[int]) -> list[int]:

@@ -120,7 +120,7 @@ class _Search:
         if not self.limits.budget.prices:
             return self.limits.nodes
         chances = np.exp(np.sort(self._scores[1:])[::-1][: self.limits.nodes])
-        return self.limits.budget.worth(chances.tolist())[0]
+        return self.limits.budget.worth(chances.tolist()).drafted
 
     def cut(self, most: int) -> dict[int, int]:
         """Keep the best ``most`` nodes; old -> new numbers.

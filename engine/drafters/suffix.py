@@ -74,11 +74,12 @@ class Trie:
 
     def _cut(self, ranked: Sequence[int], budget: Budget) -> DraftTree:
         """Of these nodes the first ones that are worth it."""
-        drafted, expected = budget.worth([self.scores[node] for node in ranked], copied=True)
-        kept = [0, *sorted(ranked[:drafted])]
+        worth = budget.worth([self.scores[node] for node in ranked], copied=True)
+        kept = [0, *sorted(ranked[: worth.drafted])]
         place = {node: i for i, node in enumerate(kept)}
         parents = [-1, *(place[self.parents[n]] for n in kept[1:])]
-        return DraftTree(tuple(self.tokens[n] for n in kept), tuple(parents), expected=expected)
+        tokens = tuple(self.tokens[n] for n in kept)
+        return DraftTree(tokens, tuple(parents), expected=worth.expected, later=worth.later)
 
 
 @dataclass

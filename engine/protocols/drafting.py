@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -78,6 +78,14 @@ class Rule(StrEnum):
     EXIT = "the layer where the draft leaves the model"  # ``Budget.exit_layer``
 
 
+class Worth(NamedTuple):
+    """How many of a draft's candidates to take, likeliest first, and what that brings."""
+
+    drafted: int
+    expected: float  # of them, that are going to hold
+    later: float = 0.0  # tokens that rounds to come gain by what this one finds to be a copy
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How far one draft may go: levels below the root, and nodes in all without the root."""
@@ -107,25 +115,26 @@ class Budget:
             return self
         return replace(self, depth=depth, nodes=nodes)
 
-    def worth(self, chances: Sequence[float], *, copied: bool = False) -> tuple[int, float]:
-        """How many of these candidates to draft, likeliest first, and how many are expected to hold.
+    def worth(self, chances: Sequence[float], *, copied: bool = False) -> Worth:
+        """How many of these candidates to draft, with chances that fall, and what they bring.
 
         With prices so many that they gain most over what they must bring, else those above the floor.
         What is ``copied`` later is worth something, too: see ``engine.decode.copying``.
         """
-        most = len(chances)
-        if self.prices and not self.exact:
-            if copied:
-                gained = gains(chances, [self.pace * (1 + price) for price in self.prices])
-            else:
-                sums = accumulate(chances, initial=0.0)
-                pairs = zip(sums, self.prices, strict=False)
-                gained = [held - self.pace * price for held, price in pairs]
-            most = max(range(len(gained)), key=gained.__getitem__)
-        elif not self.exact:
+        if self.exact:
+            return Worth(len(chances), sum(chances))
+        if not self.prices:
             least = self.floor or FLOOR
-            most = next((i for i, chance in enumerate(chances) if chance < least), most)
-        return most, sum(chances[:most])
+            most = next((i for i, chance in enumerate(chances) if chance < least), len(chances))
+            return Worth(most, sum(chances[:most]))
+        held = list(accumulate(chances, initial=0.0))
+        now = [sure - self.pace * price for sure, price in zip(held, self.prices, strict=False)]
+        if not copied:
+            most = max(range(len(now)), key=now.__getitem__)
+            return Worth(most, held[most])
+        gained = gains(chances, [self.pace * (1 + price) for price in self.prices])
+        most = max(range(len(gained)), key=gained.__getitem__)
+        return Worth(most, held[most], gained[most] - (1 - self.pace + now[most]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ class Scripted:
     declines: bool = False
     length: Budget = field(default_factory=lambda: Budget(4, 4))
     hoped: float | None = None  # tokens; None: those that come
+    later: float = 0.0  # tokens that this lets later rounds copy
     rounds: int = 0
     heard: int = 0
     forgotten: int = 0
@@ -32,7 +33,7 @@ class Scripted:
         if self.rounds % self.every:
             return [single(1) for _ in batch]
         hoped = float(self.accepted) if self.hoped is None else self.hoped
-        return [replace(chain([1, 2, 3, 4, 5]), expected=hoped) for _ in batch]
+        return [replace(chain([1, 2, 3, 4, 5]), expected=hoped, later=self.later) for _ in batch]
 
     def observe(self, outcomes):
         self.heard += len(outcomes)

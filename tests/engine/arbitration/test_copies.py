@@ -76,6 +76,15 @@ def test_a_proposal_must_bring_more_than_its_rows_and_the_margin(over, first):
     assert play(auto, 1)[0] == [first]
 
 
+@pytest.mark.parametrize(("later", "first"), [(0.0, "none"), (1.0, "lookup")])
+def test_a_proposal_that_does_not_pay_its_rows_is_made_for_what_it_finds_to_copy(later, first):
+    """Rows are dear: what opens a copy is short, and most of what it brings comes in later rounds."""
+    lookup = Scripted(4, 3.0, declines=True, hoped=2.0, later=later)
+    auto = auto_over(lookup=lookup)
+    auto._cost.reset({1: 1.0, 5: 3.0})
+    assert play(auto, 1)[0] == [first]
+
+
 def test_who_promised_too_much_is_asked_at_a_higher_pace():
     seen = []
 

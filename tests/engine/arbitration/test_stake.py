@@ -30,11 +30,11 @@ class Copier:
 
     def draft(self, batch, budgets):
         chances = [0.98**n for n in range(1, 33)][: budgets[0].nodes]
-        taken, expected = budgets[0].worth(chances, copied=True)
+        taken, expected, later = budgets[0].worth(chances, copied=True)
         self.sizes.append(taken)
         if not taken:
             return [single(1)]
-        return [replace(chain([1] * (1 + taken)), expected=expected)]
+        return [replace(chain([1] * (1 + taken)), expected=expected, later=later)]
 
     def observe(self, outcomes):
         pass

@@ -35,7 +35,8 @@ def priced(knots):
 )
 def test_no_other_number_of_candidates_gains_more(chances, prices):
     prices = tuple(price - prices[0] for price in prices)
-    drafted, expected = Budget(12, 12, prices=prices).worth(chances)
+    drafted, expected, later = Budget(12, 12, prices=prices).worth(chances)
+    assert later == 0
     assert expected == pytest.approx(sum(chances[:drafted]))
     gains = [sum(chances[:n]) - prices[n] for n in range(len(chances) + 1)]
     assert gains[drafted] == pytest.approx(max(gains))
@@ -54,7 +55,7 @@ def test_what_is_hopeless_would_not_have_been_drafted(chances, prices, pace):
     scaled = Budget(12, 12, prices=(0.0, *(pace * price for price in prices)))
     assert budget.worth(chances) == scaled.worth(chances)
     if budget.hopeless(chances[0]):
-        drafted, expected = budget.worth(chances)
+        drafted, expected, _ = budget.worth(chances)
         assert expected <= scaled.prices[drafted] + 1e-9  # nothing is lost by drafting nothing
 
 
@@ -65,9 +66,13 @@ def test_what_is_hopeless_would_not_have_been_drafted(chances, prices, pace):
 )
 def test_of_a_copy_what_gains_most_with_all_that_follows_is_drafted(chances, prices, pace):
     prices = (0.0, *prices)
-    drafted, expected = Budget(12, 12, prices=prices, pace=pace).worth(chances, copied=True)
+    budget = Budget(12, 12, prices=prices, pace=pace)
+    drafted, expected, later = budget.worth(chances, copied=True)
     found = gains(chances, [pace * (1 + price) for price in prices])
     assert found[drafted] == max(found)
+    alone = 1 + expected - pace * (1 + prices[drafted])
+    assert alone + later == pytest.approx(max(found))
+    assert later >= -1e-9  # a living copy can be left
     assert expected == pytest.approx(sum(chances[:drafted]))
 
 
@@ -86,7 +91,7 @@ def test_an_exact_budget_is_never_hopeless():
 def test_an_exact_budget_is_spent_whole_and_a_floor_cuts():
     chances = [0.9, 0.5, 0.1]
     assert Budget(3, 3, exact=True, prices=(0.0, 9.0, 9.0, 9.0)).worth(chances)[0] == 3
-    assert Budget(3, 3, floor=0.3).worth(chances) == (2, pytest.approx(1.4))
+    assert Budget(3, 3, floor=0.3).worth(chances) == (2, pytest.approx(1.4), 0)
 
 
 def test_rows_cost_what_they_take_at_the_request_s_own_rate():
