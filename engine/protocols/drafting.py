@@ -128,13 +128,15 @@ class Budget:
             most = next((i for i, chance in enumerate(chances) if chance < least), len(chances))
             return Worth(most, sum(chances[:most]))
         held = list(accumulate(chances, initial=0.0))
-        now = [sure - self.pace * price for sure, price in zip(held, self.prices, strict=False)]
         if not copied:
-            most = max(range(len(now)), key=now.__getitem__)
+            pairs = zip(held, self.prices, strict=False)
+            gained = [sure - self.pace * price for sure, price in pairs]
+            most = max(range(len(gained)), key=gained.__getitem__)
             return Worth(most, held[most])
-        gained = gains(chances, [self.pace * (1 + price) for price in self.prices])
+        costs = [self.pace * (1 + price) for price in self.prices]
+        gained = gains(chances, costs)
         most = max(range(len(gained)), key=gained.__getitem__)
-        return Worth(most, held[most], gained[most] - (1 - self.pace + now[most]))
+        return Worth(most, held[most], gained[most] - (1 + held[most] - costs[most]))
 
 
 @dataclass(frozen=True, slots=True)
