@@ -26,6 +26,7 @@ from engine.request import Done, GenerationRequest
 
 FLAT = {1: 13.5, 2: 13.6, 6: 14.2, 7: 17, 8: 17.8, 12: 21, 16: 22.8, 32: 36, 64: 60, 256: 210}
 STEEP = {1: 11, 2: 15.4, 3: 21, 4: 28, 6: 40, 8: 44, 12: 60, 16: 66, 32: 121, 64: 240, 256: 960}
+HIDDEN = {1: 100, 64: 101, 128: 104, 256: 110}  # as where weights are streamed
 STEP, ROW = 1.7e-3, 5e-5  # seconds: of a draft step, of one more row in it
 FIRST, TOKENS = 4, 40  # questions that the session learns on; tokens of an answer
 SINGLES = ("none", "suffix", "chain")
@@ -131,6 +132,11 @@ def test_where_rows_are_dear_it_is_not_slower_than_plain(models, clock):
     assert sum(found["auto"]) < sum(found["none"])
     ratios = [p / a for a, p in zip(found["auto"], found["none"], strict=True)]
     assert min(ratios) >= 0.85, ratios  # a short answer that pays for trials; the worst was 0.89
+
+
+def test_where_rows_cost_nothing_trees_make_it_faster_than_any_chain(models, clock):
+    found = session(models, clock, HIDDEN, ("none", "chain", "auto"))
+    assert sum(found["auto"]) <= sum(found["chain"]) / 1.1  # 1.23
 
 
 def test_the_clock_has_no_noise(models, clock):
