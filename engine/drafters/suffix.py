@@ -1,85 +1,20 @@
 """Suffix decoding (arXiv 2411.04975): continue what this and earlier requests said after the same words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from engine.decode.confidence import LONGEST, Confidence, Confidences, Following
 from engine.decode.suffix_index import SuffixIndex
 from engine.decode.tree import DraftTree, single
+from engine.decode.witnesses import BEGUN, FINISHED, OWN, Continuations, Source
 from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts, Rule
 from engine.protocols.target import Capability
 
 NAME = "suffix"
-WITNESSES = 16  # places that may together make a token likely enough, none of which does alone
-OWN, FINISHED, BEGUN = range(3)  # where a match is: see Source
+SLIGHT = 1 / 16  # of the floor: what is less likely is left out; rounds to come count the rest
 SOON = Following(forgetting=0.9, first=2.0)  # of beginnings: like asks for like, for a while
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 60 MB
-
-
-class Source(NamedTuple):
-    """A place where the same words stood.
-
-    In this request, in a finished one, or in one that was so far answered as this one is: there the
-    match reaches back beyond the answer's first token.
-    """
-
-    length: int  # of the match
-    origin: int  # OWN, FINISHED or BEGUN
-    text: Sequence[int]
-    end: int  # of the match in ``text``
-
-    def following(self, depth: int) -> list[int]:
-        """At most ``depth`` tokens that stood behind it; a period of this request runs on into itself."""
-        tokens = list(self.text[self.end : self.end + depth])
-        return tokens if self.origin != OWN or len(tokens) == depth else (tokens * depth)[:depth]
-
-
-@dataclass
-class Trie:
-    """Continuations of all sources in one tree; score is the estimated probability of the path."""
-
-    tokens: list[int]
-    parents: list[int] = field(default_factory=lambda: [-1])
-    scores: list[float] = field(default_factory=lambda: [1.0])
-    _nodes: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    def follow(self, node: int, token: int, score: float) -> int:
-        """The child of ``node`` with ``token``, made where there was none; adds to its score."""
-        child = self._nodes.get((node, token))
-        if child is None:
-            child = self._nodes[node, token] = len(self.tokens)
-            self.tokens.append(token)
-            self.parents.append(node)
-            self.scores.append(0.0)
-        self.scores[child] += score
-        return child
-
-    def best(self, budget: Budget) -> DraftTree:
-        """The likeliest nodes; closed under ancestors, as scores fall with depth."""
-        ranked = sorted(range(1, len(self.tokens)), key=lambda n: (-self.scores[n], n))
-        return self._cut(ranked[: budget.nodes], budget)
-
-    def likeliest(self, budget: Budget) -> DraftTree:
-        """The chain of likeliest children, for targets that score no trees."""
-        path = [0]
-        while len(path) <= min(budget.depth, budget.nodes):
-            rest = range(path[-1] + 1, len(self.tokens))
-            below = [n for n in rest if self.parents[n] == path[-1]]
-            if not below:
-                break
-            path.append(max(below, key=lambda n: (self.scores[n], -n)))
-        return self._cut(path[1:], budget)
-
-    def _cut(self, ranked: Sequence[int], budget: Budget) -> DraftTree:
-        """Of these nodes the first ones that are worth it."""
-        worth = budget.worth([self.scores[node] for node in ranked], copied=True)
-        kept = [0, *sorted(ranked[: worth.drafted])]
-        place = {node: i for i, node in enumerate(kept)}
-        parents = [-1, *(place[self.parents[n]] for n in kept[1:])]
-        tokens = tuple(self.tokens[n] for n in kept)
-        return DraftTree(tokens, tuple(parents), expected=worth.expected, later=worth.later)
 
 
 @dataclass
@@ -171,15 +106,13 @@ class Suffix:
             return single(context.ids[-1])
         longest = {source.origin: source for source in reversed(sources)}.values()
         running.foremost += [(source, source.following(budget.depth)) for source in longest]
-        shares = list(self._shares(sources, running.confidences))
-        if budget.hopeless(_likeliest(shares)):
+        found = Continuations(context.ids[-1], running.confidences)
+        if budget.hopeless(found.likeliest(sources)):
             return single(context.ids[-1])
-        least = 0.0 if budget.exact else budget.floor or FLOOR
-        trie = Trie([context.ids[-1]])
-        for source, share in shares:
-            limits = running.confidences[source.origin], context.stop_tokens, least / WITNESSES
-            self._plant(trie, source, share, limits, budget.depth)
-        return trie.best(budget) if self._trees else trie.likeliest(budget)
+        least = 0.0 if budget.exact else SLIGHT * (budget.floor or FLOOR)
+        found.grow(sources, budget.depth, context.stop_tokens, least)
+        most = min(budget.depth, budget.nodes)
+        return _cut(found, found.ranked() if self._trees else found.path(most), budget)
 
     def _sources(self, own: SuffixIndex, tail: Sequence[int], said: int) -> list[Source]:
         """Longest match first; equal ones own first, then newest first."""
@@ -190,41 +123,13 @@ class Suffix:
         ]
         return sorted(found, key=lambda source: (-source.length, source.origin))
 
-    def _shares(
-        self, sources: list[Source], confidences: tuple[Confidence, ...]
-    ) -> Iterator[tuple[Source, float]]:
-        """Probability that a source's first token comes next, in the order of the sources."""
-        left = 1.0
-        for (length, origin), group in groupby(sources, key=lambda source: source[:2]):
-            equal, sure = list(group), confidences[origin].at(length)
-            yield from ((source, left * sure / len(equal)) for source in equal)
-            left *= 1 - sure
 
-    def _plant(
-        self,
-        trie: Trie,
-        source: Source,
-        share: float,
-        limits: tuple[Confidence, frozenset[int], float],
-        most: int,
-    ) -> None:
-        """Add a source's tokens until they are too unlikely for all sources together to save them.
-
-        A stop token ends it and is not drafted: the pass that would accept it emits it anyway.
-        """
-        confidence, stops, least = limits
-        node = 0
-        for depth, token in enumerate(source.following(most), 1):
-            if share < least or token in stops:
-                return
-            node = trie.follow(node, token, share)
-            share *= confidence.at(source.length + depth)
-
-
-def _likeliest(shares: Sequence[tuple[Source, float]]) -> float:
-    """The chance of the likeliest next token: nothing below it is likelier."""
-    first: dict[int, float] = {}
-    for source, share in shares:
-        token = source.text[source.end]
-        first[token] = first.get(token, 0.0) + share
-    return max(first.values())
+def _cut(found: Continuations, ranked: Sequence[int], budget: Budget) -> DraftTree:
+    """Of these nodes as many as the budget allows, and of those the first ones that are worth it."""
+    allowed = ranked[: budget.nodes]
+    worth = budget.worth([found.scores[node] for node in allowed], copied=True)
+    kept = [0, *sorted(allowed[: worth.drafted])]
+    place = {node: i for i, node in enumerate(kept)}
+    parents = [-1, *(place[found.parents[node]] for node in kept[1:])]
+    tokens = tuple([found.tokens[node] for node in kept])
+    return DraftTree(tokens, tuple(parents), expected=worth.expected, later=worth.later)
