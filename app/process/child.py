@@ -184,10 +184,14 @@ class EngineChild:
     def _how_it_ended(self) -> str:
         if self._closing:
             return "the engine was closed before the answer was complete"
-        doing = "while it answered" if self.ready.done() else f"while it loaded {self._name}"
+        if not self.ready.done():
+            return (
+                f"the engine stopped while it loaded {self._name}: {self._cause()}; "
+                "it starts again with the next request"
+            )
         return (
-            f"the engine stopped {doing}: {self._cause()}; text received so far is kept, "
-            "and the engine starts again with the next request"
+            f"the engine stopped while it answered: {self._cause()}; any text received so far is "
+            "kept, and the engine starts again with the next request"
         )
 
     def _cause(self) -> str:

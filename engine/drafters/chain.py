@@ -20,9 +20,9 @@ class Chain:
 
     All requests of a step grow together: one pass of the draft model for each depth. It stands in for
     trees where their rows cost time: a chain ends where the draft is unsure, and what second choices
-    bring there is less than their rows. On modelled clocks, nine curves and the bundled pair, trees had
-    1.02 to 1.23 times the pace of chains where 16 rows took no longer than 1.4 passes of one, and 0.89
-    to 1.0 times where they took 1.7 and more.
+    bring there is less than their rows. On a modelled clock, greedy, with the bundled pair, the better
+    of two trees had 1.03 to 1.23 times the pace of chains on seven curves with 16 rows for at most 1.4
+    passes of one, and 0.92 to 0.99 times it on six with 1.7 and more (temperature 1: 1.02 and 1.03).
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.DRAFT_MODEL})

@@ -265,7 +265,7 @@ def starts_empty(drafter: Drafter) -> bool:
 
 
 def stands_in_for(drafter: Drafter) -> frozenset[str]:
-    """Drafters whose drafts it makes as well, out of all that they look at and more."""
+    """Drafters that nobody needs beside it: it looks at all that they look at, or is faster here."""
     names: frozenset[str] = getattr(drafter, "stands_in_for", frozenset())
     return names
 

@@ -13,10 +13,12 @@ from engine.decode.verify import Verdict, verify
 from engine.drafters.early_exit import EarlyExit
 from engine.lengths import dynamic_exit
 from engine.lengths.dynamic_exit import (
+    BELIEVED,
     FIRST_GAP,
     FOLLOWED,
     PROBE_GAP,
     TRACE_GAP,
+    Believed,
     DynamicExit,
     Price,
 )
@@ -40,7 +42,7 @@ def test_the_threshold_ends_a_draft_with_the_first_token_below_it():
         Parts(Deep(*[one_hot(0, 1)] * 8), options={"threshold": 1.0}), "early_exit"
     )
     table = counts(*[[(0.9, True), (0.9, True), (0.5, False)]] * 7)
-    stop = policy._stop(table, best_exit(table.alpha, units(8, 6)), units(8, 6)[0])
+    stop = policy._stop(Believed(best_exit(table.alpha, units(8, 6)), table, [], 1, 0))
     assert [stop.drawn(p) for p in (0.95, 0.71, 0.69)] == [False, False, True]  # tau is 0.7
     assert stop.heard == [0.95, 0.71, 0.69]
 
@@ -313,6 +315,27 @@ def test_a_change_that_brings_next_to_nothing_is_no_reason_to_look_more_often():
         request.choice, request.fresh = replace(request.choice, exit=1), np.zeros((2, 2 * BINS + 2))
         assert request.choose(known, cost).exit == 2
         assert request.gap == gap
+
+
+def test_a_choice_is_believed_for_some_rounds_unless_something_changed(monkeypatch):
+    policy, made = ended({1}), []
+    table = policy._costs.table
+    monkeypatch.setattr(policy._costs, "table", lambda *about: made.append(about) or table(*about))
+
+    def after(rounds, *numbers, longest=LONGEST):
+        for _ in range(rounds):
+            found = policy.budgets([context(n) for n in numbers], [longest] * len(numbers))
+            assert all(budget.exit_layer == 1 for budget in found)
+        return len(made)
+
+    assert after(2 * BELIEVED, 9) == 2
+    policy._request(context(9)).fresh = np.zeros((policy._target.layers - 1, 2 * BINS + 2))
+    assert after(1, 9) == 3  # its layers were looked at
+    assert after(1, 9, 10) == 4  # the pass is another one's, too
+    deepest = policy._request(context(9)).choice.depth
+    assert (
+        after(1, 9, 10, longest=Budget(deepest - 1, deepest - 1)) == 5
+    )  # the answer is nearly over
 
 
 # Contracts.

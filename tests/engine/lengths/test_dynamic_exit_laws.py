@@ -11,6 +11,7 @@ from engine.decode.verify import verify
 from engine.drafters.early_exit import EarlyExit
 from engine.engine import Engine
 from engine.errors import InvalidRequest
+from engine.lengths import dynamic_exit
 from engine.models.torch_target import TorchTarget
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, SamplingParams
@@ -20,12 +21,16 @@ from tests.engine.lengths.deep import PAPER, Deep, new
 from tests.engine.tiny import engine_over, run_all, tiny_target, tiny_weights
 
 
+@pytest.mark.parametrize("believed", [1, 4])
 @pytest.mark.parametrize("threshold", [0.0, 1.0])
 @pytest.mark.parametrize(
     "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
 )
-def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling, threshold):
+def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(
+    sampling, threshold, believed, monkeypatch
+):
     """Every round's exit, length and end follow from the past and the drafted tokens alone."""
+    monkeypatch.setattr(dynamic_exit, "BELIEVED", believed)
     length, size = 4, 2
     target_law, other = (
         torch.stack([random_law(size, seed + row) for row in range(size)]) for seed in (35, 85)
@@ -60,7 +65,7 @@ def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling, t
             wanted *= float(warped[last][token])
             last = token
         assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
-    assert {1, 2} <= {exit_layer for exit_layer, _ in seen}
+    assert believed > 1 or {1, 2} <= {exit_layer for exit_layer, _ in seen}
     assert {1, 2} <= {depth for _, depth in seen}
 
 
