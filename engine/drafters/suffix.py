@@ -30,13 +30,11 @@ class _Running:
 class Suffix:
     """A tree out of the request's own text and those of finished requests; needs no model.
 
-    Every place where the newest words stood before is a witness for what followed there. The
-    longest match gets its confidence as share, the next longest that of the rest, and so on, this
-    request before finished ones; equal matches share equally, which makes it their frequency. What a
-    match of some length is worth is measured apart in this request and in finished ones: where the
-    same form is filled in with other words, what earlier answers said is the worse witness. And apart
-    from both where an answer begins as an earlier one: whether answers are alike changes with what is
-    asked, so that is learnt within a few of them.
+    Every place where the newest words stood before is a witness for what followed there; what they say
+    together is told in ``engine.decode.witnesses``. What a match of some length is worth is measured
+    apart in this request and in finished ones: where the same form is filled in with other words, what
+    earlier answers said is the worse witness. And apart from both where an answer begins as an earlier
+    one: whether answers are alike changes with what is asked, so that is learnt within a few of them.
 
     Finished texts live in the memory of this engine only, at most ``history`` tokens of them, and
     are gone with it. Nothing is written to disk; unloading the model forgets them.
