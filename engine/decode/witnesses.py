@@ -44,27 +44,28 @@ class Witness(NamedTuple):
 class Continuations:
     """What may follow the newest words, in one tree; a node's score is the probability of its path."""
 
-    def __init__(self, root: int, confidences: Sequence[Confidence]) -> None:
-        """Nothing behind ``root`` yet; ``confidences`` are by origin."""
+    def __init__(
+        self, root: int, sources: Sequence[Source], most: int, confidences: Sequence[Confidence]
+    ) -> None:
+        """Nothing behind ``root`` yet; longest match first, ``most`` levels, confidences by origin."""
         self.tokens, self.parents, self.scores = [root], [-1], [1.0]
         self._sure = [confidence.at for confidence in confidences]
+        self._heard = [Witness(s.length, s.origin, s.following(most)) for s in sources]
+        self._first = self._said(self._heard, 0)
 
-    def grow(
-        self, sources: Sequence[Source], most: int, stops: frozenset[int], least: float
-    ) -> None:
-        """Add ``most`` levels of what these say, longest match first; nothing is less likely than ``least``.
+    def grow(self, stops: frozenset[int], least: float) -> None:
+        """Add what the sources say; nothing is less likely than ``least``.
 
         A stop token ends a path and is not drafted: the pass that would accept it emits it anyway.
         """
-        heard = [Witness(s.length, s.origin, s.following(most)) for s in sources]
-        open_ = [(0, 0, heard)]
+        open_ = [(0, 0, self._heard)]
         while open_:
             node, depth, witnesses = open_.pop()
             if len(witnesses) == 1:
                 self._follow(node, depth, witnesses[0], stops, least)
                 continue
             score = self.scores[node]
-            chances, agreed = self._said(witnesses, depth)
+            chances, agreed = self._said(witnesses, depth) if depth else self._first
             for token, chance in chances.items():
                 if score * chance >= least and token not in stops:
                     child = self._add(node, token, score * chance)
@@ -86,10 +87,10 @@ class Continuations:
             path.append(max(below, key=lambda node: (self.scores[node], -node)))
         return path[1:]
 
-    def likeliest(self, sources: Sequence[Source]) -> float:
-        """The chance of the likeliest next token: nothing below it is likelier."""
-        witnesses = [Witness(s.length, s.origin, s.following(1)) for s in sources]
-        return max(self._said(witnesses, 0)[0].values())
+    @property
+    def likeliest(self) -> float:
+        """The chance of the likeliest next token, known before anything grows: all below has less."""
+        return max(self._first[0].values())
 
     def _said(
         self, witnesses: Sequence[Witness], depth: int

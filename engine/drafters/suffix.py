@@ -104,11 +104,11 @@ class Suffix:
             return single(context.ids[-1])
         longest = {source.origin: source for source in reversed(sources)}.values()
         running.foremost += [(source, source.following(budget.depth)) for source in longest]
-        found = Continuations(context.ids[-1], running.confidences)
-        if budget.hopeless(found.likeliest(sources)):
+        found = Continuations(context.ids[-1], sources, budget.depth, running.confidences)
+        if budget.hopeless(found.likeliest):
             return single(context.ids[-1])
         least = 0.0 if budget.exact else SLIGHT * (budget.floor or FLOOR)
-        found.grow(sources, budget.depth, context.stop_tokens, least)
+        found.grow(context.stop_tokens, least)
         most = min(budget.depth, budget.nodes)
         return _cut(found, found.ranked() if self._trees else found.path(most), budget)
 

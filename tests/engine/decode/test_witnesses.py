@@ -26,8 +26,8 @@ def sources(places):
 
 
 def grown(places, most=8, stops=NOTHING, least=0.0):
-    found = Continuations(9, [Confidence() for _ in range(3)])
-    found.grow(sources(places), most, stops, least)
+    found = Continuations(9, sources(places), most, [Confidence() for _ in range(3)])
+    found.grow(stops, least)
     return found
 
 
@@ -98,7 +98,7 @@ def test_what_is_less_likely_than_asked_is_left_out_and_nothing_else(places, lea
 def test_the_likeliest_next_token_is_told_without_growing(places):
     found = grown(places)
     first = [found.scores[n] for n in range(1, len(found.tokens)) if found.parents[n] == 0]
-    assert found.likeliest(sources(places)) == max(first)
+    assert found.likeliest == max(first)
 
 
 @given(TEXTS)

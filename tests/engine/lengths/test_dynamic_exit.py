@@ -332,10 +332,8 @@ def test_a_choice_is_believed_for_some_rounds_unless_something_changed(monkeypat
     policy._request(context(9)).fresh = np.zeros((policy._target.layers - 1, 2 * BINS + 2))
     assert after(1, 9) == 3  # its layers were looked at
     assert after(1, 9, 10) == 4  # the pass is another one's, too
-    deepest = policy._request(context(9)).choice.depth
-    assert (
-        after(1, 9, 10, longest=Budget(deepest - 1, deepest - 1)) == 5
-    )  # the answer is nearly over
+    fewer = policy._request(context(9)).choice.depth - 1
+    assert after(1, 9, 10, longest=Budget(fewer, fewer)) == 5  # the answer is nearly over
 
 
 # Contracts.
