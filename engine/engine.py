@@ -346,9 +346,8 @@ class Engine:
         self._target.commit(session.slot, verdict.path)
         fresh = [*[tree.tokens[node] for node in verdict.path[1:]], verdict.bonus]
         kept, reason = cut(fresh, session.request.stop_tokens, self._room(session))
-        refused = tree.drafted > 0 and bool(tree.children[verdict.path[-1]])
         run = session.run(self._playing(session))
-        run.count(tree.drafted, len(verdict.path) - 1, refused=refused)
+        run.count(outcome)
         run.emitted += len(kept)
         session.ids += kept
         session.emitted += len(kept)

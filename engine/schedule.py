@@ -10,7 +10,7 @@ from engine.decode.confidence import LONGEST
 from engine.decode.prefix import common_prefix
 from engine.guide import Guide
 from engine.machinery import Room
-from engine.protocols.drafting import Context, LengthPolicy
+from engine.protocols.drafting import Context, LengthPolicy, Outcome
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 from engine.seats import Seat
 
@@ -27,11 +27,13 @@ class Run:
     alone: float = 0.0  # seconds that plain passes for its tokens take on a machine that is idle
     depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
 
-    def count(self, drafted: int, accepted: int, *, refused: bool) -> None:
-        """Record one pass; ``refused`` says that the walk ended at a node with children."""
+    def count(self, outcome: Outcome) -> None:
+        """Record one pass; how deep a drafter is right is told by its own nodes."""
         self.passes += 1
-        self.drafted += drafted
-        self.accepted += accepted
+        self.drafted += outcome.tree.drafted
+        self.accepted += len(outcome.verdict.path) - 1
+        tree, path = outcome.own.tree, outcome.own.verdict.path
+        accepted, refused = len(path) - 1, bool(tree.children[path[-1]])
         while len(self.depths) < accepted + refused:
             self.depths.append([0, 0])
         for depth in range(accepted):

@@ -31,10 +31,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The best one for a request, and the arm that made it."""
+    """The best one for a request, and the arm that made it; or one that does not pay, if none does."""
 
     arm: str
     tree: DraftTree
+    pays: bool
 
 
 class Copies:
@@ -67,7 +68,7 @@ class Copies:
         self.luck[context.task] = lucks
 
     def proposals(self, batch: Sequence[Context], asked: Sequence[Asked]) -> dict[int, Proposal]:
-        """By request, of those asked for: what brings more than the favourite would.
+        """By request, of those asked for: what brings more than the favourite would, or what is there.
 
         ``batch`` is all that share the pass.
         """
@@ -87,10 +88,14 @@ class Copies:
             ]
             trees = drafter.draft([one.context for one in asked], budgets)
             for at, (one, luck, tree) in enumerate(zip(asked, lucks, trees, strict=True)):
+                if not tree.drafted:
+                    continue
                 price = MARGIN * prices.rows[tree.drafted]
                 gain = 1 + luck * (tree.expected + tree.later) - rates[at] * (1 + price)
-                if tree.drafted and gain > best[at]:
-                    best[at], found[one.context.request] = gain, Proposal(name, tree)
+                if gain > best[at]:
+                    best[at], found[one.context.request] = gain, Proposal(name, tree, pays=True)
+                else:
+                    found.setdefault(one.context.request, Proposal(name, tree, pays=False))
         return found
 
     def observe(self, task: str, arm: str, accepted: int, expected: float) -> None:

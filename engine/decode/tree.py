@@ -1,7 +1,7 @@
 """DraftTree: the one value that every drafter returns and every target scores."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -46,6 +46,7 @@ class DraftTree:
     trace: bool = False  # score() shall also return the state after every layer
     expected: float = 0.0  # accepted tokens, by the estimate of a drafter that knows its chances
     later: float = 0.0  # tokens that rounds to come gain by it, by the same estimate
+    grafted: int = 0  # of the last nodes: another drafter's
 
     def __post_init__(self) -> None:
         """Reject a malformed tree where it is made, not where it is scored."""
@@ -64,6 +65,14 @@ class DraftTree:
     def drafted(self) -> int:
         """Proposed tokens: every node but the root."""
         return len(self.tokens) - 1
+
+    @property
+    def own(self) -> "DraftTree":
+        """Without what was grafted."""
+        kept = len(self) - self.grafted
+        if kept == len(self):
+            return self
+        return replace(self, tokens=self.tokens[:kept], parents=self.parents[:kept], grafted=0)
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -113,6 +122,34 @@ def single(token: int) -> DraftTree:
 def chain(tokens: Sequence[int], q: dict[int, Tensor] | None = None) -> DraftTree:
     """A tree of width one; ``tokens[0]`` is the root."""
     return DraftTree(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q)
+
+
+def graft(tree: DraftTree, other: DraftTree, most: int) -> DraftTree:
+    """What ``other`` has and the tree does not, behind the same root, up to ``most`` nodes in all.
+
+    The tree's own nodes keep their places. Only for chosen candidates: what is drawn from a law must not
+    stand beside what is not.
+    """
+    assert tree.q is None
+    assert other.q is None
+    tokens, parents = list(tree.tokens), list(tree.parents)
+    known = {key: node for node, key in enumerate(zip(parents, tokens, strict=True)) if node}
+    place: dict[int, int] = {0: 0}  # of the other's nodes
+    for node, (parent, token) in enumerate(zip(other.parents, other.tokens, strict=True)):
+        if parent not in place:  # the root, or what had no room
+            continue
+        key = place[parent], token
+        if key not in known:
+            if len(tokens) >= most:
+                continue
+            known[key] = len(tokens)
+            parents.append(place[parent])
+            tokens.append(token)
+        place[node] = known[key]
+    fresh = len(tokens) - len(tree)
+    if not fresh:
+        return tree
+    return replace(tree, tokens=tuple(tokens), parents=tuple(parents), grafted=tree.grafted + fresh)
 
 
 def ancestor_bits(parents: Sequence[int], known: Sequence[int] = ()) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from engine.arbitration.copies import Asked, Copies
+from engine.arbitration.grafts import Grafts
 from engine.arbitration.match import FAST, PLAIN, Match
 from engine.arbitration.standings import MEMORY, Standings
 from engine.arbitration.trials import Trials
@@ -55,6 +56,8 @@ class Auto:
         self._standings = Standings(self._steady)
         self._trials = Trials(self._steady, self._cost, self._standings)
         self._copies = Copies(self._declining, self._cost)
+        trees = Capability.TREE in parts.target.offers
+        self._grafts = Grafts(self._cost, trees=trees)
         self._whole = Pace().guessed(1.0, MEMORY)  # of all arms
         self._origins: dict[str, Origins] = {}  # by kind of task
         self._matches: dict[int, Match] = {}
@@ -72,14 +75,20 @@ class Auto:
         trees: dict[int, DraftTree] = {}
         steady: dict[str, list[int]] = {}
         for i, (context, match) in enumerate(zip(batch, matches, strict=True)):
-            if (found := copied.get(context.request)) is not None:
+            if (found := copied.get(context.request)) is not None and found.pays:
                 match.playing, trees[i] = found.arm, found.tree
             else:
                 steady.setdefault(match.playing, []).append(i)
+        declined: dict[int, DraftTree] = {}
         for name, members in steady.items():
             drawn = self._ask(name, [batch[i] for i in members], [budgets[i] for i in members])
             trees |= dict(zip(members, drawn, strict=True))
-        return [trees[i] for i in range(len(batch))]
+            for i in members:
+                found = copied.get(batch[i].request)
+                if found is not None and self._grafts.suit(self._steady.get(name), trees[i]):
+                    declined[i] = found.tree
+        grown = self._grafts.hang(trees, declined, budgets)
+        return [grown[i] for i in range(len(batch))]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on to the arms that drafted; measure their pace."""
@@ -87,7 +96,7 @@ class Auto:
         for outcome in outcomes:
             by_arm.setdefault(self.playing(outcome.context.request), []).append(outcome)
         for name, arm in self.arms.items():
-            heard = by_arm.get(name, [])
+            heard = [outcome.own for outcome in by_arm.get(name, [])]
             # what is copied can be compared with what was said whoever drafted
             copied = outcomes if name in self._declining else heard
             if copied:
@@ -162,7 +171,7 @@ class Auto:
         match.whole.add(tokens, usual, FAST)
         self._whole.add(tokens, usual, SLOW)
         if name in self._steady:
-            self._standings.measure(match, tokens, usual, drafted=outcome.tree.drafted > 0)
+            self._standings.measure(match, tokens, usual, drafted=outcome.own.tree.drafted > 0)
 
     def _longest(self, outcome: Outcome, plain: float) -> float:
         """Plain passes of a round whose draft takes as long as one.

@@ -62,12 +62,19 @@ class Steps(Scripted):
     step_seconds: float = 0.0
 
 
-def auto_over(**arms):
+@dataclass
+class Judge:
+    """As much of a target as an arbiter looks at."""
+
+    offers: frozenset = frozenset()
+
+
+def auto_over(offers=frozenset(), **arms):
     cost = PassCost()
     cost.profile(1, 1.0)
     cost.profile(8, 1.0)
     plain = Scripted(0, 1.0, every=10**9, declines=True)
-    parts = Parts(None, cost=cost)
+    parts = Parts(Judge(offers), cost=cost)
     pairs = {"none": plain, **arms}
     return Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in pairs.items()}))
 

@@ -15,6 +15,7 @@ from engine.drafters.none import Plain
 from engine.lengths.fixed import Fixed
 from engine.protocols.drafting import Arm, Budget, Context, Outcome, Parts, RowPrices
 from engine.request import SamplingParams
+from tests.engine.arbitration.scripted import Judge
 
 ROW = 0.4  # plain passes: as 4-bit weights have it on a processor
 ROOM = Budget(32, 32)
@@ -52,7 +53,7 @@ def steep():
 
 def play(rounds, *, right):
     """Passes that each round lost, and the sizes of its copies."""
-    parts, copier = Parts(None, cost=steep()), Copier()
+    parts, copier = Parts(Judge(), cost=steep()), Copier()
     arms = {"none": Plain(parts), "copier": copier}
     auto = Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in arms.items()}))
     context, lost = Context(1, 0, [1], SamplingParams(), None), []
