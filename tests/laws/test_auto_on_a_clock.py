@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import engine.arbitration.grafts
 import engine.drafters.sequoia
 import engine.drafters.specexec
 import engine.engine
@@ -125,6 +126,13 @@ def test_where_rows_are_cheap_it_is_as_fast_as_the_best_drafter_of_the_session(m
     best = min(whole[name] for name in SINGLES)
     assert whole["auto"] <= best / 0.97
     assert all(a <= p / 0.97 for a, p in zip(found["auto"], found["none"], strict=True))
+
+
+def test_where_rows_are_free_copies_beside_drafts_make_it_faster(models, clock, monkeypatch):
+    beside = sum(session(models, clock, FLAT, ("none", "auto"))["auto"])
+    monkeypatch.setattr(engine.arbitration.grafts, "FREE", -1.0)
+    without = sum(session(models, clock, FLAT, ("none", "auto"))["auto"])
+    assert beside <= without / 1.01, (beside, without)
 
 
 def test_where_rows_are_dear_it_is_not_slower_than_plain(models, clock):
