@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 import torch
 
-from engine.decode.tree import DraftTree, Warm, chain, single
+from engine.decode.tree import DraftTree, Warm, chain, graft, single
 from engine.drafters import DRAFTERS
 from engine.errors import OutOfMemory
 from engine.request import FinishReason, GenerationRequest, SamplingParams
@@ -167,6 +167,14 @@ def test_a_cut_tree_is_the_shorter_draft():
     assert shorter.warm is None
     assert cut(tree, 9) is tree
     assert cut(tree, None) is tree
+
+
+@pytest.mark.parametrize(("nodes", "own"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 3)])
+def test_of_a_tree_with_grafts_its_own_nodes_are_left_longest(nodes, own):
+    tree = graft(chain([0, 1, 2]), chain([0, 7, 8]), 9)
+    shorter = cut(tree, nodes)
+    assert len(shorter) == nodes
+    assert shorter.own == chain([0, 1, 2][:own])
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])
