@@ -32,8 +32,9 @@ class Run:
         self.passes += 1
         self.drafted += outcome.tree.drafted
         self.accepted += len(outcome.verdict.path) - 1
-        tree, path = outcome.own.tree, outcome.own.verdict.path
-        accepted, refused = len(path) - 1, bool(tree.children[path[-1]])
+        own = outcome.own
+        path = own.verdict.path
+        accepted, refused = len(path) - 1, bool(own.tree.children[path[-1]])
         while len(self.depths) < accepted + refused:
             self.depths.append([0, 0])
         for depth in range(accepted):

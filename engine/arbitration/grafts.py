@@ -8,13 +8,13 @@ streamed, such rows are left over. On a modelled clock, rows 2 to 6 of a pass be
 
 from collections.abc import Mapping, Sequence
 
+from engine.arbitration.copies import REPRICED
 from engine.cost import PassCost
 from engine.decode.tree import DraftTree, graft
 from engine.protocols.drafting import Budget, Drafter, Reader
 
 FREE = 0.04  # of a pass, that all these rows may take: they bring 0.2 tokens, a tenth of a pass
 WIDEST = 64  # rows of a pass that are asked about
-REPRICED = 16  # rounds for which the answer is believed: asking takes 70 us
 
 
 class Grafts:

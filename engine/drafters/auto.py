@@ -171,7 +171,7 @@ class Auto:
         match.whole.add(tokens, usual, FAST)
         self._whole.add(tokens, usual, SLOW)
         if name in self._steady:
-            self._standings.measure(match, tokens, usual, drafted=outcome.own.tree.drafted > 0)
+            self._standings.measure(match, tokens, usual, drafted=outcome.tree.own.drafted > 0)
 
     def _longest(self, outcome: Outcome, plain: float) -> float:
         """Plain passes of a round whose draft takes as long as one.

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from engine.arbitration.grafts import FREE, REPRICED, WIDEST, Grafts
+from engine.arbitration.copies import REPRICED
+from engine.arbitration.grafts import FREE, WIDEST, Grafts
 from engine.cost import PassCost
 from engine.decode.tree import DraftTree, Warm, chain, single
 from engine.decode.verify import Verdict
