@@ -11,6 +11,14 @@ FAST = 0.9  # what is left per round of the request's own pace; of the session's
 CREDIT = 0.15  # for luck: share of a pace over the root of its rounds
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a session measured of one kind of task; its answers share and go on measuring it."""
+
+    paces: dict[str, Pace]  # of arms that always propose
+    origins: Origins  # of the tokens of its answers
+
+
 @dataclass
 class Match:
     """One request; paces are tokens per plain pass, so that plain decoding has 1."""
@@ -18,7 +26,7 @@ class Match:
     paces: dict[str, Pace]  # of arms that always propose
     whole: Pace  # of all arms
     reading: dict[str, float]  # plain passes before an arm can draft; none once one of them did
-    origins: Origins  # of the tokens of answers of this kind
+    kind: Kind
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
     emitted: int = 0
@@ -60,7 +68,7 @@ class Match:
     def count(self, tokens: int, passes: float, *, copied: bool) -> None:
         """One round of the arm that plays: tokens, and the plain passes whose seconds they took."""
         self.emitted += tokens
-        self.origins.add(tokens, copied=copied)
+        self.kind.origins.add(tokens, copied=copied)
         self.won += tokens - passes if self.playing != PLAIN else 0.0
 
     def first_read(self) -> bool:

@@ -1,9 +1,10 @@
 """Standings: what a session measured of the arms that always propose, and which of them leads."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from engine.arbitration.match import FAST, PLAIN, Match, promise
-from engine.pace import FASTEST, SLOW, Pace, remembered
+from engine.arbitration.match import FAST, PLAIN, Kind, Match, promise
+from engine.pace import FASTEST, SLOW, Origins, Pace, remembered
 from engine.protocols.drafting import Context, Drafter, starts_empty
 
 GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for
@@ -23,8 +24,11 @@ LEAST_LEFT = 32  # tokens that an answer is expected to go on for
 class Standings:
     """The session tells arms apart, which takes more rounds than an answer has.
 
-    The answer itself tells whether any of them pays. What an arm reads before its first draft is
-    part of what it costs, so that a long prompt and a short answer may make it not worth it.
+    The answer itself tells whether any of them pays, beginning from what the session measured, or
+    answers of its kind where that is more: a draft model that brings two tokens a pass in chats
+    brings three in word problems, so that copies that do in the one do not in the other. What an arm
+    reads before its first draft is part of what it costs, so that a long prompt and a short answer
+    may make it not worth it.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter]) -> None:
@@ -35,10 +39,15 @@ class Standings:
         self.remembers = False  # earlier sessions told of some of them
         self.usual_tokens = 0.0  # of an answer
         self._news = 0  # rounds that were measured
+        self._kinds: dict[str, Kind] = {}
 
     def start(self, context: Context) -> dict[str, Pace]:
         """The paces that a request begins with, plain's among them."""
         return {PLAIN: Pace(1.0, 1.0, SETTLED)} | {n: self._start(context, n) for n in self.paces}
+
+    def kind(self, task: str) -> Kind:
+        """What was measured of this kind of task, which its answers add to."""
+        return self._kinds.setdefault(task, Kind({name: Pace() for name in self.paces}, Origins()))
 
     def favourite(self, match: Match) -> str:
         """The arm of this round; a comparison takes long beside a pass, so only after news."""
@@ -50,7 +59,7 @@ class Standings:
     def left(self, match: Match) -> float:
         """Tokens to come that nobody copies: as many as there were, unless answers go on for longer."""
         left = max(LEAST_LEFT, match.emitted, self.usual_tokens - match.emitted)
-        return left * match.origins.drafted
+        return left * match.kind.origins.drafted
 
     def ended(self, match: Match) -> None:
         """An answer is over."""
@@ -60,7 +69,8 @@ class Standings:
         """A round of the arm that plays, which is one of these."""
         name = match.playing
         match.paces[name].add(tokens, passes, FAST)
-        self.paces[name].add(tokens, passes, SLOW)
+        for pace in (self.paces[name], match.kind.paces[name]):
+            pace.add(tokens, passes, SLOW)
         self._listen(match, drafted=drafted)
         if self.paces[name].lost >= MOST_LOST or name in self.silent:
             match.stint = 0
@@ -70,14 +80,24 @@ class Standings:
         self._news += name in self.paces
 
     def _start(self, context: Context, name: str) -> Pace:
-        """The session's pace; before it has one, what earlier sessions measured, or a guess."""
+        """The session's pace, or the kind's where it is higher.
+
+        Where copies draft most rounds, those that are left are the hard ones: a lower pace of the
+        kind may say no more than that. Before the session has one, what earlier sessions measured, or
+        a guess.
+        """
         highest = GUESS if starts_empty(self._drafters[name]) else FASTEST
         found = remembered(context.priors.get(name), highest)
+        kind = self.kind(context.task).paces
+        if kind[name].rounds == 0 and found is not None:
+            kind[name] = replace(found)
         if self.paces[name].rounds == 0 and found is not None:
             self.paces[name], self.remembers = found, True
         if self.paces[name].rounds == 0:
             return Pace().guessed(GUESS, GUESSED)
-        return self.paces[name].weighing(MEMORY)
+        session = self.paces[name].weighing(MEMORY)
+        own = kind[name].guessed(session.value, MEMORY).weighing(MEMORY)
+        return own if own.value > session.value else session
 
     def _chosen(self, match: Match) -> str:
         """The arm that promises most; plain where none of them pays."""

@@ -9,7 +9,7 @@ from engine.arbitration.match import FAST, PLAIN, Match
 from engine.arbitration.standings import MEMORY, Standings
 from engine.arbitration.trials import Trials
 from engine.decode.tree import DraftTree, single
-from engine.pace import SLOW, Origins, Pace
+from engine.pace import SLOW, Pace
 from engine.protocols.drafting import (
     Budget,
     Context,
@@ -59,7 +59,6 @@ class Auto:
         trees = Capability.TREE in parts.target.offers
         self._grafts = Grafts(self._cost, trees=trees)
         self._whole = Pace().guessed(1.0, MEMORY)  # of all arms
-        self._origins: dict[str, Origins] = {}  # by kind of task
         self._matches: dict[int, Match] = {}
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
@@ -131,8 +130,8 @@ class Auto:
         if context.request not in self._matches:
             paces, whole = self._standings.start(context), self._whole.weighing(MEMORY)
             self._copies.start(context, self._standings.paces)
-            origins = self._origins.setdefault(context.task, Origins())
-            self._matches[context.request] = Match(paces, whole, self._readings(context), origins)
+            kind = self._standings.kind(context.task)
+            self._matches[context.request] = Match(paces, whole, self._readings(context), kind)
         return self._matches[context.request]
 
     def _readings(self, context: Context) -> dict[str, float]:

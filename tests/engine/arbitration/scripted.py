@@ -79,9 +79,9 @@ def auto_over(offers=frozenset(), **arms):
     return Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in pairs.items()}))
 
 
-def play(auto, rounds, request=1, priors=()):
+def play(auto, rounds, request=1, priors=(), task=""):
     """(rounds by arm, seconds spent, tokens emitted) of one request."""
-    context = Context(request, 0, [1], SamplingParams(), None, priors=dict(priors))
+    context = Context(request, 0, [1], SamplingParams(), None, priors=dict(priors), task=task)
     played, seconds, tokens = [], 0.0, 0
     for _ in range(rounds):
         [tree] = auto.draft([context], [ROOM])

@@ -2,13 +2,15 @@
 
 import pytest
 
-from engine.arbitration.match import BY_COPIES, PLAIN, STAKE, Match
+from engine.arbitration.match import BY_COPIES, PLAIN, STAKE, Kind, Match
 from engine.pace import Origins, Pace
 
 
 def match(**fields):
     paces = {PLAIN: Pace(1.0, 1.0, 10**6), "model": Pace(20.0, 10.0, 50)}
-    return Match(paces, Pace(30.0, 10.0, 10), {"model": 3.0, "tree": 3.0}, Origins(), **fields)
+    return Match(
+        paces, Pace(30.0, 10.0, 10), {"model": 3.0, "tree": 3.0}, Kind({}, Origins()), **fields
+    )
 
 
 def test_an_answer_that_lost_may_still_bet_a_pass():

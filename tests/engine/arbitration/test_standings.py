@@ -9,7 +9,7 @@ from engine.arbitration.match import Match
 from engine.arbitration.standings import MEMORY, STICKINESS, UNDRAFTED, USUAL_RATE, Standings
 from engine.arbitration.trials import APART, PROBE, PROBE_FIRST, SHORT, STINT
 from engine.decode.verify import Verdict
-from engine.pace import Origins, Pace
+from engine.pace import Pace
 from engine.protocols.drafting import Context, Outcome
 from engine.request import Prior, SamplingParams
 from tests.engine.arbitration.scripted import ROOM, Reads, Scripted, auto_over, play
@@ -66,6 +66,41 @@ def test_what_one_request_measured_helps_the_next():
     assert play(auto, 10, request=2)[0] == ["fast"] * 10
 
 
+def begun(auto, task, priors=()):
+    """Where an answer of this kind begins: the pace of its favourite."""
+    play(auto, 1, request=99, task=task, priors=priors)
+    pace = auto._matches[99].rate
+    auto.forget(99, 0)
+    return pace
+
+
+def test_an_answer_begins_with_what_its_kind_measured_where_that_is_more():
+    model = Scripted(4, 2.0)  # a pace of 2.5
+    auto = auto_over(model=model)
+    play(auto, 60, request=1, task="maths")
+    model.accepted = 2  # of 1.5
+    play(auto, 60, request=2, task="chat")
+    assert begun(auto, "maths") == pytest.approx(2.5, abs=0.15)
+    session = begun(auto, "code")  # not seen yet
+    assert 1.6 < session < 2.4
+    assert begun(auto, "chat") == pytest.approx(session, abs=0.05)  # nothing is held against a kind
+
+
+def test_a_kind_that_the_session_has_not_seen_begins_with_what_earlier_ones_measured_of_it():
+    auto = auto_over(model=Scripted(2, 2.0))
+    play(auto, 100, task="chat")
+    session = begun(auto, "code")
+    code = {"model": Prior("model", pace=3.0, pace_weight=500.0)}
+    assert begun(auto, "maths", code) > session + 0.5
+
+
+def test_the_session_and_the_kind_it_begins_with_count_each_round_once():
+    auto = auto_over(model=Scripted(2, 2.0))
+    play(auto, 5, task="maths", priors={"model": Prior("model", pace=3.0, pace_weight=50.0)})
+    kind = auto._standings.kind("maths")
+    assert auto._standings.paces["model"].rounds == kind.paces["model"].rounds == 50 + 4  # one read
+
+
 def test_earlier_sessions_start_it_with_the_right_arm_and_are_overruled_when_wrong():
     good = Prior("fast", pace=2.4, pace_weight=500.0)
     bad = Prior("slow", pace=0.8, pace_weight=500.0)
@@ -120,7 +155,7 @@ def standing(**paces):
     standings = Standings({name: Scripted(1, 1.0) for name in paces})
     standings.paces = {name: Pace(10_000 * pace, 10_000.0, 10**6) for name, pace in paces.items()}
     known = {"none": Pace(1.0, 1.0, 10**6), **standings.paces}
-    return standings, Match(known, Pace(1.0, 1.0), {}, Origins())
+    return standings, Match(known, Pace(1.0, 1.0), {}, standings.kind(""))
 
 
 @pytest.mark.parametrize(("faster", "leads"), [(0.99, "first"), (1.01, "second")])
