@@ -17,7 +17,7 @@ DEEP = 16  # levels that are allowed
 PROMPTS, TOKENS = 10, 64
 SWEPT = {16: 4, 64: 4, 256: 2}  # prompts of the sweep
 FINALISTS, CLOSE = 2, 0.85  # rivals that go on, if they are so close to the best
-REPEATS = {16: 10, 64: 4, 256: 3}  # of ten drawn answers the ratio is known to a seventh
+REPEATS = {16: 20, 64: 4, 256: 3}  # of a hundred drawn answers a ratio is known to a twentieth
 TOGETHER = {16: 10, 64: 10, 256: 4}  # requests in one pass: nothing is timed here
 
 

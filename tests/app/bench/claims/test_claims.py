@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.bench.claims import auto as auto_claim
 from app.bench.claims import command, early_exit
-from app.bench.claims.auto import promising
+from app.bench.claims.auto import promising, usual
 from app.bench.claims.command import show_claims, summary
 from app.bench.claims.instrument import COSTS, Instrument, over_best, per_pass, rates
 from app.bench.claims.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
@@ -28,7 +29,7 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
     "specexec": {"BUDGETS": (4, 256), "PROMPTS": 1, "TOKENS": 8},
     "early_exit": {"PASS": 0.0, "EXITS": (2,), "LENGTHS": (2,), "PROMPTS": 1, "EDITS": 1, "TOKENS": 8},
     "goodput": {"INFLATE": 1, "LOADS": (2,), "LENGTHS": (2,), "PROMPTS": 2, "SWEPT": 1, "TOKENS": 8},
-    "auto": {"INFLATE": 1, "TOKENS": 8, "SHORTLY": 8, "FIRST": 1, "FEW": 1},
+    "auto": {"INFLATE": 1, "TOKENS": 8, "SHORTLY": 8, "FIRST": 1, "FEW": 1, "SOON": 0.0},
     "history": {"INFLATE": 1, "TOKENS": 16, "ANSWERS": 1, "REPEATS": 1},
     "acceptance_head": {"COSTS": (1,), "LENGTHS": (2,), "PROMPTS": 1, "TOKENS": 8},
     "lossless": {"PROMPTS": 1, "TOKENS": 8, "EVERY": 30, "LAWS": ("no tests here",)},
@@ -132,6 +133,34 @@ def test_a_drafter_that_is_far_behind_or_always_behind_another_one_does_not_race
     found = promising(kinds, lanes)
     assert [lane.name for lane in found] == ["first", "special", "even", "near"]
     assert promising(kinds[:1], lanes[:1]) == lanes[:1]
+
+
+def hiccups(*seconds):
+    """Sessions of two lanes and two questions; the first lane's second answer takes these seconds."""
+    lanes = (Lane("mine", "chain"), Lane("other", "lookup"))
+    for second in seconds:
+        samples = [sample(lane.name, (1, 1), (1, 2), 1.0) for lane in lanes]
+        samples += [
+            sample("mine", (2, 1), (1, 2), second),
+            sample("other", (2, 1), (1, 2), 4.0),
+        ]
+        yield Measurement(None, lanes, Conditions(max_tokens=2, repeats=1), tuple(samples), (), 0)
+
+
+def test_of_several_sessions_a_hiccup_in_one_of_them_counts_for_nothing():
+    found = usual(list(hiccups(2.0, 50.0, 3.0)))
+    assert len(found.samples) == 4
+    assert rates(found) == pytest.approx({"mine": 4 / (1 + 3), "other": 4 / (1 + 4)})
+    [alone] = hiccups(50.0)
+    assert set(usual([alone]).samples) == set(alone.samples)
+
+
+@pytest.mark.parametrize(("soon", "raced"), [(60.0, 3), (0.0, 1)])
+def test_a_machine_that_is_fast_enough_races_in_several_sessions(monkeypatch, soon, raced):
+    monkeypatch.setattr(auto_claim, "SOON", soon)
+    left = hiccups(*range(2, 2 + 3))
+    auto_claim._sessions(lambda: next(left))
+    assert len(list(left)) == 3 - raced
 
 
 @pytest.mark.parametrize(("prompts", "asked"), [(2, [(2, 16)]), (6, [(2, 16), (4, 12)])])
