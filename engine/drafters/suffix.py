@@ -14,6 +14,9 @@ from engine.protocols.target import Capability
 NAME = "suffix"
 SLIGHT = 1 / 16  # of the floor: what is less likely is left out; rounds to come count the rest
 SOON = Following(forgetting=0.9, first=2.0)  # of beginnings: like asks for like, for a while
+AHEAD = (
+    8  # tokens behind the longest draft that a plan looks at: 32 of a text of 34 leave two rounds
+)
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 60 MB
 
 
@@ -104,13 +107,15 @@ class Suffix:
             return single(context.ids[-1])
         longest = {source.origin: source for source in reversed(sources)}.values()
         running.foremost += [(source, source.following(budget.depth)) for source in longest]
-        found = Continuations(context.ids[-1], sources, budget.depth, running.confidences)
+        ahead = AHEAD if budget.prices and budget.depth == self.length.depth else 0
+        depth, nodes = budget.depth + ahead, budget.nodes + ahead
+        found = Continuations(context.ids[-1], sources, depth, running.confidences)
         if budget.hopeless(found.likeliest):
             return single(context.ids[-1])
         least = 0.0 if budget.exact else SLIGHT * (budget.floor or FLOOR)
         found.grow(context.stop_tokens, least)
-        most = min(budget.depth, budget.nodes)
-        return _cut(found, found.ranked() if self._trees else found.path(most), budget)
+        ranked = found.ranked() if self._trees else found.path(min(depth, nodes))
+        return _cut(found, ranked[:nodes], budget)
 
     def _sources(self, own: SuffixIndex, tail: Sequence[int], said: int) -> list[Source]:
         """Longest match first; equal ones own first, then newest first."""
@@ -123,10 +128,9 @@ class Suffix:
 
 
 def _cut(found: Continuations, ranked: Sequence[int], budget: Budget) -> DraftTree:
-    """Of these nodes as many as the budget allows, and of those the first ones that are worth it."""
-    allowed = ranked[: budget.nodes]
-    worth = budget.worth([found.scores[node] for node in allowed], copied=True)
-    kept = [0, *sorted(allowed[: worth.drafted])]
+    """Of these nodes the first ones that are worth it, as many as the budget allows."""
+    worth = budget.worth([found.scores[node] for node in ranked], copied=True)
+    kept = [0, *sorted(ranked[: worth.drafted])]
     place = {node: i for i, node in enumerate(kept)}
     parents = [-1, *(place[found.parents[node]] for node in kept[1:])]
     tokens = tuple([found.tokens[node] for node in kept])

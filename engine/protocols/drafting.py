@@ -133,7 +133,7 @@ class Budget:
             gained = [sure - self.pace * price for sure, price in pairs]
             most = max(range(len(gained)), key=gained.__getitem__)
             return Worth(most, held[most])
-        costs = [self.pace * (1 + price) for price in self.prices]
+        costs = [self.pace * (1 + price) for price in self.prices[: self.nodes + 1]]
         gained = gains(chances, costs)
         most = max(range(len(gained)), key=gained.__getitem__)
         return Worth(most, held[most], gained[most] - (1 + held[most] - costs[most]))

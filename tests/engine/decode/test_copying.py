@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine.decode.confidence import Confidence
 from engine.decode.copying import LATER, gains
+from engine.protocols.drafting import Budget
 
 CHANCES = st.lists(st.floats(0.01, 1.0), max_size=12).map(lambda c: sorted(c, reverse=True))
 COSTS = st.lists(st.floats(0.0, 8.0), min_size=2, max_size=14).map(sorted)
@@ -79,3 +80,15 @@ def test_where_rows_are_free_everything_is_copied_and_where_nothing_helps_nothin
     assert longest([0.5**n for n in range(1, 9)], [1.0] * 9) == 8
     assert longest([0.5**n for n in range(1, 9)], [1.0 + n for n in range(9)]) == 0
     assert longest([], [1.0]) == 0
+
+
+@pytest.mark.parametrize("text", range(34, 39))
+def test_of_a_text_a_little_longer_than_the_longest_draft_so_much_comes_first_that_one_more_ends_it(
+    text,
+):
+    prices = tuple(0.06 * max(0, n - 5) for n in range(33))
+    first = Budget(32, 32, prices=prices, pace=2.3).worth(
+        [0.6 * 0.99**i for i in range(text)], copied=True
+    )
+    assert 0 < first.drafted <= 32
+    assert text - (first.drafted + 1) <= 32

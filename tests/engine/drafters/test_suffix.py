@@ -159,6 +159,17 @@ def test_finished_requests_that_were_wrong_cost_the_own_text_no_trust():
 
 
 ASKED, ANSWER = (90, 91), tuple(range(20, 40))  # how every prompt ends; what is answered
+
+
+@pytest.mark.parametrize("nodes", [32, 20])
+def test_a_plan_looks_beyond_the_longest_draft_and_drafts_no_more_than_that(nodes):
+    text = list(range(10, 80))
+    free = Budget(32, nodes, prices=(0.0,) * 33, pace=1.0)
+    tree = drafted(suffix([text]), text[:24], free)
+    assert list(tree.tokens[1:]) == text[24 : 24 + nodes]
+    assert tree.later > 0  # the rest is copied in rounds to come
+
+
 PRICED = Budget(24, 24, prices=tuple(0.4 * n for n in range(25)))
 
 
