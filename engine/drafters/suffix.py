@@ -14,9 +14,7 @@ from engine.protocols.target import Capability
 NAME = "suffix"
 SLIGHT = 1 / 16  # of the floor: what is less likely is left out; rounds to come count the rest
 SOON = Following(forgetting=0.9, first=2.0)  # of beginnings: like asks for like, for a while
-AHEAD = (
-    8  # tokens behind the longest draft that a plan looks at: 32 of a text of 34 leave two rounds
-)
+AHEAD = 8  # tokens behind the longest draft that plans look at: 32 of 34 leave two rounds
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 60 MB
 
 
