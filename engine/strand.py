@@ -1,10 +1,13 @@
 """Strand: one request's chain while it grows, token by token, whatever model proposes them."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from engine.decode.largest import largest
 from engine.decode.sampling import probabilities
 from engine.decode.tree import DraftTree, chain
 from engine.protocols.drafting import Budget, Context
@@ -19,6 +22,7 @@ class Strand:
     tokens: list[int] = field(default_factory=list)  # the root first
     laws: dict[int, Tensor] = field(default_factory=dict)
     ended: bool = False
+    _rows: list[Tensor] = field(default_factory=list)  # [V], that tokens were chosen from
 
     def __post_init__(self) -> None:
         """Start at the newest committed token."""
@@ -34,6 +38,8 @@ class Strand:
         """Append a token of these logits [V]: the likeliest, or a draw from their law."""
         token, probability = self._next(logits)
         self.tokens.append(token)
+        if self.budget.siblings is not None and not self.context.draws:
+            self._rows.append(logits)
         stop = self.budget.stop
         self.ended = (
             self.newest >= self.budget.depth
@@ -46,9 +52,35 @@ class Strand:
         self.ended = self.budget.stop is not None and self.budget.stop.fed(hidden)
         return not self.ended
 
-    def chain(self) -> DraftTree:
-        """What was drawn so far."""
-        return chain(self.tokens, self.laws or None)
+    def tree(self) -> DraftTree:
+        """What was drawn so far, and behind it what stands beside."""
+        tree = chain(self.tokens, self.laws or None)
+        if self.budget.siblings is None or self.newest == 0:
+            return tree
+        counts = self.budget.siblings.beside(self.newest)
+        beside = self._drawn(counts) if self.context.draws else self._chosen(counts)
+        tokens = tuple(token for found in beside for token in found)
+        parents = tuple(parent for parent, found in enumerate(beside) for _ in found)
+        return replace(tree, tokens=tree.tokens + tokens, parents=tree.parents + parents)
+
+    def _chosen(self, counts: Sequence[int]) -> list[list[int]]:
+        """The likeliest tokens but the chain's own, behind each of its nodes."""
+        most = min(max(counts) + 1, len(self._rows[0]))
+        if most < 2:
+            return []
+        ranked = largest(torch.stack(self._rows), most).indices.tolist()
+        pairs = zip(ranked, self.tokens[1:], counts, strict=True)
+        return [[t for t in row if t != own][:count] for row, own, count in pairs]
+
+    def _drawn(self, counts: Sequence[int]) -> list[list[int]]:
+        """The next draws without replacement, behind each node; fewer where the mass runs out."""
+        found: list[list[int]] = []
+        for parent, count in enumerate(counts):
+            rest = self.laws[parent].clone()
+            rest[self.tokens[parent + 1]] = 0
+            drawn = self.context.chance.draw_distinct(rest, count) if count and rest.any() else []
+            found.append(drawn)
+        return found
 
     def _next(self, logits: Tensor) -> tuple[int, float]:
         if not self.context.draws:

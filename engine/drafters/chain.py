@@ -45,7 +45,7 @@ class Chain:
         growing = [s for s in strands if self._goes_on(s)]
         if growing:
             self._grow(growing)
-        return [s.chain() for s in strands]
+        return [s.tree() for s in strands]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens."""

@@ -77,4 +77,4 @@ class EarlyExit:
 
 def _tree(strand: Strand, states: list[Tensor] | None) -> DraftTree:
     warm = None if states is None else Warm(torch.stack(states, 1))
-    return replace(strand.chain(), warm=warm, trace=strand.budget.trace)
+    return replace(strand.tree(), warm=warm, trace=strand.budget.trace)

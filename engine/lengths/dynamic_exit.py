@@ -28,9 +28,9 @@ Where this departs from the paper, and why:
 * Where candidates are drawn, alpha_l is sum_x min(p_l(x), p_L(x)), the exact acceptance of a draw.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from operator import gt
 from typing import ClassVar, cast
 
@@ -38,10 +38,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.lengths.exit_value import Choice, ExitCost, best_exit, best_rate
+from engine.decode.tree import DraftTree
+from engine.lengths.exit_rules import Beside, Exit, Price, Stop
+from engine.lengths.exit_value import Choice, ExitCost, Odds, RoundCost, best_exit, best_rate
 from engine.lengths.shadow_tokens import (
-    BIN_WEIGHT,
     BINS,
+    COLUMNS,
     OMEGA,
     POOL_OMEGA,
     Counts,
@@ -49,7 +51,7 @@ from engine.lengths.shadow_tokens import (
     shadow_counts,
 )
 from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import LayeredTarget, Streamed
+from engine.protocols.target import Capability, LayeredTarget, Streamed
 
 LONGEST = 18  # most tokens of one draft, as in the paper
 PROMPT_ROWS, PROMPT_WEIGHT = 32, 1 / 16  # a prompt row counts for this much of an answer's
@@ -65,56 +67,30 @@ TOO_DEEP = 1e9  # passes; of an exit above the layers that stay in memory
 
 
 @dataclass
-class Stop:
-    """Ends a draft by a rule, and remembers how sure the draft was of each token."""
-
-    rule: Callable[[float], bool]
-    heard: list[float] = field(default_factory=list)
-
-    def drawn(self, probability: float) -> bool:
-        """A token was drafted with this probability; True: the draft ends with it."""
-        self.heard.append(probability)
-        return self.rule(probability)
-
-    def fed(self, hidden: Tensor) -> bool:
-        """No draft model runs."""
-        return False
-
-
-@dataclass
-class Price:
-    """Ends a draft where one more token is expected to bring less than the time for it is worth.
-
-    What was drafted survives with the product of its bins' acceptance, the next token with alpha.
-    """
-
-    matches: np.ndarray  # [BINS] of the exit
-    misses: np.ndarray
-    alpha: float
-    prices: Sequence[float]  # expected tokens that drafting the n-th must bring, n from 1
-    reach: float = 1.0
-    drafted: int = 0
-
-    def __call__(self, probability: float) -> bool:
-        """Weigh the next token; a draft also ends behind the last price."""
-        place = bin_of(probability)
-        matches, misses = self.matches[place], self.misses[place]
-        self.reach *= (matches + BIN_WEIGHT * probability) / (matches + misses + BIN_WEIGHT)
-        self.drafted += 1
-        if self.drafted >= len(self.prices):
-            return True
-        return bool(self.reach * self.alpha <= self.prices[self.drafted])
-
-
-@dataclass
 class Believed:
     """A choice that drafts, and what it rests on; for some rounds it is not made anew."""
 
     choice: Choice
     known: Counts
-    prices: Sequence[float]  # of ``Price``
+    cost: RoundCost
     batch: int  # requests that shared the pass it was made for
     rounds: int  # left
+
+    @cached_property
+    def exit(self) -> Exit:
+        """What is known of the exit."""
+        return Exit.of(self.known, self.choice.exit, self.known.caught)
+
+    @cached_property
+    def prices(self) -> Sequence[float]:
+        """Tokens that drafting the n-th must bring; of a width for which there is no room any more none."""
+        took = self.cost.wide(self.choice.width)[self.choice.exit - 1]
+        paid: list[float] = (self.choice.rate * np.diff(took[np.isfinite(took)])).tolist()
+        return paid
+
+    def beside(self, most: int, drafted: int) -> np.ndarray:
+        """Tokens that 0, 1, .. candidates beside a chain of so many must bring, of ``most`` in all."""
+        return self.choice.rate * self.cost.upto(most).beside(self.choice.exit, drafted)
 
 
 @dataclass
@@ -163,35 +139,42 @@ class _Request:
         """What is to be expected of its exits."""
         return self.counts.leaning(self.pool.counts)
 
-    def choose(self, known: Counts, cost: np.ndarray) -> Choice:
+    def choose(self, known: Counts, cost: RoundCost) -> Choice:
         """The choice for a round that costs so much; sets when the layers are traced next."""
-        alpha = known.alpha
-        choice = best_exit(alpha, cost)
+        odds = Odds(known.alpha, known.caught)
+        choice = best_exit(odds, cost)
         if self.fresh is not None and self.choice is not None:
-            kept = best_rate(self.choice.exit, alpha, cost)
+            kept = best_rate(self.choice.exit, odds, cost)
             self.gap = self._next_gap(self.choice, choice, kept, self.fresh)
         self.choice, self.fresh = choice, None
         return choice
 
     def traced(self, fresh: np.ndarray) -> None:
-        """All layers' evidence [E, 2 BINS + 2] of one round."""
+        """All layers' evidence [E, COLUMNS] of one round."""
         self.counts = self.counts.after(fresh, OMEGA)
         self.pool.counts = self.pool.counts.after(fresh, POOL_OMEGA)
         self.fresh, self.stop, self.since = fresh, None, 0
 
-    def untraced(self, accepted: int) -> None:
-        """The exit's own tokens: a chain whose first ``accepted`` were right."""
+    def untraced(self, tree: DraftTree, path: Sequence[int]) -> None:
+        """The exit's own tokens: a chain whose first ones were right, and candidates beside it."""
         self.since += 1
         if self.choice is None or self.stop is None or not self.stop.heard:
             return
-        fresh = [0.0] * (2 * BINS + 2)
-        for place, confidence in enumerate(self.stop.heard[: accepted + 1]):
+        heard = self.stop.heard
+        accepted = sum(0 < node <= len(heard) for node in path)
+        fresh = np.zeros(COLUMNS)
+        for place, confidence in enumerate(heard[: accepted + 1]):
             missed = int(place >= accepted)
             fresh[missed * BINS + bin_of(confidence)] += 1.0
             fresh[2 * BINS + missed] += confidence
-        heard = self.choice.exit, np.array(fresh)
-        self.counts = self.counts.after_exit(*heard, OMEGA)
-        self.pool.counts = self.pool.counts.after_exit(*heard, POOL_OMEGA)
+        if accepted < len(heard):
+            beside = [node for node in tree.children[accepted] if node > len(heard)]
+            found, sought = np.split(fresh[2 * BINS + 2 :], 2)
+            found[: len(beside)] = [node == path[-1] for node in beside]
+            sought[: len(beside)] = 1.0
+        exit_layer = self.choice.exit
+        self.counts = self.counts.after_exit(exit_layer, fresh, OMEGA)
+        self.pool.counts = self.pool.counts.after_exit(exit_layer, fresh, POOL_OMEGA)
         self.stop = None
 
     def _next_gap(self, before: Choice, now: Choice, kept: float, fresh: np.ndarray) -> int:
@@ -220,7 +203,7 @@ class DynamicExit:
     prompt_rows: ClassVar[int] = PROMPT_ROWS
 
     def __init__(self, parts: Parts, drafter: str) -> None:
-        """Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule."""
+        """Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule, ``chains`` 1 no trees."""
         self._target = cast("LayeredTarget", parts.target)
         paper = parts.options.get("units", 0.0) == 1
         self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)
@@ -228,6 +211,8 @@ class DynamicExit:
         if isinstance(parts.target, Streamed):
             self._deepest = parts.target.source.whole
         self._threshold = parts.options.get("threshold", 0.0) == 1
+        branches = Capability.TREE in parts.target.offers and not self._threshold
+        self._chains = parts.options.get("chains", 0.0) == 1 or not branches
         self._requests: dict[int, _Request] = {}
         self._pools: dict[tuple[bool, int], _Pool] = {}  # by kind of sampling
 
@@ -248,10 +233,7 @@ class DynamicExit:
         depths = [min(budget.depth, budget.nodes, LONGEST) for budget in longest]
         pairs, many = list(zip(requests, depths, strict=True)), len(batch)
         undecided = [d for r, d in pairs if not r.resting and r.belief(many, d) is None]
-        cost = np.empty((0, 1))
-        if undecided:
-            cost = self._costs.table(batch, max(undecided))
-            cost[self._deepest :, 1:] = TOO_DEEP
+        cost = self._cost(batch, max(undecided)) if undecided else None
         return [self._budget(r, d, cost, many) for r, d in pairs]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -262,7 +244,7 @@ class DynamicExit:
             if outcome.scores is not None and outcome.scores.states is not None:
                 request.traced(self._shadows(outcome))
             else:
-                request.untraced(len(outcome.verdict.path) - 1)
+                request.untraced(outcome.tree, outcome.verdict.path)
 
     def forget(self, request: int) -> None:
         """What the request taught stays in its pool."""
@@ -279,35 +261,44 @@ class DynamicExit:
             self._requests[context.request] = _Request(empty, pool, gap=rest, rest=rest)
         return self._requests[context.request]
 
-    def _budget(self, request: _Request, depth: int, cost: np.ndarray, batch: int) -> Budget:
+    def _cost(self, batch: Sequence[Context], depth: int) -> RoundCost:
+        found = self._costs.table(batch, depth).shallower(self._deepest, TOO_DEEP)
+        return RoundCost(found.chains) if self._chains else found
+
+    def _budget(self, request: _Request, depth: int, cost: RoundCost | None, batch: int) -> Budget:
         if depth < 1 or request.resting:
             return Budget(0, 0)
         last = request.belief(batch, depth)
         if last is not None:
             last.rounds -= 1
             return self._drafting(request, last, depth)
-        if len(cost) == 0:
+        if cost is None or not len(cost.chains):
             return Budget(0, 0)
         known = request.known
         if not known.seen.any():  # the drafter's usual exit finds out
             return Budget(1, 1, trace=True)
-        choice, request.believed = request.choose(known, cost[:, : depth + 1]), None
+        here = cost.upto(depth)
+        choice, request.believed = request.choose(known, here), None
         if choice.depth == 0:
             return Budget(0, 0, trace=request.due)
-        prices = (choice.rate * np.diff(cost[choice.exit - 1, : depth + 1])).tolist()
-        request.believed = Believed(choice, known, prices, batch, BELIEVED - 1)
+        request.believed = Believed(choice, known, here, batch, BELIEVED - 1)
         return self._drafting(request, request.believed, depth)
 
     def _drafting(self, request: _Request, last: Believed, depth: int) -> Budget:
         """A round of the exit that was chosen."""
-        request.stop, exit_layer = self._stop(last), last.choice.exit
-        return Budget(depth, depth, stop=request.stop, exit_layer=exit_layer, trace=request.due)
+        stop = request.stop = self._stop(last)
+        beside = (
+            None if self._chains else Beside(last.exit, stop.heard, partial(last.beside, depth))
+        )
+        return Budget(
+            depth, depth, stop=stop, siblings=beside,
+            exit_layer=last.choice.exit, trace=request.due,
+        )  # fmt: skip
 
     def _stop(self, last: Believed) -> Stop:
-        at, counts = last.choice.exit - 1, last.known
         if self._threshold:
-            return Stop(partial(gt, float(counts.tau[at])))
-        return Stop(Price(counts.matches[at], counts.misses[at], last.choice.alpha, last.prices))
+            return Stop(partial(gt, float(last.known.tau[last.choice.exit - 1])))
+        return Stop(Price(last.exit, last.prices, last.choice.width))
 
     def _shadows(self, outcome: Outcome) -> np.ndarray:
         """Evidence of every exit where the context was right: at the accepted path, root included."""
@@ -315,7 +306,7 @@ class DynamicExit:
         assert outcome.scores.states is not None
         path = list(outcome.verdict.path)
         judged = outcome.scores.logits[path]
-        fresh = np.zeros((self._target.layers - 1, 2 * BINS + 2))
+        fresh = np.zeros((self._target.layers - 1, COLUMNS))
         at = 0
         for part in self._columns(outcome.scores.states[:-1, path]):
             rows = judged[at : at + part.shape[1]]

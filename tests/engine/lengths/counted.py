@@ -8,7 +8,8 @@ import torch
 from engine.cost import PassCost
 from engine.decode.tree import Warm, chain
 from engine.decode.verify import Verdict
-from engine.lengths.shadow_tokens import BINS, Counts
+from engine.lengths.exit_value import Odds, RoundCost
+from engine.lengths.shadow_tokens import BESIDE, BINS, Counts
 from engine.protocols.drafting import Context, Outcome
 from engine.request import SamplingParams
 
@@ -34,6 +35,17 @@ def counts(*exits):
 def units(layers, depth):
     """The paper's denominator, [L - 1, depth + 1]."""
     return np.arange(1, layers)[:, None] * np.arange(depth + 1) + layers
+
+
+def chains(layers, depth):
+    """The same as what a round costs, of any width infinitely much but one."""
+    return RoundCost(units(layers, depth).astype(float))
+
+
+def odds(alpha, caught=None):
+    """Of exits with this acceptance; of their misses nothing is caught unless it is said what."""
+    none = np.zeros((len(alpha), len(BESIDE)))
+    return Odds(np.asarray(alpha, float), none if caught is None else np.asarray(caught, float))
 
 
 def drafted(depth, layer, seconds, request=1):

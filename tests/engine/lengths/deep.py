@@ -2,10 +2,15 @@
 
 import torch
 
+from engine.decode.chance import SeededChance
+from engine.decode.verify import verify
+from engine.drafters.early_exit import EarlyExit
 from engine.lengths.dynamic_exit import DynamicExit
-from engine.protocols.drafting import Parts
+from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from tests.engine.lengths.counted import GREEDY
 from tests.engine.tiny import Markov
 
+LONGEST = Budget(6, 6)
 PAPER = (("units", 1.0),)  # decisions that do not depend on how fast this machine is
 
 
@@ -39,3 +44,29 @@ def one_hot(*following):
 
 def new(target, **options):
     return DynamicExit(Parts(target, options={"units": 1.0, **options}), "early_exit")
+
+
+def over(target, cost, **options):
+    """The same with measured passes."""
+    return DynamicExit(Parts(target, cost=cost, options=options), "early_exit")
+
+
+def round_of(policy, target, ids, sampling=GREEDY, chance=None):
+    """Draft, score and verify once; what the policy would hear."""
+    here = Context(1, 0, list(ids), sampling, chance)
+    tree = EarlyExit(Parts(target)).draft([here], policy.budgets([here], [LONGEST]))[0]
+    scores = target.score([0], [tree])[0]
+    return Outcome(here, tree, verify(tree, scores.logits, sampling, chance), 0.0, 0.0, scores)
+
+
+def rounds(target, policy, ids, until, sampling=GREEDY):
+    """Outcomes of a whole answer; ``ids`` grows."""
+    chance, target_length = SeededChance(3), len(ids) + until
+    states = target.feed(0, ids[:-1], policy.prompt_rows)
+    policy.prompt(Context(1, 0, ids, sampling, chance), states)
+    while len(ids) < target_length:
+        outcome = round_of(policy, target, ids, sampling, chance)
+        yield outcome
+        policy.observe([outcome])
+        target.commit(0, outcome.verdict.path)
+        ids += [*(outcome.tree.tokens[n] for n in outcome.verdict.path[1:]), outcome.verdict.bonus]

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.decode.chance import SeededChance
 from engine.decode.tree import DraftTree, chain
-from engine.decode.verify import Verdict, verify
-from engine.drafters.early_exit import EarlyExit
+from engine.decode.verify import Verdict
 from engine.lengths import dynamic_exit
 from engine.lengths.dynamic_exit import (
     BELIEVED,
@@ -20,15 +18,15 @@ from engine.lengths.dynamic_exit import (
     TRACE_GAP,
     Believed,
     DynamicExit,
-    Price,
 )
-from engine.lengths.exit_value import best_exit
-from engine.lengths.shadow_tokens import BINS, POOL_WEIGHT, Counts
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.lengths.exit_rules import Exit, Price
+from engine.lengths.exit_value import RoundCost, best_exit
+from engine.lengths.shadow_tokens import BINS, COLUMNS, POOL_WEIGHT, Counts
+from engine.protocols.drafting import Budget, Outcome, Parts
 from engine.protocols.target import Scores
 from engine.request import SamplingParams
-from tests.engine.lengths.counted import GREEDY, context, counts, drafted, flat, units
-from tests.engine.lengths.deep import Deep, new, one_hot
+from tests.engine.lengths.counted import GREEDY, chains, context, counts, drafted, flat, odds, units
+from tests.engine.lengths.deep import Deep, new, one_hot, rounds
 from tests.engine.tiny import tiny_target
 
 LONGEST = Budget(6, 6)
@@ -42,7 +40,8 @@ def test_the_threshold_ends_a_draft_with_the_first_token_below_it():
         Parts(Deep(*[one_hot(0, 1)] * 8), options={"threshold": 1.0}), "early_exit"
     )
     table = counts(*[[(0.9, True), (0.9, True), (0.5, False)]] * 7)
-    stop = policy._stop(Believed(best_exit(table.alpha, units(8, 6)), table, [], 1, 0))
+    cost = chains(8, 6)
+    stop = policy._stop(Believed(best_exit(odds(table.alpha), cost), table, cost, 1, 0))
     assert [stop.drawn(p) for p in (0.95, 0.71, 0.69)] == [False, False, True]  # tau is 0.7
     assert stop.heard == [0.95, 0.71, 0.69]
 
@@ -50,7 +49,7 @@ def test_the_threshold_ends_a_draft_with_the_first_token_below_it():
 def test_a_draft_ends_where_the_next_token_does_not_pay():
     matches, misses = np.zeros(BINS), np.zeros(BINS)
     matches[-1], misses[-1] = 6.0, 2.0  # three in four of the sure ones are right
-    price = Price(matches, misses, alpha=0.8, prices=[0.3] * 6)
+    price = Price(Exit(matches, misses, alpha=0.8), prices=[0.3] * 6)
     survived = (6 + 2 * 0.9) / (6 + 2 + 2)
     reach = [survived**n * 0.8 for n in range(1, 7)]
     assert reach[2] > 0.3 > reach[3]
@@ -59,8 +58,8 @@ def test_a_draft_ends_where_the_next_token_does_not_pay():
 
 def test_an_unsure_token_or_the_last_price_ends_a_draft():
     none = np.zeros(BINS)
-    assert Price(none, none, 0.9, [0.1] * 3)(0.05)
-    sure = Price(none, none, 0.9, [0.1] * 3)
+    assert Price(Exit(none, none, 0.9), [0.1] * 3)(0.05)
+    sure = Price(Exit(none, none, 0.9), [0.1] * 3)
     assert [sure(1.0) for _ in range(3)] == [False, False, True]
 
 
@@ -71,31 +70,10 @@ def test_the_papers_units_on_request():
     cost = flat(seconds=77.0)
     policy = DynamicExit(Parts(Deep(*[one_hot(0, 1)] * 4), cost=cost, options={"units": 1.0}), "early_exit")  # fmt: skip
     policy.observe([drafted(2, 2, 5.0)])
-    assert policy._costs.table([context()], 3) * 4 == pytest.approx(units(4, 3))
+    assert policy._costs.table([context()], 3).chains * 4 == pytest.approx(units(4, 3))
 
 
 # Shadow tokens.
-
-
-def round_of(policy, target, ids, sampling=GREEDY, chance=None):
-    """Draft, score and verify once; what the policy would hear."""
-    here = Context(1, 0, list(ids), sampling, chance)
-    tree = EarlyExit(Parts(target)).draft([here], policy.budgets([here], [LONGEST]))[0]
-    scores = target.score([0], [tree])[0]
-    return Outcome(here, tree, verify(tree, scores.logits, sampling, chance), 0.0, 0.0, scores)
-
-
-def rounds(target, policy, ids, until, sampling=GREEDY):
-    """Outcomes of a whole answer; ``ids`` grows."""
-    chance, target_length = SeededChance(3), len(ids) + until
-    states = target.feed(0, ids[:-1], policy.prompt_rows)
-    policy.prompt(Context(1, 0, ids, sampling, chance), states)
-    while len(ids) < target_length:
-        outcome = round_of(policy, target, ids, sampling, chance)
-        yield outcome
-        policy.observe([outcome])
-        target.commit(0, outcome.verdict.path)
-        ids += [*(outcome.tree.tokens[n] for n in outcome.verdict.path[1:]), outcome.verdict.bonus]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -146,9 +124,10 @@ def test_untraced_rounds_tell_of_their_exit_what_a_trace_would():
             ):
                 continue
             own = replace(request, counts=Counts.empty(4), stop=replace(request.stop))
-            own.untraced(accepted)
-            row = request.choice.exit - 1
-            assert own.counts.table[row] == pytest.approx(policy._shadows(outcome)[row], abs=1e-4)
+            own.untraced(outcome.tree, outcome.verdict.path)
+            row, told = request.choice.exit - 1, slice(2 * BINS + 2)
+            wanted = policy._shadows(outcome)[row, told]
+            assert own.counts.table[row, told] == pytest.approx(wanted, abs=1e-4)
             compared += 1
     assert compared >= 10
 
@@ -267,7 +246,7 @@ def test_luck_with_an_exit_that_is_too_dear_is_followed_for_ever_less():
     target = Deep(one_hot(1, 2, 0), one_hot(1, 2, 0), one_hot(1, 2, 0))
     policy = new(target)
     dear = np.array([[1.0] + [100.0 * d for d in range(1, 9)]] * 2)
-    policy._costs.table = lambda batch, depth: dear[:, : depth + 1]
+    policy._costs.table = lambda batch, depth: RoundCost(dear).upto(depth)
     traces = traced(rounds(target, policy, [0, 1, 2, 0], 300))
     runs = [n for n in traces if n - 1 not in traces]
     gaps = [b - a for a, b in pairwise(runs)]
@@ -303,7 +282,7 @@ def test_a_settled_choice_is_looked_at_less_often_and_a_changed_one_more():
 def test_a_change_that_brings_next_to_nothing_is_no_reason_to_look_more_often():
     policy = ended({2})
     request = policy._request(context(5))
-    cost = np.array([[8.0, 9.0], [8.0, 9.0]])
+    cost = RoundCost(np.array([[8.0, 9.0], [8.0, 9.0]]))
     even, slightly, clearly = (
         counts(
             [(0.9, True)] * 8 + [(0.9, False)] * 2, [(0.9, True)] * hits + [(0.9, False)] * misses
@@ -312,7 +291,7 @@ def test_a_change_that_brings_next_to_nothing_is_no_reason_to_look_more_often():
     )
     request.choice, request.gap = replace(request.choose(even, cost), exit=1), 4
     for known, gap in ((slightly, 8), (clearly, 4)):
-        request.choice, request.fresh = replace(request.choice, exit=1), np.zeros((2, 2 * BINS + 2))
+        request.choice, request.fresh = replace(request.choice, exit=1), np.zeros((2, COLUMNS))
         assert request.choose(known, cost).exit == 2
         assert request.gap == gap
 
@@ -329,7 +308,7 @@ def test_a_choice_is_believed_for_some_rounds_unless_something_changed(monkeypat
         return len(made)
 
     assert after(2 * BELIEVED, 9) == 2
-    policy._request(context(9)).fresh = np.zeros((policy._target.layers - 1, 2 * BINS + 2))
+    policy._request(context(9)).fresh = np.zeros((policy._target.layers - 1, COLUMNS))
     assert after(1, 9) == 3  # its layers were looked at
     assert after(1, 9, 10) == 4  # the pass is another one's, too
     fewer = policy._request(context(9)).choice.depth - 1
@@ -365,5 +344,5 @@ def test_a_draft_that_never_began_says_nothing_of_its_exit():
     request = policy._requests[5]
     before = request.counts, request.pool.counts
     assert request.stop is not None
-    request.untraced(0)
+    request.untraced(chain([1]), [0])
     assert (request.counts, request.pool.counts) == before

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 import torch
 
+from engine.cost import PassCost
 from engine.decode.sampling import probabilities
 from engine.decode.verify import verify
 from engine.drafters.early_exit import EarlyExit
@@ -16,8 +17,8 @@ from engine.models.torch_target import TorchTarget
 from engine.protocols.drafting import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.enumeration import law_of, random_law
-from tests.engine.lengths.counted import GREEDY
-from tests.engine.lengths.deep import PAPER, Deep, new
+from tests.engine.lengths.counted import GREEDY, flat
+from tests.engine.lengths.deep import PAPER, Deep, new, over
 from tests.engine.tiny import engine_over, run_all, tiny_target, tiny_weights
 
 
@@ -31,6 +32,23 @@ def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(
 ):
     """Every round's exit, length and end follow from the past and the drafted tokens alone."""
     monkeypatch.setattr(dynamic_exit, "BELIEVED", believed)
+    seen = check_joint_law(sampling, lambda target: new(target, threshold=threshold))
+    assert believed > 1 or {1, 2} <= {exit_layer for exit_layer, _, _ in seen}
+    assert {1, 2} <= {drafted for _, drafted, _ in seen}
+    assert all(is_chain for _, _, is_chain in seen)
+
+
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
+)
+def test_the_joint_law_is_the_targets_where_candidates_stand_beside(sampling):
+    """Rows cost nothing here, so that all there is room for are taken."""
+    seen = check_joint_law(sampling, lambda target: over(target, cost=flat()))
+    assert not all(is_chain for _, _, is_chain in seen)
+
+
+def check_joint_law(sampling, policy_over):
+    """Enumerate answers of four tokens; returns (exit, drafted tokens, whether a chain) of all rounds."""
     length, size = 4, 2
     target_law, other = (
         torch.stack([random_law(size, seed + row) for row in range(size)]) for seed in (35, 85)
@@ -40,7 +58,7 @@ def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(
 
     def run(chance):
         target = Deep(*laws)
-        policy = new(target, threshold=threshold)
+        policy = policy_over(target)
         ids = list(prompt)
         here = Context(1, 0, ids, sampling, chance)
         policy.prompt(here, target.feed(0, ids[:-1], policy.prompt_rows))
@@ -53,7 +71,7 @@ def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(
             policy.observe([Outcome(here, tree, verdict, 0.0, 0.0, scores)])
             target.commit(0, verdict.path)
             ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
-            log.append((tree.warm.layer if tree.warm else 0, tree.drafted))
+            log.append((tree.warm.layer if tree.warm else 0, tree.drafted, tree.is_chain))
         seen.update(log)
         return tuple(ids[len(prompt) : len(prompt) + length])
 
@@ -65,8 +83,7 @@ def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(
             wanted *= float(warped[last][token])
             last = token
         assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
-    assert believed > 1 or {1, 2} <= {exit_layer for exit_layer, _ in seen}
-    assert {1, 2} <= {depth for _, depth in seen}
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -93,6 +110,33 @@ def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling, monkey
         monkeypatch.undo()
         assert [ids for ids, _ in found] == [ids for ids, _ in plain]
     assert sum(len(exits - {0}) > 1 for exits in used.values()) >= 4  # they did change
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(0.9, seed=4), SamplingParams(0.9)])
+def test_with_candidates_beside_the_answer_is_the_plain_one(sampling, monkeypatch):
+    """A drawn answer has random numbers of its own: of that it is enough that it runs."""
+    taken, commit = [], Engine._commit
+
+    def spy(self, session, outcome):
+        tree, path = outcome.tree, outcome.verdict.path
+        if tree.warm is not None and not tree.is_chain:
+            taken.append(path[-1] > tree.warm.states.shape[1])
+        return commit(self, session, outcome)
+
+    for seed in range(3):
+        request = GenerationRequest((5, 6, 7), 40, sampling)
+        drafted = replace(request, drafter="early_exit", length="dynamic_exit")
+        [(plain, _)] = run_all(engine_over(tiny_target(seed, layers=6)), [replace(request, drafter="none")])  # fmt: skip
+        monkeypatch.setattr(Engine, "_commit", spy)
+        monkeypatch.setattr(
+            PassCost, "observe", lambda *_, **__: None
+        )  # rows stay as cheap as they are
+        [(found, _)] = run_all(engine_over(tiny_target(seed, layers=6), cost=flat()), [drafted])
+        monkeypatch.undo()
+        assert len(found) == 40
+        assert found == plain or Context(1, 0, [], sampling, None).draws
+    assert any(taken)
+    assert not all(taken)
 
 
 def test_the_cache_equals_a_fresh_one_after_every_round():

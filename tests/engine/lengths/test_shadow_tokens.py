@@ -6,7 +6,10 @@ import torch
 
 from engine.decode.sampling import probabilities
 from engine.lengths.shadow_tokens import (
+    BESIDE,
+    BINS,
     CERTAIN,
+    COLUMNS,
     GUESS,
     GUESS_WEIGHT,
     OMEGA,
@@ -65,7 +68,7 @@ def test_chosen_shadow_tokens_count_as_matches_and_misses():
     sure = torch.softmax(exits, -1).max(-1).values.double().tolist()
     wanted = counts([(sure[0][0], True), (sure[0][1], False)],
                     [(sure[1][0], False), (sure[1][1], True)])  # fmt: skip
-    assert found.table == pytest.approx(wanted.table)
+    assert found.table[:, : 2 * BINS + 2] == pytest.approx(wanted.table[:, : 2 * BINS + 2])
 
 
 def test_a_seeded_request_counts_the_targets_probability_of_the_likeliest_token():
@@ -88,4 +91,61 @@ def test_drawn_shadow_tokens_count_the_exact_acceptance_of_a_draw():
     assert found.matches.sum(1) == pytest.approx(torch.minimum(p, q).sum((1, 2)).tolist())
     assert found.seen == pytest.approx([3.0, 3.0])
     sureness = (q * torch.minimum(p, q)).sum((1, 2)).tolist()
-    assert found.table[:, -2] == pytest.approx(sureness)
+    assert found.table[:, 2 * BINS] == pytest.approx(sureness)
+
+
+# Candidates beside.
+
+
+def beside(found):
+    """(found, sought) by rank, of the first exit."""
+    return np.split(found.table[0, 2 * BINS + 2 :], 2)
+
+
+def test_what_an_exit_misses_is_looked_for_among_its_next_likeliest_tokens():
+    exits = torch.tensor([[[5.0, 4.0, 3.0, 2.0, 1.0, 0.0]] * 4])
+    judged = torch.eye(6)[[0, 1, 2, 1]] * 9
+    found, sought = beside(Counts(shadow_counts(exits, judged, context())))
+    assert found.tolist() == pytest.approx([2, 1, 0, 0, 0, 0, 0])
+    assert sought.tolist() == pytest.approx([3] * 7)
+
+
+def test_a_seeded_requests_further_candidates_count_the_targets_probability_of_them():
+    sampling = SamplingParams(0.7, seed=3)
+    judged, exits = torch.randn(4, 9), torch.randn(2, 4, 9)
+    found, sought = beside(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
+    law, ranked = probabilities(judged, sampling), exits[0].argsort(-1, descending=True)
+    assert found.tolist() == pytest.approx(
+        [sum(float(law[row, ranked[row, rank]]) for row in range(4)) for rank in range(1, 8)]
+    )
+    missed = sum(1 - float(law[row, ranked[row, 0]]) for row in range(4))
+    assert sought.tolist() == pytest.approx([missed] * 7)
+
+
+def test_what_a_draw_misses_is_the_mass_that_the_target_has_more_of():
+    sampling = SamplingParams(0.8)
+    judged, exits = torch.randn(3, 9), torch.randn(2, 3, 9)
+    found, sought = beside(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
+    p, q = probabilities(judged, sampling), probabilities(exits[0], sampling)
+    left, ranked = (p - q).clamp(min=0), q.argsort(-1, descending=True)
+    assert found.tolist() == pytest.approx(left.gather(-1, ranked[:, :7]).sum(0).tolist())
+    assert sought.tolist() == pytest.approx([float(left.sum())] * 7)
+    assert found.sum() <= sought[0] + 1e-6
+
+
+def test_shares_of_what_is_missed_fall_with_the_rank_and_are_all_at_most():
+    nothing = Counts.empty(2)
+    assert nothing.caught[0].tolist() == pytest.approx(list(BESIDE))
+    table = nothing.table.copy()
+    table[:, 2 * BINS + 2 :] = np.array([0, 40, 0, 0, 0, 0, 0, *[40] * 7])
+    known = Counts(table).caught
+    assert known[0, 0] == known[0, 1] < 0.03  # of equals the first stands there sooner
+    table[:, 2 * BINS + 2 :] = np.array([*[40] * 3, 0, 0, 0, 0, *[40] * 7])
+    assert Counts(table).caught.sum(1) == pytest.approx([1.0, 1.0])
+
+
+def test_a_vocabulary_of_fewer_tokens_than_ranks():
+    for sampling in (SamplingParams(), SamplingParams(1.0)):
+        table = shadow_counts(torch.randn(2, 3, 4), torch.randn(3, 4), context(sampling=sampling))
+        assert table.shape == (2, COLUMNS)
+        assert np.isfinite(table).all()
