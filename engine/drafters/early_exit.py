@@ -15,10 +15,11 @@ from engine.strand import Strand
 
 
 class EarlyExit:
-    """Chains from layers 0..E-1 of the target itself, sharing its cache.
+    """Chains from layers 0..E-1 of the target itself, sharing its cache, and what stands beside them.
 
     The early layers of a drafted row run once: their keys are in the target's own cache and the
-    states after layers 1..E travel in ``DraftTree.warm``, so verification resumes there. E may
+    states after layers 1..E travel in ``DraftTree.warm``, so verification resumes there; the last
+    row of the chain and all beside it run through these layers in the pass. E may
     change from round to round, since every verification completes the keys of all layers.
     """
 
@@ -41,7 +42,7 @@ class EarlyExit:
             self._deepest = min(self._deepest, parts.target.source.whole)
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
-        """One chain for each context; requests with the same exit grow together."""
+        """One tree for each context; requests with the same exit grow together."""
         strands = [Strand(c, b) for c, b in zip(batch, budgets, strict=True)]
         growing = sorted((s for s in strands if not s.ended), key=self._exit_of)
         states: dict[int, list[Tensor]] = {}
