@@ -20,6 +20,9 @@ STEEP = {1: 11.2, 2: 16.2, 8: 58.3, 10: 67.2, 12: 75.9, 14: 85.5, 16: 66.9}  # m
 # fmt: off
 PAIRS = {1: 27.7, 2: 50.2, 3: 77.8, 4: 59.8, 5: 97.1, 6: 74.2, 7: 106.8, 8: 84.4, 9: 124.8, 10: 97.9,
          11: 134.8, 12: 114.4, 13: 154.6, 14: 140.0, 15: 171.5, 16: 154.2}  # 8 bits without AVX-512
+FOURS = {1: 16.8, 2: 26.9, 3: 30.6, 4: 33.6, 5: 51.0, 6: 54.9, 7: 58.7, 8: 48.2, 9: 65.5, 10: 70.1,
+         11: 74.0, 12: 60.7, 13: 78.2, 14: 82.0, 15: 86.0, 16: 71.8, 17: 90.1, 18: 94.3, 19: 98.0,
+         20: 85.1, 24: 98.5, 28: 112.3, 32: 126.4}  # 8 bits with AVX-512
 # fmt: on
 FLAT = {1: 21.7, 2: 16.0, 8: 20.0, 10: 24.0, 12: 26.0, 14: 29.0, 16: 32.0}
 
@@ -58,6 +61,14 @@ def test_an_odd_number_of_rows_gets_another_where_they_are_multiplied_in_pairs()
     assert all(PAIRS[rows + beside] < PAIRS[rows] for rows, beside in found.items())
 
 
+def test_parts_of_four_rows_get_what_lacks_where_they_are_multiplied_by_fours():
+    found = choose_company(Machine(FOURS, steady))
+    assert {rows + beside for rows, beside in found.items()} == {8, 12, 16, 20, 24, 28, 32}
+    assert set(found) == {rows for rows in range(5, 32) if rows % 4}
+    measured = found.keys() & FOURS.keys()
+    assert all(FOURS[rows + found[rows]] < FOURS[rows] for rows in measured)
+
+
 def test_no_pass_is_widened_where_every_row_costs_something():
     assert choose_company(Machine({1: 10.0, 16: 40.0}, steady)) == {}
     assert choose_company(Machine({1: 10.0, 16: 10.3}, steady)) == {}  # nor where all cost the same
@@ -68,7 +79,7 @@ def test_a_machine_that_is_busy_for_a_moment_changes_nothing(first):
     def busy(passed: int) -> float:
         return 3.0 if first <= passed < first + 3 else 1.0
 
-    for curve in (STEEP, FLAT, PAIRS):
+    for curve in (STEEP, FLAT, PAIRS, FOURS):
         assert choose_company(Machine(curve, busy)) == choose_company(Machine(curve, steady))
 
 
