@@ -23,18 +23,15 @@ class Choice:
     exit: int
     depth: int
     rate: float  # expected tokens per unit of cost
-    alpha: float  # of the exit
     width: int = 1  # candidates of every drafted token
 
 
 @dataclass(frozen=True)
 class Odds:
-    """What exits after layers 1..E are right about."""
+    """How often exits after layers 1..E are right, and of what they miss what they had thought likely next."""
 
     alpha: np.ndarray  # [E], acceptance of a drafted token
-    caught: (
-        np.ndarray
-    )  # [E, K], of those that are refused the share that the k-th candidate beside is
+    caught: np.ndarray  # [E, K], share of the refused ones that the k-th candidate beside them is
 
     def caught_by(self, width: int) -> np.ndarray:
         """Share [E] of the refused tokens that are among ``width`` - 1 candidates beside."""
@@ -91,13 +88,13 @@ def best_exit(odds: Odds, cost: RoundCost) -> Choice:
     early, with the chance 1 - alpha_l^d, at a token that stands beside it.
     """
     plain = 1 / float(cost.chains[0, 0])
-    best = Choice(1, 0, 0.0, float(odds.alpha[0]))
+    best = Choice(1, 0, 0.0)
     for width in WIDTHS if cost.passes is not None else WIDTHS[:1]:
         rates = _rates(odds, cost, width)
         layer, depth = divmod(int(rates[:, 1:].argmax()), rates.shape[1] - 1)
         rate = float(rates[layer, depth + 1])
         if rate > best.rate:
-            best = Choice(layer + 1, depth + 1, rate, float(odds.alpha[layer]), width)
+            best = Choice(layer + 1, depth + 1, rate, width)
     return best if best.rate > plain else replace(best, depth=0, rate=plain)
 
 

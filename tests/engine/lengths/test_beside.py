@@ -65,7 +65,7 @@ def test_untraced_rounds_tell_which_candidate_beside_the_chain_was_right():
     next(rounds(target, policy, [0, 1, 2, 0], 9))
     for path, found in (((0, 1, 4), 1.0), ((0, 1), 0.0), ((0, 1, 2), None)):
         request = policy._requests[1]
-        request.choice = Choice(1, 2, 1.0, 0.5)
+        request.choice = Choice(1, 2, 1.0)
         request.stop = Stop(bool, [0.9, 0.8])
         request.counts = Counts.empty(2)
         tree = DraftTree((0, 1, 2, 5, 6, 7), (-1, 0, 1, 1, 1, 0))
