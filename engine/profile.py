@@ -10,12 +10,21 @@ from statistics import median
 from engine.cost import PassCost
 from engine.decode.sampling import check_finite
 from engine.decode.tree import DraftTree, chain
-from engine.protocols.target import DraftModel, LayeredTarget, LayerSource, Rows, Streamed, Target
+from engine.protocols.target import (
+    DraftModel,
+    LayeredTarget,
+    LayerSource,
+    Rows,
+    Stepped,
+    Streamed,
+    Target,
+)
 
 # A large model gets the first few. Matrix kernels change behind 6 rows, where the seventh may cost a
 # quarter of a pass and the eighth nothing; a line between 6 and 8 would price both alike. Of 4-bit
 # weights three rows take half a pass more than two, and the fourth a whole one.
-PROFILE_ROWS = (1, 8, 4, 2, 16, 6, 3, 7, 64, 32, 12)
+PROFILE_ROWS = (1, 8, 4, 2, 16, 6, 3, 7)
+WIDER_ROWS = (64, 32, 12)  # behind those at which the target's own blocks begin
 PROFILE_REPEATS = 5
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured
@@ -39,7 +48,12 @@ def profile(target: Target, cost: PassCost) -> None:
         return
     started = time.perf_counter()
     widths: list[int] = []
-    for rows in PROFILE_ROWS:  # the first call of a width builds its kernels
+    steps = target.steps if isinstance(target, Stepped) else ()
+    for rows in (
+        *PROFILE_ROWS,
+        *steps,
+        *WIDER_ROWS,
+    ):  # the first call of a width builds its kernels
         if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
             widths.append(min(rows, target.context))
             _timed(target, [chain([0] * widths[-1])])

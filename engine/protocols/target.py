@@ -151,6 +151,16 @@ class Resting(Protocol):
         ...
 
 
+@runtime_checkable
+class Stepped(Protocol):
+    """A target that multiplies by whole blocks of rows: the first row of a block costs what all of it does."""
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """Rows of a pass with which a block begins; whoever prices rows measures there."""
+        ...
+
+
 SHARED = 16  # tokens that another slot has read: fewer are read as fast
 
 

@@ -15,6 +15,7 @@ from engine.profile import (
     PROFILE_ROWS,
     READ_REPEATS,
     READ_SECONDS,
+    WIDER_ROWS,
     StreamedPass,
     fit_rounds,
     fit_streamed,
@@ -140,8 +141,22 @@ def test_one_busy_moment_does_not_decide_what_a_second_row_costs(
     profile(cast("Target", target), cost)
     assert cost.knots[2] / cost.knots[1] == pytest.approx(0.023 / 0.019)
     assert target.passes[64] == 2
-    assert set(cost.knots) <= set(PROFILE_ROWS)
+    assert set(cost.knots) <= {*PROFILE_ROWS, *WIDER_ROWS}
     assert target.now < 4.0
+
+
+def test_where_a_block_of_rows_begins_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between knots at four and six rows the fifth looked half as dear as it is, and chains took it."""
+
+    def seconds(rows: int, _: int) -> float:
+        return 0.001 * (1 + (rows - 1) // 4)
+
+    target, cost = Clocked(seconds), PassCost()
+    target.steps = (5, 9)
+    monkeypatch.setattr("engine.profile.time.perf_counter", lambda: target.now)
+    profile(cast("Target", target), cost)
+    for rows in (1, 4, 5, 8, 9, 12):
+        assert cost.nominal(rows) == pytest.approx(seconds(rows, 0))
 
 
 class Read:

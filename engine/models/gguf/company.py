@@ -21,7 +21,7 @@ With AVX-512 it takes blocks of four of them, and what is left of one row by row
 Which widths gain is measured when a file is loaded, in the time that a small model needs for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter
 
@@ -38,6 +38,12 @@ WORTHWHILE = 0.95  # of a part's pass: the whole block must take less
 
 Timed = Callable[[int, int], float]
 """Seconds of a pass of so many rows, with so many beside them."""
+
+
+def steps(company: Mapping[int, int]) -> tuple[int, ...]:
+    """Rows of a pass with which a small block begins, below a large one."""
+    begin = (rows for rows in range(QUAD + 1, BLOCK, QUAD) if company.get(rows) == QUAD - 1)
+    return tuple(begin) if QUAD + 1 in company else ()
 
 
 def choose_company(timed: Timed) -> dict[int, int]:

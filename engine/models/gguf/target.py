@@ -28,6 +28,7 @@ from torch import Tensor
 from engine.decode.prefix import common_prefix
 from engine.decode.tree import DraftTree
 from engine.errors import Aborted, EngineError, ModelUnusable
+from engine.models.gguf.company import steps
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.slot import Slot
 from engine.protocols.target import Capability, Grown, Rows, Scores
@@ -80,6 +81,11 @@ class LlamaCppTarget:
     def choose_company(self) -> None:
         """Run passes of every width as they run fastest here; nothing may be cached."""
         self._llama.choose_company()
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """See ``Stepped``."""
+        return steps(self._llama.company)
 
     def abort_when(self, asked: Callable[[], bool]) -> None:
         """Prompt chunks end early, with nothing committed, once this says so."""

@@ -14,6 +14,7 @@ from engine.models.gguf.company import (
     PARTS,
     TRIALS,
     choose_company,
+    steps,
 )
 
 STEEP = {1: 11.2, 2: 16.2, 8: 58.3, 10: 67.2, 12: 75.9, 14: 85.5, 16: 66.9}  # milliseconds, Q4_K_M
@@ -65,6 +66,8 @@ def test_parts_of_four_rows_get_what_lacks_where_they_are_multiplied_by_fours():
     found = choose_company(Machine(FOURS, steady))
     assert {rows + beside for rows, beside in found.items()} == {8, 12, 16, 20, 24, 28, 32}
     assert set(found) == {rows for rows in range(5, 32) if rows % 4}
+    assert steps(found) == (5, 9, 13)
+    assert steps(choose_company(Machine(STEEP, steady))) == ()
     measured = found.keys() & FOURS.keys()
     assert all(FOURS[rows + found[rows]] < FOURS[rows] for rows in measured)
 
