@@ -15,7 +15,7 @@ from pathlib import Path
 
 from app.errors import AppError
 from engine.hardware.limits import instruction_sets
-from engine.models.gguf.compiler import AMX, BUILD_FLAGS, compiler_found
+from engine.models.gguf.compiler import AMX, BUILD_FLAGS, ORDER, ORDER_ARGUMENT, compiler_found
 
 ROOT = Path(__file__).resolve().parent.parent
 UNFINISHED = "unfinished"  # in the stamp while packages are being installed
@@ -51,6 +51,17 @@ CAUSES = (
         "this Python has no venv module (Debian and Ubuntu: sudo apt install python3-venv)",
     ),
 )
+
+# Flags, an argument of CMake and the kind of build they make, then pip's command. What a person sets
+# besides is kept. pip would take whatever was compiled before, so each kind has a cache of its own.
+COMPILE = """\
+export CXXFLAGS="$CXXFLAGS $0" CMAKE_ARGS="$1 $CMAKE_ARGS"
+kind=$2
+shift 2
+if cache=$("$1" -m pip cache dir); then export PIP_CACHE_DIR="$cache/slipstream-$kind"; fi
+exec "$@"
+"""
+X86 = "avx2"  # as Linux lists it
 
 Run = Callable[[Sequence[str], Path], int]  # a command, a log to append to -> exit status
 Become = Callable[[Sequence[str]], int]  # a command that takes this process's place
@@ -189,11 +200,13 @@ def _pip_install(environment: Environment, requirement: str) -> list[str]:
 
 
 def _compiling(install: list[str]) -> list[str]:
-    """With AMX, in a way that compiles it rightly, and not as somebody else compiled it before."""
-    if AMX not in instruction_sets():
+    """On x86: in a way that makes llama.cpp right and fast, and not as somebody compiled it before."""
+    found = instruction_sets()
+    if X86 not in found:
         return install
-    with_flags = 'CXXFLAGS="$CXXFLAGS $0" exec "$@"'  # behind those of the person who installs
-    return ["sh", "-c", with_flags, BUILD_FLAGS, *install[:-2], "--no-cache-dir", *install[-2:]]
+    flags = BUILD_FLAGS if AMX in found else ""
+    kind = hashlib.sha256(flags.encode() + ORDER.read_bytes()).hexdigest()[:8]
+    return ["sh", "-c", COMPILE, flags, ORDER_ARGUMENT, kind, *install]
 
 
 def _must(environment: Environment, run: Run, command: Sequence[str]) -> None:

@@ -11,8 +11,8 @@ from app.hardware_options import DoctorOptions
 from engine.errors import ModelUnusable
 from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import gib
-from engine.models.gguf.compiler import REBUILD, compiler_found
-from engine.models.gguf.library import llama_library
+from engine.models.gguf.compiler import REBUILD, REORDER, compiler_found
+from engine.models.gguf.library import Library, llama_library
 from engine.models.huge_pages import SYSTEM, switched_off
 
 LEAST_DISK = 5 * GIB  # a small model of 4 bits with its draft model
@@ -29,6 +29,7 @@ class Software:
     torch_cuda: bool
     torch: str  # its version
     amx_left_out_by: str = ""  # the compiler because of which llama.cpp runs without AMX
+    spills: bool = False  # llama.cpp's kernels for 4-bit weights are slower than they could be
     huge_pages: bool = True  # not switched off, where the system has them
 
 
@@ -57,21 +58,23 @@ def software() -> Software:
     """Asked of this environment; importing torch tells whether it was built for CUDA."""
     import torch
 
+    library = _llama_library()
     return Software(
         compiler=compiler_found(),
         llama_cpp=importlib.util.find_spec("llama_cpp") is not None,
         torch_cuda=torch.cuda.is_available(),
         torch=str(torch.__version__),
-        amx_left_out_by=_amx_left_out_by(),
+        amx_left_out_by=library.amx_left_out_by if library else "",
+        spills=library is not None and library.spills,
         huge_pages=not switched_off(),
     )
 
 
-def _amx_left_out_by() -> str:
+def _llama_library() -> Library | None:
     try:
-        return llama_library().amx_left_out_by
+        return llama_library()
     except ModelUnusable:  # not installed, which is a finding of its own
-        return ""
+        return None
 
 
 def findings(profile: HardwareProfile, software: Software) -> Iterator[Finding]:
@@ -98,6 +101,16 @@ def findings(profile: HardwareProfile, software: Software) -> Iterator[Finding]:
             "install the build for CUDA: pip install --force-reinstall torch "
             "--index-url https://download.pytorch.org/whl/cu128",
         )
+    yield from _of_llama_cpp(software)
+    if not software.huge_pages:
+        yield Finding(
+            "huge pages are switched off: reading weights waits for addresses to be translated, a few "
+            "percent of every pass",
+            f"allow those that are asked for: echo madvise | sudo tee {SYSTEM / 'enabled'}",
+        )
+
+
+def _of_llama_cpp(software: Software) -> Iterator[Finding]:
     if not software.llama_cpp:
         compiler = "" if software.compiler else "a C++ compiler first (apt install g++), then "
         yield Finding(
@@ -110,11 +123,11 @@ def findings(profile: HardwareProfile, software: Software) -> Iterator[Finding]:
             "out: GGUF files run without these instructions, more slowly than they could",
             f"compile it again: {REBUILD}",
         )
-    if not software.huge_pages:
+    elif software.spills:
         yield Finding(
-            "huge pages are switched off: reading weights waits for addresses to be translated, a few "
-            "percent of every pass",
-            f"allow those that are asked for: echo madvise | sudo tee {SYSTEM / 'enabled'}",
+            "llama.cpp was compiled by GCC as it comes: checking drafts of 4-bit GGUF files takes up to "
+            "a third longer than it could",
+            f"compile it again: {REORDER}",
         )
 
 

@@ -1,5 +1,6 @@
 """Set-up from every state a folder can be in; the commands that would install are only recorded."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from app import __main__ as entry
 from app import bootstrap
 from app.bootstrap import Environment, SetupError, install, run_logged, set_up_and_go
-from engine.models.gguf.compiler import BUILD_FLAGS
+from engine.models.gguf.compiler import BUILD_FLAGS, ORDER
 
 NO_NETWORK = (
     "WARNING: Retrying ... Temporary failure in name resolution\nERROR: No matching distribution"
@@ -241,17 +242,54 @@ def test_with_a_compiler_the_cause_is_what_the_build_said(machine, capsys):
     assert "(Failed building wheel for llama-cpp-python; log: " in capsys.readouterr().err
 
 
-def test_with_amx_llama_cpp_is_compiled_so_that_amx_is_set_up(machine, monkeypatch):
-    monkeypatch.setattr("app.bootstrap.instruction_sets", lambda: ("avx2", "amx_int8"))
+SHOW = "import os; print(*(os.environ.get(name) for name in %r), sep='|')"
+SET = ("CXXFLAGS", "CMAKE_ARGS", "PIP_CACHE_DIR")
+
+
+def compiled_with(machine: Machine, tmp_path: Path, pip: str) -> dict[str, str]:
+    """What the command that compiles llama.cpp sets, with a ``pip`` that answers where its cache is."""
     machine.start()
-    assert machine.steps == ALL
     command = machine.commands["install .[gguf]"]
     python = command.index(str(machine.root / ".venv" / "bin" / "python"))
-    asked = [*command[:python], sys.executable, "-c", "import os; print(os.environ['CXXFLAGS'])"]
-    said = subprocess.check_output(asked, text=True, env={"CXXFLAGS": "-mine"})
-    assert said.split() == ["-mine", *BUILD_FLAGS.split()]
-    assert "--no-cache-dir" in command, "else pip takes what was compiled wrongly before"
-    assert "--no-cache-dir" not in machine.commands["install ."]
+    package = tmp_path / "pip"
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").touch()  # before the real one
+    (package / "__main__.py").write_text(pip)
+    asked = [*command[:python], sys.executable, "-c", SHOW % (SET,)]
+    mine = {"CXXFLAGS": "-mine", "CMAKE_ARGS": "-DMINE=1", "PYTHONPATH": str(tmp_path)}
+    said = subprocess.check_output(asked, text=True, env=mine, cwd=tmp_path)
+    return dict(zip(SET, said.strip().split("|"), strict=True))
+
+
+def test_llama_cpp_is_compiled_so_that_it_is_right_and_fast(machine, tmp_path, monkeypatch):
+    where = "print('/a cache')"
+    plain = compiled_with(machine, tmp_path, where)
+    assert plain["CXXFLAGS"].split() == ["-mine"]
+    assert shlex.split(plain["CMAKE_ARGS"]) == [
+        f"-DCMAKE_PROJECT_ggml_INCLUDE={ORDER}",
+        "-DMINE=1",
+    ]
+    assert machine.commands["install ."][0] != "sh"
+    shutil.rmtree(machine.root / ".venv")
+    monkeypatch.setattr("app.bootstrap.instruction_sets", lambda: ("avx2", "amx_int8"))
+    amx = compiled_with(machine, tmp_path, where)
+    assert amx["CXXFLAGS"].split() == ["-mine", *BUILD_FLAGS.split()]
+    caches = {Path(one["PIP_CACHE_DIR"]) for one in (plain, amx)}
+    assert len(caches) == 2, "else pip takes what was compiled in another way before"
+    assert {cache.parent for cache in caches} == {Path("/a cache")}
+
+
+def test_without_a_cache_llama_cpp_is_compiled_all_the_same(machine, tmp_path):
+    off = compiled_with(machine, tmp_path, "raise SystemExit('the cache is disabled')")
+    assert off["PIP_CACHE_DIR"] == "None"
+    assert str(ORDER) in off["CMAKE_ARGS"]
+
+
+def test_on_other_processors_llama_cpp_is_compiled_as_it_comes(machine, monkeypatch):
+    monkeypatch.setattr("app.bootstrap.instruction_sets", lambda: ("asimd",))
+    machine.start()
+    command = machine.commands["install .[gguf]"]
+    assert command[0] == str(machine.root / ".venv" / "bin" / "python")
 
 
 @pytest.mark.parametrize(

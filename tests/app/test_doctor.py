@@ -62,6 +62,18 @@ def test_a_whole_machine_lacks_nothing() -> None:
         ),
         (
             MACHINE,
+            replace(WHOLE, spills=True),
+            "4-bit GGUF files takes up to a third longer",
+            "llama_cpp.cmake",
+        ),
+        (
+            MACHINE,
+            replace(WHOLE, spills=True, amx_left_out_by="GCC 12.2"),
+            "compiled by GCC 12.2",
+            "llama_cpp.cmake",
+        ),
+        (
+            MACHINE,
             replace(WHOLE, huge_pages=False),
             "huge pages are switched off",
             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",

@@ -1,27 +1,37 @@
-"""C++ compilers: whether one is there to build llama.cpp, and those that leave the set-up of AMX out.
+"""C++ compilers: whether one is there to build llama.cpp, and what GCC does badly in it.
 
 AMX are Intel's matrix instructions. GCC before 11.5, 12.4, 13.3 and 14 takes ``_tile_loadconfig`` to read 8 bytes where it reads 64 (GCC
 bug 114098), and drops the code that writes the rest as dead. Where a processor has AMX, llama.cpp
 multiplies 8- and 4-bit weights with it, and there the process ends by a general protection fault.
 Without the passes that drop dead stores the same compilers get it right.
 
+On x86 every GCC keeps the sums of the kernels for 4-bit weights on the stack, which makes passes of several rows,
+those that verify drafts, up to a third dearer. ``llama_cpp.cmake`` says how that is avoided.
+
 Nothing but the standard library is needed here: set-up asks before anything is installed.
 """
 
 import re
+import shlex
 import shutil
+from pathlib import Path
 
 COMPILERS = ("c++", "g++", "clang++", "cl")
 MARK = b"-fno-tree-dse"
 # the last one leaves MARK in the library
 BUILD_FLAGS = f"{MARK.decode()} -fno-dse -frecord-gcc-switches"
-REBUILD = (
-    f'CXXFLAGS="{BUILD_FLAGS}" python -m pip install --no-cache-dir --force-reinstall --no-deps '
+ORDER = Path(__file__).with_name("llama_cpp.cmake")
+ORDER_ARGUMENT = shlex.quote(f"-DCMAKE_PROJECT_ggml_INCLUDE={ORDER}")  # as CMAKE_ARGS takes it
+REORDER = (
+    f'CMAKE_ARGS="{ORDER_ARGUMENT}" python -m pip install --no-cache-dir --force-reinstall --no-deps '
     "llama-cpp-python"
 )
+REBUILD = f'CXXFLAGS="{BUILD_FLAGS}" {REORDER}'  # on a processor with AMX
 AMX = "amx_int8"  # as Linux lists it
 _MENDED = {11: 5, 12: 4, 13: 3}  # release -> the first update without the bug
 _OTHER = b"clang version"
+_ORDER_MARK = b"sched-pressure-algorithm"  # ``llama_cpp.cmake`` leaves it in the library
+_KERNEL = b"ggml_gemm_q4_K_8x8_q8_K"
 _COMPILER = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 
 
@@ -41,3 +51,10 @@ def left_out_by(library: bytes) -> str:
     release, update = max(((int(a), int(b)) for a, b in _COMPILER.findall(library)), default=(0, 0))
     mended = release == 0 or release > max(_MENDED) or update >= _MENDED.get(release, update + 1)
     return "" if mended else f"GCC {release}.{update}"
+
+
+def spills(library: bytes) -> bool:
+    """Whether this shared library, compiled for x86, has the kernels whose sums GCC put on the stack."""
+    if _ORDER_MARK in library or _OTHER in library:
+        return False
+    return _KERNEL in library and _COMPILER.search(library) is not None

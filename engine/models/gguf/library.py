@@ -5,6 +5,7 @@ installed and none is ever freed.
 """
 
 import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,13 +16,14 @@ from typing import Any
 
 from engine.barriers import sleep_soon
 from engine.errors import ModelUnusable
-from engine.models.gguf.compiler import left_out_by
+from engine.models.gguf.compiler import left_out_by, spills
 
 Listener = Callable[[int, str], None]  # (level, one piece of the log)
 
 ERROR = 4  # llama.cpp's level
 LAST_ERRORS = 4
 USES_AMX = b"AMX_INT8 = 1"  # in what llama.cpp says of how it was compiled
+X86 = ("x86_64", "AMD64")
 MAPS = Path("/proc/self/maps")  # Linux; elsewhere nobody compiles for AMX with GCC
 
 
@@ -31,6 +33,7 @@ class Library:
 
     api: ModuleType
     amx_left_out_by: str = ""  # the compiler because of which AMX must not be used here
+    spills: bool = False  # 4-bit weights are multiplied more slowly than they could be
     errors: list[str] = field(default_factory=list)  # the last few, oldest first
     _listeners: list[Listener] = field(default_factory=list)
     _kept: list[object] = field(default_factory=list)  # the callback: C holds only its address
@@ -80,16 +83,27 @@ def llama_library() -> Library:
             f"GGUF files need llama-cpp-python, which cannot be loaded here ({error}); "
             "run: python -m pip install 'slipstream[gguf]'"
         ) from error
-    library = Library(api, _amx_left_out_by(api))
+    parts = _compiled_parts()
+    library = Library(api, _amx_left_out_by(api, parts), _spills(parts))
     library.take_over_log()
     api.llama_backend_init()
     return library
 
 
-def _amx_left_out_by(api: ModuleType) -> str:
-    """See ``engine.models.gguf.compiler``; empty where AMX is used rightly, or not at all."""
-    if USES_AMX not in api.llama_print_system_info() or not MAPS.exists():
-        return ""
+def _compiled_parts() -> list[bytes]:
+    """llama.cpp's own shared libraries, as they lie on the disk; none where nobody knows which they are."""
+    if not MAPS.exists():
+        return []
     paths = {line.split(maxsplit=5)[-1] for line in MAPS.read_text().splitlines() if "ggml" in line}
-    found = (left_out_by(Path(path).read_bytes()) for path in sorted(paths) if Path(path).is_file())
-    return next(filter(None, found), "")
+    return [Path(path).read_bytes() for path in sorted(paths) if Path(path).is_file()]
+
+
+def _amx_left_out_by(api: ModuleType, parts: list[bytes]) -> str:
+    """See ``engine.models.gguf.compiler``; empty where AMX is used rightly, or not at all."""
+    if USES_AMX not in api.llama_print_system_info():
+        return ""
+    return next(filter(None, map(left_out_by, parts)), "")
+
+
+def _spills(parts: list[bytes]) -> bool:
+    return platform.machine() in X86 and any(map(spills, parts))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.models.gguf.compiler import BUILD_FLAGS, MARK, left_out_by
+from engine.models.gguf.compiler import BUILD_FLAGS, MARK, ORDER, left_out_by, spills
 
 DEBIAN = b"\0GCC: (Debian 12.2.0-14+deb12u1) 12.2.0\0"
 
@@ -33,3 +33,26 @@ def test_what_a_library_says_of_its_compilers(library: bytes, compiler: str) -> 
 def test_the_flags_leave_their_mark() -> None:
     assert MARK.decode() in BUILD_FLAGS.split()
     assert "-frecord-gcc-switches" in BUILD_FLAGS.split()
+
+
+KERNEL = b"\0ggml_gemm_q4_K_8x8_q8_K\0"
+
+
+@pytest.mark.parametrize(
+    ("library", "slow"),
+    [
+        (DEBIAN + KERNEL, True),
+        (b"GCC: (GNU) 15.2.0" + KERNEL, True),
+        (DEBIAN, False),
+        (KERNEL, False),
+        (b"clang version 19.1.0" + DEBIAN + KERNEL, False),
+        (DEBIAN + KERNEL + b"-fsched-pressure --param=sched-pressure-algorithm=2", False),
+    ],
+)
+def test_whether_the_kernels_of_a_library_spill(library: bytes, slow: bool) -> None:
+    assert spills(library) is slow
+
+
+def test_what_orders_the_instructions_leaves_its_mark() -> None:
+    text = ORDER.read_text()
+    assert "--param=sched-pressure-algorithm=2 -frecord-gcc-switches" in text

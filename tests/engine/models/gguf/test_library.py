@@ -1,11 +1,13 @@
 """llama.cpp's log has one way out, which outlives everybody who listened."""
 
 import gc
+import sys
+from pathlib import Path
 
 import pytest
 
 from engine.errors import ModelUnusable
-from engine.models.gguf.compiler import REBUILD
+from engine.models.gguf.compiler import REBUILD, REORDER
 from engine.models.gguf.library import Library, llama_library
 from engine.models.gguf.vocabulary import GgufVocabulary
 from tests.engine.models.gguf.tiny import whole
@@ -43,3 +45,9 @@ def test_weights_are_not_repacked_for_an_amx_that_ends_the_process():
 def test_this_library_was_compiled_rightly_by_set_up():
     """Set-up compiles it with flags of ours where that is needed: ``app.bootstrap``."""
     assert llama_library().amx_left_out_by == "", f"run: {REBUILD}"
+
+
+def test_this_library_was_compiled_to_be_fast_by_set_up():
+    if not (Path(sys.prefix) / "slipstream-setup.txt").exists():
+        pytest.skip("this environment was not made by set-up")
+    assert not llama_library().spills, f"run: {REORDER}"
