@@ -188,9 +188,12 @@ def _make(environment: Environment, run: Run) -> None:
 def _install_gguf(environment: Environment, run: Run) -> None:
     """GGUF support is compiled on this machine; where that fails, the rest still works."""
     _say("Building llama-cpp-python, for GGUF models: ten minutes on a small machine, once.")
-    if run(_compiling(_pip_install(environment, ".[gguf]")), environment.log) == 0:
+    install, able = _pip_install(environment, ".[gguf]"), compiler_found()
+    ours = _compiling(install)
+    ways = [ours, install] if able and ours != install else [ours]  # a compiler may fail at our way
+    if any(run(way, environment.log) == 0 for way in ways):
         return
-    cause = _cause(environment.log) if compiler_found() else "this machine has no C++ compiler"
+    cause = _cause(environment.log) if able else "this machine has no C++ compiler"
     _say(GGUF_OFF.format(cause=cause, log=environment.log, python=environment.python))
 
 

@@ -285,6 +285,19 @@ def test_without_a_cache_llama_cpp_is_compiled_all_the_same(machine, tmp_path):
     assert str(ORDER) in off["CMAKE_ARGS"]
 
 
+def test_where_a_compiler_fails_at_that_it_compiles_as_it_comes(machine, capsys):
+    step = "install .[gguf]"
+
+    def run(command: Sequence[str], log: Path) -> int:
+        machine.failures = {step: "internal compiler error"} if command[0] == "sh" else {}
+        return machine.run(command, log)
+
+    assert set_up_and_go([], run, machine.become, machine.root) == 0
+    assert machine.steps == [*ALL, step]
+    assert machine.commands[step][0] == str(machine.root / ".venv" / "bin" / "python")
+    assert "switched off" not in capsys.readouterr().err
+
+
 def test_on_other_processors_llama_cpp_is_compiled_as_it_comes(machine, monkeypatch):
     monkeypatch.setattr("app.bootstrap.instruction_sets", lambda: ("asimd",))
     machine.start()
