@@ -33,10 +33,14 @@ class Library:
 
     api: ModuleType
     amx_left_out_by: str = ""  # the compiler because of which AMX must not be used here
-    spills: bool = False  # 4-bit weights are multiplied more slowly than they could be
     errors: list[str] = field(default_factory=list)  # the last few, oldest first
     _listeners: list[Listener] = field(default_factory=list)
     _kept: list[object] = field(default_factory=list)  # the callback: C holds only its address
+
+    @property
+    def spills(self) -> bool:
+        """Whether 4-bit weights are multiplied more slowly than they could be; reads the libraries."""
+        return platform.machine() in X86 and any(map(spills, _compiled_parts()))
 
     def said(self) -> str:
         """The last error, for the end of a clause."""
@@ -83,27 +87,22 @@ def llama_library() -> Library:
             f"GGUF files need llama-cpp-python, which cannot be loaded here ({error}); "
             "run: python -m pip install 'slipstream[gguf]'"
         ) from error
-    parts = _compiled_parts()
-    library = Library(api, _amx_left_out_by(api, parts), _spills(parts))
+    library = Library(api, _amx_left_out_by(api))
     library.take_over_log()
     api.llama_backend_init()
     return library
 
 
-def _compiled_parts() -> list[bytes]:
+def _compiled_parts() -> Iterator[bytes]:
     """llama.cpp's own shared libraries, as they lie on the disk; none where nobody knows which they are."""
     if not MAPS.exists():
-        return []
+        return
     paths = {line.split(maxsplit=5)[-1] for line in MAPS.read_text().splitlines() if "ggml" in line}
-    return [Path(path).read_bytes() for path in sorted(paths) if Path(path).is_file()]
+    yield from (Path(path).read_bytes() for path in sorted(paths) if Path(path).is_file())
 
 
-def _amx_left_out_by(api: ModuleType, parts: list[bytes]) -> str:
+def _amx_left_out_by(api: ModuleType) -> str:
     """See ``engine.models.gguf.compiler``; empty where AMX is used rightly, or not at all."""
     if USES_AMX not in api.llama_print_system_info():
         return ""
-    return next(filter(None, map(left_out_by, parts)), "")
-
-
-def _spills(parts: list[bytes]) -> bool:
-    return platform.machine() in X86 and any(map(spills, parts))
+    return next(filter(None, map(left_out_by, _compiled_parts())), "")
