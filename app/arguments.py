@@ -28,10 +28,10 @@ from app.models_options import (
     RemoveModel,
     SearchModels,
 )
-from app.parser import ALL_DRAFTERS, parser
+from app.parser import parser
 from app.prompts import Turns, read_prompts
 from app.settings import Settings
-from app.turn import Message, Turn, check_drafter, check_turn
+from app.turn import ALL_DRAFTERS, Message, Turn, check_drafter, check_turn
 from engine.request import Penalties, SamplingParams
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from app.errors import SettingsError, UnknownModel
 from app.gguf_check import check_gguf, gguf_file
 from app.model_record import recorded_models
-from app.parser import DTYPES
+from app.number_format import DTYPES
 from app.settings import Settings, expanded
 from engine.errors import ModelUnusable
 from engine.hardware.shape import ModelShape

@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from app.files import replace_file
 from app.history.machine import processor
-from app.model_record import replace_file
 from app.settings import Settings
 from engine.hardware.limits import cores
 from engine.hardware.probe import profile

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing import get_context
 
-from app.doctor import Finding, Software, findings, software
 from app.hardware import known_profile, measured_profile
 from app.placement import torch_for_cuda
 from app.settings import Settings
+from app.software_checks import Finding, Software, findings, software
 from engine.hardware.profile import HardwareProfile
 from engine.models.gguf.compiler import compiler_found
 

@@ -1,10 +1,11 @@
 """What the folder of a downloaded or imported model says about itself, as one JSON file in it."""
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from app.files import replace_file
 
 RECORD = "slipstream.json"
 
@@ -44,23 +45,3 @@ def recorded_models(models_folder: Path) -> Iterator[tuple[Path, ModelRecord]]:
             record = None if folder.name.startswith(".") else read_record(folder)
             if record is not None and record.name == folder.name:
                 yield folder, record
-
-
-def replace_file(file: Path, text: str) -> None:
-    """Write ``file`` so that a crash leaves the old or the new content, on the disk and whole."""
-    draft = file.with_name(f"{file.name}.new")
-    with draft.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
-    sync_folder(file.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames inside ``folder`` survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,6 +16,7 @@ FORMATS = {  # name -> (what passes compute in, how weights are held)
     "float16": ("float16", "full"),
     INT8: ("bfloat16", "int8"),  # its operator for single rows reads bytes for bfloat16 alone
 }
+DTYPES = tuple(FORMATS)
 _PLANNED = {"float16": "bfloat16"}  # as large, and known to the plan
 
 

@@ -9,15 +9,14 @@ from typing import NoReturn
 from typing_extensions import override
 
 from app.hardware_options import add_doctor, add_plan
+from app.number_format import DTYPES
 from app.settings import Settings
 from app.thinking import AS_TAUGHT, THINKING
-from app.turn import AUTO
+from app.turn import ALL_DRAFTERS, AUTO
 
-ALL_DRAFTERS = "all"
 ANSWER_TOKENS = 256  # of ``verify`` and ``bench``: enough to tell, short enough to wait for
 HEAD_MINUTES = 20.0
 GGUF_TYPES = ("f32", "bf16", "f16", "q8_0", "q4_k_m")
-DTYPES = ("float32", "bfloat16", "float16", "int8")
 LARGEST = 2**31 - 1
 BAD_USAGE = 2
 

@@ -12,7 +12,7 @@ from engine.grammar.rules import Grammar
 from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats, tokens_per_pass
 
 ROLES = ("system", "user", "assistant", "tool")
-AUTO = "auto"
+AUTO, ALL_DRAFTERS = "auto", "all"
 
 
 @dataclass(frozen=True, slots=True)

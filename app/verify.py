@@ -6,10 +6,9 @@ from itertools import zip_longest
 from typing import Protocol
 
 from app.errors import RequestFailed
-from app.parser import ALL_DRAFTERS
 from app.prompts import Turns
 from app.text import ChatText
-from app.turn import AUTO, Message
+from app.turn import ALL_DRAFTERS, AUTO, Message
 from engine.errors import InvalidRequest
 from engine.request import (
     Event,

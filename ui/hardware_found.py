@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from app.doctor import Finding
 from app.machine import Look
+from app.software_checks import Finding
 from engine.hardware.profile import HardwareProfile
 from ui.screen import bar, button, gib, notice, sentence
 

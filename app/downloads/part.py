@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.errors import ChecksumMismatch, DiskFull
+from app.files import replace_file, sync_folder
 from app.hub.digest import PIECE, Hash
 from app.hub.repository import RemoteFile
-from app.model_record import replace_file, sync_folder
 
 
 class PartialFile:

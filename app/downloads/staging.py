@@ -10,8 +10,9 @@ from filelock import FileLock, Timeout
 
 from app.downloads.order import Order, stored_order
 from app.errors import DownloadFailed
+from app.files import replace_file, sync_folder
 from app.hub.repository import RemoteFile
-from app.model_record import ModelRecord, replace_file, sync_folder
+from app.model_record import ModelRecord
 
 INCOMPLETE = ".incomplete"  # in the models' own folder: moving must not cross disks
 ORDER = "order.json"

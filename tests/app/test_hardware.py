@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from app import machine
-from app.doctor import findings, software
 from app.hardware import known_profile, measured_profile
 from app.settings import Settings
+from app.software_checks import findings, software
 from engine.hardware.profile import HardwareProfile, Rates
 
 

@@ -11,8 +11,7 @@ from app.bench.command import bench_spec
 from app.catalog import read_catalog
 from app.errors import SettingsError
 from app.loaded_model import LoadedModel
-from app.number_format import FORMATS, format_of, in_format, placed
-from app.parser import DTYPES
+from app.number_format import DTYPES, FORMATS, format_of, in_format, placed
 from app.placement import Placed
 from app.proof import exact_spec
 from app.settings import Settings

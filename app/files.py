@@ -1,0 +1,24 @@
+"""Writes to disk that survive a crash or a power failure."""
+
+import os
+from pathlib import Path
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Write ``file`` so that a crash leaves the old or the new content, on the disk and whole."""
+    draft = file.with_name(f"{file.name}.new")
+    with draft.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(file)
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside ``folder`` survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
