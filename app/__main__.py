@@ -15,7 +15,7 @@ def main() -> int:
             "Run the same command with a newer one, such as python3.12 -m app\n"
         )
         return 1
-    from app import bootstrap
+    from app.setup import bootstrap
 
     return bootstrap.main(sys.argv[1:])
 

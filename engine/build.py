@@ -8,29 +8,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from engine.decode.chance import Chance, SeededChance
-from engine.decode.tree import DraftTree
-from engine.decode.verify import Logits, Verdict, judge
+from engine.draft_length import LENGTHS
 from engine.drafters import AUTO, BESIDE, DRAFTERS
 from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable, NumericalError
-from engine.grammar.spelling import Speller
+from engine.grammar.token_bytes import Speller
+from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.limits import ram
-from engine.hardware.rungs import SCORED_ROWS
-from engine.kernels.chance import PhiloxChance
-from engine.kernels.verify import verify_all
-from engine.lengths import LENGTHS
-from engine.machinery import Machinery, Options, Room, Verify
-from engine.models import STREAMED, TARGETS
-from engine.models.damage import damage
-from engine.models.huge_pages import in_huge_pages
-from engine.models.pairing import vocabulary_mismatch
-from engine.models.precision import notes
-from engine.offload import SOURCES
-from engine.profile import profile, profile_draft, profile_exit, profile_reading
-from engine.protocols.drafting import Arm, Drafter, LengthPolicy, Parts, Rule
-from engine.protocols.target import (
+from engine.interfaces.drafter import Arm, Drafter, LengthPolicy, Parts, Rule
+from engine.interfaces.target import (
     Bounded,
     Capability,
     Growing,
@@ -40,7 +27,20 @@ from engine.protocols.target import (
     Streamed,
     Target,
 )
+from engine.kernels.philox import PhiloxChance
+from engine.kernels.verify import verify_all
+from engine.models import STREAMED, TARGETS
+from engine.models.damage import damage
+from engine.models.offload import SOURCES
+from engine.models.own.precision import notes
+from engine.models.pairing import vocabulary_mismatch
+from engine.platform.huge_pages import in_huge_pages
 from engine.request import GenerationRequest, ModelFacts, ModelSpec, SamplingParams
+from engine.runtime.components import Machinery, Options, Room, Verify
+from engine.runtime.profiling import profile, profile_draft, profile_exit, profile_reading
+from engine.speculation.rng import Chance, SeededChance
+from engine.speculation.tree import DraftTree
+from engine.speculation.verify import Logits, Verdict, judge
 
 DEFAULT, PLAIN = "default", "none"
 WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)

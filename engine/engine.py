@@ -6,17 +6,17 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count, product
 
-from engine.decode.tree import single
 from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
-from engine.guide import Guides
-from engine.machinery import THROWN_AWAY, Machinery
-from engine.protocols.drafting import Budget, Drafter, Outcome, farthest
-from engine.protocols.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
+from engine.interfaces.drafter import Budget, Drafter, Outcome, farthest
+from engine.interfaces.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
 from engine.request import Done, Event, FinishReason, GenerationRequest
-from engine.retreat import PROMPT_CHUNK, Retreat
-from engine.rounds import Fresh, Round, cut, judged, shown, told
-from engine.schedule import Scheduler, Session
-from engine.seats import Seats
+from engine.runtime.components import THROWN_AWAY, Machinery
+from engine.runtime.drafter_pool import Seats
+from engine.runtime.memory_backoff import PROMPT_CHUNK, Retreat
+from engine.runtime.scheduler import Scheduler, Session
+from engine.runtime.step import Fresh, Round, cut, judged, shown, told
+from engine.speculation.grammar_mask import Guides
+from engine.speculation.tree import single
 
 
 class Engine:

@@ -14,7 +14,7 @@ MOST_LIKELIEST = 20  # tokens whose log probabilities are told, for each token o
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """What is done to logits because of the tokens that stand before; see ``engine.decode.penalties``."""
+    """What is done to logits because of the tokens that stand before; see ``engine.speculation.penalties``."""
 
     presence: float = 0.0  # taken off every token that the answer has
     frequency: float = 0.0  # taken off for each time that the answer has it
@@ -112,7 +112,9 @@ class GenerationRequest:
     cold: bool = False  # for measurements: nothing is warm when it begins, for anybody
     task: str = ""  # its kind, in the caller's words: how far copies go is measured by kind
     drafter: str = "auto"
-    length: str = "default"  # a name of ``engine.lengths``; default: what suits the drafter best
+    length: str = (
+        "default"  # a name of ``engine.draft_length``; default: what suits the drafter best
+    )
     draft_depth: int | None = None  # levels below the root; None: the drafter's own default
     draft_nodes: int | None = None  # nodes of a tree; None: the drafter's own default
     options: tuple[tuple[str, float], ...] = ()  # for the drafter and the length policy, by name

@@ -14,16 +14,16 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from app import cli
-from app.catalog import resolve
+from app.commands import main as cli
 from app.errors import SettingsError
+from app.models.catalog import resolve
 from app.progress import waiting
 from app.settings import Settings
-from ui.stubs import without_stubs
+from ui.gradio_import import without_stubs
 
 if TYPE_CHECKING:
-    from app.api.listen import Server
-    from app.assistant import Assistant
+    from app.chat.assistant import Assistant
+    from app.server.listen import Server
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +73,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket.socket) -> None:
     """Load, answer until a signal, and leave no process behind."""
-    from app.assistant import Assistant
+    from app.chat.assistant import Assistant
 
     opening = Assistant.open(settings, options.model, options.draft_model)
     with _sigterm_cancels():
@@ -91,7 +91,7 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
 
 def _import_page() -> None:
     with without_stubs():
-        import_module("ui.blocks")
+        import_module("ui.page")
 
 
 @contextmanager
@@ -120,10 +120,10 @@ def _interrupt(*_: object) -> None:
 
 
 def _server(assistant: "Assistant", options: cli.ServeOptions, listener: socket.socket) -> "Server":
-    from app.api.guard import literal
-    from app.api.listen import Server
-    from app.api.server import create_app
-    from ui import blocks
+    from app.server.app import create_app
+    from app.server.guard import literal
+    from app.server.listen import Server
+    from ui import page as blocks
 
     app = create_app(assistant, options.host)
     blocks.mount(app, blocks.build(assistant))

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.assistant import Assistant
-from ui import chat, compare, hardware, history, models
+from app.chat.assistant import Assistant
+from ui.chat import tab as chat
+from ui.compare import tab as compare
+from ui.hardware import tab as hardware
+from ui.history import tab as history
+from ui.models import tab as models
 
 
 @dataclass(frozen=True, slots=True)

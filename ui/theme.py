@@ -4,7 +4,7 @@ from pathlib import Path
 
 import gradio as gr
 
-_HERE = Path(__file__).resolve().parent
+_HERE = Path(__file__).resolve().parent / "static"
 ICON = _HERE / "icon.svg"
 
 _STYLES = ("page.css", "chat.css", "messages.css", "screen.css", "models.css", "compare.css")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.errors import LaneError
-from app.turn import check_drafter
-from engine.lengths import LENGTHS
+from app.request import check_drafter
+from engine.draft_length import LENGTHS
 from engine.request import GenerationRequest
 
 PLAIN, PLAIN_DRAFTER = "plain", "none"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.history.machine import cores, processor
+from app.placement.machine_name import cores, processor
 
 
 @dataclass(frozen=True, slots=True)

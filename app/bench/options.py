@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.bench.lanes import Lane
+from app.bench.prompt_files import Turns
 from app.errors import OutputFileError
-from app.prompts import Turns
 from app.settings import Settings
 from engine.request import SamplingParams
 
@@ -46,7 +46,7 @@ class BenchOptions:
     json: Path | None
 
 
-CLAIMS = (  # files of ``app/bench/claims``, in this order: each inflated model is loaded once
+CLAIMS = (  # files of ``app/bench/papers``, in this order: each inflated model is loaded once
     "sequoia", "specexec", "lossless", "early_exit", "goodput", "auto", "history",
     "acceptance_head",
 )  # fmt: skip

@@ -12,11 +12,11 @@ from typing import NamedTuple, TypeVar
 
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
+from app.bench.prompt_files import Turns
 from app.bench.run import Answer, Measurement, Running, Sample, silent
-from app.prompts import Turns
-from app.task_class import task_class
-from app.text import ChatText
-from app.turn import Message
+from app.history.task_class import task_class
+from app.request import Message
+from app.text.chat_text import ChatText
 from engine.engine import Engine
 from engine.request import Done, GenerationRequest, Tokens
 

@@ -8,7 +8,7 @@ from typing import Any
 from app.bench.report import BenchReport
 from app.bench.run import Sample
 from app.errors import OutputFileError
-from app.number_format import format_of
+from app.placement.dtype import format_of
 
 
 def write_record(file: Path, report: BenchReport) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from app.bench.lanes import PLAIN_DRAFTER, Lane
 from app.bench.options import Conditions
+from app.bench.prompt_files import Turns
+from app.bench.verify import Difference, find_difference
 from app.errors import RequestFailed
-from app.process.engine_process import Engine
-from app.prompts import Turns
-from app.task_class import task_class
-from app.text import ChatText
-from app.turn import Message
-from app.verify import Difference, find_difference
+from app.history.task_class import task_class
+from app.request import Message
+from app.text.chat_text import ChatText
+from app.worker.engine_process import Engine
 from engine.request import Done, FinishReason, GenerationRequest, ModelFacts, Stats, Tokens
 
 SESSION = (

@@ -7,7 +7,7 @@ from statistics import median, quantiles
 
 from app.bench.lanes import Lane
 from app.bench.run import Measurement, Sample
-from app.verify import Difference
+from app.bench.verify import Difference
 from engine.request import DepthCount, summed, tokens_per_pass
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.history.file import HistoryFile
 from app.history.records import Conditions
-from app.task_class import TaskClass, TemperatureClass
+from app.history.task_class import TaskClass, TemperatureClass
 
 # One walk over all runs; whatever a chart asks for is a sum of these rows. Plain decoding takes what it
 # took: by the cost that was measured beforehand it had been faster than itself.

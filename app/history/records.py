@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.task_class import TaskClass, TemperatureClass
+from app.history.task_class import TaskClass, TemperatureClass
 from engine.request import DepthCount, FinishReason
 
 

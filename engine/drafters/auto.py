@@ -3,14 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from engine.arbitration.copies import Asked, Copies
-from engine.arbitration.grafts import Grafts
-from engine.arbitration.match import FAST, PLAIN, Match
-from engine.arbitration.standings import MEMORY, Standings
-from engine.arbitration.trials import Trials
-from engine.decode.tree import DraftTree, single
-from engine.pace import SLOW, Pace
-from engine.protocols.drafting import (
+from engine.interfaces.drafter import (
     Budget,
     Context,
     Outcome,
@@ -20,8 +13,15 @@ from engine.protocols.drafting import (
     farthest,
     stands_in_for,
 )
-from engine.protocols.target import Capability
+from engine.interfaces.target import Capability
 from engine.request import DrafterRun
+from engine.selection.arm_stats import MEMORY, Standings
+from engine.selection.exploration import Trials
+from engine.selection.ngram_proposals import Asked, Copies
+from engine.selection.request_state import FAST, PLAIN, Match
+from engine.selection.tree_merge import Grafts
+from engine.speculation.tree import DraftTree, single
+from engine.statistics.speedup import SLOW, Pace
 
 HICCUP = 4.0  # times what a round can be expected to take: more is the machine's, not an arm's
 

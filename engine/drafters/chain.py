@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import torch
 
-from engine.decode.tree import DraftTree
-from engine.follow import Follower, Growth
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability
-from engine.strand import Strand
+from engine.drafting.chain_draft import Strand
+from engine.drafting.draft_cache import Follower, Growth
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability
+from engine.speculation.tree import DraftTree
 
 TREES = frozenset({"sequoia", "specexec"})  # of the same draft model
 BRANCHED, HIDDEN = 16, 4 / 3  # rows of a tree; passes of one that so many may take, or chains win

@@ -8,10 +8,10 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from engine.decode.tree import DraftTree, Warm
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability, LayeredTarget, Streamed
-from engine.strand import Strand
+from engine.drafting.chain_draft import Strand
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability, LayeredTarget, Streamed
+from engine.speculation.tree import DraftTree, Warm
 
 
 class EarlyExit:

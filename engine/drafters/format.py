@@ -11,11 +11,11 @@ from itertools import accumulate
 from operator import mul
 from typing import ClassVar
 
-from engine.decode.tree import DraftTree, single
 from engine.grammar.states import DEAD
-from engine.guide import Guide
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability
+from engine.speculation.grammar_mask import Guide
+from engine.speculation.tree import DraftTree, single
 
 LONGEST = 64  # bytes that are looked ahead
 BEFORE = 2  # tokens before the draft that may change how it is spelled

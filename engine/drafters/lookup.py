@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from engine.decode.confidence import Confidence, Confidences
-from engine.decode.suffix_automaton import SuffixAutomaton
-from engine.decode.tree import DraftTree, single
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability
+from engine.drafting.match_confidence import Confidence, Confidences
+from engine.drafting.suffix_automaton import SuffixAutomaton
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability
+from engine.speculation.tree import DraftTree, single
 
 NAME = "lookup"
 MIN_MATCH = 1  # shorter matches are often chance, but their drafts are short as well

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from engine.decode.tree import DraftTree, single
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability
+from engine.speculation.tree import DraftTree, single
 
 
 class Plain:

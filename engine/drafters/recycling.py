@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from engine.decode.largest import largest
-from engine.decode.tree import DraftTree
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability
+from engine.speculation.top_k import largest
+from engine.speculation.tree import DraftTree
 
 WIDTH = 8  # successors kept of every token
 RECENT = 2  # successors of one token in the prompt that go before the target's own

@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.cost import Line
-from engine.decode.chance import Chance
-from engine.decode.odds import Odds
-from engine.decode.rank_evidence import WIDTH, Lift, RankEvidence
-from engine.decode.ranks import chosen_ranks, drawn_ranks, padded
-from engine.decode.sampling import probabilities
-from engine.decode.shape import Optimum, Shape, uniform
-from engine.decode.tree import DraftTree, chain
-from engine.follow import Follower
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability, DraftModel, Target
+from engine.drafting.acceptance_model import Odds
+from engine.drafting.draft_cache import Follower
+from engine.drafting.rank_acceptance import chosen_ranks, drawn_ranks, padded
+from engine.drafting.rank_evidence import WIDTH, Lift, RankEvidence
+from engine.drafting.tree_draft import TELLING, Room, Shaped, Spread, Sprout
+from engine.drafting.tree_shape import Optimum, Shape, uniform
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability, DraftModel, Target
 from engine.request import Prior, SamplingParams
-from engine.sprout import TELLING, Room, Shaped, Spread, Sprout
+from engine.speculation.rng import Chance
+from engine.speculation.sampling import probabilities
+from engine.speculation.tree import DraftTree, chain
+from engine.statistics.pass_cost import Line
 
 NAME = "sequoia"
 # Acceptance by rank before anything was measured: a power law behind the first rank, as the paper
@@ -113,7 +113,7 @@ class Sequoia:
     tokens per second with the measured pass t of the target and c of the draft, no tree included
     (section 3.3). Acceptance is computed from the scores of past rounds, by class of temperature.
     The paper's shape is fixed for a budget; here it is the plan for what is not drawn yet, and the
-    nodes that are left are spread anew at each level (``engine.decode.allocation``). With pocket
+    nodes that are left are spread anew at each level (``engine.drafting.node_allocation``). With pocket
     that keeps 4 to 8 % more tokens a pass with 16 nodes, 7 to 12 % with 64.
 
     Options for comparisons: ``static`` 1 draws along the paper's shape, ``arity`` k uniform k-ary

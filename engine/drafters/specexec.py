@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cost import DraftCost
-from engine.decode.largest import largest
-from engine.decode.tree import DraftTree
+from engine.drafting.draft_cache import Follower, Growth
 from engine.errors import InvalidRequest
-from engine.follow import Follower, Growth
-from engine.protocols.drafting import Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability
+from engine.speculation.top_k import largest
+from engine.speculation.tree import DraftTree
+from engine.statistics.pass_cost import DraftCost
 
 DECAY = 0.95  # per level: a child is strictly worse than its parent even when the draft is certain
 WAVES = 32  # most passes of the draft model for one tree, the root's among them

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from engine.decode.confidence import LONGEST, Confidence, Confidences, Following
-from engine.decode.suffix_index import SuffixIndex
-from engine.decode.tree import DraftTree, single
-from engine.decode.witnesses import BEGUN, FINISHED, OWN, Continuations, Source
-from engine.protocols.drafting import FLOOR, Budget, Context, Outcome, Parts, Rule
-from engine.protocols.target import Capability
+from engine.drafting.match_confidence import LONGEST, Confidence, Confidences, Following
+from engine.drafting.ngram_candidates import BEGUN, FINISHED, OWN, Continuations, Source
+from engine.drafting.suffix_index import SuffixIndex
+from engine.interfaces.drafter import FLOOR, Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.target import Capability
+from engine.speculation.tree import DraftTree, single
 
 NAME = "suffix"
 SLIGHT = 1 / 16  # of the floor: what is less likely is left out; rounds to come count the rest
@@ -32,7 +32,7 @@ class Suffix:
     """A tree out of the request's own text and those of finished requests; needs no model.
 
     Every place where the newest words stood before is a witness for what followed there; what they say
-    together is told in ``engine.decode.witnesses``. What a match of some length is worth is measured
+    together is told in ``engine.drafting.ngram_candidates``. What a match of some length is worth is measured
     apart in this request and in finished ones: where the same form is filled in with other words, what
     earlier answers said is the worse witness. And apart from both where an answer begins as an earlier
     one: whether answers are alike changes with what is asked, so that is learnt within a few of them.

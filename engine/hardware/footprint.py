@@ -7,8 +7,8 @@ llama.cpp takes one cache for all conversations, and buffers for a prompt chunk 
 
 from dataclasses import dataclass
 
+from engine.hardware.checkpoint_sizes import Stored
 from engine.hardware.shape import ModelShape
-from engine.hardware.stored import Stored
 
 BYTES = {"float32": 4, "bfloat16": 2}
 TORCH, LLAMA_CPP = "torch", "llama_cpp"

@@ -21,18 +21,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from engine.decode.tree import DraftTree, chain, single
-from engine.decode.verify import Verdict, verify
+from engine.decoder.weights import load_weights
 from engine.errors import EngineError, NumericalError
-from engine.kernels.chance import PhiloxChance
+from engine.kernels.philox import PhiloxChance
 from engine.kernels.verify import verify_all
-from engine.models.cuda_target import BUCKETS, CudaTarget, on_device
-from engine.models.pass_kernels import WRITTEN_OUT
-from engine.models.streamed import load_streamed
-from engine.models.torch_target import TorchTarget
-from engine.models.weights import load_weights
-from engine.offload.ram import open_ram
+from engine.models.offload.ram import open_ram
+from engine.models.own.cuda_target import BUCKETS, CudaTarget, on_device
+from engine.models.own.pass_kernels import WRITTEN_OUT
+from engine.models.own.streamed_target import load_streamed
+from engine.models.own.target import TorchTarget
 from engine.request import ModelSpec, SamplingParams
+from engine.speculation.tree import DraftTree, chain, single
+from engine.speculation.verify import Verdict, verify
 
 POCKET = Path(__file__).parents[1] / "bundled" / "pocket"
 MICRO = 1e6
@@ -194,7 +194,7 @@ def _single(target: TorchTarget) -> Callable[[], None]:
 
 
 def write_inflated(folder: Path, times: int, dtype: torch.dtype) -> None:
-    """Pocket with feed-forward parts ``times`` as wide, as a folder; see engine.models.inflate."""
+    """Pocket with feed-forward parts ``times`` as wide, as a folder; see engine.decoder.inflate."""
     config = json.loads((POCKET / "config.json").read_text(encoding="utf-8"))
     extra = config["intermediate_size"] * (times - 1)
     config["intermediate_size"] *= times

@@ -5,11 +5,11 @@ memory never gives a worse plan.
 """
 
 from engine.errors import ModelUnusable
+from engine.hardware.candidates import Fitted, Room, Rung, fit, lack, room_of, rungs
 from engine.hardware.footprint import CPU, CUDA, TORCH
 from engine.hardware.plan import Candidates, Plan, Refusal, Stage, Tier, Wishes
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.reasons import Case, gib, reasons
-from engine.hardware.rungs import Fitted, Room, Rung, fit, lack, room_of, rungs
 
 _STREAMING = (
     "layers",

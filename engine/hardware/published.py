@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
 
+from engine.hardware.checkpoint_sizes import Size, Stored
 from engine.hardware.footprint import Footprint, llama_footprint, torch_footprint
 from engine.hardware.plan import Candidates
 from engine.hardware.profile import GIB, HardwareProfile, imagined
 from engine.hardware.shape import ModelShape
-from engine.hardware.stored import Size, Stored
 
 FP16, Q4 = "fp16", "4-bit"
 _Q4_BITS, _Q6_BITS = 4.5, 6.5625  # a weight in llama.cpp's Q4_K and Q6_K blocks

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from engine.hardware.candidates import LONGEST, Fitted, Room, Rung, lack
 from engine.hardware.footprint import LLAMA_CPP, TORCH
 from engine.hardware.plan import Candidates, Reason, Stage, Tier, Wishes
 from engine.hardware.profile import GIB
-from engine.hardware.rungs import LONGEST, Fitted, Room, Rung, lack
 
 _PLACES = {Tier.DEVICE: "on the GPU", Tier.RAM: "in RAM", Tier.DISK: "on disk"}
 _DRAFTERS = {

@@ -1,6 +1,6 @@
 """Attention of a draft tree over a long prefix and over its own ancestors, one launch.
 
-The twin of ``F.scaled_dot_product_attention`` with the mask of ``engine.decode.tree``, which never
+The twin of ``F.scaled_dot_product_attention`` with the mask of ``engine.speculation.tree``, which never
 exists as a matrix here: a row sees the whole prefix, and of the rows behind it those whose bit is
 set. Length and row count are read on the device, so one CUDA graph serves a growing conversation.
 

@@ -19,13 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.decode.chance import Chance
-from engine.decode.sampling import probabilities
-from engine.decode.tree import DraftTree
-from engine.decode.verify import Logits, Verdict, judge
 from engine.errors import NumericalError
-from engine.kernels.chance import PhiloxChance
+from engine.kernels.philox import PhiloxChance
 from engine.request import SamplingParams
+from engine.speculation.rng import Chance
+from engine.speculation.sampling import probabilities
+from engine.speculation.tree import DraftTree
+from engine.speculation.verify import Logits, Verdict, judge
 
 _WIDEST = 4096  # tokens of one row that a program holds at once
 _EACH = 8  # of them to a thread: a row has one program, so threads are what makes it fast
@@ -106,7 +106,7 @@ def _launched(cases: Sequence[_Case]) -> list[list[int]]:
 
 
 def _launch(case: _Case, logits: Tensor, out: Tensor) -> None:
-    from engine.kernels.walks import lookup_walk
+    from engine.kernels.tree_walk import lookup_walk
 
     tree, _, sampling, chance = case
     assert isinstance(chance, PhiloxChance)
@@ -126,7 +126,7 @@ _Random = tuple[int, int, float]
 
 
 def _launch_traversal(work: _Launch, random: _Random) -> None:
-    from engine.kernels.traversal import refuse_level, traversal_walk, tree_laws
+    from engine.kernels.tree_verify import refuse_level, traversal_walk, tree_laws
 
     (count, vocab), device = work.shape, work.rows.device
     drawn, meta = _drawn(work.tree, device), work.meta
@@ -153,7 +153,7 @@ def _launch_traversal(work: _Launch, random: _Random) -> None:
 
 
 def _launch_block(work: _Launch, random: _Random) -> None:
-    from engine.kernels.blocks import chain_laws, chain_walk
+    from engine.kernels.block_verify import chain_laws, chain_walk
 
     count = len(work.tree)
     drawn = _drawn(work.tree, work.rows.device)

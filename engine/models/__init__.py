@@ -1,12 +1,12 @@
 """Registry of targets: name -> ``module:function(spec) -> Target``."""
 
 TARGETS: dict[str, str] = {
-    "torch": "engine.models.torch_target:load",
-    "cuda": "engine.models.cuda_target:load",  # what "torch" is on a CUDA device
+    "torch": "engine.models.own.target:load",
+    "cuda": "engine.models.own.cuda_target:load",  # what "torch" is on a CUDA device
     "llama_cpp": "engine.models.gguf.target:load",
-    "hf": "engine.models.hf_target:load",
+    "hf": "engine.models.hf.target:load",
 }
 
 STREAMED: dict[str, str] = {  # name -> ``module:function(spec, open_source) -> Target``
-    "torch": "engine.models.streamed:load_streamed",
+    "torch": "engine.models.own.streamed_target:load_streamed",
 }

@@ -24,8 +24,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
+from engine.draft_length.acceptance_head import EVIDENCE, Head, Likeness, save_head
 from engine.errors import InvalidRequest
-from engine.lengths.acceptance_head import EVIDENCE, Head, Likeness, save_head
 from engine.training.judged_drafts import Judged, Pair, Recipe, judged_drafts
 
 HELD_OUT = 10  # one prompt in so many is never trained on

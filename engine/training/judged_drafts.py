@@ -16,11 +16,11 @@ import torch
 from torch import Generator, Tensor
 
 from engine.build import load
-from engine.decode.tree import DraftTree
+from engine.draft_length.acceptance_head import Kind
 from engine.errors import ModelUnusable
-from engine.lengths.acceptance_head import Kind
-from engine.protocols.target import DraftModel, Rows, Target
+from engine.interfaces.target import DraftModel, Rows, Target
 from engine.request import ModelSpec, SamplingParams
+from engine.speculation.tree import DraftTree
 from engine.training.own_answers import Asked, plain_answers
 
 KINDS = (Kind(drawn=False, greedy=True), Kind(drawn=True, greedy=False), Kind(drawn=False, greedy=False))  # fmt: skip

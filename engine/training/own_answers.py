@@ -12,8 +12,8 @@ from pathlib import Path
 
 from engine.build import assemble
 from engine.errors import NumericalError
-from engine.protocols.drafting import Parts
-from engine.protocols.target import Target
+from engine.interfaces.drafter import Parts
+from engine.interfaces.target import Target
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
 
 TEMPERATURES = (0.0, 1.0, 0.0, 0.6)  # of the n-th prompt, in turns

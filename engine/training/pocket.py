@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Generator
 
-from engine.models.decoder import Architecture
-from engine.models.torch_target import load_target
+from engine.decoder.decoder import Architecture
+from engine.models.own.target import load_target
 from engine.training.chores import draw_chore
 from engine.training.corpus import Corpus, Mixture, Rows
 from engine.training.dialogues import small_talk, unknown

@@ -17,10 +17,10 @@ import torch
 from tokenizers import Tokenizer
 
 from engine.build import build
-from engine.decode.tree import chain
 from engine.engine import Engine
-from engine.models.torch_target import TorchTarget, load_target
+from engine.models.own.target import TorchTarget, load_target
 from engine.request import FinishReason, GenerationRequest, ModelSpec, Tokens
+from engine.speculation.tree import chain
 from engine.training.chores import CHORES, Chore, is_held_out
 from engine.training.corpus import Corpus, Sample
 from engine.training.passages import (

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from app.assistant import Assistant
-from app.catalog import CatalogEntry
+from app.chat.assistant import Assistant
+from app.chat.loaded_model import LoadedModel
+from app.chat.reply import RunningReply
 from app.history.store import History
-from app.loaded_model import LoadedModel
-from app.process.child import Entry
-from app.process.worker import EngineWorker
-from app.reply import RunningReply
+from app.models.catalog import CatalogEntry
+from app.request import Delta, Message, Piece, ReplyOptions, Report, Turn
 from app.settings import Settings
-from app.text import ChatText
-from app.turn import Delta, Message, Piece, ReplyOptions, Report, Turn
+from app.text.chat_text import ChatText
+from app.worker.child import Entry
+from app.worker.worker import EngineWorker
 from engine.request import ModelSpec
 from tests.app import fake_engine
 

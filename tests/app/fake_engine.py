@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from app.process.engine_process import serve
-from app.process.wire import Ready
-from engine.decode.prefix import common_prefix
+from app.worker.engine_process import serve
+from app.worker.messages import Ready
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import (
     DepthCount,
@@ -25,6 +24,7 @@ from engine.request import (
     Stats,
     Tokens,
 )
+from engine.speculation.common_prefix import common_prefix
 
 CONTEXT, VOCAB = 64, 4096
 POISON, SURPRISE, FATAL = 901, 902, 903  # first prompt ids that make the engine fail

@@ -56,6 +56,6 @@ def test_libraries_are_silenced_for_this_process_and_its_children(monkeypatch):
 
 
 def test_nothing_heavy_is_imported():
-    code = "import sys, app.settings, app.catalog; print(*sys.modules)"
+    code = "import sys, app.settings, app.models.catalog; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert not loaded & {"torch", "transformers", "gradio", "fastapi", "sqlite_utils", "yaml"}

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from engine.build import SAMPLED, WARM, _randomness, _verification, build
-from engine.decode.chance import SeededChance
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
-from engine.kernels.chance import PhiloxChance
+from engine.kernels.philox import PhiloxChance
 from engine.kernels.verify import verify_all
 from engine.request import GenerationRequest, ModelSpec
+from engine.speculation.rng import SeededChance
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ def folders(tmp_path_factory):
     """A random model and its draft as folders, exported by the recipe's own writer."""
     from torch import Generator
 
-    from engine.models.decoder import Architecture
+    from engine.decoder.decoder import Architecture
     from engine.training.network import TrainableDecoder
     from engine.training.pocket import ROPE_THETA, export
     from engine.training.tokenizer import train_tokenizer

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.decode.tree import single
+from engine.draft_length.fixed import Fixed
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.lengths.fixed import Fixed
-from engine.protocols.drafting import Parts
+from engine.interfaces.drafter import Parts
 from engine.request import (
     Done,
     FinishReason,
@@ -20,7 +19,8 @@ from engine.request import (
     SamplingParams,
     Tokens,
 )
-from engine.seats import Seats
+from engine.runtime.drafter_pool import Seats
+from engine.speculation.tree import single
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 PROMPT = (1, 2, 3, 1, 2, 3, 1)
@@ -210,7 +210,7 @@ def test_margins_tell_how_close_each_choice_was():
     while held.busy:
         for _, event in held.step():
             if isinstance(event, Tokens):
-                from engine.decode.tree import chain
+                from engine.speculation.tree import chain
 
                 target.crop(0, 0)
                 best = target.score([0], [chain(ids)])[0].logits[-1].topk(2).values
@@ -267,7 +267,7 @@ def test_broken_weights_end_the_request_with_a_sentence_and_not_the_engine():
 
 
 def test_drafters_of_options_that_nobody_uses_any_more_are_forgotten(monkeypatch):
-    monkeypatch.setattr("engine.seats.KEPT_OPTIONS", 3)
+    monkeypatch.setattr("engine.runtime.drafter_pool.KEPT_OPTIONS", 3)
     engine = engine_over(tiny_target(context=500))
     running = GenerationRequest((1, 2), 400, drafter="lookup", options=(("min_match", 2.0),))
     engine.submit(running)

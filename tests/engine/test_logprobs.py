@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.decode.tree import chain
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
 from engine.request import GenerationRequest, SamplingParams, Tokens
+from engine.speculation.tree import chain
 from tests.engine.tiny import SlowMachine, engine_over, tiny_target
 
 PROMPT = (1, 2, 3, 1, 2, 3)

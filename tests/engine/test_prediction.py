@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decode.chance import SeededChance
-from engine.decode.confidence import LONGEST
 from engine.drafters.suffix import Suffix
+from engine.drafting.match_confidence import LONGEST
 from engine.errors import InvalidRequest
-from engine.protocols.drafting import Budget, Context, Parts
+from engine.interfaces.drafter import Budget, Context, Parts
 from engine.request import GenerationRequest, SamplingParams
+from engine.speculation.rng import SeededChance
 from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
 
 COPYING = ("lookup", "suffix", "auto")

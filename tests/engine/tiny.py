@@ -6,16 +6,16 @@ import torch
 from torch import Generator, Tensor
 
 from engine.build import assemble
-from engine.cost import PassCost
-from engine.decode.tree import DraftTree
+from engine.decoder.decoder import Architecture, Dense, Layer, Rotary
+from engine.decoder.weights import DecoderWeights
 from engine.engine import Engine
-from engine.models.decoder import Architecture, Dense, Layer, Rotary
-from engine.models.narrow import narrowed
-from engine.models.torch_target import TorchTarget
-from engine.models.weights import DecoderWeights
-from engine.protocols.drafting import Parts
-from engine.protocols.target import Capability, Grown, Rows, Scores
+from engine.interfaces.drafter import Parts
+from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.models.own.target import TorchTarget
+from engine.platform.numpy_forward import narrowed
 from engine.request import Done, GenerationRequest, ModelSpec, Tokens
+from engine.speculation.tree import DraftTree
+from engine.statistics.pass_cost import PassCost
 
 DTYPE = torch.float32
 torch.set_num_threads(1)  # at these sizes a second thread only waits, and spins while it does

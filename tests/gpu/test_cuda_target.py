@@ -8,14 +8,14 @@ import torch
 
 import engine
 from engine.build import build
-from engine.decode.tree import DraftTree, Warm, chain
-from engine.decode.verify import verify
-from engine.kernels.chance import PhiloxChance
+from engine.decoder.weights import load_weights
+from engine.kernels.philox import PhiloxChance
 from engine.kernels.verify import verify_all
-from engine.models.cuda_target import BUCKETS, on_device
-from engine.models.torch_target import TorchTarget
-from engine.models.weights import load_weights
+from engine.models.own.cuda_target import BUCKETS, on_device
+from engine.models.own.target import TorchTarget
 from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
+from engine.speculation.tree import DraftTree, Warm, chain
+from engine.speculation.verify import verify
 
 POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
 PROMPT = tuple(range(20, 60))

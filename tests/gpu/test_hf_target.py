@@ -3,11 +3,11 @@
 import pytest
 
 from engine.build import build
-from engine.decode.tree import DraftTree, chain
-from engine.models.hf_target import load
+from engine.models.hf.target import load
 from engine.request import Done, GenerationRequest, SamplingParams, Tokens
-from tests.engine.models.hf_families import ALL, near, spec
-from tests.engine.models.test_families import saved
+from engine.speculation.tree import DraftTree, chain
+from tests.engine.decoder.test_families import saved
+from tests.engine.models.hf.families import ALL, near, spec
 
 PROMPT = (1, 2, 3, 4, 1, 2, 3, 4, 1, 2)
 pytestmark = pytest.mark.gpu

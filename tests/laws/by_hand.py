@@ -2,8 +2,8 @@
 
 import torch
 
-from engine.decode.tree import chain
 from engine.grammar.rules import Bytes, Choice, Grammar, Repeat, Row, Text
+from engine.speculation.tree import chain
 
 
 def by_hand(logits, penalties, said, answer):

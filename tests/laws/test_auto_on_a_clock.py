@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-import engine.arbitration.grafts
 import engine.drafters.sequoia
 import engine.drafters.specexec
+import engine.drafting.draft_cache
 import engine.engine
-import engine.follow
-from app.bench.claims.prompts import load_prompts
-from app.catalog import resolve
+import engine.selection.tree_merge
+from app.bench.papers.prompts import load_prompts
+from app.history.task_class import task_class
+from app.models.catalog import resolve
+from app.request import Message
 from app.settings import load_settings
-from app.task_class import task_class
-from app.text import ChatText
-from app.turn import Message
+from app.text.chat_text import ChatText
 from engine.build import assemble, load
-from engine.cost import PassCost
 from engine.request import Done, GenerationRequest
+from engine.statistics.pass_cost import PassCost
 
 FLAT = {1: 13.5, 2: 13.6, 6: 14.2, 7: 17, 8: 17.8, 12: 21, 16: 22.8, 32: 36, 64: 60, 256: 210}
 STEEP = {1: 11, 2: 15.4, 3: 21, 4: 28, 6: 40, 8: 44, 12: 60, 16: 66, 32: 121, 64: 240, 256: 960}
@@ -56,7 +56,7 @@ def clock(monkeypatch):
     clock = Clock()
     for module in (engine.engine, engine.drafters.sequoia):
         monkeypatch.setattr(module, "time", clock)
-    for module in (engine.drafters.specexec, engine.follow):
+    for module in (engine.drafters.specexec, engine.drafting.draft_cache):
         monkeypatch.setattr(module, "perf_counter", clock.perf_counter)
     return clock
 
@@ -130,7 +130,7 @@ def test_where_rows_are_cheap_it_is_as_fast_as_the_best_drafter_of_the_session(m
 
 def test_where_rows_are_free_copies_beside_drafts_make_it_faster(models, clock, monkeypatch):
     beside = sum(session(models, clock, FLAT, ("none", "auto"))["auto"])
-    monkeypatch.setattr(engine.arbitration.grafts, "FREE", -1.0)
+    monkeypatch.setattr(engine.selection.tree_merge, "FREE", -1.0)
     without = sum(session(models, clock, FLAT, ("none", "auto"))["auto"])
     assert beside <= without / 1.01, (beside, without)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.speller import FileSpeller
+from app.text.token_bytes import FileSpeller
 from engine.build import build
 from engine.drafters import DRAFTERS
 from engine.grammar.rules import Bytes, Grammar, Repeat, Row, Text

@@ -1,6 +1,6 @@
 """Never a token that the plain model would not have produced, where most tokens are looked at together.
 
-Filters and draws go other ways where a vocabulary is large: engine/decode/shortlist.py and race.py.
+Filters and draws go other ways where a vocabulary is large: engine/speculation/filter_tokens.py and race.py.
 """
 
 from collections import Counter
@@ -11,12 +11,12 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from engine.decode.chance import SeededChance
-from engine.decode.race import SHORT
-from engine.decode.sampling import at_once
-from engine.decode.tree import chain
 from engine.drafters import DRAFTERS
 from engine.request import GenerationRequest, SamplingParams
+from engine.speculation.exponential_sampling import SHORT
+from engine.speculation.rng import SeededChance
+from engine.speculation.sampling import at_once
+from engine.speculation.tree import chain
 from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
 
 VOCAB = SHORT + 1000

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import pytest
 
 from engine.build import _named
-from engine.decode.chance import SeededChance
+from engine.draft_length import LENGTHS
 from engine.drafters import AUTO, DRAFTERS
 from engine.errors import InvalidRequest
-from engine.lengths import LENGTHS
-from engine.protocols.drafting import Budget, Context, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, Parts, Rule
 from engine.request import GenerationRequest, SamplingParams
+from engine.speculation.rng import SeededChance
 from tests.engine.tiny import engine_over, tiny_target
 
 LOOPING = [3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3, 1]

@@ -10,17 +10,17 @@ import torch
 from scipy.stats import chisquare
 
 from engine.build import _named, _new_drafter
-from engine.decode.chance import SeededChance
-from engine.decode.penalties import penalised
-from engine.decode.sampling import probabilities
-from engine.decode.tree import chain
-from engine.decode.verify import verify
 from engine.drafters import AUTO, DRAFTERS
-from engine.grammar.spelling import Spelling
-from engine.guide import Guide, Masks
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
-from engine.protocols.target import Capability
+from engine.grammar.token_bytes import Spelling
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.target import Capability
 from engine.request import FinishReason, GenerationRequest, Penalties, SamplingParams
+from engine.speculation.grammar_mask import Guide, Masks
+from engine.speculation.penalties import penalised
+from engine.speculation.rng import SeededChance
+from engine.speculation.sampling import probabilities
+from engine.speculation.tree import chain
+from engine.speculation.verify import verify
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, SlowMachine, Words, engine_over, run_all, tiny_target
 from tests.laws.by_hand import (

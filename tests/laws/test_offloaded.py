@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from engine.build import assemble, load
-from engine.decode.tree import DraftTree
 from engine.engine import Engine
 from engine.errors import ModelUnusable
-from engine.offload import files
-from engine.protocols.drafting import Parts
-from engine.protocols.target import Abortable, Streamed
+from engine.interfaces.drafter import Parts
+from engine.interfaces.target import Abortable, Streamed
+from engine.models.offload import direct_files as files
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
+from engine.speculation.tree import DraftTree
 
 BUNDLED = Path(__file__).resolve().parents[2] / "engine" / "bundled"
 LIMIT = 36_000_000  # 31 of them for embedding, head, buffers and the library; layers take 18
@@ -210,7 +210,7 @@ def test_a_fault_ends_its_request_with_the_layer_and_the_next_one_is_served(
             raise broken[0]
         return files.read_into(descriptor, buffer, offset)
 
-    monkeypatch.setattr("engine.offload.disk.read_into", read)
+    monkeypatch.setattr("engine.models.offload.disk.read_into", read)
     spec = replace(SPEC, resident=LIMIT)
     parts, _ = load(spec)
     engine = assemble(spec, parts, "")

@@ -8,13 +8,13 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-from app.assistant import Assistant
-from app.process.child import Entry
+from app.chat.assistant import Assistant
+from app.worker.child import Entry
 from tests.app import fake_engine
 from tests.app.assisted import assisted
-from ui.actions import ACTIONS
-from ui.command import Command
-from ui.session import Pages, Session
+from ui.chat.actions import ACTIONS
+from ui.chat.command import Command
+from ui.chat.page_session import Pages, Session
 
 
 class Page:

@@ -75,7 +75,7 @@ class TestOrder:
     async def test_one_that_never_comes_is_not_waited_for_for_ever(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("ui.session.LATE_SECONDS", 0.2)
+        monkeypatch.setattr("ui.chat.page_session.LATE_SECONDS", 0.2)
         async with opened(tmp_path) as (page, _, _assistant):
             for number in (57, 59):  # the server was started again meanwhile
                 page.do("attach", name=f"{number}.txt", data=FILE, number=number)

@@ -78,8 +78,8 @@ def test_app_answers_and_a_signal_leaves_nothing_behind(
         _, *children = app.family
         assert children
         started = time.monotonic()
-        app.process.send_signal(number)
-        assert app.process.wait(10) == 0
+        app.worker.send_signal(number)
+        assert app.worker.wait(10) == 0
         assert time.monotonic() - started < 5
         assert not psutil.wait_procs(children, timeout=5)[1]
 

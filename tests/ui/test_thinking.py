@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import ClassVar
 
-from app.template import NO_VARIABLES, ChatTemplate
-from app.text import ChatText
-from app.vocabulary import FolderVocabulary
+from app.text.chat_text import ChatText
+from app.text.template import NO_VARIABLES, ChatTemplate
+from app.text.vocabulary import FolderVocabulary
 from tests.app.assisted import POCKET
 from tests.app.asynchronous import asynchronous
 from tests.ui.paged import opened

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from app.bench.claims.command import summary
-from app.bench.claims.prompts import load_prompts
-from app.bench.claims.row import Row
 from app.bench.gguf.files import HIDDEN, INFLATE, draft_file, gguf_file
 from app.bench.gguf.measure import measure_file
 from app.bench.gguf.rows import rows
 from app.bench.machine import Machine, describe_machine
 from app.bench.options import GGUF_KINDS, GgufOptions
-from app.catalog import resolve
+from app.bench.papers.command import summary
+from app.bench.papers.prompts import load_prompts
+from app.bench.papers.row import Row
+from app.models.catalog import resolve
 from app.progress import show_progress
 from engine.request import ModelSpec
 

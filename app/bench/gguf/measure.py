@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from app.bench.claims.prompts import Category, PromptSet
 from app.bench.gguf.rivals import LOOKUP, PLAIN, Question, Rival, Runner, Step
+from app.bench.papers.prompts import Category, PromptSet
+from app.bench.prompt_files import Turns
 from app.bench.race import take_turns
 from app.errors import RequestFailed
-from app.prompts import Turns
-from app.task_class import task_class
-from app.text import ChatText
-from app.turn import Message
+from app.history.task_class import task_class
+from app.request import Message
+from app.text.chat_text import ChatText
 from engine.build import build
 from engine.engine import Engine
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, Tokens

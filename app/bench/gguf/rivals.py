@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine.errors import ModelUnusable
-from engine.models.gguf.compiler import REBUILD
 from engine.models.gguf.library import llama_library
+from engine.platform.toolchain import REBUILD
 
 LOOKUP = "llama-cpp-python, prompt lookup"
 PLAIN = "llama-cpp-python, plain"

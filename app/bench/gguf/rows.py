@@ -1,8 +1,8 @@
 """What is claimed of one GGUF file, and whether it holds."""
 
-from app.bench.claims.row import Check, Row, row
 from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Figures
 from app.bench.gguf.rivals import LOOKUP, PLAIN
+from app.bench.papers.row import Check, Row, row
 
 NEVER_SLOWER = 0.97
 COPIES, SOLVES = 1.8, 1.3

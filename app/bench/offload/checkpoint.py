@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from app.errors import RequestFailed
-from engine.models.decoder import Architecture, Dense, Linear
-from engine.models.inflate import inflated, padded
-from engine.models.weights import DecoderWeights, load_weights
+from engine.decoder.decoder import Architecture, Dense, Linear
+from engine.decoder.inflate import inflated, padded
+from engine.decoder.weights import DecoderWeights, load_weights
 
 SPARE = 512 << 20  # bytes that stay free on the disk
 COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

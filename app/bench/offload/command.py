@@ -11,19 +11,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.bench.claims.command import summary
-from app.bench.claims.prompts import load_prompts
-from app.bench.claims.row import Row
 from app.bench.machine import Machine, describe_machine
 from app.bench.offload.checkpoint import write_inflated
 from app.bench.offload.plan import Found, Lane, Order, Task
 from app.bench.offload.rows import FASTER, PLAIN, TREES, rows
 from app.bench.options import OffloadOptions
-from app.catalog import resolve
+from app.bench.papers.command import summary
+from app.bench.papers.prompts import load_prompts
+from app.bench.papers.row import Row
 from app.errors import RequestFailed
+from app.models.catalog import resolve
 from app.progress import show_progress
-from app.text import ChatText
-from app.turn import Message
+from app.request import Message
+from app.text.chat_text import ChatText
 from engine.request import ModelSpec
 
 ROUNDS = 3

@@ -13,13 +13,13 @@ from typing import Any
 from app.bench.offload.plan import Found, Lane, Order, Task
 from app.errors import RequestFailed
 from engine.build import assemble, load
-from engine.decode.tree import single
 from engine.engine import Engine
-from engine.offload.disk import Disk
-from engine.offload.files import open_weights, pages, read_into
-from engine.offload.room import LARGEST_BUFFER
-from engine.protocols.target import Streamed, Target
+from engine.interfaces.target import Streamed, Target
+from engine.models.offload.direct_files import open_weights, pages, read_into
+from engine.models.offload.disk import Disk
+from engine.models.offload.memory_budget import LARGEST_BUFFER
 from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
+from engine.speculation.tree import single
 
 DISK_BYTES = 2_000_000_000  # of one direct measurement
 PASSES = 2  # of one measurement of streaming

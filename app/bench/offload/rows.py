@@ -2,8 +2,8 @@
 
 from statistics import median
 
-from app.bench.claims.row import Check, Row, row
 from app.bench.offload.plan import MEGABYTE, Found, Lane
+from app.bench.papers.row import Check, Row, row
 
 PLAIN, TREES = "none", "specexec"
 DISK_SHARE = 0.85

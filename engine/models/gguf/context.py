@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Aborted, EngineError, ModelUnusable
-from engine.models.gguf.company import choose_company
 from engine.models.gguf.library import Library, llama_library
+from engine.platform.batch_padding import choose_company
 from engine.request import ModelSpec
 
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several

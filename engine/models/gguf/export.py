@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.decoder.checkpoint import Checkpoint
+from engine.decoder.config import read_config
 from engine.errors import ModelUnusable
-from engine.models.checkpoint import Checkpoint
-from engine.models.config import read_config
 
 FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 PERMUTED = ("llama",)  # llama.cpp rotates neighbours there, transformers halves

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from engine.barriers import sleep_soon
 from engine.errors import ModelUnusable
-from engine.models.gguf.compiler import left_out_by, spills
+from engine.platform.openmp import sleep_soon
+from engine.platform.toolchain import left_out_by, spills
 
 Listener = Callable[[int, str], None]  # (level, one piece of the log)
 
@@ -102,7 +102,7 @@ def _compiled_parts() -> Iterator[bytes]:
 
 
 def _amx_left_out_by(api: ModuleType) -> str:
-    """See ``engine.models.gguf.compiler``; empty where AMX is used rightly, or not at all."""
+    """See ``engine.platform.toolchain``; empty where AMX is used rightly, or not at all."""
     if USES_AMX not in api.llama_print_system_info():
         return ""
     return next(filter(None, map(left_out_by, _compiled_parts())), "")

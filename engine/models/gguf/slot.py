@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from engine.protocols.target import Rows
+from engine.interfaces.target import Rows
 
 
 @dataclass

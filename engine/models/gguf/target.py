@@ -25,14 +25,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.decode.prefix import common_prefix
-from engine.decode.tree import DraftTree
 from engine.errors import Aborted, EngineError, ModelUnusable
-from engine.models.gguf.company import steps
+from engine.interfaces.target import Capability, Grown, Rows, Scores
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.slot import Slot
-from engine.protocols.target import Capability, Grown, Rows, Scores
+from engine.platform.batch_padding import steps
 from engine.request import ModelSpec
+from engine.speculation.common_prefix import common_prefix
+from engine.speculation.tree import DraftTree
 
 T = TypeVar("T")
 Array = NDArray[np.float32]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from app.bench.lanes import DEFAULT_LENGTH, Lane, parse_lane, with_baseline
 from app.errors import LaneError, UnknownDrafter
+from engine.draft_length import LENGTHS
 from engine.drafters import DRAFTERS
-from engine.lengths import LENGTHS
 from engine.request import GenerationRequest, SamplingParams
 
 words = st.from_regex(r"[a-z][a-z_ ]{0,8}[a-z]", fullmatch=True)

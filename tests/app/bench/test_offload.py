@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.arguments import parse
 from app.bench.offload import command
 from app.bench.offload.checkpoint import MARK, write_inflated
 from app.bench.offload.plan import Found, Lane, Order, Task
 from app.bench.offload.process import direct_rate, measured, peak_memory
 from app.bench.offload.rows import PLAIN, TREES, lane, rows
 from app.bench.options import OffloadOptions
+from app.commands.options import parse
 from app.errors import OutputFileError, RequestFailed
 from app.settings import Settings
-from engine.decode.tree import chain
-from engine.models.torch_target import load_target
+from engine.models.own.target import load_target
+from engine.speculation.tree import chain
 
 SETTINGS = Settings(home=Path("/nowhere"))
 BUNDLED = Path(__file__).resolve().parents[3] / "engine" / "bundled"

@@ -10,10 +10,10 @@ from app.bench.options import Conditions
 from app.bench.race import measure_race, take_turns
 from app.bench.run import measure
 from app.errors import RequestFailed
-from app.text import ChatText
+from app.text.chat_text import ChatText
 from engine.build import assemble, build, load
 from engine.engine import Engine
-from engine.models.torch_target import TorchTarget
+from engine.models.own.target import TorchTarget
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec
 
 BUNDLED = Path(__file__).parents[3] / "engine" / "bundled"

@@ -10,13 +10,13 @@ from app.bench.lanes import Lane
 from app.bench.options import Conditions
 from app.bench.run import Measurement, measure
 from app.errors import RequestFailed
-from app.text import ChatText
-from app.turn import Message
+from app.request import Message
+from app.text.chat_text import ChatText
 from engine.build import build
 from engine.engine import Engine
 from engine.errors import InvalidRequest
-from engine.models.torch_target import TorchTarget
-from engine.protocols.target import Rows
+from engine.interfaces.target import Rows
+from engine.models.own.target import TorchTarget
 from engine.request import (
     Done,
     Event,

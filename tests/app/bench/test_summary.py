@@ -8,7 +8,7 @@ from app.bench.lanes import Lane
 from app.bench.options import Conditions
 from app.bench.run import Measurement, Sample
 from app.bench.summary import Spread, paired_ratios, spread, summarize
-from app.verify import Difference
+from app.bench.verify import Difference
 from engine.request import DepthCount, ModelFacts, SamplingParams
 from tests.app.bench.samples import sample
 

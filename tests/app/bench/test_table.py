@@ -11,7 +11,7 @@ from app.bench.report import BenchReport
 from app.bench.run import Measurement, Sample
 from app.bench.summary import summarize
 from app.bench.table import table
-from app.verify import Difference
+from app.bench.verify import Difference
 from engine.request import ModelFacts, ModelSpec, SamplingParams
 from tests.app.bench.samples import sample
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from app.history.records import Conditions
-from app.task_class import TaskClass, TemperatureClass
+from app.history.task_class import TaskClass, TemperatureClass
 from engine.request import DepthCount, DrafterRun, Stats
 
 CHAT = Conditions(

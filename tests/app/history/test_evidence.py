@@ -17,7 +17,7 @@ from app.history.evidence import (
     priors,
 )
 from app.history.records import MeasuredRun
-from app.task_class import TaskClass
+from app.history.task_class import TaskClass
 from engine.request import Prior
 from tests.app.history.replies import CHAT
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.history.figures import Sums, added_by
 from app.history.store import History
-from app.task_class import TaskClass, TemperatureClass
+from app.history.task_class import TaskClass, TemperatureClass
 from tests.app.history.replies import CHAT, EDIT, run, stats
 
 DEPTHS = st.lists(st.integers(1, 40), min_size=1, max_size=4).map(

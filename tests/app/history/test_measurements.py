@@ -15,7 +15,7 @@ from app.history.evidence import LIFE_DAYS, WINDOW
 from app.history.measurements import RECENT_RUNS, _insert
 from app.history.records import Forgotten, Origin, utc_now
 from app.history.store import History
-from app.task_class import TaskClass, TemperatureClass
+from app.history.task_class import TaskClass, TemperatureClass
 from engine.request import DepthCount
 from tests.app.history.replies import CHAT, EDIT, run, stats
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from engine.decode.tree import chain, single
-from engine.decode.verify import Verdict
-from engine.protocols.drafting import Budget, Context, Outcome
+from engine.interfaces.drafter import Budget, Context, Outcome
 from engine.request import DrafterRun, SamplingParams
-from tests.engine.arbitration.scripted import ROOM, Scripted, auto_over, play
+from engine.speculation.tree import chain, single
+from engine.speculation.verify import Verdict
+from tests.engine.selection.scripted import ROOM, Scripted, auto_over, play
 
 
 def test_where_nothing_pays_it_decodes_plainly_and_spends_little_on_finding_out():

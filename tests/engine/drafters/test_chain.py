@@ -2,11 +2,11 @@
 
 from pkgutil import resolve_name
 
-from engine.cost import PassCost
 from engine.drafters import DRAFTERS
 from engine.drafters.chain import TREES, Chain
-from engine.protocols.drafting import Parts, stands_in_for
-from engine.protocols.target import Capability
+from engine.interfaces.drafter import Parts, stands_in_for
+from engine.interfaces.target import Capability
+from engine.statistics.pass_cost import PassCost
 from tests.engine.tiny import tiny_target
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.formats.json_schema import schema_grammar
-from engine.decode.chance import SeededChance
+from app.text.formats.json_schema import schema_grammar
 from engine.drafters.format import Foregone, Format, Spelled
 from engine.grammar.rules import Choice, Grammar, Repeat, Row, Text
-from engine.grammar.spelling import Spelling
-from engine.guide import Guide, Masks
-from engine.protocols.drafting import Budget, Context, Parts
+from engine.grammar.token_bytes import Spelling
+from engine.interfaces.drafter import Budget, Context, Parts
 from engine.request import GenerationRequest, SamplingParams
+from engine.speculation.grammar_mask import Guide, Masks
+from engine.speculation.rng import SeededChance
 from tests.engine.tiny import SlowMachine, Words, engine_over, run_all, tiny_target
 
 STOPS = frozenset({0})

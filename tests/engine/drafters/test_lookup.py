@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decode.chance import SeededChance
-from engine.decode.verify import Verdict
 from engine.drafters.lookup import Lookup
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, Prior, SamplingParams
+from engine.speculation.rng import SeededChance
+from engine.speculation.verify import Verdict
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 LONG = Budget(32, 32)

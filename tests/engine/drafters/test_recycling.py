@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decode.chance import SeededChance
-from engine.decode.tree import DraftTree, chain
-from engine.decode.verify import Verdict
 from engine.drafters.recycling import WIDTH, Recycling
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
-from engine.protocols.target import Scores
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.target import Scores
 from engine.request import GenerationRequest, SamplingParams
+from engine.speculation.rng import SeededChance
+from engine.speculation.tree import DraftTree, chain
+from engine.speculation.verify import Verdict
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 V = 13

@@ -6,16 +6,16 @@ from itertools import permutations, product
 import pytest
 import torch
 
-from engine.cost import PassCost
-from engine.decode.chance import SeededChance
-from engine.decode.odds import Odds
-from engine.decode.sampling import probabilities
-from engine.decode.shape import uniform
-from engine.decode.verify import verify
 from engine.drafters.sequoia import DEFAULT, WIDTH, Sequoia
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.drafting.acceptance_model import Odds
+from engine.drafting.tree_shape import uniform
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, SamplingParams
-from tests.engine.decode.test_allocation import Trusted
+from engine.speculation.rng import SeededChance
+from engine.speculation.sampling import probabilities
+from engine.speculation.verify import verify
+from engine.statistics.pass_cost import PassCost
+from tests.engine.drafting.test_node_allocation import Trusted
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
 

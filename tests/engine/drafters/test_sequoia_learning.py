@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from engine.cost import PassCost
-from engine.decode.chance import SeededChance
-from engine.decode.verify import verify
 from engine.drafters.sequoia import (
     ASKED,
     DEFAULT,
@@ -18,8 +15,11 @@ from engine.drafters.sequoia import (
     _Class,
     measure_acceptance,
 )
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts
 from engine.request import Prior
+from engine.speculation.rng import SeededChance
+from engine.speculation.verify import verify
+from engine.statistics.pass_cost import PassCost
 from tests.engine.drafters.test_sequoia import GREEDY, HOT, SEEDED, WARM, context, exact
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov
@@ -205,7 +205,7 @@ def test_depth_is_not_bought_where_a_level_of_the_draft_costs_more_than_it_bring
 
 def test_a_lift_is_learned_where_paths_make_up_for_their_tokens(monkeypatch):
     """A draft that errs now one way, now the other: whole paths are likelier than their tokens."""
-    monkeypatch.setattr("engine.decode.rank_evidence.LIFT_FORGETTING", 1.0)
+    monkeypatch.setattr("engine.drafting.rank_evidence.LIFT_FORGETTING", 1.0)
     monkeypatch.setattr("engine.drafters.sequoia.EAGER_NODES", 10**9)
     found = []
     for budget in (exact(12, 6), exact(3, 1)):

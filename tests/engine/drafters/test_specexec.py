@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cost import PassCost
-from engine.decode.tree import chain
-from engine.decode.verify import Verdict
 from engine.drafters.specexec import DECAY, SpecExec, _likeliest
 from engine.errors import InvalidRequest
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts
 from engine.request import SamplingParams
+from engine.speculation.tree import chain
+from engine.speculation.verify import Verdict
+from engine.statistics.pass_cost import PassCost
 from tests.engine.enumeration import random_law
 from tests.engine.tiny import Markov, tiny_target
 

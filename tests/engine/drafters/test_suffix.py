@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decode.chance import SeededChance
-from engine.decode.tree import chain
-from engine.decode.verify import Verdict
 from engine.drafters.suffix import FLOOR, Suffix
 from engine.engine import Engine
-from engine.protocols.drafting import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts
 from engine.request import GenerationRequest, SamplingParams
+from engine.speculation.rng import SeededChance
+from engine.speculation.tree import chain
+from engine.speculation.verify import Verdict
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=30)

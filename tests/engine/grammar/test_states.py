@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from engine.errors import Ambiguous
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Text
-from engine.grammar.spelling import Spelling
 from engine.grammar.states import DEAD, GRANTED, RESERVE, States
+from engine.grammar.token_bytes import Spelling
 
 LETTERS = b"ab"
 

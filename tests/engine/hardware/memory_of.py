@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.models.torch_target import TorchTarget
+    from engine.models.own.target import TorchTarget
 
 ROWS = 256
 DONT_NEED = 4  # Linux's MADV_DONTNEED
@@ -60,8 +60,8 @@ def taken(field: str) -> int:
 
 def plain_weights(target: "TorchTarget") -> "Iterator[Tensor]":
     """Embedding and maps that are not packed; a processor may be unable to pack any."""
-    from engine.models.decoder import Dense
-    from engine.models.upcast import Upcast
+    from engine.decoder.decoder import Dense
+    from engine.platform.upcast_linear import Upcast
 
     yield target._weights.embedding
     for layer in target._weights.layers:
@@ -91,8 +91,8 @@ def drop_pages(file: str) -> None:
 
 def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
     """A torch target: loaded, then with a full cache."""
-    from engine.decode.tree import chain
-    from engine.models.torch_target import load_target
+    from engine.models.own.target import load_target
+    from engine.speculation.tree import chain
 
     warm = load_target(Path("engine/bundled/pocket-draft"), dtype, "cpu")
     warm.feed(0, [1] * ROWS)  # the library's own kernels and threads
@@ -111,9 +111,9 @@ def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
 
 def llama_model(file: str, tokens: int) -> dict[str, int]:
     """A GGUF target with a full cache, its prompt and trees read."""
-    from engine.decode.tree import chain
     from engine.models.gguf.target import LlamaCppTarget
     from engine.request import ModelSpec
+    from engine.speculation.tree import chain
 
     spec = ModelSpec("x", file, backend="llama_cpp", context=tokens, slots=1)
     chain([0])

@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from app.arguments import ExportGgufOptions
-from app.export_gguf import export_gguf
-from app.placement import forms
+from app.commands.export_gguf import export_gguf
+from app.commands.options import ExportGgufOptions
+from app.placement.plans import forms
 from app.settings import Settings
+from engine.hardware.checkpoint_sizes import safetensors, stored
 from engine.hardware.footprint import Footprint, grown_rows, torch_footprint
 from engine.hardware.shape import shape_of
-from engine.hardware.stored import safetensors, stored
 
 ROOT = Path(__file__).resolve().parents[3]
 POCKET = ROOT / "engine/bundled/pocket"

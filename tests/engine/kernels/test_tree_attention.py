@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from engine.decode.tree import ancestor_bits, bit_rows
+from engine.speculation.tree import ancestor_bits, bit_rows
 
 WORDS = 4
 

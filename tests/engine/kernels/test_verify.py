@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.decode.tree import DraftTree, chain, single
-from engine.decode.verify import verify
 from engine.errors import NumericalError
-from engine.kernels.chance import PhiloxChance
+from engine.kernels.philox import PhiloxChance
 from engine.request import SamplingParams
+from engine.speculation.tree import DraftTree, chain, single
+from engine.speculation.verify import verify
 
 GREEDY, SAMPLED = SamplingParams(), SamplingParams(temperature=0.8)
 FILTERED = SamplingParams(temperature=1.1, top_k=5, top_p=0.9)

@@ -13,13 +13,13 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from engine.decode.tree import DraftTree, chain
 from engine.kernels import verify as host
-from engine.kernels.between import gated, rms_norm, turned_into_cache
-from engine.kernels.chance import PhiloxChance
+from engine.kernels.fused_ops import gated, rms_norm, turned_into_cache
+from engine.kernels.philox import PhiloxChance
 from engine.kernels.tree_attention import tree_attention
-from engine.kernels.walks import speeds
+from engine.kernels.tree_walk import speeds
 from engine.request import SamplingParams
+from engine.speculation.tree import DraftTree, chain
 
 TYPES = {
     torch.float64: "*fp64",

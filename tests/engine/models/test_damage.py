@@ -9,12 +9,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from engine.build import build
+from engine.decoder.config import backend_for
 from engine.drafters import AUTO
 from engine.errors import EngineError, ModelUnusable, NumericalError
-from engine.models.config import backend_for
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
+from tests.engine.decoder.test_families import SMALL, saved
 from tests.engine.models.gguf import tiny as tiny_gguf
-from tests.engine.models.test_families import SMALL, saved
 from tests.engine.tiny import run_all
 
 POISON = 50  # the one token whose embedding is no number
@@ -40,7 +40,7 @@ SAMPLINGS = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("engine.profile.PROFILE_SECONDS", 0.0)
+    monkeypatch.setattr("engine.runtime.profiling.PROFILE_SECONDS", 0.0)
     monkeypatch.setattr("engine.build.WARM_SECONDS", 0.0)
 
 

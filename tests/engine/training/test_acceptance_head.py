@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 import torch
 
-from engine.decode.tree import chain
+from engine.draft_length.acceptance_head import CARD, WEIGHTS, Head, Kind, load_head
 from engine.errors import InvalidRequest
-from engine.lengths.acceptance_head import CARD, WEIGHTS, Head, Kind, load_head
+from engine.speculation.tree import chain
 from engine.training.acceptance_head import (
     WORK,
     Figures,

@@ -3,10 +3,10 @@
 import pytest
 from torch import Generator
 
-from engine.decode.tree import chain
-from engine.models.decoder import Architecture
-from engine.models.torch_target import load_target
+from engine.decoder.decoder import Architecture
+from engine.models.own.target import load_target
 from engine.request import SamplingParams
+from engine.speculation.tree import chain
 from engine.training.chores import is_held_out
 from engine.training.corpus import Corpus, Mixture
 from engine.training.network import TrainableDecoder

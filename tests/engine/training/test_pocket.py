@@ -9,9 +9,9 @@ import torch
 import transformers
 from torch import Generator
 
-from engine.decode.tree import chain
-from engine.models.decoder import Architecture
-from engine.models.torch_target import load_target
+from engine.decoder.decoder import Architecture
+from engine.models.own.target import load_target
+from engine.speculation.tree import chain
 from engine.training.corpus import Corpus, Mixture
 from engine.training.dialogues import small_talk, unknown
 from engine.training.network import PLAIN_ATTENTION_LIMIT, TrainableDecoder, attend_causal

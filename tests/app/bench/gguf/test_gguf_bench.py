@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from app.arguments import parse
-from app.bench.claims.prompts import PromptSet
 from app.bench.gguf import command
 from app.bench.gguf.files import HIDDEN, INFLATE, draft_file
 from app.bench.gguf.measure import (
@@ -26,6 +24,8 @@ from app.bench.gguf.measure import (
 from app.bench.gguf.rivals import LOOKUP, PLAIN, Step
 from app.bench.gguf.rows import rows
 from app.bench.options import GgufOptions
+from app.bench.papers.prompts import PromptSet
+from app.commands.options import parse
 from app.errors import LaneError
 from app.settings import load_settings
 from engine.request import ModelSpec

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.decode.tree import chain
 from engine.errors import ModelUnusable
 from engine.models.gguf.header import read_header
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
-from engine.models.torch_target import load_target
+from engine.models.own.target import load_target
 from engine.request import ModelSpec
+from engine.speculation.tree import chain
 from tests.engine.models.gguf.files import exported, random_gguf
 
 POCKET = Path(__file__).parents[4] / "engine/bundled/pocket"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelUnusable
-from engine.models.gguf.compiler import REBUILD, REORDER
 from engine.models.gguf.library import Library, llama_library
 from engine.models.gguf.vocabulary import GgufVocabulary
+from engine.platform.toolchain import REBUILD, REORDER
 from tests.engine.models.gguf.tiny import whole
 
 pytest.importorskip("llama_cpp")
@@ -43,7 +43,7 @@ def test_weights_are_not_repacked_for_an_amx_that_ends_the_process():
 
 
 def test_this_library_was_compiled_rightly_by_set_up():
-    """Set-up compiles it with flags of ours where that is needed: ``app.bootstrap``."""
+    """Set-up compiles it with flags of ours where that is needed: ``app.setup.bootstrap``."""
     assert llama_library().amx_left_out_by == "", f"run: {REBUILD}"
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from engine.decode.tree import DraftTree
 from engine.models.gguf.target import LlamaCppTarget
+from engine.speculation.tree import DraftTree
 from tests.engine.models.gguf.files import BUNDLED, exact, exported, random_gguf
 
 TREE = DraftTree((9, 5, 10, 11, 20, 21), (-1, 0, 0, 1, 1, 2))

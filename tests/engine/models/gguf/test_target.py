@@ -9,21 +9,21 @@ import psutil
 import pytest
 import torch
 
-from app.bench.claims.prompts import SHIPPED
-from app.prompts import read_prompts
-from app.text import ChatText
-from app.turn import Message
+from app.bench.papers.prompts import SHIPPED
+from app.bench.prompt_files import read_prompts
+from app.request import Message
+from app.text.chat_text import ChatText
 from engine.build import build
-from engine.decode.sampling import probabilities
-from engine.decode.tree import DraftTree, chain, single
 from engine.errors import ModelUnusable, NumericalError
-from engine.models.gguf.company import BLOCK, BLOCK_TRIALS, ODD_TRIALS, PARTS, TRIALS
+from engine.interfaces.target import Rows
 from engine.models.gguf.context import CacheFull
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
-from engine.models.torch_target import load_target
-from engine.protocols.target import Rows
+from engine.models.own.target import load_target
+from engine.platform.batch_padding import BLOCK, BLOCK_TRIALS, ODD_TRIALS, PARTS, TRIALS
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
+from engine.speculation.sampling import probabilities
+from engine.speculation.tree import DraftTree, chain, single
 from tests.engine.models.gguf.files import BUNDLED, SLOTS, exact, exported, random_gguf
 from tests.engine.tiny import run_all
 

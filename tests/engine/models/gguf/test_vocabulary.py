@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.vocabulary import FileVocabulary
+from app.text.vocabulary import FileVocabulary
 from engine.models.gguf.vocabulary import GgufVocabulary
 from tests.engine.models.gguf import tiny
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.answer_text import byte_alphabet
+from app.text.detokenizer import byte_alphabet
 
 VOCAB, WIDTH, FORWARD, LAYERS, HEADS, SHARED = 320, 64, 128, 2, 4, 2
 U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9

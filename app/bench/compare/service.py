@@ -1,0 +1,173 @@
+"""What is measured now, for every open page: one race or one benchmark at a time."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
+from app.bench.compare.isolated_run import Track
+from app.bench.compare.race import Race, RaceOptions, check_race, run_race
+from app.bench.compare.record import record
+from app.bench.compare.saved import Kept, Shelf
+from app.chat.assistant import Assistant
+from app.chat.loaded_model import LoadedModel
+from app.errors import AppError, WorkerCrashed
+from app.models.catalog import resolve
+from engine.errors import EngineError, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+_SWITCHED = "Another model was chosen meanwhile; start again to measure that one."
+_UNEXPECTED = "something unexpected failed; the log says more, please try again"
+
+
+@dataclass(slots=True)
+class Laboratory:
+    """Starts and stops measurements on the assistant's model; they go on when nobody watches."""
+
+    assistant: Assistant
+    race: Race | None = None  # the latest
+    benchmark: Benchmark | None = None  # the latest
+    kept: Kept | None = None  # what the latest benchmark became
+    saved: tuple[Kept, ...] = ()  # every benchmark, newest first, as of the latest reading
+    latest: type[Race | Benchmark] = Race  # what the latest measurement was
+    problem: str = ""  # why the latest measurement broke off
+    version: int = 0  # grows with every change
+    _task: asyncio.Task[None] | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being measured."""
+        return self._task is not None
+
+    @property
+    def racing(self) -> bool:
+        """Whether that is a race."""
+        return self.busy and self.latest is Race
+
+    @property
+    def measuring(self) -> bool:
+        """Whether that is a benchmark."""
+        return self.busy and self.latest is Benchmark
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it stands still until somebody's answer is over."""
+        return self.busy and self.assistant.answering > 0
+
+    @property
+    def shelf(self) -> Shelf:
+        """The saved benchmarks."""
+        return Shelf(self.assistant.settings.home)
+
+    async def read_saved(self) -> None:
+        """Look at the saved benchmarks again."""
+        self.saved = tuple(await asyncio.to_thread(self.shelf.all))
+        self.change()
+
+    async def remove(self, name: str) -> None:
+        """Delete a saved benchmark; raises OutputFileError."""
+        try:
+            await asyncio.to_thread(self.shelf.remove, name)
+        finally:
+            await self.read_saved()
+
+    def start_race(self, options: RaceOptions) -> None:
+        """Begin; raises InvalidRequest, UnknownModel, ModelUnusable."""
+        self._check_free()
+        check_race(options, self.assistant.facts)
+        own = self.assistant.entry.name
+        if options.rival == own:
+            raise InvalidRequest(f"{own} is loaded already; choose another model to race with")
+        if options.rival:
+            resolve(self.assistant.settings, options.rival)  # a wrong name shows at once
+        race = Race.of(own, options, self.change)
+        self.race, self.latest = race, Race
+        self._begin(
+            partial(self._race, Track(self.assistant, self.assistant.loaded, self.change), race)
+        )
+
+    def start_benchmark(self, options: BenchmarkOptions) -> None:
+        """Begin; raises InvalidRequest."""
+        self._check_free()
+        lanes = options.lanes(self.assistant.facts)
+        benchmark = Benchmark(options, lanes, questions(SIZES[options.size].each), self.change)
+        track = Track(self.assistant, self.assistant.loaded, self.change)
+        self.benchmark, self.kept, self.latest = benchmark, None, Benchmark
+        self._begin(partial(self._measure, track, benchmark))
+
+    def cancel(self) -> None:
+        """Break off what runs; the engine is free a pass later."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until nothing is being measured."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            await asyncio.sleep(0)  # for those that were told of the end
+
+    def change(self) -> None:
+        """Tell everybody who waits."""
+        self.version += 1
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def changed(self, seen: int) -> None:
+        """Wait until the version is no longer ``seen``."""
+        while self.version == seen:
+            await self._changed.wait()
+
+    async def _race(self, track: Track, race: Race) -> None:
+        """A rival is loaded beside the model for as long as the race lasts, if there is room."""
+        if not race.options.rival:
+            await run_race(dict.fromkeys(race.lanes, track), race)
+            return
+        rival = await LoadedModel.open(self.assistant.settings, race.options.rival)
+        try:
+            other = Track(self.assistant, rival, self.change)
+            await run_race({race.model: track, race.options.rival: other}, race)
+        finally:
+            await rival.worker.close()
+
+    async def _measure(self, track: Track, benchmark: Benchmark) -> None:
+        await run_benchmark(track, benchmark)
+        whole = record(benchmark, track.model)
+        if not whole.questions:
+            raise InvalidRequest("no prompt of the benchmark fits this model's context")
+        kept = await asyncio.to_thread(self.shelf.keep, whole)
+        await self.read_saved()
+        self.kept = kept
+
+    def _check_free(self) -> None:
+        if self.busy:
+            raise InvalidRequest("a measurement is running; stop it, or wait for its end")
+        if self.assistant.loading:
+            raise InvalidRequest(f"{self.assistant.loading} is being loaded; wait for that")
+
+    def _begin(self, work: Callable[[], Awaitable[None]]) -> None:
+        self.problem = ""
+        self._task = asyncio.create_task(self._guarded(work), name="measure")
+        self._task.add_done_callback(self._end)
+        self.change()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():
+            self.problem = "Stopped; nothing of it was kept."
+        self.change()
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        worker = self.assistant.loaded.worker
+        try:
+            await work()
+        except WorkerCrashed as error:
+            self.problem = _SWITCHED if worker.closed else str(error)
+        except (AppError, EngineError) as error:
+            self.problem = str(error)
+        except Exception:
+            log.exception("a measurement failed")
+            self.problem = _UNEXPECTED

@@ -1,0 +1,92 @@
+"""DEL (arXiv 2504.05598): choosing exit and length every round beats any fixed pair.
+
+It also chooses how many candidates stand beside its chains, where rows of a pass are cheap; what it is
+worth without them is among the figures.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.bench.lanes import Lane
+from app.bench.options import Conditions
+from app.bench.papers.harness import Instrument, Rival, over_best, ranked, rates
+from app.bench.papers.row import Check, Row, row
+from app.bench.prompt_files import Turns
+from app.bench.run import Measurement
+
+PASS = 0.03  # seconds of a row, at most
+EXITS, LENGTHS = (1, 2, 4, 6), (1, 2, 4, 8)
+ADAPTIVE = Lane("dynamic exit", "early_exit", length="dynamic_exit")
+# The same without candidates beside its chains, as the paper's and as the pairs are: told, not held.
+CHAINS = Lane(
+    "dynamic exit, chains", "early_exit", length="dynamic_exit", options=(("chains", 1.0),)
+)
+CHAT = ("writing", "roleplay", "humanities", "stem", "qa")
+SWEEP = Conditions(max_tokens=24, repeats=1, warm_up=False)
+# Prompts of the sweep, and pairs that go on. Of two prompts of a kind the pair in the middle of a
+# sweep was as fast as the best one or a tenth slower than the middle of all.
+SWEPT, FINALISTS = 6, 3
+# After so many prompts of it so many pairs end the sweep, the slowest ones, which take longest.
+HOPELESS = 2, 4
+# Once each: one pair suits the words of one prompt. Edits are half as long as other answers.
+PROMPTS, EDITS, TOKENS = 10, 16, 64
+
+
+def show(instrument: Instrument) -> Row:
+    """At least the best static pair, and 1.1 times the median one, on three kinds of task."""
+    kinds = {
+        "word problems": instrument.prompts.problems[:PROMPTS],
+        "edit chores": instrument.prompts.edits[:EDITS],
+        "chat": instrument.prompts.questions(CHAT)[:PROMPTS],
+    }
+    conditions = Conditions(max_tokens=TOKENS, repeats=1)
+    inflate = instrument.inflation(PASS)
+    checks = []
+    figures: dict[str, float] = {"inflate": inflate}
+    for kind, prompts in kinds.items():
+        swept, pairs = _sweep(instrument, inflate, prompts[:SWEPT])
+        middle = pairs[len(pairs) // 2]
+        finalists = list(dict.fromkeys([*pairs[:FINALISTS], middle]))
+        measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE, CHAINS], conditions)
+        found, best = rates(measured), _over_pairs(measured, ADAPTIVE)
+        over_middle = found[ADAPTIVE.name] / found[middle.name]
+        checks.append(Check(f"{kind}: over the best pair ({best.name})", best.ratio, 1.0))
+        checks.append(Check(f"{kind}: over the median pair ({middle.name})", over_middle, 1.1))
+        figures[f"{kind}, chains: over the best pair"] = _over_pairs(measured, CHAINS).ratio
+        figures[f"{kind}, chains: over the median pair"] = found[CHAINS.name] / found[middle.name]
+        figures |= {f"{kind}, {name}, swept, tokens/s": rate for name, rate in swept.items()}
+        figures |= {f"{kind}, {name}, tokens/s": rate for name, rate in found.items()}
+    return row("DEL", checks, figures)
+
+
+def _over_pairs(measured: Measurement, adaptive: Lane) -> Rival:
+    """One of the two adaptive lanes against the best pair."""
+    other = {ADAPTIVE.name, CHAINS.name} - {adaptive.name}
+    kept = tuple(s for s in measured.samples if s.lane not in other)
+    lanes = tuple(lane for lane in measured.lanes if lane.name not in other)
+    return over_best(replace(measured, lanes=lanes, samples=kept), adaptive)
+
+
+def _sweep(
+    instrument: Instrument, inflate: int, prompts: Sequence[Turns]
+) -> tuple[dict[str, float], list[Lane]]:
+    """Tokens per second of every pair, roughly, and the pairs by these; the hopeless ones are last."""
+    lanes = [_fixed(e, length) for e in EXITS for length in LENGTHS]
+    early, last = HOPELESS
+    begun = instrument.race(inflate, prompts[:early], lanes, SWEEP)
+    found = rates(begun)
+    pairs = ranked(found, lanes)
+    left, hopeless = pairs[:-last], pairs[-last:]
+    if not (left and prompts[early:]):
+        return found, pairs
+    ended = instrument.race(inflate, prompts[early:], left, SWEEP)
+    samples = (*begun.samples, *(replace(s, group=s.group + early) for s in ended.samples))
+    found |= rates(replace(ended, samples=samples))
+    return found, [*ranked(found, left), *hopeless]
+
+
+def _fixed(exit_layer: int, length: int) -> Lane:
+    return Lane(
+        f"exit {exit_layer} length {length}", "early_exit", length="fixed", depth=length,
+        options=(("exit_layer", float(exit_layer)),),
+    )  # fmt: skip

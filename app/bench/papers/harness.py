@@ -1,0 +1,285 @@
+"""Instrument: one model at several costs, its engines made on demand, lanes measured on them."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import TypeVar
+
+import torch
+
+from app.bench.lanes import Lane
+from app.bench.options import Conditions
+from app.bench.papers.prompts import PromptSet
+from app.bench.papers.shared_prefill import Reader, Readers
+from app.bench.prompt_files import Turns
+from app.bench.race import measure_race
+from app.bench.run import Measurement, Sample, measure, silent
+from app.models.catalog import resolve
+from app.settings import Settings
+from app.text.chat_text import ChatText
+from app.worker.with_parent import end_with_parent
+from engine.build import assemble, load
+from engine.engine import Engine
+from engine.errors import ModelUnusable
+from engine.interfaces.drafter import Parts
+from engine.interfaces.target import Rows
+from engine.models.own.target import TorchTarget
+from engine.request import ModelSpec, tokens_per_pass
+from engine.speculation.tree import single
+from engine.statistics.pass_cost import PassCost
+
+PartT = TypeVar("PartT")
+FoundT = TypeVar("FoundT")
+OTHERWISE_RUN = "not the own decoder runs it, or its draft model"
+DRAFTS, STEPS = 20, 5  # timings of a draft, and its tokens
+COSTS = (1, 2, 4, 8, 16, 32)  # inflations to try
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Models in memory, from which fresh engines can be put together."""
+
+    spec: ModelSpec
+    parts: Parts
+    no_draft: str
+
+    def engine(self, slots: int = 1) -> Engine:
+        """An engine that has learnt nothing yet; it shares the weights, not the cost curve."""
+        cost = PassCost(dict(self.parts.cost.knots), self.parts.cost.per_context)
+        return assemble(
+            replace(self.spec, slots=slots), replace(self.parts, cost=cost), self.no_draft
+        )
+
+    def separate_engine(self, readers: Readers, slots: int = 1) -> Engine:
+        """An engine with caches of its own, which may run while others do.
+
+        Of all those with the same ``readers`` one reads a prompt. Raises ModelUnusable unless our own
+        decoder runs both models.
+        """
+        target, draft = self.parts.target, self.parts.draft_model
+        if not (isinstance(target, TorchTarget) and isinstance(draft, TorchTarget)):
+            raise ModelUnusable(
+                f"claims cannot be shown of {self.spec.name}: {self.no_draft or OTHERWISE_RUN}; "
+                "choose pocket"
+            )
+        reader = Reader(target.weights, readers)
+        parts = replace(self.parts, target=reader, draft_model=draft.twin())
+        return replace(self, parts=parts).engine(slots)
+
+    def draft_share(self) -> float:
+        """Seconds of a draft-model step over those of a target pass, both of a single row.
+
+        Steps are those of a draft: the first one finds caches that a pass has emptied.
+        """
+        target, draft = self.parts.target, self.parts.draft_model
+        assert draft is not None
+        passes, steps = [], []
+        for _ in range(DRAFTS):
+            started = time.perf_counter()
+            target.score([0], [single(1)])
+            passed = time.perf_counter()
+            for row in range(STEPS):
+                draft.grow([Rows(0, [1], [row - 1])])
+            steps.append((time.perf_counter() - passed) / STEPS)
+            passes.append(passed - started)
+            target.crop(0, 0)
+            draft.crop(0, 0)
+        return median(steps) / median(passes)
+
+
+Asked = tuple[Settings, str, PromptSet]
+
+
+@dataclass
+class Instrument:
+    """What every claim is shown with."""
+
+    settings: Settings
+    model: str
+    prompts: PromptSet
+    progress: Callable[[str], None]
+    _loaded: dict[int, Loaded] = field(default_factory=dict)
+    _passes: dict[int, float] = field(default_factory=dict)  # inflation -> seconds of a row
+    _text: ChatText | None = None
+
+    def loaded(self, inflate: int) -> Loaded:
+        """The model at this cost; the last one is dropped, since inflated weights are large."""
+        if inflate not in self._loaded:
+            self._loaded.clear()
+            self.progress(f"loading {self.model} at {inflate} times its feed-forward width")
+            spec = replace(resolve(self.settings, self.model), inflate=inflate)
+            self._loaded[inflate] = Loaded(spec, *load(spec))
+        return self._loaded[inflate]
+
+    def inflation(self, seconds: float) -> int:
+        """The largest one whose pass over a row takes at most ``seconds`` here; 1 if none does.
+
+        So a claim is shown at passes that are as long everywhere: what a round takes besides weighs
+        as much, and a bench takes as long, on a machine that is half as fast.
+        """
+        suiting = 1
+        for inflate in COSTS:
+            if inflate not in self._passes:
+                self._passes[inflate] = self.loaded(inflate).parts.cost.nominal(1)
+            if self._passes[inflate] > seconds:
+                break
+            suiting = inflate
+        return suiting
+
+    @property
+    def asked(self) -> Asked:
+        """What another process makes the same instrument of."""
+        return self.settings, self.model, self.prompts
+
+    @property
+    def text(self) -> ChatText:
+        """The model's tokenizer and template."""
+        if self._text is None:
+            self._text = ChatText.load(Path(resolve(self.settings, self.model).folder))
+        return self._text
+
+    def apart(
+        self, part: Callable[["Instrument", PartT], FoundT], parts: Sequence[PartT]
+    ) -> list[FoundT]:
+        """``part`` of each of ``parts``, one a core, for what counts and times nothing.
+
+        Passes over few rows gain little from a second thread; a second process has one of its own.
+        """
+        workers = min(len(parts), torch.get_num_threads())
+        if workers < 2:
+            return [part(self, each) for each in parts]
+        with ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), begin_worker, (1,)
+        ) as pool:
+            futures = [pool.submit(_part, self.asked, part, each) for each in parts]
+            found = []
+            for done, future in enumerate(futures):
+                self.progress(f"part {done + 1} of {len(parts)}, {workers} at a time")
+                found.append(future.result())
+            return found
+
+    def run(
+        self,
+        inflate: int,
+        prompts: Sequence[Turns],
+        lanes: Sequence[Lane],
+        conditions: Conditions,
+    ) -> Measurement:
+        """The lanes, alternating, on a fresh engine."""
+        engine = self.loaded(inflate).engine(conditions.concurrent)
+        return measure(engine, self.text, prompts, lanes, conditions, self.progress)
+
+    def race(
+        self,
+        inflate: int,
+        prompts: Sequence[Turns],
+        lanes: Sequence[Lane],
+        conditions: Conditions,
+    ) -> Measurement:
+        """The lanes, alternating at every pass, on fresh engines; they read every prompt together."""
+        separate = self.loaded(inflate).separate_engine
+        engine = partial(separate, Readers(), conditions.concurrent)
+        return measure_race(engine, self.text, prompts, lanes, conditions, self.progress)
+
+
+def begin_worker(threads: int) -> None:
+    """So many threads; and no worker outlives a bench that was told to end."""
+    torch.set_num_threads(threads)
+    end_with_parent()
+
+
+def _part(
+    asked: Asked,
+    part: Callable[[Instrument, PartT], FoundT],
+    each: PartT,
+) -> FoundT:
+    """In a process of its own; what it does is told by how many parts are done."""
+    return part(Instrument(*asked, silent), each)
+
+
+def rates(measurement: Measurement) -> dict[str, float]:
+    """Tokens per second of every lane: all tokens over the sum of each group's median seconds."""
+    return {lane.name: _rate(measurement.of(lane)) for lane in measurement.lanes}
+
+
+Figure = Callable[[Measurement], dict[str, float]]  # one figure of every lane
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The best of several lanes, and how one more lane compares with it."""
+
+    name: str  # the best over all repeats
+    ratio: float  # of the other lane's rate over the best one's
+
+
+def ranked(found: Mapping[str, float], lanes: Sequence[Lane]) -> list[Lane]:
+    """Lanes by what a sweep found of them, the best first.
+
+    A sweep is short. Its best lanes run again, beside the one that they are to be compared with and
+    for longer, and only that counts: of many lanes the best one is partly the luckiest one.
+    """
+    return sorted(lanes, key=lambda lane: found[lane.name], reverse=True)
+
+
+def over_best(measurement: Measurement, adaptive: Lane, figure: Figure = rates) -> Rival:
+    """A lane against the best of all others, none of which profits from luck of its own.
+
+    So in each part of the measurement the lane to beat is the one that was best in the other parts,
+    and the ratio is the geometric mean over the parts. Parts are repeats; of a single repeat every
+    other group of prompts, since one lane happens to suit the words of a prompt in every repeat.
+    With one group there is nothing else to choose by.
+    """
+    parts = _parts(measurement)
+    ratios = []
+    for part in parts:
+        here = figure(_of(measurement, {part}))
+        chosen = _best(figure(_of(measurement, set(parts) - {part} or {part})), adaptive)
+        ratios.append(here[adaptive.name] / here[chosen])
+    return Rival(_best(figure(measurement), adaptive), geometric_mean(ratios))
+
+
+Part = tuple[int, int]  # repeat, and which half of a single repeat
+
+
+def _parts(measurement: Measurement) -> list[Part]:
+    return sorted({_part_of(measurement, sample) for sample in measurement.samples})
+
+
+def _part_of(measurement: Measurement, sample: Sample) -> Part:
+    return sample.repeat, sample.group % 2 if measurement.conditions.repeats == 1 else 0
+
+
+def _of(measurement: Measurement, parts: set[Part]) -> Measurement:
+    kept = tuple(s for s in measurement.samples if _part_of(measurement, s) in parts)
+    return replace(measurement, samples=kept)
+
+
+def _best(found: dict[str, float], adaptive: Lane) -> str:
+    others = [name for name in found if name != adaptive.name]
+    return max(others, key=lambda name: found[name])
+
+
+def per_pass(measurement: Measurement) -> dict[str, float]:
+    """Of every lane, over all prompts and repeats."""
+    found = {}
+    for lane in measurement.lanes:
+        stats = [answer.stats for s in measurement.of(lane) for answer in s.answers]
+        passes, accepted = sum(s.passes for s in stats), sum(s.accepted for s in stats)
+        emitted = sum(s.emitted for s in stats)
+        found[lane.name] = tokens_per_pass(passes, accepted, emitted, len(stats))
+    return found
+
+
+def _rate(samples: Sequence[Sample]) -> float:
+    groups: dict[int, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group, []).append(sample)
+    tokens = sum(median(s.emitted for s in group) for group in groups.values())
+    seconds = sum(median(s.seconds for s in group) for group in groups.values())
+    return tokens / seconds if seconds else 0.0

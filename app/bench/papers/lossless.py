@@ -1,0 +1,85 @@
+"""Lossless: every drafter gives plain decoding's tokens, greedy and seeded, in float32."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.bench.lanes import PLAIN, Lane
+from app.bench.options import Conditions
+from app.bench.papers.harness import Instrument
+from app.bench.papers.row import Check, Row, row
+from app.bench.prompt_files import Turns
+from app.placement.machine_name import cores
+from engine.request import SamplingParams
+
+PROMPTS, TOKENS, EVERY = 2, 48, 8  # one open question in so many
+ROOT = Path(__file__).resolve().parents[3]
+LAWS = ("tests/laws/test_lossless.py", "tests/engine/speculation/test_verify.py")
+PLUGINS = ("xdist", "timeout")
+SAMPLED = "test_verify or joint_law or enumerated_law"  # what greedy lanes show is not shown twice
+
+SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "seeded, temperature 0.8": SamplingParams(0.8, top_p=0.95, seed=7),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One way to choose tokens, in all lanes."""
+
+    sampling: SamplingParams
+    lanes: tuple[Lane, ...]
+    prompts: tuple[Turns, ...]
+    tokens: int
+
+
+def show(instrument: Instrument) -> Row:
+    """All drafters on problems, edits and open questions; in a checkout also the laws by enumeration and chi-square."""
+    engine = instrument.loaded(1).engine()
+    lanes = [Lane(PLAIN, "none")]
+    lanes += [Lane(n, n, length="fixed") for n in engine.facts.drafters if n != "none"]
+    lanes += [Lane(f"{n}, adaptive", n) for n in engine.facts.drafters if n != "none"]
+    lanes.append(Lane("auto", "auto"))
+    prompts = (
+        *instrument.prompts.problems[:PROMPTS],
+        *instrument.prompts.edits[::5][:PROMPTS],
+        *instrument.prompts.questions(())[::EVERY],
+    )
+    parts = [Part(sampling, tuple(lanes), prompts, TOKENS) for sampling in SAMPLINGS.values()]
+    compared = instrument.apart(agreeing, parts)
+    checks = []
+    figures: dict[str, float] = {}
+    for name, (agree, answers) in zip(SAMPLINGS, compared, strict=True):
+        figures[f"{name}: answers compared"] = answers
+        checks.append(Check(f"{name}: lanes that agree", agree, len(lanes)))
+    if all((ROOT / file).exists() for file in LAWS):
+        instrument.progress("the laws, by enumeration and chi-square")
+        hold, said = _laws()
+        checks.append(Check(f"laws by enumeration and chi-square ({said})", float(hold), 1.0))
+    return row("Lossless", checks, figures)
+
+
+def agreeing(instrument: Instrument, part: Part) -> tuple[int, int]:
+    """Lanes whose every answer is plain decoding's, and answers that were compared with it."""
+    conditions = Conditions(
+        sampling=part.sampling, max_tokens=part.tokens, repeats=1, warm_up=False
+    )
+    found = instrument.run(1, part.prompts, part.lanes, conditions)
+    return len(part.lanes) - len(found.differences), len(found.samples) - len(part.prompts)
+
+
+def _laws() -> tuple[bool, str]:
+    """Whether the tests of the laws pass, in processes of their own, and what they end with.
+
+    Other plug-ins of pytest that are installed here have no say: one of them warns, which fails.
+    """
+    plugins = (part for name in PLUGINS for part in ("-p", name))
+    workers = cores() if cores() > 1 else 0  # one would wait for another process
+    options = ("-q", f"-n{workers}", "--dist=worksteal", "-p", "no:cacheprovider", "-k", SAMPLED)
+    alone = ("--disable-plugin-autoload", *plugins)
+    command = [sys.executable, "-m", "pytest", *alone, *options, *LAWS]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    said = (ran.stdout.strip() or ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()
+    return ran.returncode == 0, said[-1].strip("= ")

@@ -1,0 +1,98 @@
+"""Sequoia (arXiv 2402.12374): optimal trees, drawn without replacement, make most of a budget."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.bench.lanes import Lane
+from app.bench.options import Conditions
+from app.bench.papers.harness import Instrument, Rival, over_best, per_pass, ranked
+from app.bench.papers.row import Check, Row, row
+from app.bench.run import Measurement
+from engine.request import SamplingParams
+
+OWN = "sequoia"
+BUDGETS, TEMPERATURES = (16, 64, 256), (0.6, 1.0)
+ARITIES = (2, 3, 4)
+DEEP = 16  # levels that are allowed
+PROMPTS, TOKENS = 10, 64
+SWEPT = {16: 4, 64: 4, 256: 2}  # prompts of the sweep
+FINALISTS, CLOSE = 2, 0.85  # rivals that go on, if they are so close to the best
+REPEATS = {16: 20, 64: 4, 256: 3}  # of a hundred drawn answers a ratio is known to a twentieth
+TOGETHER = {16: 10, 64: 10, 256: 4}  # requests in one pass: nothing is timed here
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One temperature and budget: how much is run of it."""
+
+    temperature: float
+    nodes: int
+    prompts: int
+    tokens: int
+    repeats: int
+    swept: int
+
+
+def show(instrument: Instrument) -> Row:
+    """More tokens per pass than chains, k-ary trees and SpecInfer; still more with a larger budget."""
+    cells = [
+        Cell(temperature, nodes, PROMPTS, TOKENS, REPEATS[nodes], SWEPT[nodes])
+        for temperature in TEMPERATURES
+        for nodes in BUDGETS
+    ]
+    # What takes longest comes first, or one process works on it alone when all else is done.
+    started = sorted(cells, key=lambda cell: cell.nodes, reverse=True)
+    measured = dict(zip(started, instrument.apart(compared, started), strict=True))
+    checks: list[Check] = []
+    figures: dict[str, float] = {}
+    for cell in cells:
+        rival, found = measured[cell]
+        name = f"T {cell.temperature}, {cell.nodes} nodes"
+        checks.append(Check(f"{name}, over {rival.name}", rival.ratio, 1.0))
+        figures |= {f"{name}, {lane}": value for lane, value in found.items()}
+    for temperature in TEMPERATURES:
+        here = {
+            c.nodes: found for c, (_, found) in measured.items() if c.temperature == temperature
+        }
+        checks.append(Check(f"T {temperature}, 256 over 64", here[256][OWN] / here[64][OWN], 1.001))
+    return row("Sequoia", checks, figures)
+
+
+def compared(instrument: Instrument, cell: Cell) -> tuple[Rival, dict[str, float]]:
+    """Sequoia against the best of its rivals, and tokens per pass of all that went on."""
+    rivals = _rivals(instrument, cell)
+    lanes = [_sequoia(cell.nodes), *rivals]
+    measured = _run(instrument, cell, lanes, cell.repeats, cell.prompts)
+    return over_best(measured, lanes[0], per_pass), per_pass(measured)
+
+
+def _sequoia(nodes: int) -> Lane:
+    return Lane(OWN, "sequoia", length="fixed", depth=DEEP, nodes=nodes)
+
+
+def _rivals(instrument: Instrument, cell: Cell) -> list[Lane]:
+    """The best of a sweep over all others, and those that come close to it."""
+    nodes = cell.nodes
+    exact = _sequoia(nodes)
+    lanes = [
+        Lane("chain", "chain", length="fixed", depth=min(nodes, DEEP), nodes=nodes),
+        replace(exact, name="SpecInfer", options=(("replacement", 1.0),)),
+        *(replace(exact, name=f"{k}-ary", options=(("arity", float(k)),)) for k in ARITIES),
+    ]
+    found = per_pass(_run(instrument, cell, lanes, 1, cell.swept))
+    first, *others = ranked(found, lanes)[:FINALISTS]
+    return [first, *(lane for lane in others if found[lane.name] > CLOSE * found[first.name])]
+
+
+def _run(
+    instrument: Instrument, cell: Cell, lanes: Sequence[Lane], repeats: int, prompts: int
+) -> Measurement:
+    conditions = Conditions(
+        sampling=SamplingParams(temperature=cell.temperature),
+        max_tokens=cell.tokens,
+        repeats=repeats,
+        concurrent=TOGETHER[cell.nodes],
+        queued=prompts,
+        warm_up=False,
+    )
+    return instrument.run(1, instrument.prompts.problems[:prompts], lanes, conditions)

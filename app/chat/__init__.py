@@ -1,0 +1,1 @@
+"""The assistant: conversations, the loaded model, running replies."""

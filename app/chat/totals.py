@@ -1,0 +1,57 @@
+"""A tally of all answers since the start, for whoever watches a machine for weeks."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from app.request import Report
+from engine.request import DepthCount, DrafterRun, FinishReason, summed
+
+
+@dataclass(slots=True)
+class Spent:
+    """What one drafter did in all answers."""
+
+    passes: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    plain_seconds: float = 0.0  # that plain decoding would have taken for these tokens
+
+    def add(self, run: DrafterRun) -> None:
+        """One more answer."""
+        self.passes += run.passes
+        self.tokens += run.emitted
+        self.seconds += run.seconds
+        self.plain_seconds += run.plain_seconds
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts and seconds that only grow."""
+
+    answers: Counter[FinishReason] = field(default_factory=Counter)
+    read: int = 0  # prompt tokens that were not found in a cache
+    cached: int = 0  # those that were
+    emitted: int = 0
+    passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    depths: tuple[DepthCount, ...] = ()  # depth 1 first
+    by_drafter: dict[str, Spent] = field(default_factory=dict)
+
+    def add(self, report: Report) -> None:
+        """One more answer, however it ended."""
+        stats = report.stats
+        self.answers[report.finish_reason] += 1
+        self.read += stats.prompt_tokens - stats.cached_tokens
+        self.cached += stats.cached_tokens
+        self.emitted += stats.emitted
+        self.passes += stats.passes
+        self.drafted += stats.drafted
+        self.accepted += stats.accepted
+        self.prompt_seconds += stats.prompt_seconds
+        self.decode_seconds += stats.decode_seconds
+        self.depths = summed((self.depths, stats.depths))
+        for run in stats.runs:
+            self.by_drafter.setdefault(run.drafter, Spent()).add(run)

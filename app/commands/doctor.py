@@ -1,0 +1,52 @@
+"""The command ``doctor``: what this machine has, what is missing, and the remedy for it."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from app.commands.hardware_options import DoctorOptions
+from app.placement.machine_profile import measured_profile
+from app.setup.checks import Finding, findings, software
+from engine.hardware.profile import HardwareProfile
+from engine.hardware.reasons import gib
+
+
+def doctor(options: DoctorOptions) -> int:
+    """Print the profile and what is missing; 1 when something is missing that is needed."""
+    profile = measured_profile(options.settings, again=options.again)
+    found = tuple(findings(profile, software()))
+    if options.json:
+        content = {"profile": asdict(profile), "missing": [asdict(finding) for finding in found]}
+        sys.stdout.write(json.dumps(content) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines(profile, found))
+    return 1 if any(finding.needed for finding in found) else 0
+
+
+def lines(profile: HardwareProfile, found: tuple[Finding, ...]) -> Iterator[str]:
+    """The profile and the findings as text."""
+    rates, ram = profile.rates, profile.ram
+    yield f"processor    {profile.processor}, {profile.cores:g} cores"
+    yield f"instructions {', '.join(profile.instructions) or 'none of those that matter'}"
+    yield f"memory       {gib(ram.available)} of {gib(ram.total)} available, by {ram.limit}"
+    yield f"             reads {_rate(rates.memory)}; {_rate(rates.matrix, 'GFLOP/s')} in float32"
+    yield f"disk         {gib(profile.disk_free)} free, reads {_rate(rates.disk)}"
+    for gpu in profile.gpus:
+        yield f"GPU          {gpu.name}, {gib(gpu.free)} of {gib(gpu.total)} free"
+        yield (
+            f"             copies {_rate(gpu.copy_rate)}; {_rate(gpu.matrix_rate, 'GFLOP/s')} in "
+            f"bfloat16; is fed {_rate(gpu.upload_rate)}"
+        )
+    if not profile.gpus:
+        yield "GPU          none that CUDA knows"
+    yield ""
+    if not found:
+        yield "Nothing is missing."
+    for finding in found:
+        yield f"{'needed' if finding.needed else 'could be better'}: {finding.what}."
+        yield f"  {finding.remedy}."
+
+
+def _rate(rate: float | None, unit: str = "GB/s") -> str:
+    return "not measured" if rate is None else f"{rate / 1e9:.1f} {unit}"

@@ -1,0 +1,147 @@
+"""The command ``export-gguf``: a folder of safetensors as one GGUF file."""
+
+import shutil
+import sys
+import tempfile
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from app.commands.options import ExportGgufOptions
+from app.errors import OutputFileError
+from app.models.catalog import resolve
+from app.sandbox import Confined, Ended, Late
+from app.text.vocabulary import FolderVocabulary
+from engine.errors import EngineError, ModelUnusable
+from engine.models.gguf.export import FULL_TYPES, Source, open_source, write_gguf, write_vocabulary
+from engine.models.gguf.vocabulary import GgufVocabulary
+
+WIDTHS = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_k_m": 0.65}  # bytes a weight
+SPARE = 64 << 20  # bytes of the disk left free
+QUIET_SECONDS = 600.0  # longest that one tensor takes
+MEMORY = 16 << 30
+
+# Rules by llama.cpp's names, the commonest first; several models share each.
+PRE = ("smollm", "qwen2", "llama-bpe", "gpt-2", "default", "deepseek-llm", "starcoder", "olmo")
+TELLING = (
+    "Hello, World! I'm sure they've 3 apples, 42 pears and 1234567 plums; 3.14159.\n"
+    "  def f(x):\n\t\treturn x**2  # squared\n\n\n   \r\n if we'll  go\n"
+    "naïve café Übergrößenträger Привет, мир! 你好世界。こんにちは 안녕하세요 שלום مرحبا\n"
+    "😀👩‍👩‍👧 $100 50% a_b-c.d@e.fg https://x.y/z?q=1&r=2 {'k': [1, 22, 333]} I'M THEY'RE\n"
+)
+
+
+def export_gguf(options: ExportGgufOptions) -> int:
+    """Write the file; progress on standard error, one line of result on standard output."""
+    if find_spec("gguf") is None or find_spec("llama_cpp") is None:
+        raise ModelUnusable(
+            "export-gguf needs the packages gguf and llama-cpp-python; "
+            "run: python -m pip install 'slipstream[gguf]'"
+        )
+    _check_out(options.out)
+    spec = resolve(options.settings, options.model)
+    if spec.backend == "llama_cpp":
+        raise ModelUnusable(f"{spec.folder} is a GGUF file already; give a folder with safetensors")
+    source = open_source(Path(spec.folder))
+    _check_space(options.out, source, options.type)
+    pre = _pre(source)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=options.out.parent) as folder:
+        made = _made(source, options.type, pre, Path(folder))
+        made.replace(options.out)
+    size = options.out.stat().st_size
+    sys.stdout.write(f"{options.out} written: {size / 1e6:.1f} MB, {options.type}\n")
+    return 0
+
+
+def _made(source: Source, kind: str, pre: str, folder: Path) -> Path:
+    """The finished file, in a folder that goes away with whatever is left in it."""
+    full = folder / "full.gguf"
+    try:
+        for done, total in write_gguf(source, _full_type(source, kind), pre, full):
+            _show("written", done, total)
+        if kind in FULL_TYPES:
+            return full
+        small = folder / "small.gguf"
+        _quantise(full, kind, small)
+    except OSError as error:
+        raise OutputFileError(
+            f"the GGUF file cannot be written to {folder.parent}: {error.strerror}"
+        ) from error
+    return small
+
+
+def _full_type(source: Source, kind: str) -> str:
+    """What is written first: nothing of a checkpoint is lost before it is quantised."""
+    if kind in FULL_TYPES:
+        return kind
+    stored = str(source.config.get("dtype") or source.config.get("torch_dtype"))
+    return "bf16" if stored == "bfloat16" else "f32"
+
+
+def _quantise(full: Path, kind: str, small: Path) -> None:
+    process = Confined(_quantise_there, (str(full), kind, str(small)), MEMORY)
+    try:
+        while (told := process.receive(QUIET_SECONDS)) is not None:
+            if isinstance(told, str):
+                raise ModelUnusable(told)
+            _show(f"made {kind}", *told)
+    except (Late, Ended) as error:
+        raise ModelUnusable(f"llama.cpp could not make {kind} of the model: {error}") from error
+    finally:
+        process.close()
+
+
+def _quantise_there(connection: Connection, full: str, kind: str, small: str) -> None:
+    """In a process of its own, as Ctrl-C cannot end llama.cpp's work in this one."""
+    from engine.models.gguf.quantise import quantise
+
+    try:
+        quantise(Path(full), kind, Path(small), lambda *at: connection.send(at))
+    except EngineError as error:
+        connection.send(str(error))
+    else:
+        connection.send(None)
+
+
+def _pre(source: Source) -> str:
+    """The rule with which llama.cpp encodes a telling text as the model's own tokenizer does."""
+    expected = FolderVocabulary.load(source.folder).encode(TELLING)
+    with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
+        for name in PRE:
+            file = Path(folder) / f"{name}.gguf"
+            write_vocabulary(source, name, file)
+            vocabulary = GgufVocabulary(file)
+            found = vocabulary.encode(TELLING, special=True)
+            vocabulary.close()
+            if found == expected:
+                return name
+    raise ModelUnusable(
+        f"{source.folder}: llama.cpp has no rule that cuts text into words as this tokenizer does "
+        f"(tried: {', '.join(PRE)})"
+    )
+
+
+def _check_out(out: Path) -> None:
+    if out.exists():
+        raise OutputFileError(f"{out} exists already; remove it or give another name")
+    if not out.parent.is_dir():
+        raise OutputFileError(f"{out} cannot be written: there is no folder {out.parent}")
+    if out.suffix != ".gguf":
+        raise OutputFileError(f"{out} must end in .gguf, or no program will know what it is")
+
+
+def _check_space(out: Path, source: Source, kind: str) -> None:
+    files = {_full_type(source, kind), kind}
+    need = int(source.parameters * sum(WIDTHS[name] for name in files)) + SPARE
+    free = shutil.disk_usage(out.parent).free
+    if free < need:
+        raise OutputFileError(
+            f"{out} cannot be written: making it needs {need / 1e6:.0f} MB, {out.parent} has "
+            f"{free / 1e6:.0f} MB free; free some or give another folder"
+        )
+
+
+def _show(what: str, done: int, total: int) -> None:
+    if done == total or done % max(total // 10, 1) == 0:
+        sys.stderr.write(f"{what}: {done} of {total} tensors\n")
+        sys.stderr.flush()

@@ -1,0 +1,236 @@
+"""The command ``models``: search, pull, list, rm, import and token, in the terminal."""
+
+import getpass
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from app.commands.models_options import (
+    ImportModel,
+    KeepToken,
+    ListModels,
+    ModelsOptions,
+    PullModel,
+    RemoveModel,
+    SearchModels,
+)
+from app.errors import DownloadFailed
+from app.models.catalog import CatalogEntry, load_catalog
+from app.models.downloads.manifest import Order, orders_for
+from app.models.downloads.partial_file import shown_bytes
+from app.models.downloads.queue import Downloads
+from app.models.downloads.snapshot import Snapshot, State
+from app.models.downloads.staging import Staging, abandoned, unfinished
+from app.models.downloads.start import open_downloads, open_hub
+from app.models.gguf_check import check_gguf, gguf_file
+from app.models.hub.search import Found, search
+from app.models.hub.token import keep_token
+from app.models.library.fit import best, fits
+from app.models.library.importing import Import, Way, import_model
+from app.models.library.installed import installed_models, remove_model
+from app.models.library.other_programs import found_models
+from app.placement.machine_profile import known_profile
+from app.settings import Settings, expanded
+
+REDRAW = 0.2  # seconds
+
+
+def models(options: ModelsOptions) -> int:
+    """Run one action; returns the exit code."""
+    for line in _lines(options):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _lines(options: ModelsOptions) -> Iterator[str]:
+    match options:
+        case SearchModels():
+            return _search(options)
+        case PullModel():
+            return _pull(options)
+        case RemoveModel():
+            return _remove(options)
+        case ImportModel():
+            return _import(options)
+        case KeepToken():
+            return _keep_token(options)
+        case ListModels():
+            return _available(options.settings) if options.available else _list(options.settings)
+
+
+def _search(options: SearchModels) -> Iterator[str]:
+    words = options.words.lower().split()
+    for entry in load_catalog(options.settings):
+        text = f"{entry.name} {entry.repo or ''}".lower()
+        if entry.repo is not None and all(word in text for word in words):
+            yield _catalogue_line(entry)
+    with closing(open_hub(options.settings)) as hub:
+        found = search(hub, options.words, options.limit)
+    if not found:
+        yield f"{hub.host} has no text model that matches {options.words!r} and can be run here."
+    yield from map(_found_line, found)
+
+
+def _pull(options: PullModel) -> Iterator[str]:
+    """Every order to its end; raises DownloadFailed with the first sentence when one fails."""
+    hub = open_hub(options.settings)
+    with closing(open_downloads(options.settings, hub)) as downloads:
+        orders = _orders(options, downloads)
+        yield from (order.describe() for order in orders)
+        downloads.add(orders)
+        names = [order.name for order in orders]
+        try:
+            _watch(downloads, names)
+        except KeyboardInterrupt:
+            sys.stderr.write(
+                "slipstream: stopped; what arrived is kept, the same command goes on with it\n"
+            )
+            raise
+        ended = [_named(downloads.snapshots(), name) for name in names]
+    for snapshot in ended:
+        if snapshot.state is State.DONE:
+            yield f"{snapshot.name} is ready: slipstream --model {snapshot.name}"
+    if errors := [snapshot.error for snapshot in ended if snapshot.error]:
+        raise DownloadFailed("; ".join(errors))
+
+
+def _orders(options: PullModel, downloads: Downloads) -> Sequence[Order]:
+    """A download that was begun goes on at its own commit; otherwise the hub is asked."""
+    catalog = load_catalog(options.settings)
+    begun = {order.name: order for order in unfinished(options.settings.models_folder)}
+    if options.files or options.name not in begun:
+        orders = orders_for(downloads.hub, catalog, options.name, options.files)
+        return orders if options.draft else orders[:1]
+    entries = {entry.name: entry for entry in catalog}
+    draft = entries.get(entries[options.name].draft or "") if options.name in entries else None
+    if draft is None or draft.folder is not None or not options.draft:
+        return [begun[options.name]]
+    rest = (
+        [begun[draft.name]]
+        if draft.name in begun
+        else orders_for(downloads.hub, catalog, draft.name)
+    )
+    return [begun[options.name], *rest]
+
+
+def _watch(downloads: Downloads, names: Sequence[str]) -> None:
+    """Bars on standard error while people look; nothing but waiting otherwise."""
+    console = Console(stderr=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        bars = {name: progress.add_task(name, total=None) for name in names}
+        while not downloads.wait(REDRAW):
+            _draw(progress, bars, downloads.snapshots())
+        _draw(progress, bars, downloads.snapshots())
+
+
+def _draw(progress: Progress, bars: dict[str, TaskID], snapshots: Iterable[Snapshot]) -> None:
+    for snapshot in snapshots:
+        if snapshot.name in bars:
+            shown = snapshot.name if snapshot.state is State.DOWNLOADING else f"{snapshot.name} ({snapshot.state})"  # fmt: skip
+            progress.update(
+                bars[snapshot.name],
+                description=shown,
+                completed=snapshot.done,
+                total=snapshot.total,
+            )
+
+
+def _named(snapshots: Iterable[Snapshot], name: str) -> Snapshot:
+    return next(snapshot for snapshot in snapshots if snapshot.name == name)
+
+
+def _list(settings: Settings) -> Iterator[str]:
+    here = installed_models(settings)
+    for model in here:
+        kind = "in the box" if model.bundled else f"frees {shown_bytes(model.frees)}"
+        place = f"used at {model.entry.folder}" if model.reference else kind
+        yield f"{model.entry.name:<36} {shown_bytes(model.size):>9}  {place}"
+    for order in unfinished(settings.models_folder):
+        rest = Staging(settings.models_folder, order.name).remaining(order)
+        yield (
+            f"{order.name:<36} {shown_bytes(order.total - rest):>9}  of {shown_bytes(order.total)}; "
+            f"go on with: slipstream models pull {order.name}"
+        )
+    for left in abandoned(settings.models_folder):
+        yield (
+            f"{left.name:<36} {shown_bytes(left.size()):>9}  of an import that was stopped; remove it "
+            f"with: slipstream models rm {left.name}"
+        )
+    folders = [model.entry.folder for model in here if model.entry.folder is not None]
+    for other in found_models(settings.others, folders):
+        yield (
+            f"{other.name:<36} {shown_bytes(other.size):>9}  in {other.program}; use it with: "
+            f"slipstream models import {other.path} --name {other.name}"
+        )
+
+
+def _available(settings: Settings) -> Iterator[str]:
+    """With the planner's answer: what mode each one would get here, and where it would lie."""
+    offered = fits(load_catalog(settings), known_profile(settings))
+    chosen = best(offered)
+    for fit in offered:
+        yield _catalogue_line(fit.entry)
+        mode = f"{fit.planned.drafter}: " if fit.planned else ""
+        first = "best for this machine; " if fit is chosen else ""
+        yield f"{'':<36} {first}{mode}{fit.where}"
+
+
+def _remove(options: RemoveModel) -> Iterator[str]:
+    removed = remove_model(options.settings, options.name)
+    yield f"{removed.name} is removed; {shown_bytes(removed.freed)} are free again."
+    if removed.idle_draft is not None:
+        yield (
+            f"Nothing here drafts with {removed.idle_draft} any more; it can go with: "
+            f"slipstream models rm {removed.idle_draft}"
+        )
+
+
+def _import(options: ImportModel) -> Iterator[str]:
+    place = gguf_file(expanded(options.path).absolute())
+    if place is not None:
+        check_gguf(options.settings, place)
+    way = Way.COPY if options.copied else Way.REFERENCE if options.reference else Way.LINK
+    name = import_model(options.settings, Import(options.path, options.name, way))
+    yield f"{name} is ready: slipstream --model {name}"
+
+
+def _keep_token(options: KeepToken) -> Iterator[str]:
+    """Hidden while it is typed; never an argument, which every process of the machine can see."""
+    hidden = sys.stdin.isatty()
+    token = getpass.getpass("Token (nothing forgets it): ") if hidden else sys.stdin.readline()
+    keep_token(options.settings, token)
+    kept = f"kept in {options.settings.token_file}, for you alone" if token.strip() else "forgotten"
+    yield f"The token is {kept}."
+
+
+def _catalogue_line(entry: CatalogEntry) -> str:
+    gated = ", gated" if entry.gated else ""
+    size = shown_bytes(entry.size or 0)
+    return f"{entry.name:<36} {size:>9}  {entry.repo} ({entry.licence}{gated})"
+
+
+def _found_line(found: Found) -> str:
+    size = "GGUF" if found.gguf else "-" if found.size is None else shown_bytes(found.size)
+    gated = ", gated" if found.gated else ""
+    return f"{found.repo:<36} {size:>9}  {found.downloads} downloads ({found.licence or 'licence unknown'}{gated})"

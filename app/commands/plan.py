@@ -1,0 +1,107 @@
+"""The command ``plan``: how a model would run on this machine, or on one that one does not have."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from app.commands.hardware_options import PlanOptions
+from app.models.catalog import load_catalog, resolve
+from app.models.library.fit import by_shape
+from app.placement.machine_profile import known_profile
+from app.placement.plans import what_if
+from engine.hardware.plan import Plan, Refusal, Tier
+from engine.hardware.planner import plan
+from engine.hardware.profile import HardwareProfile, imagined
+from engine.hardware.published import MACHINES, MODELS, candidates
+from engine.hardware.reasons import gib
+
+_HEAD = ("Model", "Machine", "Where", "Form", "Drafter", "Draft model", "Context", "GPU", "RAM")
+
+
+def report(options: PlanOptions) -> int:
+    """Print the plan, or the table of published models; 1 when the model cannot run."""
+    if options.table:
+        sys.stdout.writelines(f"{line}\n" for line in table())
+        return 0
+    found = _found(options)
+    if options.json:
+        kind = {"runs": isinstance(found, Plan)}
+        sys.stdout.write(json.dumps({**kind, **asdict(found)}) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines(found))
+    return 0 if isinstance(found, Plan) else 1
+
+
+def lines(found: Plan | Refusal) -> Iterator[str]:
+    """A plan as text: every choice with its reason, then every byte."""
+    if isinstance(found, Refusal):
+        yield found.sentence
+        return
+    yield f"{found.model}: {found.stage}"
+    for reason in found.why:
+        value = getattr(found, reason.field)
+        shown = "" if isinstance(value, tuple) else f" {value}:"
+        yield f"  {reason.field:<12}{shown} {reason.sentence}"
+    for tier, free in found.room:
+        if found.needed(tier):
+            yield f"  {tier:<12} {gib(found.needed(tier))} of {gib(free)} free"
+            yield from (
+                f"    {gib(need.bytes):>10}  {need.what}"
+                for need in found.needs
+                if need.tier == tier
+            )
+
+
+def table() -> Iterator[str]:
+    """Published models on six machines, as Markdown."""
+    yield "# Plans for published models"
+    yield ""
+    yield "Printed by `slipstream plan --table`; nothing here is written by hand. Memory is what"
+    yield "the plan takes, a margin of 1 GiB for other programs left free. Machines are imagined:"
+    yield "what a system takes is 2 GiB of RAM. `fp16` forms run in bfloat16 or float32."
+    for name in MODELS:
+        yield ""
+        yield f"## {name}"
+        yield ""
+        yield f"| {' | '.join(_HEAD[1:])} |"
+        yield f"|{' --- |' * len(_HEAD[1:])}"
+        results = {m: plan(machine, candidates(name)) for m, machine in MACHINES.items()}
+        yield from (_row(machine, found) for machine, found in results.items())
+        yield ""
+        yield from (f"- {machine}: {_why(found)}" for machine, found in results.items())
+
+
+def _row(machine: str, found: Plan | Refusal) -> str:
+    if isinstance(found, Refusal):
+        cells = ["does not run", *["-"] * 4, gib(found.needed) + " needed", gib(found.free)]
+        return f"| {machine} | {' | '.join(cells)} |"
+    counts = [(found.placement.count(tier), tier) for tier in Tier]
+    where = ", ".join(f"{count} on {tier}" for count, tier in counts if count)
+    used = (gib(found.needed(tier)) for tier in (Tier.DEVICE, Tier.RAM))
+    cells = [where, found.dtype, found.drafter, found.draft_model or "-", str(found.context), *used]
+    return f"| {machine} | {' | '.join(cells)} |"
+
+
+def _why(found: Plan | Refusal) -> str:
+    if isinstance(found, Refusal):
+        return found.sentence + "."
+    return f"{found.reason('placement')} {found.reason('drafter')}"
+
+
+def _found(options: PlanOptions) -> Plan | Refusal:
+    profile = _machine(options)
+    if options.model in MODELS:
+        return plan(profile, candidates(options.model), options.wishes)
+    entries = {entry.name: entry for entry in load_catalog(options.settings)}
+    entry = entries.get(options.model)
+    if entry is None or entry.folder is not None or entry.shape is None:
+        return what_if(profile, resolve(options.settings, options.model), options.wishes)
+    # not downloaded yet: its shape stands in the catalogue, and so does its draft's
+    return plan(profile, by_shape(entry, entries.get(entry.draft or "")), options.wishes)
+
+
+def _machine(options: PlanOptions) -> HardwareProfile:
+    if options.ram is None:
+        return known_profile(options.settings)
+    return imagined(options.gpu or 0, options.ram)

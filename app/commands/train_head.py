@@ -1,0 +1,61 @@
+"""The command ``train-head``: an acceptance head for one target and its draft model."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from app.bench.prompt_files import Turns
+from app.commands.options import TrainHeadOptions
+from app.models.catalog import resolve
+from app.request import Message
+from app.text.chat_text import ChatText
+from engine.training.acceptance_head import Figures, Progress, learn
+from engine.training.judged_drafts import Recipe, load_pair
+
+EVERY_SECONDS = 10.0  # a line of progress
+
+
+def train_head(options: TrainHeadOptions) -> int:
+    """Write the head; progress on standard error, one line of result on standard output."""
+    spec = resolve(options.settings, options.target, options.draft)
+    text = ChatText.load(Path(spec.folder))
+    pair = load_pair(spec, text.stop_tokens)
+    prompts = _encoded(text, options.prompts)
+    recipe = Recipe(minutes=options.minutes)
+    figures = _followed(learn(pair, prompts, recipe, options.out))
+    sys.stdout.write(_conclusion(options, figures) + "\n")
+    return 0
+
+
+def _encoded(text: ChatText, prompts: Sequence[Turns]) -> list[tuple[int, ...]]:
+    """The first turn of each: later ones answer answers that the file does not hold."""
+    return [text.encode_chat([Message("user", turns[0])]) for turns in prompts]
+
+
+def _followed(run: Iterator[Progress | Figures]) -> Figures:
+    """Show where a run stands, now and then and at the end of each stage; its figures."""
+    shown = -EVERY_SECONDS
+    for now in run:
+        if isinstance(now, Figures):
+            return now
+        if time.monotonic() - shown >= EVERY_SECONDS or now.count == now.total:
+            sys.stderr.write(_line(now) + "\n")
+            sys.stderr.flush()
+            shown = time.monotonic()
+    raise AssertionError("a run ends with figures")
+
+
+def _line(now: Progress) -> str:
+    loss = "" if now.loss is None else f", loss {now.loss:.4f}"
+    left = round(now.seconds_left)
+    return f"{now.stage}: {now.count} of {now.total}{loss}, {left // 60}:{left % 60:02} left"
+
+
+def _conclusion(options: TrainHeadOptions, figures: Figures) -> str:
+    return (
+        f"acceptance head written to {options.out}: AUC {figures.auc:.3f} for rejections among "
+        f"{figures.tokens} drafted tokens of unseen prompts; to use it, set acceptance_head to this "
+        f"folder in the entry of {options.target} in models.yaml, and ask for drafter chain with "
+        "length acceptance_head"
+    )

@@ -1,0 +1,108 @@
+"""The command ``verify``: the table of every drafter against plain decoding."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from app.bench.verify import (
+    PLAIN,
+    Bench,
+    Difference,
+    DrafterResult,
+    Verification,
+    choose_drafters,
+    verify,
+)
+from app.commands.options import VerifyOptions
+from app.models.catalog import resolve
+from app.placement.dtype import INT8, format_of, placed
+from app.progress import show_progress
+from app.text.chat_text import ChatText
+from app.worker.worker import EngineWorker
+from engine.hardware.footprint import LLAMA_CPP
+from engine.request import ModelSpec
+
+EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
+
+
+def prove(options: VerifyOptions) -> int:
+    """Print the table; 0 when every token agrees, 1 otherwise."""
+    spec = exact_spec(options)
+    bench, verification = asyncio.run(_verified(options, spec))
+    sys.stdout.writelines(f"{line}\n" for line in table(bench, verification, format_of(spec)))
+    return 0 if verification.agrees else 1
+
+
+def exact_spec(options: VerifyOptions) -> ModelSpec:
+    """Where a pass of many rows sums as a pass of one does, as far as the format allows.
+
+    A GGUF file keeps its own number format; what llama.cpp rounds beside the weights it need not.
+    """
+    settings, resolved = options.settings, resolve(options.settings, options.model)
+    gguf = resolved.backend == LLAMA_CPP
+    spec = placed(settings, resolved, settings.dtype or (None if gguf else EXACT)).spec
+    if gguf:
+        return replace(spec, kv_type="f32", flash_attention=False)
+    return replace(spec, dtype=EXACT) if settings.dtype == INT8 else spec
+
+
+async def _verified(options: VerifyOptions, spec: ModelSpec) -> tuple[Bench, Verification]:
+    text = ChatText.load(Path(spec.folder))
+    worker = EngineWorker(spec)
+    try:
+        facts = await worker.start()
+        bench = Bench(worker, facts, text, options.max_tokens, show_progress)
+        drafters = choose_drafters(options.drafters, facts)
+        return bench, await verify(bench, options.prompts, drafters)
+    finally:
+        show_progress("")
+        await worker.close()
+
+
+def table(bench: Bench, verification: Verification, numbers: str = EXACT) -> Iterator[str]:
+    """The lines to print; ``numbers`` names the format of the weights."""
+    yield (
+        f"{bench.facts.name}, {numbers}, greedy, at most {bench.max_tokens} tokens an answer; "
+        f"{verification.skipped} prompts skipped (past the context of {bench.facts.context})"
+    )
+    yield f"{'drafter':<12}{'prompts':>9}{'tokens':>9}{'agree':>9}{'tokens per pass':>18}"
+    for result in verification.results:
+        yield _row(result)
+    yield from bench.facts.notes
+    for name, why in bench.facts.refused:
+        yield f"{name} cannot run with this model: {why}"
+    for result in verification.results:
+        if result.first is not None:
+            yield _sentence(bench, result.drafter, result.first)
+    yield _conclusion(verification)
+
+
+def _row(result: DrafterResult) -> str:
+    agree = "-" if result.drafter == PLAIN else str(result.agreeing_tokens)
+    return (
+        f"{result.drafter:<12}{result.prompts:>9}{result.tokens:>9}{agree:>9}"
+        f"{result.tokens_per_pass:>18.2f}"
+    )
+
+
+def _sentence(bench: Bench, drafter: str, first: Difference) -> str:
+    gap = "is not known" if first.gap is None else f"is {first.gap:.6g}"
+    return (
+        f"{drafter} differs first in prompt {first.prompt} at token {first.token}: "
+        f"plain {_token(bench, first.plain)}, drafted {_token(bench, first.drafted)}; "
+        f"plain's gap between its two largest logits there {gap}"
+    )
+
+
+def _token(bench: Bench, token: int | None) -> str:
+    return "ends" if token is None else f"{token} ({bench.text.decode([token])!r})"
+
+
+def _conclusion(verification: Verification) -> str:
+    if verification.agrees:
+        return "every token agrees"
+    if not all(result.prompts for result in verification.results):
+        return "nothing was verified: no prompt fits the context"
+    return "tokens differ"

@@ -1,0 +1,218 @@
+"""Library: what a person does with models on the page; one for all pages that are open."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.chat.assistant import Assistant
+from app.models.catalog import load_catalog, resolve
+from app.models.downloads.manifest import orders_for
+from app.models.downloads.queue import Downloads
+from app.models.downloads.snapshot import ENDED, Snapshot, State
+from app.models.downloads.start import open_downloads, open_hub
+from app.models.hub.search import Found, search
+from app.models.hub.token import keep_token, read_token
+from app.models.library.importing import Import, import_model
+from app.models.library.installed import Removed, installed_models, remove_model
+from app.models.library.inventory import Shelf, read_shelf
+from app.models.library.repository_view import CloserLook, look_closer
+from engine.errors import EngineError, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What removing a model did; ``instead`` is the model that was loaded in its place."""
+
+    removed: Removed
+    instead: str | None
+
+
+@dataclass(slots=True)
+class Library:
+    """Downloads go on when nobody watches; nothing is asked of the network but by a person."""
+
+    assistant: Assistant
+    shelf: Shelf | None = None  # as it was read last
+    used: frozenset[str] = frozenset()  # names of the loaded model and of its draft
+    loading: str = ""  # the model that is being loaded
+    version: int = 0  # grows with every change
+    _downloads: Downloads | None = None
+    _following: asyncio.Task[None] | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def change(self) -> None:
+        """Tell everybody who waits."""
+        self.version += 1
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def changed(self, seen: int) -> None:
+        """Wait until the version is no longer ``seen``."""
+        while self.version == seen:
+            await self._changed.wait()
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """Every download of this process, and what earlier ones left unfinished."""
+        return self._downloads.snapshots() if self._downloads is not None else ()
+
+    async def visit(self) -> None:
+        """A page shows the models: read all anew, forget downloads that have ended well."""
+        downloads = await self._queue()
+        for seen in downloads.snapshots():
+            downloads.forget(seen.name)
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read what is here and look at the machine."""
+        async with self._reading:  # what was begun later is newer
+            settings, plan = self.assistant.settings, self.assistant.plan
+            self.shelf = await asyncio.to_thread(read_shelf, settings, plan)
+            self.used = await asyncio.to_thread(self._in_use)
+        self.change()
+
+    async def search(self, words: str) -> tuple[Found, ...]:
+        """Ask the hub; raises HubError."""
+        if not words.strip():
+            raise InvalidRequest("write a name to search for")
+        downloads = await self._queue()
+        return await asyncio.to_thread(search, downloads.hub, words.strip())
+
+    async def look_closer(self, repo: str) -> CloserLook:
+        """Ask the hub about one repository; raises HubError and its kinds."""
+        downloads = await self._queue()
+        settings, plan = self.assistant.settings, self.assistant.plan
+        return await asyncio.to_thread(look_closer, settings, downloads.hub, repo, plan)
+
+    async def get(self, name: str, files: tuple[str, ...] = ()) -> None:
+        """Download a model and its draft, or a repository.
+
+        Raises HubError, ModelUnusable for files that cannot run, DiskFull, SettingsError.
+        """
+        downloads = await self._queue()
+        catalog = await asyncio.to_thread(load_catalog, self.assistant.settings)
+        orders = await asyncio.to_thread(orders_for, downloads.hub, catalog, name, files)
+        await asyncio.to_thread(downloads.add, orders)
+        self._follow()
+
+    async def pause(self, name: str) -> None:
+        """Stop a download and keep what arrived; raises DownloadFailed."""
+        await asyncio.to_thread((await self._queue()).pause, name)
+        self.change()
+
+    async def resume(self, name: str) -> None:
+        """Go on with a download; raises DiskFull, DownloadFailed."""
+        await asyncio.to_thread((await self._queue()).resume, name)
+        self._follow()
+
+    async def cancel(self, name: str) -> None:
+        """Take away a download and what arrived of it; raises DownloadFailed."""
+        await asyncio.to_thread((await self._queue()).cancel, name)
+        self.change()
+
+    async def use(self, name: str) -> None:
+        """Let ``name`` answer from now on; the model before answers again where that fails."""
+        if self.loading:
+            raise InvalidRequest(f"{self.loading} is being loaded; wait until it is there")
+        self.loading = name
+        self.change()
+        try:
+            await self.assistant.switch(name)
+        finally:
+            self.loading = ""
+            await self.refresh()
+
+    async def remove(self, name: str) -> Gone:
+        """Delete a model; one that is loaded is replaced by the one of the box first."""
+        settings, instead = self.assistant.settings, None
+        here = await asyncio.to_thread(installed_models, settings)
+        removable = any(one.entry.name == name and not one.bundled for one in here)
+        if removable and name in await asyncio.to_thread(self._in_use):
+            instead = next(one.entry.name for one in here if one.bundled and one.entry.visible)
+            await self.use(instead)
+        removed = await asyncio.to_thread(remove_model, settings, name)
+        (await self._queue()).forget(name)
+        await self.refresh()
+        return Gone(removed, instead)
+
+    async def add(self, path: str, name: str | None = None) -> str:
+        """Make a model of a disk available; its name. Raises ModelUnusable, SettingsError."""
+        if not path.strip():
+            raise InvalidRequest("write the path of a folder or of a GGUF file")
+        added = await asyncio.to_thread(self._add, Import(Path(path.strip()), name))
+        await self.refresh()
+        return added
+
+    async def keep_token(self, token: str) -> None:
+        """Store or forget the token, and go on with downloads that lacked it."""
+        settings = self.assistant.settings
+        await asyncio.to_thread(keep_token, settings, token)
+        downloads = await self._queue()
+        downloads.hub.use_token(read_token(settings))
+        for seen in downloads.snapshots():
+            if token.strip() and seen.gated and seen.state is State.FAILED:
+                await self.resume(seen.name)
+        await self.refresh()
+
+    async def close(self) -> None:
+        """Stop every download; what arrived stays for the next start."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+        if self._downloads is not None:
+            await asyncio.to_thread(self._downloads.close)
+
+    def _in_use(self) -> frozenset[str]:
+        spec = self.assistant.loaded.spec
+        places = [Path(place) for place in (spec.folder, spec.draft_folder) if place]
+        return frozenset(
+            entry.name
+            for entry in self.assistant.models()
+            if entry.folder is not None
+            and any(place.is_relative_to(entry.folder) for place in places)
+        )
+
+    def _add(self, asked: Import) -> str:
+        """Imported and tried: what cannot be loaded does not stay."""
+        settings = self.assistant.settings
+        name = import_model(settings, asked)
+        try:
+            resolve(settings, name)
+        except EngineError:
+            remove_model(settings, name)
+            raise
+        return name
+
+    async def _queue(self) -> Downloads:
+        if self._downloads is None:
+            settings = self.assistant.settings
+            hub = await asyncio.to_thread(open_hub, settings)
+            if self._downloads is None:
+                self._downloads = open_downloads(settings, hub)
+            else:  # another page was faster
+                hub.close()
+        return self._downloads
+
+    def _follow(self) -> None:
+        """Tell of progress until every download has ended."""
+        self.change()
+        if self._following is None or self._following.done():
+            self._following = asyncio.create_task(self._tell(), name="follow downloads")
+
+    async def _tell(self) -> None:
+        downloads = await self._queue()
+        whole = self._whole()
+        while True:
+            async for _ in downloads.follow():
+                if self._whole() != whole:
+                    whole = self._whole()
+                    await self.refresh()
+                self.change()
+            if all(seen.state in ENDED for seen in downloads.snapshots()):
+                return
+
+    def _whole(self) -> frozenset[str]:
+        return frozenset(seen.name for seen in self.snapshots() if seen.state is State.DONE)

@@ -1,0 +1,1 @@
+"""Models: catalogue, hub, downloads, and what is installed."""

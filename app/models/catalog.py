@@ -1,0 +1,306 @@
+"""models.yaml, and from a name or a folder to what the engine needs to load a model."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from app.errors import SettingsError, UnknownModel
+from app.models.gguf_check import check_gguf, gguf_file
+from app.models.model_record import recorded_models
+from app.placement.dtype import DTYPES
+from app.settings import Settings, expanded
+from engine.decoder.config import backend_for
+from engine.errors import ModelUnusable
+from engine.hardware.shape import ModelShape
+from engine.models.gguf.layers import first_layers
+from engine.request import ModelSpec
+
+PACKAGE = Path(__file__).resolve().parents[1]
+FIELDS = {
+    "name": str,
+    "description": str,
+    "folder": str,
+    "licence": str,
+    "draft": str,
+    "exit_layer": int,
+    "acceptance_head": str,
+    "dtype": str,
+    "visible": bool,
+    "repo": str,
+    "revision": str,
+    "files": list,
+    "size": int,
+    "parameters": int,
+    "context": int,
+    "shape": dict,
+    "all_round": bool,
+    "gated": bool,
+    "mode": str,
+    "why": str,
+}
+REQUIRED = ("name", "description", "licence")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+LAYERS = re.compile(r"layers:(\d+)")  # a draft: so many of a GGUF file's own
+NEEDED_FILES = ("config.json", "tokenizer.json")
+PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A model that can be asked for by name; ``folder`` is None while it is not on this machine."""
+
+    name: str
+    description: str
+    folder: Path | None
+    draft: str | None = None  # name of the entry that drafts for this one
+    exit_layer: int | None = None
+    acceptance_head: Path | None = None  # of this entry with its own draft
+    dtype: str | None = None  # number format of its weights; None: what the plan says
+    licence: str = ""
+    visible: bool = True
+    repo: str | None = None  # of the hub; None for what comes in the box or from a disk
+    revision: str = "main"
+    files: tuple[str, ...] = ()  # names or patterns; empty is the usual choice
+    size: int | None = None  # bytes to download, about: the hub has the exact figure
+    parameters: int | None = None
+    context: int | None = None  # tokens that the model was made for
+    shape: ModelShape | None = None  # known before it is here; None for other families
+    all_round: bool = False  # an assistant for everything
+    gated: bool = False  # the hub asks for an account that accepted the terms
+    mode: str | None = None  # the drafter that suits it
+    why: str = ""
+
+    @property
+    def gguf(self) -> bool:
+        """Whether this is one quantised file and not a folder of safetensors."""
+        return any(name.endswith(".gguf") for name in self.files)
+
+
+def load_catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
+    """Every entry of the product's models.yaml, in its order, then what a person added."""
+    # A wheel has the file inside the package, a checkout beside it.
+    inside = PACKAGE / "models.yaml"
+    file = inside if inside.exists() else PACKAGE.parent / "models.yaml"
+    shipped = read_catalog(file, (PACKAGE.parent, settings.models_folder))
+    return _with_recorded(shipped, settings.models_folder)
+
+
+def read_catalog(file: Path, roots: Sequence[Path]) -> tuple[CatalogEntry, ...]:
+    """The entries of ``file``; a folder is looked for under each of ``roots`` in turn."""
+    rows = _rows(file)
+    for number, row in enumerate(rows, start=1):
+        _check_row(f"{file.name}, entry {number}", row)
+    entries = tuple(_entry(row, roots) for row in rows)
+    _check_names(file, entries)
+    return entries
+
+
+def resolve(settings: Settings, name_or_path: str, draft: str | None = None) -> ModelSpec:
+    """What to load for a catalogue name or a path; ``draft`` overrides the entry's own.
+
+    It is a name or a path, too, or ``layers:N`` for the first layers of a GGUF file.
+
+    Raises UnknownModel for a name nobody knows, ModelUnusable for files that cannot be loaded.
+    """
+    catalog = load_catalog(settings)
+    entry = find_entry(catalog, name_or_path)
+    drafting = draft or _own_draft(catalog, entry)
+    head = entry.acceptance_head if drafting == entry.draft else None
+    place = _loadable(settings, entry)
+    draft_place = _draft_place(settings, catalog, place, drafting)
+    return ModelSpec(
+        name=entry.name,
+        folder=str(place),
+        draft_folder=None if draft_place is None else str(draft_place),
+        exit_layer=entry.exit_layer,
+        acceptance_head=None if head is None else str(head),
+        backend=backend_for(place),
+        draft_backend="torch" if draft_place is None else backend_for(draft_place),
+    )
+
+
+def _draft_place(
+    settings: Settings, catalog: Sequence[CatalogEntry], place: Path, drafting: str | None
+) -> Path | None:
+    """What drafts for the model at ``place``; of ``layers:N``, its own first layers."""
+    if not drafting:
+        return None
+    layers = LAYERS.fullmatch(drafting)
+    if layers is None:
+        return _loadable(settings, find_entry(catalog, drafting))
+    if backend_for(place) != "llama_cpp":
+        raise ModelUnusable(
+            f"{drafting} cannot draft for {place}, which is no GGUF file; choose the drafter "
+            "early_exit, which needs no file of its own"
+        )
+    return first_layers(place, int(layers[1]), settings.home / "layers")
+
+
+def _own_draft(catalog: Sequence[CatalogEntry], entry: CatalogEntry) -> str | None:
+    """The entry's draft if it is on this machine: without it, the model drafts in other ways."""
+    there = any(other.name == entry.draft and other.folder is not None for other in catalog)
+    return entry.draft if there else None
+
+
+def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEntry:
+    """The entry of that name, or a new entry for a path on this machine."""
+    for entry in catalog:
+        if entry.name == name_or_path:
+            return entry
+    path = expanded(Path(name_or_path))
+    if not name_or_path or not (path.exists() or _looks_like_path(name_or_path)):
+        here = (entry.name for entry in catalog if entry.folder is not None)
+        raise UnknownModel(name_or_path, here)
+    path = path.absolute()
+    shown = Path(os.fsencode(path).decode("utf-8", "replace"))  # history and pages take text only
+    return CatalogEntry(shown.name, f"the folder {shown}", path, licence="see the folder")
+
+
+def _with_recorded(
+    shipped: Sequence[CatalogEntry], models_folder: Path
+) -> tuple[CatalogEntry, ...]:
+    """The entries with what the folder of models holds: other models, and other places."""
+    entries = {entry.name: entry for entry in shipped}
+    for folder, record in recorded_models(models_folder):
+        place = Path(record.reference) if record.reference else folder
+        known = entries.get(record.name)
+        if known is None:
+            repo, _, commit = record.source.rpartition("@")
+            known = CatalogEntry(
+                name=record.name,
+                description=f"from {record.source}",
+                folder=place,
+                draft=record.draft,
+                licence=record.licence,
+                repo=repo if COMMIT.fullmatch(commit) else None,
+            )
+        entries[record.name] = replace(known, folder=place)
+    drafts = set(entries)
+    return tuple(
+        entry if entry.draft in drafts else replace(entry, draft=None) for entry in entries.values()
+    )
+
+
+def _rows(file: Path) -> list[Any]:
+    import yaml  # here, because most commands never read the catalogue
+
+    # libyaml takes a hundredth of a second, Python a tenth, and every list of models waits for it
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), loader)  # noqa: S506 - both are safe
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the catalogue {file} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise SettingsError(f"the catalogue {file} is not YAML: {error}") from error
+    rows = content.get("models") if isinstance(content, dict) else None
+    if not isinstance(rows, list) or not rows:
+        raise SettingsError(f"the catalogue {file} needs a list named 'models'")
+    return rows
+
+
+def _check_row(place: str, row: object) -> None:
+    if not isinstance(row, dict):
+        raise SettingsError(f"{place}: expected fields, found {row!r}")
+    if missing := [field for field in REQUIRED if field not in row]:
+        raise SettingsError(f"{place}: missing {', '.join(missing)}")
+    if not {"folder", "repo"} & set(row):
+        raise SettingsError(f"{place}: missing folder or repo")
+    for field, value in row.items():
+        if field not in FIELDS:
+            raise SettingsError(f"{place}: unknown field {field!r}; known: {', '.join(FIELDS)}")
+        # type(), since True is an int for isinstance
+        if type(value) is not FIELDS[field]:
+            raise SettingsError(
+                f"{place}: {field} must be a {FIELDS[field].__name__}, not {value!r}"
+            )
+    _check_files_and_shape(place, row)
+
+
+def _check_files_and_shape(place: str, row: dict[str, Any]) -> None:
+    if not all(isinstance(name, str) for name in row.get("files", ())):
+        raise SettingsError(f"{place}: files must be names, not {row['files']!r}")
+    if "shape" not in row:
+        return
+    if "context" not in row:
+        raise SettingsError(f"{place}: a shape needs a context")
+    try:
+        ModelShape(**row["shape"], context=row["context"])
+    except TypeError as error:
+        raise SettingsError(f"{place}: shape: {error}") from error
+    for field, value in row["shape"].items():
+        if not isinstance(value, int) or value < 0:
+            raise SettingsError(f"{place}: shape: {field} must be a count, not {value!r}")
+
+
+def _entry(row: dict[str, Any], roots: Sequence[Path]) -> CatalogEntry:
+    found: dict[str, Any] = {}
+    # What is downloaded lies under its name, in the last root and in no other.
+    row = {"folder": row["name"], **row}
+    for field in {"folder", "acceptance_head"} & set(row):
+        places = (root / row[field] for root in (roots[-1:] if "repo" in row else roots))
+        found[field] = next(filter(Path.is_dir, places), None)
+    if "shape" in row:
+        found["shape"] = ModelShape(**row["shape"], context=row["context"])
+    return CatalogEntry(**{**row, **found, "files": tuple(row.get("files", ()))})
+
+
+def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:
+    names = [entry.name for entry in entries]
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"{file.name}: the name {name!r} stands there twice")
+    for entry in entries:
+        if entry.dtype not in (None, *DTYPES):
+            raise SettingsError(
+                f"{file.name}: {entry.name} has the dtype {entry.dtype!r}; choose {', '.join(DTYPES)}"
+            )
+        if entry.draft is not None and entry.draft not in names:
+            raise SettingsError(f"{file.name}: {entry.name} drafts with {entry.draft!r}, no entry")
+
+
+def _looks_like_path(text: str) -> bool:
+    return text.startswith((".", "~")) or "/" in text or "\\" in text or text.endswith(".gguf")
+
+
+def _loadable(settings: Settings, entry: CatalogEntry) -> Path:
+    """The entry's folder or GGUF file, once everything that loading needs is known to be in it."""
+    if entry.folder is None:
+        raise ModelUnusable(
+            f"the model {entry.name} is not on this machine; "
+            f"get it with: slipstream models pull {entry.name}"
+        )
+    place = gguf_file(entry.folder)
+    if place is not None:
+        check_gguf(settings, place)
+        return place
+    if not entry.folder.is_dir():
+        raise ModelUnusable(_no_folder(entry.folder))
+    _check_files(entry.folder, {path.name for path in entry.folder.iterdir()})
+    return entry.folder
+
+
+def _no_folder(path: Path) -> str:
+    if path.suffix == ".gguf":
+        return f"there is no file {path}"
+    if path.exists():
+        return f"{path} is neither a GGUF file nor a folder with config.json and *.safetensors"
+    return f"there is no folder {path}"
+
+
+def _check_files(folder: Path, names: set[str]) -> None:
+    suffixes = {Path(name).suffix for name in names}
+    missing = [name for name in NEEDED_FILES if name not in names]
+    if ".safetensors" in suffixes:
+        if missing:
+            raise ModelUnusable(f"the folder {folder} lacks {' and '.join(missing)}")
+        return
+    if pickles := sorted(name for name in names if Path(name).suffix in PICKLE_SUFFIXES):
+        raise ModelUnusable(
+            f"the folder {folder} has its weights as {pickles[0]}, a format that can run code "
+            "when it is opened; get the model as *.safetensors"
+        )
+    lacking = f"{', '.join(missing)} and *.safetensors" if missing else "*.safetensors"
+    raise ModelUnusable(f"the folder {folder} lacks {lacking}")

@@ -1,0 +1,140 @@
+"""Job: one order in work, in a thread of its own, told to stop by an event."""
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import Timeout
+
+from app.models.downloads.fetch import Source, fetch
+from app.models.downloads.manifest import Order
+from app.models.downloads.partial_file import PartialFile
+from app.models.downloads.rate import Meter
+from app.models.downloads.reuse import cached_blob, link_or_copy
+from app.models.downloads.snapshot import Snapshot, State
+from app.models.downloads.space import CHECK_EVERY, Space
+from app.models.downloads.staging import Staging
+from app.models.hub.client import Hub
+from app.models.hub.repository import RemoteFile
+
+LOCK_WAIT = 0.2  # seconds between looks at a lock that another process holds
+
+
+class Stopped(Exception):
+    """A person paused or cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every job works with; ``cache`` is huggingface_hub's."""
+
+    hub: Hub
+    models_folder: Path
+    space: Space
+    cache: Path | None = None
+
+
+class Job:
+    """Runs once; another try of the same order is another job."""
+
+    def __init__(self, order: Order, around: Surroundings) -> None:
+        self.order = order
+        self._around = around
+        self._staging = Staging(around.models_folder, order.name)
+        self._source = Source(around.hub, order.repo, order.commit)
+        self._stop, self._discard = threading.Event(), False
+        self._meter = Meter()
+        self._state = State.QUEUED
+        self._file: str | None = None
+        self._done = order.total - self._staging.remaining(order)
+        self._until_check = 0
+
+    def run(self) -> None:
+        """Download and install; raises Stopped, DownloadFailed, HubError, OSError."""
+        lock = self._staging.lock()
+        while True:
+            try:
+                lock.acquire(timeout=0)
+                break
+            except Timeout:
+                self._state = State.WAITING
+                self.wait(LOCK_WAIT)
+        try:
+            self._download()
+        except Stopped:
+            if self._discard:
+                self._staging.discard()
+            raise
+        finally:
+            lock.release()
+
+    def stop(self, *, discard: bool) -> None:
+        """Let ``run`` raise Stopped at the next piece; ``discard`` takes away what arrived."""
+        self._discard = self._discard or discard
+        self._stop.set()
+
+    def snapshot(self, state: State | None = None, error: str | None = None) -> Snapshot:
+        """This job now; a given ``state`` is shown in place of its own."""
+        shown, total = state or self._state, self.order.total
+        moving = shown is State.DOWNLOADING
+        return Snapshot(
+            name=self.order.name,
+            state=shown,
+            done=total if shown is State.DONE else self._done,
+            total=total,
+            speed=self._meter.speed() if moving else 0.0,
+            seconds_left=self._meter.seconds_left(total - self._done) if moving else None,
+            file=self._file if moving else None,
+            error=error,
+        )
+
+    def received(self, count: int) -> None:
+        """Watch: bytes came over the network."""
+        self._state = State.DOWNLOADING
+        self._done += count
+        self._meter.add(count)
+        self._until_check -= count
+        self._check_stop()
+        if self._until_check <= 0:
+            self._until_check = CHECK_EVERY
+            self._around.space.check(self.order.name, self.order.total - self._done)
+
+    def recalled(self, count: int) -> None:
+        """Watch: bytes were here already, or are thrown away."""
+        self._done += count
+        self._check_stop()
+
+    def wait(self, seconds: float) -> None:
+        """Watch: sleep, or raise Stopped."""
+        self._stop.wait(seconds)
+        self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
+
+    def _download(self) -> None:
+        if self._staging.installed.exists():  # by another process, while this one waited
+            self._staging.discard()
+            return
+        self._state = State.CHECKING
+        self._done = 0  # counted again as it is checked
+        self._staging.write(self.order)
+        for file in self.order.files:
+            self._check_stop()
+            self._file, before = file.name, self._done
+            self._get(file)
+            self._done = before + file.size
+        self._staging.install(self.order)
+
+    def _get(self, file: RemoteFile) -> None:
+        if self._staging.present(file):
+            return
+        place = self._staging.place(file)
+        if blob := cached_blob(self._around.cache, self.order.repo, file):
+            link_or_copy(blob, place)
+            return
+        if not self._until_check:
+            self._around.space.check(self.order.name, self._staging.remaining(self.order))
+            self._until_check = CHECK_EVERY
+        fetch(self._source, PartialFile(place, file), self)

@@ -1,0 +1,135 @@
+"""A GGUF file is tried out in a confined process before the app relies on it; once per file."""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from app.sandbox import Confined, Ended, Late
+from app.settings import Settings
+from engine.errors import EngineError, ModelUnusable
+from engine.models.gguf.consistency import check_consistent
+from engine.models.gguf.header import MAGIC, GgufHeader, read_parts
+
+RECORD = "checked-gguf.json"
+MOST_REMEMBERED = 200
+SMOKE_TOKENS = 8
+BASE_SECONDS = 60.0
+SLOWEST_READ = 40e6  # bytes a second
+NO_MODEL = re.compile(r"^mmproj|-(?!00001-)\d{5}-of-\d{5}\.gguf$")  # pictures; later parts
+BASE_MEMORY = 4 << 30  # bytes, beside twice the file itself
+
+
+def check_gguf(settings: Settings, file: Path) -> None:
+    """Raise ModelUnusable, with one sentence, unless this file loads and speaks.
+
+    What was found is remembered by the file's size, time and header, so a file is tried once.
+    """
+    parts = read_parts(file)
+    check_consistent(parts)
+    key = _fingerprint(parts)
+    record = settings.home / RECORD
+    known = _remembered(record)
+    fault = known.get(key)
+    if fault is None:
+        fault = _tried(file, parts)
+        _remember(record, {**known, key: fault})
+    if fault:
+        raise ModelUnusable(f"{file} cannot be used: {fault}")
+
+
+def gguf_file(place: Path) -> Path | None:
+    """The GGUF file that ``place`` is, or the only model among those in the folder; None if none.
+
+    Of a model split over several files, the first. Raises ModelUnusable where several would do.
+    """
+    if place.is_file():
+        return place if place.suffix == ".gguf" or _is_gguf(place) else None
+    if not place.is_dir() or any(place.glob("*.safetensors")):
+        return None
+    found = sorted(file for file in place.glob("*.gguf") if not NO_MODEL.search(file.name))
+    if len(found) > 1:
+        raise ModelUnusable(
+            f"the folder {place} holds {len(found)} GGUF models; give the path of one, such as "
+            f"{found[0]}"
+        )
+    return found[0] if found else None
+
+
+def _is_gguf(file: Path) -> bool:
+    with file.open("rb") as content:
+        return content.read(len(MAGIC)) == MAGIC
+
+
+def _tried(file: Path, parts: Sequence[GgufHeader]) -> str:
+    """What is wrong with the file, empty if nothing; raises ModelUnusable for what may pass."""
+    size = sum(part.path.stat().st_size for part in parts)
+    seconds = BASE_SECONDS + size / SLOWEST_READ
+    process = Confined(_try, (str(file),), BASE_MEMORY + 2 * size)
+    try:
+        fault: str = process.receive(seconds)
+    except Late as error:
+        raise ModelUnusable(
+            f"{file} was not loaded: the first try of a new file ended because {error}; "
+            "close other programs and try again, or choose a smaller model"
+        ) from error
+    except Ended as error:
+        if error.passing:
+            raise ModelUnusable(
+                f"{file} was not loaded: the first try of a new file ended because {error}; "
+                "close other programs and try again, or choose a smaller model"
+            ) from error
+        return f"llama.cpp breaks when it reads this file ({error}); get the file again"
+    finally:
+        process.close()
+    return fault
+
+
+def _try(connection: Connection, file: str) -> None:
+    """In the confined process."""
+    from engine.models.gguf.smoke import smoke
+
+    try:
+        smoke(Path(file), SMOKE_TOKENS)
+    except EngineError as error:
+        connection.send(f"{error}; get the file again, or choose another model")
+    else:
+        connection.send("")
+
+
+def _fingerprint(parts: Sequence[GgufHeader]) -> str:
+    """Changes with the files' sizes, times and headers, and with the library that read them."""
+    try:
+        library = version("llama-cpp-python")
+    except PackageNotFoundError as error:
+        raise ModelUnusable(
+            f"{parts[0].path} is a GGUF file, and llama-cpp-python, which runs these, is not "
+            "installed here; run: python -m pip install 'slipstream[gguf]'"
+        ) from error
+    digest = hashlib.sha256(library.encode())
+    for part in parts:
+        state = part.path.stat()
+        digest.update(f"{state.st_size} {state.st_mtime_ns}\n".encode())
+        with part.path.open("rb") as file:
+            digest.update(file.read(part.data_start))
+    return digest.hexdigest()
+
+
+def _remembered(record: Path) -> dict[str, str]:
+    """Faults by fingerprint, oldest first; a lost or damaged record costs one more try each."""
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    kept = found.items() if isinstance(found, dict) else ()
+    return {key: fault for key, fault in kept if isinstance(fault, str)}
+
+
+def _remember(record: Path, faults: dict[str, str]) -> None:
+    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = record.with_suffix(".new")
+    fresh.write_text(json.dumps(dict(list(faults.items())[-MOST_REMEMBERED:])), encoding="utf-8")
+    fresh.replace(record)

@@ -1,0 +1,145 @@
+"""Import of a model that is on a disk already: linked, copied, or used where it is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from app.errors import SettingsError
+from app.files import sync_folder
+from app.models.catalog import load_catalog
+from app.models.downloads.reuse import link_or_copy
+from app.models.downloads.space import Space
+from app.models.downloads.staging import Staging
+from app.models.hub.names import MODEL_NAME
+from app.models.hub.selection import BESIDE_WEIGHTS, SHARD
+from app.models.model_record import ModelRecord
+from app.settings import Settings, expanded
+from engine.errors import ModelUnusable
+
+GGUF_MAGIC = b"GGUF"
+NEEDED = ("config.json", "tokenizer.json")
+
+
+class Way(StrEnum):
+    """How the files of an imported model are had."""
+
+    LINK = "link"  # no second copy; a copy where the disks differ
+    COPY = "copy"
+    REFERENCE = "reference"  # they stay where they are, and so must not be moved
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What to import: a folder or a GGUF file; ``name`` None is the file's or folder's own."""
+
+    path: Path
+    name: str | None = None
+    way: Way = Way.LINK
+
+
+def import_model(settings: Settings, asked: Import) -> str:
+    """Make a model of a disk available by name, which is returned.
+
+    Raises ModelUnusable for files that cannot be run, SettingsError for a name that cannot be
+    taken, DiskFull.
+    """
+    path = expanded(asked.path).absolute()
+    files = dict(_files(path, asked.name))
+    name = asked.name or _name(path)
+    _check_name(settings, name)
+    staging = Staging(settings.models_folder, name)
+    reference = str(path) if asked.way is Way.REFERENCE else None
+    with staging.held():
+        staging.discard()
+        try:
+            staging.files.mkdir(parents=True)
+            if reference is None:
+                _place(settings, staging, files, copied=asked.way is Way.COPY)
+            ModelRecord(name, str(path), reference=reference).write(staging.files)
+            staging.files.rename(staging.installed)
+            sync_folder(settings.models_folder)
+        finally:
+            staging.discard()  # gigabytes, perhaps, of a copy that a person broke off
+    return name
+
+
+def is_gguf(file: Path) -> bool:
+    """Whether the file begins as GGUF does, whatever it is called."""
+    try:
+        with file.open("rb") as content:
+            return content.read(len(GGUF_MAGIC)) == GGUF_MAGIC
+    except OSError:
+        return False
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder has what loading safetensors needs."""
+    return all((folder / name).is_file() for name in NEEDED) and any(folder.glob("*.safetensors"))
+
+
+def shards(first: Path) -> list[Path]:
+    """A GGUF file with the other parts of its model, itself alone if it has none."""
+    if not SHARD.search(first.name):
+        return [first]
+    stem = SHARD.sub("", first.name)
+    return sorted(file for file in first.parent.glob("*.gguf") if SHARD.sub("", file.name) == stem)
+
+
+def _files(path: Path, name: str | None) -> Iterator[tuple[str, Path]]:
+    """Name in the new folder, and where it is now."""
+    if path.is_file():
+        yield from _gguf_files(path, name)
+    elif is_model_folder(path):
+        for file in sorted(path.iterdir()):
+            if file.name in BESIDE_WEIGHTS or file.suffix == ".safetensors":
+                yield file.name, file
+    elif path.is_dir():
+        yield from _gguf_files(_only_gguf(path), name)
+    else:
+        raise ModelUnusable(f"there is no file or folder {path}")
+
+
+def _gguf_files(file: Path, name: str | None) -> Iterator[tuple[str, Path]]:
+    if not is_gguf(file):
+        raise ModelUnusable(f"{file} is no GGUF file; give one, or a folder with *.safetensors")
+    parts = shards(file)
+    for part in parts:
+        own = part.name if part.suffix == ".gguf" else f"{name or part.name}.gguf"
+        yield own, part
+
+
+def _only_gguf(folder: Path) -> Path:
+    found = sorted(folder.glob("*.gguf"))
+    if not found:
+        raise ModelUnusable(
+            f"{folder} has no model: that takes {', '.join(NEEDED)} and *.safetensors, or a *.gguf"
+        )
+    if len(shards(found[0])) != len(found):
+        raise ModelUnusable(f"{folder} has {len(found)} GGUF files; give the path of one of them")
+    return found[0]
+
+
+def _name(path: Path) -> str:
+    return SHARD.sub("", path.name).removesuffix(".gguf")
+
+
+def _check_name(settings: Settings, name: str) -> None:
+    if not MODEL_NAME.fullmatch(name):
+        raise SettingsError(
+            f"{name!r} cannot be a model's name; give one of letters, digits, dots and dashes"
+        )
+    for entry in load_catalog(settings):
+        if entry.name == name and entry.folder is not None:
+            raise SettingsError(
+                f"there is a model {name} already, at {entry.folder}; choose --name"
+            )
+
+
+def _place(settings: Settings, staging: Staging, files: dict[str, Path], *, copied: bool) -> None:
+    here = settings.models_folder.stat().st_dev
+    foreign = [file for file in files.values() if copied or file.stat().st_dev != here]
+    needed = sum(file.stat().st_size for file in foreign)
+    Space(settings.models_folder).check(staging.name, needed)
+    for name, file in files.items():
+        link_or_copy(file, staging.files / name, copied=copied)

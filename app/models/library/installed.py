@@ -1,0 +1,111 @@
+"""The models on this machine: what each one takes, and taking one away."""
+
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import ModelInUse, SettingsError, UnknownModel
+from app.files import sync_folder
+from app.models.catalog import CatalogEntry, load_catalog
+from app.models.downloads.partial_file import shown_bytes
+from app.models.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
+from app.models.model_record import read_record
+from app.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A model that can be loaded; sizes in bytes."""
+
+    entry: CatalogEntry
+    size: int
+    frees: int  # by removing it: files that other programs share stay, and take no more room here
+    bundled: bool  # came with the product
+    reference: bool  # stays where another program or a person put it
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What removing did; ``idle_draft`` is a draft that no other model here uses any more."""
+
+    name: str
+    freed: int
+    idle_draft: str | None = None
+
+
+def installed_models(settings: Settings) -> tuple[Installed, ...]:
+    """Every model of the catalogue and of the models' folder that is here."""
+    return tuple(
+        _installed(settings, entry, entry.folder)
+        for entry in load_catalog(settings)
+        if entry.folder is not None
+    )
+
+
+def remove_model(settings: Settings, name: str, in_use: Collection[str] = ()) -> Removed:
+    """Take away a model, an unfinished download, or what a killed import left.
+
+    ``in_use`` are names that something has loaded.
+
+    Raises UnknownModel, ModelInUse, SettingsError for a model of the box, DownloadFailed while
+    another process downloads it.
+    """
+    models = installed_models(settings)
+    found = next((model for model in models if model.entry.name == name), None)
+    if found is None:
+        return _remove_unfinished(settings, name, [model.entry.name for model in models])
+    if found.bundled:
+        raise SettingsError(f"{name} comes with Slipstream and stays; other models can be removed")
+    if name in in_use:
+        raise ModelInUse(
+            f"{name} is loaded now; choose another model first, then remove it to free "
+            f"{shown_bytes(found.frees)}"
+        )
+    _take_away(settings, Staging(settings.models_folder, name))
+    rest = [model.entry for model in models if model.entry.name != name]
+    return Removed(name, found.frees, _idle_draft(found.entry, rest))
+
+
+def _installed(settings: Settings, entry: CatalogEntry, folder: Path) -> Installed:
+    files = [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else [folder]
+    sizes = [file.stat() for file in files if file.exists()]
+    own = settings.models_folder / entry.name
+    record = read_record(own)
+    reference = record is not None and record.reference is not None
+    bundled = not reference and not folder.is_relative_to(settings.models_folder)
+    alone = sum(size.st_size for size in sizes if size.st_nlink == 1)
+    return Installed(
+        entry=entry,
+        size=sum(size.st_size for size in sizes),
+        frees=0 if reference or bundled else alone,
+        bundled=bundled,
+        reference=reference,
+    )
+
+
+def _remove_unfinished(settings: Settings, name: str, known: Collection[str]) -> Removed:
+    left = {staging.name for staging in abandoned(settings.models_folder)}
+    begun = {order.name for order in unfinished(settings.models_folder)}
+    if name not in left | begun:
+        raise UnknownModel(name, known)
+    return Removed(name, Staging(settings.models_folder, name).discard_unlocked())
+
+
+def _take_away(settings: Settings, staging: Staging) -> None:
+    """Out of sight in one step, then deleted: a crash leaves no half of a model."""
+    grave = settings.models_folder / INCOMPLETE / f"{staging.name}.removed"
+    grave.parent.mkdir(exist_ok=True)
+    staging.discard_unlocked()  # an order that outlived its download would come back to light
+    for left in grave.parent.glob("*.removed"):  # of a process that was killed here
+        shutil.rmtree(left, ignore_errors=True)
+    staging.installed.rename(grave)
+    sync_folder(settings.models_folder)
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def _idle_draft(gone: CatalogEntry, rest: Collection[CatalogEntry]) -> str | None:
+    here = {entry.name for entry in rest if entry.repo is not None}
+    if gone.draft not in here or any(entry.draft == gone.draft for entry in rest):
+        return None
+    return gone.draft

@@ -1,0 +1,1 @@
+"""Where a model runs on this machine, and in which number format."""

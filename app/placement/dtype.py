@@ -1,0 +1,59 @@
+"""The number format of weights: asked for by name, written into a model's spec."""
+
+from dataclasses import replace
+
+from app.placement.plans import Placed, place
+from app.settings import Settings
+from engine.errors import ModelUnusable
+from engine.hardware.footprint import LLAMA_CPP
+from engine.hardware.plan import Wishes
+from engine.request import ModelSpec
+
+INT8 = "int8"
+FORMATS = {  # name -> (what passes compute in, how weights are held)
+    "float32": ("float32", "full"),
+    "bfloat16": ("bfloat16", "full"),
+    "float16": ("float16", "full"),
+    INT8: ("bfloat16", "int8"),  # its operator for single rows reads bytes for bfloat16 alone
+}
+DTYPES = tuple(FORMATS)
+_PLANNED = {"float16": "bfloat16"}  # as large, and known to the plan
+
+
+def in_format(spec: ModelSpec, name: str) -> ModelSpec:
+    """``spec`` in the format of that name; raises ModelUnusable for a GGUF file, which has its own."""
+    if spec.backend == LLAMA_CPP:
+        raise ModelUnusable(
+            f"{spec.folder} is a GGUF file, whose numbers stay as they are in it; leave the number "
+            f"format {name} away, or export the type that you want with slipstream export-gguf"
+        )
+    dtype, weights = FORMATS[name]
+    return replace(spec, dtype=dtype, weights=weights)
+
+
+def placed(
+    settings: Settings, spec: ModelSpec, name: str | None, wishes: Wishes | None = None
+) -> Placed:
+    """``place`` with the weights in the format of that name; None leaves it to the plan.
+
+    8-bit weights are planned as if they were bfloat16, which they are until they are rounded.
+    """
+    if name is None:
+        return place(settings, spec, wishes)
+    asked = in_format(spec, name)
+    wished = replace(wishes or Wishes(), dtype=_PLANNED.get(asked.dtype, asked.dtype))
+    found = place(settings, asked, wished)
+    if name == INT8 and found.spec.resident is not None:
+        raise ModelUnusable(
+            f"{spec.name} does not fit in memory in bfloat16, from which int8 is made, and streamed "
+            "weights cannot be rounded; leave the number format away, or get a GGUF file of it"
+        )
+    exact = replace(found.spec, dtype=asked.dtype, weights=asked.weights)
+    return Placed(exact, found.plan)
+
+
+def format_of(spec: ModelSpec) -> str:
+    """The name of a spec's format, for people."""
+    if spec.backend == LLAMA_CPP:
+        return "numbers as in the file"
+    return INT8 if spec.weights == INT8 else spec.dtype

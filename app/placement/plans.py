@@ -1,0 +1,162 @@
+"""From what to load to where it lies: the plan of this machine, written into the model's spec."""
+
+import json
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+
+from app.placement.machine_profile import known_profile
+from app.settings import Settings
+from engine.errors import ModelUnusable
+from engine.hardware.checkpoint_sizes import safetensors, stored
+from engine.hardware.footprint import (
+    CPU,
+    CUDA,
+    LLAMA_CPP,
+    TORCH,
+    Footprint,
+    llama_footprint,
+    torch_footprint,
+)
+from engine.hardware.hf_placement import whole
+from engine.hardware.plan import Candidates, Plan, Refusal, Wishes
+from engine.hardware.planner import plan
+from engine.hardware.profile import HardwareProfile
+from engine.hardware.shape import ModelShape, shape_of
+from engine.request import ModelSpec
+
+SMALL = 256 * 2**20  # bytes of files: below, any machine holds the model in any form
+FORMS = (("bfloat16", CUDA), ("float32", CPU), ("bfloat16", CPU))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What to load, and the plan that it follows; None for models that need none."""
+
+    spec: ModelSpec
+    plan: Plan | None
+
+
+def place(settings: Settings, spec: ModelSpec, wishes: Wishes | None = None) -> Placed:
+    """``spec`` with backend, dtype, context and memory as this machine has room for.
+
+    Raises ModelUnusable with both numbers where it has none. Small models stay as they are: no
+    first start waits for a look at the machine.
+    """
+    if spec.inflate != 1 or weights_size(Path(spec.folder)) < SMALL:
+        return Placed(spec, None)
+    if spec.backend not in {TORCH, LLAMA_CPP}:
+        return Placed(_loaded_whole(settings, spec, wishes), None)
+    machine = usable(known_profile(settings), spec.backend)
+    found = plan(machine, candidates(spec), wishes)
+    if isinstance(found, Refusal):
+        raise ModelUnusable(found.sentence)
+    return Placed(planned(spec, found), found)
+
+
+def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: Wishes | None) -> ModelSpec:
+    elements = sum(count for _, count, _ in safetensors(Path(spec.folder)))
+    wished = wishes.dtype if wishes else None
+    machine = usable(known_profile(settings), TORCH)
+    found = whole(machine, spec.name, elements, wished)
+    if isinstance(found, Refusal):
+        raise ModelUnusable(found.sentence)
+    return replace(spec, device=found.device, dtype=found.dtype)
+
+
+def planned(spec: ModelSpec, found: Plan) -> ModelSpec:
+    """The fields of ``spec`` that a plan decides."""
+    gguf = found.backend == LLAMA_CPP
+    return replace(
+        spec,
+        device=spec.device if gguf else found.device,
+        dtype=spec.dtype if gguf else found.dtype,
+        draft_folder=spec.draft_folder if found.draft_model else None,
+        acceptance_head=spec.acceptance_head if found.draft_model else None,
+        context=found.context,
+        slots=found.batch,
+        resident=found.resident,
+        gpu_layers=found.gpu_layers if gguf else 0,
+    )
+
+
+def usable(profile: HardwareProfile, backend: str) -> HardwareProfile:
+    """The machine as a backend sees it: a build for processors alone sees no GPU."""
+    if not profile.gpus or (torch_for_cuda() if backend == TORCH else _llama_for_cuda()):
+        return profile
+    return replace(profile, gpus=())
+
+
+def what_if(profile: HardwareProfile, spec: ModelSpec, wishes: Wishes) -> Plan | Refusal:
+    """The plan of a machine that may not be this one."""
+    return plan(profile, candidates(spec), wishes)
+
+
+def candidates(spec: ModelSpec) -> Candidates:
+    """Every form in which a model can run, from the headers of its files; raises ModelUnusable."""
+    draft: tuple[Footprint, ...] = ()
+    if spec.draft_folder is not None:
+        name = Path(spec.draft_folder).name
+        draft = forms(name, Path(spec.draft_folder), spec.draft_backend)
+    own = forms(spec.name, Path(spec.folder), spec.backend)
+    return Candidates(spec.name, own, draft, spec.exit_layer)
+
+
+def forms(name: str, place: Path, backend: str) -> tuple[Footprint, ...]:
+    """The footprints of one model."""
+    if backend == LLAMA_CPP:
+        return (_gguf(name, place),)
+    config = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    shape = shape_of(config, str(place))
+    held = stored(safetensors(place), shape.layers, tied=shape.tied)
+    return tuple(torch_footprint(name, shape, held, dtype, device) for dtype, device in FORMS)
+
+
+def _gguf(name: str, place: Path) -> Footprint:
+    from engine.models.gguf.header import read_parts
+
+    parts = read_parts(place)
+    head = parts[0]
+    tensors = [(t.name, prod(t.shape), t.bytes) for part in parts for t in part.tensors]
+
+    def number(key: str, default: int = 0) -> int:
+        found = head.of(key)
+        if isinstance(found, tuple):  # one for each layer
+            return max((int(value) for value in found), default=default)
+        return int(found) if found is not None else default
+
+    heads, hidden = number("attention.head_count"), number("embedding_length")
+    vocab = next((n // max(1, hidden) for t, n, _ in tensors if t == "token_embd.weight"), 0)
+    shape = ModelShape(
+        hidden=hidden,
+        layers=number("block_count"),
+        heads=heads,
+        kv_heads=number("attention.head_count_kv", heads),
+        head_dim=number("attention.key_length", hidden // max(1, heads)),
+        feed_forward=number("feed_forward_length"),
+        vocab=vocab,
+        context=number("context_length"),
+        experts=number("expert_count"),
+    )
+    return llama_footprint(name, shape, stored(tensors, shape.layers), "as in the file")
+
+
+def weights_size(place: Path) -> int:
+    """Of a file, or of the weights in a folder."""
+    if place.is_file():
+        return place.stat().st_size
+    return sum(file.stat().st_size for file in place.glob("*.safetensors"))
+
+
+def torch_for_cuda() -> bool:
+    """Whether torch can use a GPU, by its version's name: importing it takes seconds."""
+    return "+cpu" not in version("torch")
+
+
+def _llama_for_cuda() -> bool:
+    found = find_spec("llama_cpp")
+    if found is None or found.origin is None:
+        return False
+    return any((Path(found.origin).parent / "lib").glob("*ggml-cuda*"))

@@ -1,0 +1,163 @@
+"""The body of a request for a message, and the Turn that it stands for."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+from typing_extensions import override
+
+from app.reasoning_effort import AS_TAUGHT, Thinking
+from app.request import Message, ToolUse, Turn
+from app.server.anthropic.blocks import Conversation, System
+from app.server.openai_chat.schemas import REFUSED, Calling, Count, ResponseFormat, Stop
+from app.server.text_schemas import sendable
+from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, tool_use
+
+_AS_OUTPUT_FORMAT = "here a format is sent as output_config.format"
+# as in ``app.server.openai_chat.schemas``
+_REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    **{name: known for name, known in REFUSED.items() if name != "function_call"},
+    "n": ((1,), "one message comes to a request here; ask again, or use /v1/chat/completions"),
+    "response_format": ((), _AS_OUTPUT_FORMAT),
+    "json_schema": ((), _AS_OUTPUT_FORMAT),
+}
+_CHOICES = {"auto": "auto", "any": REQUIRED, "none": "none"}
+
+
+def _nested(tool: object) -> object:
+    """A tool as chats send it, whose name stands one level deeper."""
+    match tool:
+        case {"type": str(kind)} if kind != "custom":
+            raise PydanticCustomError(
+                "unsupported",
+                "tools of type {kind} do not run here; send your own",
+                {"kind": sendable(kind)},
+            )
+        case {"name": name, "input_schema": schema, **rest}:
+            told = {key: value for key, value in rest.items() if key in ("description", "strict")}
+            return {"type": "function", "function": {"name": name, "parameters": schema, **told}}
+        case _:
+            raise PydanticCustomError(
+                "tool", 'a tool must look like {"name": "...", "input_schema": {...}}'
+            )
+
+
+OwnTools = Annotated[list[Annotated[ToolSpec, BeforeValidator(_nested)]], Field(max_length=MOST)]
+
+
+class Choice(BaseModel):
+    """Which tool is to be called."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+    @property
+    def chosen(self) -> str | Mapping[str, str]:
+        """As chats say it; raises PydanticCustomError."""
+        if self.type == "tool" and self.name:
+            return {"name": self.name}
+        if self.type in _CHOICES:
+            return _CHOICES[self.type]
+        raise PydanticCustomError(
+            "choice",
+            'its type may be "auto", "any", "none", or "tool" with a name',
+            {"param": "tool_choice"},
+        )
+
+
+class OutputOptions(BaseModel):
+    """What the answer may look like."""
+
+    model_config = ConfigDict(strict=True)
+
+    format: ResponseFormat | None = None
+
+
+class ThinkingOptions(BaseModel):
+    """Whether the model thinks before it answers."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["enabled", "adaptive", "disabled"]
+
+
+class MessagesRequest(Calling):
+    """A request for a message."""
+
+    refused, filling = _REFUSED, "messages"
+
+    messages: Conversation
+    max_tokens: Count
+    system: System = ""
+    stop: Annotated[Stop | None, Field(validation_alias=AliasChoices("stop_sequences", "stop"))] = (
+        None
+    )
+    tools: OwnTools | None = None
+    tool_choice: Choice | None = None
+    output_config: OutputOptions | None = None
+    thinking: ThinkingOptions | None = None
+
+    @model_validator(mode="after")
+    def _end_in_something_said(self) -> Self:
+        last = self.messages[-1] if self.messages else Message("user", "")
+        said = "the last message is empty; there is nothing to answer"
+        if last.role == "assistant" and (len(self.messages) == 1 or last.calls):
+            said = "the last message must be the user's, or the beginning of an answer to it"
+        elif last.content.strip() or last.role == "tool":
+            return self
+        raise PydanticCustomError("last", "{said}", {"said": said, "param": "messages"})
+
+    @override
+    def _offered(self) -> ToolUse | None:
+        choice = self.tool_choice
+        parallel = not (choice and choice.disable_parallel_tool_use)
+        chosen = None if choice is None else choice.chosen
+        return tool_use(self.tools, chosen, parallel=parallel)
+
+    @property
+    @override
+    def turn(self) -> Turn:
+        """What the assistant is asked."""
+        told = (Message("system", self.system),) if self.system else ()
+        said, begun = [*self.messages], ""
+        if said[-1].role == "assistant":  # the rest of this answer is asked for
+            begun = said.pop().content
+        return Turn(
+            messages=(*told, *said),
+            begun=begun,
+            sampling=self.sampling,
+            max_tokens=self.max_tokens,
+            stop=tuple(self.stop or ()),
+            drafter=self.drafter,
+            grammar=self._grammar,
+            use=self.use,
+            thinking=self._asked_to_think,
+        )
+
+    @property
+    def _asked_to_think(self) -> Thinking:
+        if self.thinking is None or self.thinking.type == "adaptive":
+            return AS_TAUGHT
+        return "on" if self.thinking.type == "enabled" else "off"
+
+    @override
+    def _format(self) -> tuple[str, Mapping[str, Any] | None]:
+        told = None if self.output_config is None else self.output_config.format
+        return "output_config", None if told is None else told.wanted
+
+
+class CountRequest(MessagesRequest):
+    """The same conversation, of which only the tokens are counted."""
+
+    max_tokens: Count = 1

@@ -1,0 +1,72 @@
+"""create_app: the endpoint around one assistant."""
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
+
+from app.chat.assistant import Assistant
+from app.server import backups, errors, metrics, models
+from app.server.anthropic import route as messages
+from app.server.guard import Guard
+from app.server.openai_chat import route as completions
+from app.server.openai_responses import route as responses
+
+
+def create_app(assistant: Assistant, host: str = "127.0.0.1") -> FastAPI:
+    """The endpoint with and without the ``/v1`` prefix; ``host`` is the address it listens on.
+
+    ``/v1`` is an application of its own, so that what it does not know is answered in its own
+    shape and never by a page that is mounted beside it.
+    """
+    app, v1 = _bare(), _bare()
+    v1.include_router(_routes(assistant))
+    app.mount("/v1", v1)
+    app.router.routes.append(_Unprefixed(v1))
+    app.include_router(backups.router(assistant.history))
+    app.add_middleware(CORSMiddleware)  # allows no origin; without it Gradio would reflect any
+    app.add_middleware(Guard, host=host)
+    return app
+
+
+class _Unprefixed(BaseRoute):
+    """The same routes without a prefix. A wrong method is told here, too, not by a page beside them."""
+
+    def __init__(self, v1: FastAPI) -> None:
+        self._v1 = v1
+
+    @override
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether one of them has the path."""
+        found = (route.matches(scope)[0] for route in self._v1.router.routes)
+        return (Match.NONE if all(match is Match.NONE for match in found) else Match.FULL), {}
+
+    @override
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as with the prefix."""
+        await self._v1(scope, receive, send)
+
+
+def _bare() -> FastAPI:
+    """No documentation pages: they load their scripts from other servers."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    errors.install(app)
+    return app
+
+
+def _routes(assistant: Assistant) -> APIRouter:
+    routes = APIRouter()
+    routes.include_router(completions.router(assistant))
+    routes.include_router(responses.router(assistant))
+    routes.include_router(messages.router(assistant))
+    routes.include_router(models.router(assistant))
+    routes.include_router(metrics.router(assistant))
+
+    @routes.api_route("/health", methods=["GET", "HEAD"])
+    async def health() -> dict[str, Any]:
+        return {"status": "ok", "model": assistant.entry.name}
+
+    return routes

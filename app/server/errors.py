@@ -1,0 +1,142 @@
+"""Failures in the shape that OpenAI clients read, for every route and every status."""
+
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from app.errors import AppError, UnknownDrafter, UnknownModel, WorkerCrashed
+from app.server.text_schemas import sendable
+from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError
+
+MAX_BODY = 8 * 2**20  # bytes of a request; the longest context is far below, as text
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What one error answer says; ``message`` is a sentence for people."""
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """``{"error": ...}``, as a response body or as an event of a stream; Anthropic's clients read its type."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        param = None if self.param is None else sendable(self.param)
+        details = {"type": kind, "param": param, "code": self.code}
+        return {"type": "error", "error": {"message": sendable(self.message), **details}}
+
+    @property
+    def response(self) -> JSONResponse:
+        """The answer; a client is told not to repeat what may be a long generation."""
+        headers = {"x-should-retry": "false"} if self.status >= 500 else None
+        return JSONResponse(self.body, self.status, headers)
+
+
+class ApiError(AppError):
+    """A failure that only HTTP knows, raised by a route."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+# the first that fits; the message of the error itself is shown
+_KNOWN: tuple[tuple[type[Exception], int, str | None, str | None], ...] = (
+    (ContextOverflow, 400, None, "context_length_exceeded"),
+    (InvalidRequest, 400, None, None),
+    (UnknownDrafter, 400, "drafter", None),
+    (UnknownModel, 404, "model", "model_not_found"),
+    (NumericalError, 500, None, "numerical_error"),
+    (WorkerCrashed, 503, None, "engine_crashed"),
+    (AppError, 500, None, None),
+    (EngineError, 500, None, None),
+)
+
+
+def explain(error: Exception) -> Failure:
+    """The failure that stands for ``error``; what nothing expected keeps its details in the log."""
+    if isinstance(error, ApiError):
+        return error.failure
+    for kind, status, param, code in _KNOWN:
+        if isinstance(error, kind):
+            return Failure(status, str(error), param, code)
+    logger.error("unexpected failure", exc_info=error)
+    return Failure(500, "something unexpected failed; the log of the server has the details")
+
+
+_OF_WHOLE_BODIES = ("missing", "model_attributes_type", "model_type", "dict_type")
+
+
+def _explain_body(body: object) -> str:
+    """What a body is that is no object; one that was not announced as JSON comes as its bytes."""
+    if body is None:
+        return "the request has no body; send a JSON object"
+    if isinstance(body, bytes):
+        return "the body was not announced as JSON; send the header Content-Type: application/json"
+    return "the body must be a JSON object"
+
+
+def _explain_validation(error: RequestValidationError) -> Failure:
+    """The first thing wrong with the body; 400, where FastAPI alone would say 422."""
+    first = error.errors()[0]
+    if first["loc"] == ("body",) and first["type"] in _OF_WHOLE_BODIES:
+        return Failure(400, _explain_body(error.body))
+    context = first.get("ctx", {})
+    if first["type"] == "json_invalid":  # its place is a number of characters, and no field
+        wrong, at = str(context["error"]).removesuffix(" at"), first["loc"][-1]
+        said = f"{wrong[:1].lower()}{wrong[1:]} at character {at}"
+        return Failure(400, f"the body is not JSON: {said}")
+    place = ".".join(str(step) for step in first["loc"][1:])
+    param = context.get("param", place or None)
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    code = "unsupported" if first["type"] == "unsupported" else None
+    return Failure(400, f"{param}: {message}" if param else message, param, code)
+
+
+def _explain_status(request: Request, error: HTTPException) -> Failure:
+    where = f"{request.method} {request.url.path}"
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            return Failure(404, f"there is no {where}", code="unknown_url")
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            return Failure(405, f"{where} needs another method", code="method_not_allowed")
+        case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            return Failure(413, f"the request is larger than {MAX_BODY // 2**20} MiB; shorten it")
+        case status if isinstance(error.__cause__, UnicodeDecodeError):
+            at = error.__cause__.start
+            return Failure(
+                status, f"the body is not UTF-8: byte {at + 1} is not; send JSON as UTF-8"
+            )
+        case status:
+            return Failure(status, f"{where}: {error.detail}")
+
+
+def install(app: FastAPI) -> None:
+    """Make ``app`` answer every failure in this shape."""
+
+    @app.exception_handler(RequestValidationError)
+    async def on_validation(_: Request, error: RequestValidationError) -> JSONResponse:
+        return _explain_validation(error).response
+
+    @app.exception_handler(HTTPException)
+    async def on_status(request: Request, error: HTTPException) -> JSONResponse:
+        response = _explain_status(request, error).response
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(AppError)
+    @app.exception_handler(EngineError)
+    @app.exception_handler(Exception)
+    async def on_failure(_: Request, error: Exception) -> JSONResponse:
+        return explain(error).response

@@ -1,0 +1,91 @@
+"""``GET /metrics``: the tally of all answers in Prometheus' text format.
+
+What llama-server tells, too, has its names, so that its dashboards read it unchanged.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fastapi import APIRouter
+from starlette.responses import PlainTextResponse
+
+from app.chat.assistant import Assistant
+from app.chat.totals import Tally
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+THEIRS, OURS = "llamacpp:", "slipstream:"
+
+
+class Metric(NamedTuple):
+    """One name and its values, each by the labels between braces; "" is none."""
+
+    name: str
+    kind: str
+    told: str
+    values: Sequence[tuple[str, float]]
+
+
+def router(assistant: Assistant) -> APIRouter:
+    """Read only."""
+    routes = APIRouter()
+
+    @routes.get("/metrics")
+    async def metrics() -> PlainTextResponse:
+        lines = [*_totals(assistant.tally), *_drafting(assistant.tally), _now(assistant.answering)]
+        return PlainTextResponse("".join(map(_lines, lines)), media_type=MEDIA_TYPE)
+
+    return routes
+
+
+def _totals(tally: Tally) -> Iterator[Metric]:
+    yield _one("prompt_tokens_total", "prompt tokens that were read", tally.read)
+    yield _one("prompt_seconds_total", "seconds of reading prompts", tally.prompt_seconds)
+    yield _one("tokens_predicted_total", "tokens of answers", tally.emitted)
+    yield _one("tokens_predicted_seconds_total", "seconds of decoding", tally.decode_seconds)
+    yield _one("n_decode_total", "passes of the model that decode", tally.passes)
+    yield _one("spec_decode_num_draft_tokens_total", "tokens that were drafted", tally.drafted)
+    yield _one(
+        "spec_decode_num_accepted_tokens_total", "drafted tokens that were accepted", tally.accepted
+    )
+
+
+def _drafting(tally: Tally) -> Iterator[Metric]:
+    depths = [
+        (f'{{position="{at}"}}', float(depth.accepted)) for at, depth in enumerate(tally.depths)
+    ]
+    told = "accepted tokens by their place in a draft"
+    yield Metric(f"{THEIRS}spec_decode_num_accepted_tokens_per_pos_total", "counter", told, depths)
+    told = "prompt tokens that were found in a cache"
+    yield Metric(f"{OURS}prompt_tokens_cached_total", "counter", told, [("", tally.cached)])
+    ends = [(f'{{finish_reason="{end}"}}', float(n)) for end, n in sorted(tally.answers.items())]
+    yield Metric(f"{OURS}answers_total", "counter", "answers by how they ended", ends)
+    spent = [(f'{{drafter="{name}"}}', one) for name, one in sorted(tally.by_drafter.items())]
+    for name, told, values in (
+        ("passes_total", "passes by drafter", [(on, float(s.passes)) for on, s in spent]),
+        ("tokens_total", "tokens by drafter", [(on, float(s.tokens)) for on, s in spent]),
+        (
+            "decode_seconds_total",
+            "seconds of decoding by drafter",
+            [(on, s.seconds) for on, s in spent],
+        ),
+        (
+            "plain_seconds_total",
+            "seconds of plain decoding for the same tokens, by its measured cost",
+            [(on, s.plain_seconds) for on, s in spent],
+        ),
+    ):
+        yield Metric(f"{OURS}{name}", "counter", told, values)
+
+
+def _now(answering: int) -> Metric:
+    told = "answers that are being written"
+    return Metric(f"{THEIRS}requests_processing", "gauge", told, [("", answering)])
+
+
+def _one(name: str, told: str, value: float) -> Metric:
+    return Metric(f"{THEIRS}{name}", "counter", told, [("", value)])
+
+
+def _lines(metric: Metric) -> str:
+    values = "".join(f"{metric.name}{on} {value}\n" for on, value in metric.values)
+    return f"# HELP {metric.name} {metric.told}\n# TYPE {metric.name} {metric.kind}\n{values}"

@@ -1,0 +1,159 @@
+"""Tools in the bodies of requests: what is offered, what has to be called, what was called before."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from app.request import Tool, ToolCall, ToolUse
+from app.server.text_schemas import Text
+from app.text.formats.json_schema import LARGEST, schema_rules
+from app.text.tools.values import other_kinds
+from engine.errors import InvalidRequest
+
+NONE, REQUIRED = "none", "required"
+MOST = 128  # tools of a request, calls of a message
+Name = Annotated[str, StringConstraints(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+
+
+def checked_json(value: object) -> object:
+    """A JSON value that can be written into a prompt."""
+    try:
+        size = len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    except (ValueError, RecursionError) as error:  # half a character, infinite, or far too deep
+        raise PydanticCustomError(
+            "json", "this cannot be written as JSON: {said}", {"said": str(error)}
+        ) from error
+    if size > LARGEST:
+        context = {"size": size, "largest": LARGEST}
+        raise PydanticCustomError("large", "this has {size} bytes; at most {largest}", context)
+    return value
+
+
+def read_arguments(arguments: object) -> object:
+    """The object that OpenAI's clients send as a text of JSON."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise PydanticCustomError(
+                "json", "the arguments are not JSON: {said}", {"said": str(error)}
+            ) from error
+    return checked_json(arguments)
+
+
+class Function(BaseModel):
+    """A function that may be called."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: Name
+    description: Text = ""
+    parameters: Annotated[dict[str, Any] | None, BeforeValidator(checked_json)] = None
+    strict: bool | None = None
+
+
+class ToolSpec(BaseModel):
+    """The only kind of tool."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["function"]
+    function: Function
+
+    @property
+    def tool(self) -> Tool:
+        """The same as the assistant takes it."""
+        told = self.function
+        return Tool(told.name, told.description, told.parameters or {}, bool(told.strict))
+
+
+class Called(BaseModel):
+    """A function and what it was called with."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: Name
+    arguments: Annotated[dict[str, Any], BeforeValidator(read_arguments)]
+
+
+class CallSpec(BaseModel):
+    """A call in an earlier answer."""
+
+    model_config = ConfigDict(strict=True)
+
+    id: Text
+    type: Literal["function"] = "function"
+    function: Called
+
+    @property
+    def call(self) -> ToolCall:
+        """The same as the assistant takes it."""
+        return ToolCall(self.id, self.function.name, self.function.arguments)
+
+
+def _chosen(choice: object) -> object:
+    """The name of the one that is to be called, or one of three words."""
+    match choice:
+        case None | "none" | "auto" | "required":
+            return choice
+        case {"type": "function", "function": {"name": str(name)}}:
+            return {"name": name}
+        case _:
+            raise PydanticCustomError(
+                "choice",
+                'it may be "none", "auto", "required" or '
+                '{"type": "function", "function": {"name": "..."}}',
+            )
+
+
+ToolChoice = Annotated[Any, BeforeValidator(_chosen)]
+Tools = Annotated[list[ToolSpec], Field(max_length=MOST)]
+Calls = Annotated[list[CallSpec], Field(max_length=MOST)]
+
+
+def tool_use(
+    specs: Sequence[ToolSpec] | None, choice: str | Mapping[str, str] | None, *, parallel: bool
+) -> ToolUse | None:
+    """The tools of a turn; None where none are to be called. Raises PydanticCustomError."""
+    tools = tuple(spec.tool for spec in specs or ())
+    names = [tool.name for tool in tools]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise _wrong("tools", f"two tools have the name {twice!r}; give every tool its own")
+    if isinstance(choice, Mapping) and choice["name"] not in names:
+        raise _wrong("tool_choice", f"there is no tool {choice['name']!r} among the tools")
+    if choice == REQUIRED and not tools:
+        raise _wrong("tool_choice", "there is no tool that could be called; send tools")
+    if not tools or choice == NONE:
+        return None
+    for tool in tools:
+        _check_object(tool)
+        _check_strict(tool)
+    if isinstance(choice, Mapping):
+        return ToolUse(tools, must_call=True, only=choice["name"], parallel=False)
+    return ToolUse(tools, must_call=choice == REQUIRED, parallel=parallel)
+
+
+def _check_object(tool: Tool) -> None:
+    """Arguments have names; what a model would write instead of an object is no call."""
+    if kinds := other_kinds(tool):
+        said = (
+            f"arguments are an object, those of the tool {tool.name!r} may be {' or '.join(kinds)}"
+        )
+        raise _wrong("tools", f'{said}; say "type": "object" and name them as properties')
+
+
+def _check_strict(tool: Tool) -> None:
+    """A schema that is to be held exactly must be one that can be."""
+    if tool.strict:
+        try:
+            schema_rules(dict(tool.parameters))
+        except InvalidRequest as error:
+            said = f"{error}; or send the tool {tool.name!r} without strict"
+            raise _wrong("tools", said) from error
+
+
+def _wrong(param: str, said: str) -> PydanticCustomError:
+    return PydanticCustomError("tools", "{said}", {"said": said, "param": param})

@@ -1,0 +1,1 @@
+"""First start: environment, toolchain, and checks of this machine."""

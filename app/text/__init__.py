@@ -1,0 +1,1 @@
+"""Text in and out: tokenizer, chat template, reasoning, tool calls, output formats."""

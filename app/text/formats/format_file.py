@@ -1,0 +1,34 @@
+"""A format that is named on the command line."""
+
+import json
+from pathlib import Path
+
+from app.text.formats.gbnf import gbnf_grammar
+from app.text.formats.json_schema import schema_grammar
+from engine.errors import InvalidRequest
+from engine.grammar.rules import Grammar
+
+ANY_JSON, GBNF = "json", ".gbnf"
+
+
+def read_format(said: str) -> Grammar:
+    """Any JSON object for ``json``, else what the file has: a grammar (.gbnf), or a JSON Schema.
+
+    Raises InvalidRequest.
+    """
+    if said == ANY_JSON:
+        return schema_grammar({"type": "object"})
+    try:
+        text = Path(said).read_text(encoding="utf-8")
+        if said.endswith(GBNF):
+            return gbnf_grammar(text)
+        return schema_grammar(json.loads(text))
+    except OSError as error:
+        raise InvalidRequest(
+            f"{said} cannot be read: {error.strerror}; name a file with a JSON Schema or a grammar "
+            "(.gbnf), or say json"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{said} is not a text in UTF-8: {error.reason}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{said} is not JSON: {error}") from error

@@ -1,0 +1,149 @@
+"""What a model writes around a thought, read off its chat template, and prompts that go on in it.
+
+No table of models: a template that has a place for thoughts is asked to show one, and what stands
+around it are the marks. How much a model thinks is another question, see ``app/reasoning_effort.py``.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from app.reasoning_effort import variables_for
+from app.request import Message, Tool, ToolCall
+from app.text.output_parser import OPEN, THOUGHT_BEGINS, parted
+from app.text.vocabulary import Vocabulary
+from engine.errors import InvalidRequest
+from engine.speculation.common_prefix import common_prefix
+
+Render = Callable[[Sequence[Message], Sequence[Tool], Mapping[str, Any]], str]
+"""A conversation, its tools and further variables, as the model's template writes them."""
+
+LONGEST = 40  # characters of a mark: more is text that a template says
+_TAG = r"<[^<>\s]+>|\[[^\[\]\s]+\]"
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_THOUGHT, _SAID = "probethought", "\N{SECTION SIGN}"  # the latter begins no mark
+_ASKED = Message("user", "probe")
+_TOOL = Tool("probe_one", "probe", {"type": "object", "properties": {"key": {"type": "string"}}})
+_CALL = ToolCall(
+    "probeid00", _TOOL.name, {"key": "probed"}
+)  # ids of nine characters fit everywhere
+_CAME = Message("tool", "probe", answers=_CALL.id)
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtMarks:
+    """What stands before and behind a thought, with the space there, as a template writes it."""
+
+    opening: str
+    closing: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpeltMarks:
+    """The same as answers show it: each control token, which has no text, has a stand-in there."""
+
+    opening: str
+    closing: str
+    stand_ins: tuple[tuple[int, str], ...]
+
+
+class _Shown(NamedTuple):
+    """One thought as a template writes it."""
+
+    marks: ThoughtMarks
+    behind: str  # all that follows its marks
+
+
+def deduced(render: Render, control: re.Pattern[str] | None = None) -> ThoughtMarks | None:
+    """The marks of a template; None where it has none, or they are unclear, or they are ``<think>``.
+
+    ``control`` matches the texts of control tokens, which stand in a mark as wholes. Many templates
+    tell a thought only before a call that was answered, so that is asked for first.
+    """
+    mark = re.compile(f"{control.pattern}|{_TAG}" if control else _TAG)
+    called = _shown(render, mark, [Message("assistant", "", (_CALL,)), _CAME], (_TOOL,))
+    said = _shown(render, mark, [Message("assistant", _SAID)], ())
+    if said is not None and mark.sub("", said.behind.partition(_SAID)[0]).strip():
+        return None  # words of the template stand there: the marks are more than these
+    found = called or said
+    if found is None or (said and _bare(said.marks) != _bare(found.marks)):
+        return None
+    marks = found.marks
+    return None if marks.opening.strip().startswith(OPEN) else marks
+
+
+def _bare(marks: ThoughtMarks) -> tuple[str, str]:
+    return marks.opening.strip(), marks.closing.strip()
+
+
+def _shown(
+    render: Render, mark: re.Pattern[str], answer: Sequence[Message], tools: Sequence[Tool]
+) -> _Shown | None:
+    """What a template makes of a thought in the first of these messages."""
+    thinking = variables_for("on")
+    first, *others = answer
+    try:
+        without = render([_ASKED, *answer], tools, thinking)
+        told = render([_ASKED, replace(first, thought=_THOUGHT), *others], tools, thinking)
+    except InvalidRequest:  # this template takes no such conversation
+        return None
+    before, _, behind = told.partition(_THOUGHT)
+    closing = re.match(rf"\s*(?:{mark.pattern})\s*", behind)
+    last = max(mark.finditer(before), key=lambda found: found.end(), default=None)
+    if closing is None or last is None or _THOUGHT in behind:
+        return None
+    marks = ThoughtMarks(before[last.start() :], closing.group())
+    begin = common_prefix(told, without)
+    emptied = without[begin:].lstrip().startswith(closing.group().strip())
+    if (last.end() <= begin and not emptied) or not _belong(marks):
+        return None  # it is what every answer begins with
+    return _Shown(marks, behind[closing.end() :])
+
+
+def _belong(marks: ThoughtMarks) -> bool:
+    """Whether these are short, and one word is in both of them."""
+    one, other = (set(_WORD.findall(text)) for text in (marks.opening, marks.closing))
+    return max(len(marks.opening), len(marks.closing)) <= LONGEST and not one.isdisjoint(other)
+
+
+def spelt(
+    marks: ThoughtMarks, vocabulary: Vocabulary, control: re.Pattern[str] | None
+) -> SpeltMarks:
+    """The marks without the space around them, as ``app/text/reasoning/detokenizer.py`` looks for them."""
+    stand_ins: dict[int, str] = {}
+
+    def stand_in(found: re.Match[str]) -> str:
+        tokens = vocabulary.encode(found.group())
+        if len(tokens) != 1 or vocabulary.bytes.of(tokens[0]):
+            return found.group()
+        # One half of a pair: UTF-8 has no such character, so no text that a model writes does.
+        return stand_ins.setdefault(tokens[0], chr(0xDC00 + len(stand_ins)))
+
+    opening, closing = (control.sub(stand_in, text) if control else text for text in _bare(marks))
+    return SpeltMarks(opening, closing, tuple(stand_ins.items()))
+
+
+def going_on(
+    rendered: str, begun: str, marks: ThoughtMarks, hidden: Callable[[str], str], *, thinks: bool
+) -> tuple[str, str]:
+    """A prompt with what has ``begun`` of its answer, and the thought that it opens by itself.
+
+    ``hidden`` keeps control texts that were typed from becoming control tokens.
+    """
+    opens = rendered.rstrip().endswith(marks.opening.strip())
+    thought, said = parted(begun)
+    if thought is None:
+        if opens and thinks and not begun:
+            return rendered, THOUGHT_BEGINS
+        return rendered + (marks.closing if opens else "") + hidden(begun), ""
+    if not opens:
+        rendered = _without_empty(rendered, marks) + marks.opening
+    rest = "" if said is None and thinks else marks.closing + hidden(said or "")
+    return rendered + hidden(thought) + rest, ""
+
+
+def _without_empty(rendered: str, marks: ThoughtMarks) -> str:
+    """Without the empty thought that templates end with where a model is not to think."""
+    opening, closing = map(re.escape, _bare(marks))
+    return re.sub(rf"{opening}\s*{closing}\s*\Z", "", rendered)

@@ -1,0 +1,270 @@
+"""The model's own chat template, rendered in Jinja's immutable sandbox."""
+
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing_extensions import override
+
+from app.request import Message, Tool
+from app.sandbox import Confined, Ended, Late
+from engine.errors import InvalidRequest, ModelUnusable
+
+TRUSTED = Path(__file__).resolve().parents[2] / "engine" / "bundled"
+START_SECONDS = 30.0  # for a process to start on a busy machine
+RENDER_SECONDS = 5.0
+MEMORY = 1 << 29  # bytes for one template and one conversation
+LONGEST = 1 << 25  # characters of a prompt: no model holds as many
+LONGEST_REFUSAL = 500  # characters
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
+THOUGHT = ("reasoning_content", "reasoning", "thinking")  # the names that templates have for it
+_TAKES_THOUGHTS = re.compile(r"reasoning_content|[.'\"](?:reasoning|thinking)\b")
+FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
+PROBE = [{"role": "user", "content": "Hello"}]
+
+Plain = list[dict[str, Any]]  # messages, and tools, as templates see them
+
+
+class ChatTemplate:
+    """Messages to prompt text, as the model was trained to read them."""
+
+    def __init__(self, source: str, specials: dict[str, str], *, foreign: bool = False) -> None:
+        """``specials`` are the names templates use, such as ``bos_token``, and their texts.
+
+        The sandbox keeps a template from reaching out, not from looping for ever: a ``foreign``
+        one runs in a process of its own, with limits. Raises ModelUnusable.
+        """
+        self.takes_thoughts = bool(_TAKES_THOUGHTS.search(source))
+        self._render = _Distant(source, specials) if foreign else _Sandboxed(source, specials)
+
+    @classmethod
+    def load(cls, folder: Path) -> "ChatTemplate":
+        """From chat_template.jinja, or else the entry in tokenizer_config.json."""
+        config = read_json(folder / "tokenizer_config.json")
+        source = _source(folder, config)
+        if source is None:
+            raise ModelUnusable(
+                f"{folder} has no chat template (chat_template.jinja, or chat_template in "
+                "tokenizer_config.json); choose an instruction-tuned model"
+            )
+        names = (name for name in config if name.endswith("_token"))
+        texts = ((name, token_text(config[name])) for name in names)
+        specials = {name: text for name, text in texts if text is not None}
+        return cls(source, specials, foreign=folder.resolve().parent != TRUSTED)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The prompt text, open for the assistant's answer; raises InvalidRequest.
+
+        ``variables`` are further ones that the template may know; none takes another's place.
+        """
+        offered = [tool.described for tool in tools]
+        try:
+            return self._render([*map(_plain, messages)], offered, dict(variables))
+        except FAILURES as error:
+            raise _refused(error) from error
+
+
+class _Generation(Extension):
+    """The mark that templates for training put around what the model says; it shows nothing."""
+
+    tags = {"generation"}  # noqa: RUF012 - as the class above declares it
+
+    @override
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body).set_lineno(line)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    # Else 10 ** (10 ** 9) is a constant, and computed while the template is still read.
+    intercepted_binops: frozenset[str] = frozenset({"**"})
+
+
+class _Sandboxed:
+    """Jinja's immutable sandbox, in this process."""
+
+    def __init__(self, source: str, specials: dict[str, str]) -> None:
+        environment = _Environment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = _now
+        try:
+            self._template = environment.from_string(source)
+        except (TemplateSyntaxError, RecursionError) as error:
+            raise ModelUnusable(f"the model's chat template is not valid Jinja: {error}") from error
+        self._specials = specials
+
+    def __call__(self, messages: Plain, tools: Plain, more: dict[str, Any]) -> str:
+        own = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
+        return self._template.render({**more, **self._specials, **own})
+
+
+class _Distant:
+    """The same sandbox in a confined process, which is started again after it was killed."""
+
+    def __init__(self, source: str, specials: dict[str, str]) -> None:
+        self._source, self._specials = source, specials
+        self._lock = threading.Lock()
+        self._process = self._start()
+        try:
+            self._ask(PROBE, [], {})
+        except _Overstepped as error:
+            raise ModelUnusable(f"the model's chat template is harmful: {error}") from error
+        except TemplateError:
+            pass  # it may want another conversation than this one
+
+    def __call__(self, messages: Plain, tools: Plain, more: dict[str, Any]) -> str:
+        with self._lock:
+            try:
+                return self._ask(messages, tools, more)
+            except _Overstepped as error:
+                self._process = self._start()
+                raise InvalidRequest(
+                    f"the model's chat template was stopped: {error}; shorten the conversation or "
+                    "choose another model"
+                ) from error
+
+    def _start(self) -> Confined:
+        process = Confined(_serve, (self._source, self._specials), MEMORY)
+        try:
+            trouble = process.receive(START_SECONDS)
+        except (Late, Ended) as error:
+            raise ModelUnusable(f"the model's chat template cannot be read: {error}") from error
+        if trouble is not None:
+            raise ModelUnusable(trouble)
+        return process
+
+    def _ask(self, messages: Plain, tools: Plain, more: dict[str, Any]) -> str:
+        try:
+            self._process.send((messages, tools, more))
+            text, trouble = self._process.receive(RENDER_SECONDS)
+        except (Late, Ended) as error:
+            raise _Overstepped(str(error)) from error
+        if trouble is not None:
+            raise TemplateError(trouble)
+        return str(text)
+
+
+class _Overstepped(Exception):
+    """A template took more time or memory than any conversation needs."""
+
+
+def _serve(connection: Connection, source: str, specials: dict[str, str]) -> None:
+    """In the confined process: one (text, trouble) for every conversation."""
+    try:
+        template = _Sandboxed(source, specials)
+    except ModelUnusable as error:
+        connection.send(str(error))
+        return
+    connection.send(None)
+    while True:
+        messages, tools, more = connection.recv()
+        try:
+            text = template(messages, tools, more)
+        except FAILURES as error:
+            connection.send((None, str(error)))
+            continue
+        if len(text) > LONGEST:
+            connection.send((None, f"it writes {len(text)} characters"))
+        else:
+            connection.send((text, None))
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """A message as templates see it: keys only where there is something to say, since they ask."""
+    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        found["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": dict(call.arguments)},
+            }
+            for call in message.calls
+        ]
+    if message.answers:
+        found["tool_call_id"] = message.answers
+    if message.thought:
+        found |= dict.fromkeys(THOUGHT, message.thought)
+    return found
+
+
+def _refused(error: Exception) -> InvalidRequest:
+    """One line of what the template says, which is a stranger's text on its way to a terminal."""
+    plain = "".join(char if char.isprintable() else " " for char in str(error)[:LONGEST_REFUSAL])
+    said = " ".join(plain.split())
+    return InvalidRequest(f"the model's chat template refuses this conversation: {said}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a model's folder; empty when there is no file."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelUnusable(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelUnusable(f"{path} holds {type(value).__name__}, not an object")
+    return value
+
+
+def token_text(value: object) -> str | None:
+    """A special token's text: configs write it plain or as an object with ``content``."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _source(folder: Path, config: dict[str, Any]) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    source = config.get("chat_template")
+    if isinstance(source, list):  # several named templates
+        named = {entry["name"]: entry["template"] for entry in source}
+        source = named.get("default")
+    return source if isinstance(source, str) else None
+
+
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates are written for these arguments
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002
+) -> str:
+    """As transformers has it: Jinja's own filter would escape HTML characters."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _now(pattern: str) -> str:
+    return datetime.now().astimezone().strftime(pattern)

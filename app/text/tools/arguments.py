@@ -1,0 +1,119 @@
+"""Arguments of a call as they arrive, made into parts of one JSON object."""
+
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+from typing_extensions import override
+
+from app.text.detokenizer import open_length
+from app.text.tools.call_format import CallForm, PairForm
+from app.text.tools.values import Parameter, unknown
+
+
+class Arguments(Protocol):
+    """Reads the arguments of one call."""
+
+    over: bool  # whether all of them are read
+
+    def take(self, text: str) -> tuple[str, str]:
+        """The JSON that the text makes known, and what of the text has yet to be read."""
+
+
+class ObjectArguments(Arguments):
+    """JSON as the model wrote it, up to the end of its object, told character by character."""
+
+    def __init__(self) -> None:
+        self._depth, self._quoted, self._escaped = 0, False, False
+        self.over = False
+
+    @override
+    def take(self, text: str) -> tuple[str, str]:
+        for place, character in enumerate(text):
+            self._read(character)
+            if self.over:
+                return text[: place + 1], text[place + 1 :]
+        return text, ""
+
+    def _read(self, character: str) -> None:
+        if self._quoted:
+            ends = character == '"' and not self._escaped
+            self._escaped = character == "\\" and not self._escaped
+            self._quoted = not ends
+        elif character == '"':
+            self._quoted = True
+        elif character in "{[":
+            self._depth += 1
+        elif character in "}]":
+            self._depth -= 1
+            self.over = self._depth <= 0
+
+
+class PairArguments(Arguments):
+    """Pairs of a key and a value. Texts go on as they come, other values once they are whole."""
+
+    def __init__(self, pair: PairForm, parameters: Mapping[str, Parameter]) -> None:
+        self._pair, self._parameters = pair, parameters
+        self._read = self._edge
+        self._known: Parameter = unknown("")
+        self._lead = "{"  # what stands before the next key
+        self.over = False
+
+    @override
+    def take(self, text: str) -> tuple[str, str]:
+        found = ""
+        while not self.over:
+            step = self._read
+            part, text = step(text)
+            found += part
+            if self._read == step:  # more text has to come
+                break
+        return found, text
+
+    def _edge(self, text: str) -> tuple[str, str]:
+        """Between pairs: another one begins, or all have been read."""
+        before = self._pair.before
+        if text.startswith(before):
+            self._read = self._key
+            return "", text[len(before) :]
+        if not before.startswith(text):
+            self.over = True
+            return "{}" if self._lead == "{" else "}", text
+        return "", text
+
+    def _key(self, text: str) -> tuple[str, str]:
+        key, between, behind = text.partition(self._pair.between)
+        if not between:
+            return "", text
+        self._known = self._parameters.get(key, unknown(key))
+        lead, self._lead = self._lead, ", "
+        self._read = self._text if self._known.is_plain else self._value
+        quote = '"' if self._known.is_plain else ""
+        return f"{lead}{json.dumps(key, ensure_ascii=False)}: {quote}", behind
+
+    def _text(self, text: str) -> tuple[str, str]:
+        """The next part of a text."""
+        part, after, behind = text.partition(self._pair.after)
+        if after:
+            self._read = self._edge
+            return f'{_quoted(part)}"', behind
+        free = len(text) - open_length(text, [self._pair.after])
+        return _quoted(text[:free]), text[free:]
+
+    def _value(self, text: str) -> tuple[str, str]:
+        """Any other value, which shows what it is when it is whole."""
+        value, after, behind = text.partition(self._pair.after)
+        if not after:
+            return "", text
+        self._read = self._edge
+        return self._known.as_json(value), behind
+
+
+def arguments_of(form: CallForm, parameters: Mapping[str, Parameter]) -> Arguments:
+    """What reads the arguments of a call of this form."""
+    return PairArguments(form.pair, parameters) if form.pair else ObjectArguments()
+
+
+def _quoted(text: str) -> str:
+    """Part of a JSON text."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]

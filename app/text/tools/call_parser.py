@@ -1,0 +1,142 @@
+"""An answer as it arrives, taken apart into what is said and which tools are called."""
+
+import re
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from app.request import Tool
+from app.text.detokenizer import open_length
+from app.text.tools.arguments import Arguments, ObjectArguments, arguments_of
+from app.text.tools.call_format import CallForm
+from app.text.tools.values import parameters
+
+NAME = re.compile(r"[\w-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CallPart:
+    """The next part of a call; the first one has its name and id."""
+
+    index: int
+    arguments: str  # JSON; parts make up the whole
+    name: str = ""
+    id: str = ""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What became known by one step."""
+
+    said: str = ""
+    thought: str = ""
+    calls: list[CallPart] = field(default_factory=list)
+
+
+class CallReader:
+    """Reads one answer; text that may yet become a call is held back until that is known."""
+
+    def __init__(self, form: CallForm, tools: Iterable[Tool]) -> None:
+        """``tools`` are those that there are: a call of another one is text."""
+        self._form, self._tools = form, {tool.name: tool for tool in tools}
+        self._held, self._said = "", False
+        self._step: Callable[[Heard], bool] = self._speak
+        self._arguments: Arguments = ObjectArguments()
+        self.called = 0  # calls so far
+
+    def feed(self, text: str) -> Heard:
+        """What the next text makes known."""
+        heard = Heard()
+        self._held += text
+        while self._held and self._step(heard):
+            pass
+        return heard
+
+    def end(self) -> str:
+        """Text that was held back and became nothing else: half an opening, space at the end.
+
+        Of half a call nothing is left to say.
+        """
+        arguing = self._step == self._argue
+        left, self._held = "" if self.called or arguing else self._held, ""
+        return left
+
+    def _speak(self, heard: Heard) -> bool:
+        """Text up to where a call may begin; space before a call is nobody's."""
+        at = self._call_at()
+        if at < 0:
+            self._say(heard, len(self._held) - self._open_length())
+            return False
+        self._say(heard, at)
+        self._held, self._step = self._held.lstrip(), self._open
+        return True
+
+    def _say(self, heard: Heard, end: int) -> None:
+        """Let text go, but for space at its end."""
+        free = self._held[:end].rstrip()
+        heard.said += free
+        self._held = self._held[len(free) :]
+        self._said = self._said or bool(free)
+
+    def _call_at(self) -> int:
+        """Where a call seems to begin; -1 for nowhere."""
+        if self._form.tag:
+            return self._held.find(self._form.tag)
+        return 0 if self._may_begin and self._held.lstrip().startswith(self._form.opening) else -1
+
+    def _open_length(self) -> int:
+        """How much at the end may become an opening."""
+        if self._form.tag:
+            return open_length(self._held, [self._form.tag])
+        begun = self._may_begin and self._form.opening.startswith(self._held.lstrip())
+        return len(self._held) if begun else 0
+
+    @property
+    def _may_begin(self) -> bool:
+        """Of calls that only their place tells: nothing stands before them."""
+        return not self._said and not self.called
+
+    def _open(self, heard: Heard) -> bool:
+        """The opening, a name and what stands before an object; anything else was text."""
+        before, between = self._form.before.lstrip(), self._form.between
+        between += "" if self._form.pair else "{"
+        found = NAME.match(self._held, len(before))
+        name = found.group() if found else ""
+        tail = self._held[len(before) + len(name) :]
+        if before.startswith(self._held) or (
+            self._held.startswith(before)
+            and (not tail or (between.startswith(tail) and between != tail))
+        ):
+            return False  # so far it is one
+        if (
+            not self._held.startswith(before)
+            or not tail.startswith(between)
+            or name not in self._tools
+        ):
+            heard.said, self._said = heard.said + self._held[0], True
+            self._held, self._step = self._held[1:], self._speak
+            return True
+        self._held = tail.removeprefix(self._form.between)
+        heard.calls.append(CallPart(self.called, "", name, f"call_{uuid.uuid4().hex[:24]}"))
+        self._arguments = arguments_of(self._form, parameters(self._tools[name]))
+        self._step = self._argue
+        return True
+
+    def _argue(self, heard: Heard) -> bool:
+        """Arguments up to their end."""
+        part, self._held = self._arguments.take(self._held)
+        if part:
+            heard.calls.append(CallPart(self.called, part))
+        if self._arguments.over:
+            self.called += 1
+            self._step = self._close
+        return self._arguments.over
+
+    def _close(self, _: Heard) -> bool:
+        """What the form has behind the arguments."""
+        after = self._form.after
+        if after.startswith(self._held) and self._held != after:
+            return False
+        self._held = self._held.removeprefix(after)
+        self._step = self._speak
+        return True

@@ -1,0 +1,57 @@
+"""Tools for models whose template knows of none: told in the system message, in Hermes' form."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.request import Message, Tool, ToolCall
+from app.text.tools.call_format import TOLD
+
+_HOW = (
+    "You may call functions to help with the request. They are listed between <tools> and "
+    "</tools>, one a line:\n<tools>\n{tools}\n</tools>\n"
+    "To call one, write its name and arguments as JSON between <tool_call> and </tool_call>:\n"
+    "{call}\nWhat it returns is told between <tool_response> and </tool_response>."
+)
+_EXAMPLE = f"{TOLD.before}NAME{TOLD.between}{{...}}{TOLD.after}"
+
+
+def told(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+    """The conversation in words alone: tools, calls and what came of them as text."""
+    spoken = _together(messages)
+    if not tools:
+        return spoken
+    listed = "\n".join(json.dumps(tool.described, ensure_ascii=False) for tool in tools)
+    how = _HOW.format(tools=listed, call=_EXAMPLE)
+    if spoken[0].role != "system":
+        return [Message("system", how), *spoken]
+    return [replace(spoken[0], content=f"{spoken[0].content}\n\n{how}"), *spoken[1:]]
+
+
+def _together(messages: Sequence[Message]) -> list[Message]:
+    """The messages in words; results and what a person says behind them are one message.
+
+    Many templates refuse two messages of a user in a row.
+    """
+    spoken: list[Message] = []
+    resulted = False  # the last message tells a result
+    for message in messages:
+        words = _in_words(message)
+        if resulted and words.role == "user":
+            words = replace(words, content=f"{spoken.pop().content}\n{words.content}")
+        resulted = words.role == "user" and (resulted or message.role == "tool")
+        spoken.append(words)
+    return spoken
+
+
+def _in_words(message: Message) -> Message:
+    if message.role == "tool":
+        return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
+    called = [_written(call) for call in message.calls]
+    said = [message.content] if message.content else []
+    return Message(message.role, "\n".join([*said, *called]), thought=message.thought)
+
+
+def _written(call: ToolCall) -> str:
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+    return f"{TOLD.before}{call.name}{TOLD.between}{arguments}{TOLD.after}"

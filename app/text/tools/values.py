@@ -1,0 +1,123 @@
+"""Values that a call writes without JSON around them: which may be texts, and what a text stands for."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from app.request import Tool
+from app.text.formats.schema_disjoint import kind_of, kinds_of
+from app.text.formats.schema_keywords import TYPES, unwrapped
+
+TEXT = "string"
+ROOTED = ("$defs", "definitions")  # where references of a tool's parameter lead
+_LONGEST_WAY = 32  # references in a row
+_PYTHON = {
+    "True": "true",
+    "False": "false",
+    "None": "null",
+}  # as templates without tojson write them
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a tool, as its schema tells it; ``schema`` can be read for itself."""
+
+    name: str
+    schema: Mapping[str, Any]
+    kinds: frozenset[str]  # JSON types of its values
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all its values are texts: what is written then needs no reading."""
+        return self.kinds == {TEXT}
+
+    @property
+    def listed(self) -> list[object] | None:
+        """Its values, where the schema lists them."""
+        values = [self.schema["const"]] if "const" in self.schema else self.schema.get("enum")
+        return values if isinstance(values, list) and values else None
+
+    def as_json(self, written: str) -> str:
+        """The value that was written, as JSON: what is a text unless something else is meant."""
+        meant = _PYTHON.get(written, written)
+        try:
+            value = json.loads(meant, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            value = written
+        if self.is_plain or isinstance(value, str) or kind_of(value) not in self.kinds:
+            return json.dumps(written, ensure_ascii=False)
+        return meant
+
+
+def parameters(tool: Tool) -> dict[str, Parameter]:
+    """The arguments that a tool tells of, in their order; of others nothing is known."""
+    properties = tool.parameters.get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {name: _parameter(tool, name, schema) for name, schema in properties.items()}
+
+
+def other_kinds(tool: Tool) -> list[str]:
+    """Types besides an object that the schema says a tool's arguments may have."""
+    told = _resolved(tool.parameters, tool.parameters)
+    named = told.get("type")
+    if isinstance(named, list) and "object" in named:  # which is the one that is meant
+        return []
+    options = told.get("anyOf", told.get("oneOf"))
+    found = (
+        [_resolved(option, tool.parameters) for option in options]
+        if isinstance(options, list)
+        else [told]
+    )
+    kinds = [_kinds(one, tool.parameters) for one in found if {"type", "const", "enum"} & set(one)]
+    return [kind for kind in TYPES if kind != "object" and any(kind in some for some in kinds)]
+
+
+def unknown(name: str) -> Parameter:
+    """An argument that no schema tells of."""
+    return Parameter(name, {}, frozenset(kinds_of({})))
+
+
+def _parameter(tool: Tool, name: str, schema: object) -> Parameter:
+    root = {word: tool.parameters[word] for word in ROOTED if word in tool.parameters}
+    told = _resolved(schema, root)
+    return Parameter(name, {**root, **told}, frozenset(_kinds(told, root)))
+
+
+def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
+    """Types of the values that it accepts; all of them where that is not plain to see."""
+    options = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(options, list):
+        resolved = [_resolved(option, root) for option in options]
+        if not any({"anyOf", "oneOf"} & set(option) for option in resolved):
+            return {kind for option in resolved for kind in _kinds(option, root)}
+        return kinds_of({})
+    if "type" not in schema and "properties" in schema:
+        return {"object"}
+    return kinds_of(schema)
+
+
+def _resolved(schema: object, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the schema says, or what it refers to; of what leads nowhere nothing is known."""
+    for _ in range(_LONGEST_WAY):
+        if not isinstance(schema, Mapping):
+            break
+        schema = unwrapped(schema)
+        if "$ref" not in schema:
+            return schema
+        schema = _found(schema["$ref"], root)
+    return {}
+
+
+def _found(pointer: object, root: Mapping[str, Any]) -> object:
+    """What a reference to a definition leads to; None for any other one."""
+    match str(pointer).split("/"):
+        case ["#", word, name] if isinstance(root.get(word), Mapping):
+            return root[word].get(name)
+        case _:
+            return None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

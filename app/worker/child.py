@@ -1,0 +1,212 @@
+"""The app's end of one engine process: sends requests down, hands events to their streams."""
+
+import asyncio
+import itertools
+import logging
+import multiprocessing
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+from app.errors import RequestFailed, WorkerCrashed
+from app.interrupts import interrupts_blocked
+from app.worker.messages import (
+    Broken,
+    Cancel,
+    Down,
+    Failed,
+    Progress,
+    Ready,
+    Refused,
+    Stop,
+    Submit,
+    Unusable,
+    Up,
+)
+from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
+from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
+
+log = logging.getLogger(__name__)
+
+Entry = Callable[[Connection, ModelSpec], None]
+
+GRACE_SECONDS = 2.0  # for the engine to end by itself
+TERM_SECONDS = 1.0  # after SIGTERM, before SIGKILL
+ENDED_ON_PURPOSE = (0, -signal.SIGTERM)  # exit codes that need no line in the log
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Events of one request, handed from the reader thread to the event loop that asked."""
+
+    loop: asyncio.AbstractEventLoop
+    items: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
+
+    def push(self, item: Event | Exception) -> None:
+        """Called in the reader thread."""
+        with suppress(RuntimeError):  # the loop has been closed: nobody listens any more
+            self.loop.call_soon_threadsafe(self.items.put_nowait, item)
+
+
+class EngineChild:
+    """One process, from its start to its end; two threads move messages, none blocks the loop."""
+
+    def __init__(self, spec: ModelSpec, entry: Entry) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=entry, args=(theirs, spec), name="slipstream-engine", daemon=True
+        )
+        self._name = spec.name
+        self._keys = itertools.count(1)
+        self._streams: dict[int, EventStream] = {}
+        self._lock = threading.Lock()  # guards _streams, _ahead and _obituary
+        self._ahead: int | None = None  # of the newest request, if it only reads ahead
+        self._obituary: str | None = None  # set once, at the end: how the process ended
+        self._outgoing: queue.SimpleQueue[Down | None] = queue.SimpleQueue()
+        self._broken: str | None = None
+        self._closing = False
+        self._ended = threading.Event()
+        self.ready: Future[ModelFacts] = Future()
+        with interrupts_blocked():
+            self._process.start()
+        theirs.close()  # or the end of the process would not end the pipe
+        for work in (self._read, self._write):
+            threading.Thread(target=work, name="slipstream-engine-pipe", daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, for logs and tests."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests can still be answered."""
+        return self._obituary is None
+
+    def submit(self, request: GenerationRequest, stream: EventStream) -> int:
+        """Send a request down; raises WorkerCrashed when the process has ended.
+
+        What is being read ahead breaks off for it, in the middle of a pass: a cancel is heard there.
+        """
+        key = next(self._keys)
+        with self._lock:
+            if self._obituary is not None:
+                raise WorkerCrashed(self._obituary)
+            self._streams[key] = stream
+            ahead, self._ahead = self._ahead, key if request.ahead else None
+        if ahead is not None:
+            self.cancel(ahead)
+        self._outgoing.put(Submit(key, request))
+        return key
+
+    def cancel(self, key: int) -> None:
+        """End a request; its Done still comes."""
+        self._outgoing.put(Cancel(key))
+
+    def end(self) -> None:
+        """End the process: politely, then not; blocks for a few seconds at most."""
+        self._closing = True
+        self._outgoing.put(Stop())
+        if self.ready.done() and self._ended.wait(GRACE_SECONDS):
+            return
+        self._process.terminate()  # a process that still loads does not listen
+        if not self._ended.wait(TERM_SECONDS):
+            self._process.kill()
+            self._ended.wait(TERM_SECONDS)
+
+    def _write(self) -> None:
+        with suppress(OSError):  # the reader sees the same end of the pipe and says so
+            while (message := self._outgoing.get()) is not None:
+                self._connection.send(message)
+
+    def _read(self) -> None:
+        try:
+            with suppress(EOFError, OSError):
+                while True:
+                    self._dispatch(self._connection.recv())
+        finally:  # whatever happened, nobody waits for ever
+            self._reap()
+            self._bury(self._how_it_ended())
+            self._outgoing.put(None)
+            self._connection.close()
+            self._ended.set()
+
+    def _dispatch(self, message: Up) -> None:
+        match message:
+            case Ready(facts):
+                self.ready.set_result(facts)
+            case Unusable(text):
+                self.ready.set_exception(ModelUnusable(text))
+            case Progress(key, event):
+                self._push(key, event)
+            case Refused(key, text, overflow):
+                self._push(key, ContextOverflow(*overflow) if overflow else InvalidRequest(text))
+            case Failed(key, text, details):
+                log.error("the engine failed on a request\n%s", details)
+                self._push(key, RequestFailed(f"the engine failed on this request ({text})"))
+            case Broken(text, details):
+                log.error("the engine broke\n%s", details)
+                self._broken = text
+
+    def _push(self, key: int, item: Event | Exception) -> None:
+        with self._lock:
+            last = isinstance(item, Done | Exception)
+            stream = self._streams.pop(key, None) if last else self._streams.get(key)
+        if stream is not None:
+            stream.push(item)
+
+    def _reap(self) -> None:
+        """Leave no zombie, and no process that closed its pipe but hangs."""
+        self._process.join(GRACE_SECONDS)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+
+    def _bury(self, obituary: str) -> None:
+        """No request can be answered any more: tell those that wait and those that will come."""
+        with self._lock:
+            self._obituary = obituary
+            streams = list(self._streams.values())
+            self._streams.clear()
+        for stream in streams:
+            stream.push(WorkerCrashed(obituary))
+        if not self.ready.done():
+            self.ready.set_exception(WorkerCrashed(obituary))
+        if not self._closing and self._process.exitcode not in ENDED_ON_PURPOSE:
+            log.error("engine process %s: %s", self.pid, obituary)
+
+    def _how_it_ended(self) -> str:
+        if self._closing:
+            return "the engine was closed before the answer was complete"
+        if not self.ready.done():
+            return (
+                f"the engine stopped while it loaded {self._name}: {self._cause()}; "
+                "it starts again with the next request"
+            )
+        return (
+            f"the engine stopped while it answered: {self._cause()}; any text received so far is "
+            "kept, and the engine starts again with the next request"
+        )
+
+    def _cause(self) -> str:
+        code = self._process.exitcode or 0
+        if self._broken is not None:
+            return self._broken
+        if code == -signal.SIGKILL:
+            return "its process was killed (SIGKILL; often the machine ran out of memory)"
+        if code < 0:
+            return f"its process was ended by {_signal_name(-code)}"
+        return f"its process ended with exit code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

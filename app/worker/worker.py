@@ -1,0 +1,129 @@
+"""EngineWorker: one model in a process of its own, as async iterators of events."""
+
+import asyncio
+import threading
+import weakref
+
+from app.errors import WorkerCrashed
+from app.worker import engine_process
+from app.worker.child import EngineChild, Entry, EventStream
+from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
+
+
+class EngineWorker:
+    """Starts the engine's process when it is needed, and again after it died."""
+
+    def __init__(self, spec: ModelSpec, entry: Entry = engine_process.main) -> None:
+        self._spec, self._entry = spec, entry
+        self._lock = threading.Lock()  # one start at a time, whatever loop or thread asks
+        self._child: EngineChild | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the engine, None before the first start."""
+        return self._child.pid if self._child else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, and answers nobody any more."""
+        return self._closed
+
+    async def start(self) -> ModelFacts:
+        """Load the model; raises ModelUnusable or WorkerCrashed."""
+        ready = asyncio.wrap_future(self._living_child().ready)
+        ready.add_done_callback(_retrieve)
+        return await asyncio.shield(ready)  # a caller that gives up does not stop the load
+
+    def generate(self, request: GenerationRequest) -> "Generation":
+        """Events of ``request``, Done last; raises InvalidRequest before, WorkerCrashed after some.
+
+        A dead process is started again first, so one crash costs one answer.
+        """
+        return Generation(self, request)
+
+    async def close(self) -> None:
+        """End the process within five seconds; running generations raise WorkerCrashed."""
+        with self._lock:
+            self._closed, child = True, self._child
+        if child is not None:
+            await asyncio.to_thread(child.end)
+
+    async def submit(
+        self, request: GenerationRequest, stream: EventStream
+    ) -> tuple[EngineChild, int]:
+        """The process that took ``request``, and its key there."""
+        await self.start()
+        child = self._living_child()
+        return child, child.submit(request, stream)
+
+    def _living_child(self) -> EngineChild:
+        """Starting a process takes milliseconds; what takes seconds is awaited as ``ready``."""
+        with self._lock:
+            if self._closed:
+                raise WorkerCrashed("the engine is closed; open the model again to go on")
+            if self._child is None or not self._child.alive:
+                self._child = EngineChild(self._spec, self._entry)
+            return self._child
+
+
+class Generation:
+    """The events of one request; closing or dropping it cancels the request."""
+
+    def __init__(self, worker: EngineWorker, request: GenerationRequest) -> None:
+        self._worker, self._request = worker, request
+        self._stream: EventStream | None = None
+        self._cancel: weakref.finalize[[int], Generation] | None = None  # once it is under way
+        self._cancelled = self._ended = False
+
+    def __aiter__(self) -> "Generation":
+        """Itself: events come once."""
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event; StopAsyncIteration after Done."""
+        if self._ended:
+            raise StopAsyncIteration
+        stream = self._stream or await self._open()
+        item = await stream.items.get()
+        if isinstance(item, Done | Exception):
+            self._finish()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def cancel(self) -> None:
+        """End the request soon; the events go on until Done(CANCELLED)."""
+        self._cancelled = True
+        if self._cancel is not None:
+            self._cancel()
+
+    async def aclose(self) -> None:
+        """Cancel, and give no more events."""
+        self._ended = True
+        self.cancel()
+
+    async def _open(self) -> EventStream:
+        stream = EventStream(asyncio.get_running_loop())
+        try:
+            child, key = await self._worker.submit(self._request, stream)
+        except Exception:
+            self._ended = True
+            raise
+        self._stream = stream
+        self._cancel = weakref.finalize(self, child.cancel, key)  # runs once, at the latest when
+        self._cancel.atexit = False  # nobody holds the generation any more
+        if self._cancelled:
+            self._cancel()
+        return stream
+
+    def _finish(self) -> None:
+        self._ended = True
+        if self._cancel is not None:
+            self._cancel.detach()  # nothing is left to cancel
+
+
+def _retrieve(future: asyncio.Future[ModelFacts]) -> None:
+    """Look at the result, or asyncio complains when its only reader has given up."""
+    if not future.cancelled():
+        future.exception()

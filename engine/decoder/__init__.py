@@ -1,0 +1,1 @@
+"""Our own decoder: config, weights, layers, attention, KV cache."""

@@ -1,0 +1,196 @@
+"""KVCache: one growing row of keys and values per slot, with a draft tree behind the prefix.
+
+Row layout of a slot, T = rows allocated:
+    [0, length)                  committed tokens, row == position
+    [length, length + pending)   nodes of the tree in the order they were placed; a node's position
+                                 is length + its depth, its row is where it was placed
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.speculation.tree import ancestor_bits, bit_rows
+
+_FIRST_ROWS = 512
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where n new rows sit: written to [start, end), each seeing what ``mask`` leaves of [0, end)."""
+
+    positions: tuple[int, ...]  # [n]
+    start: int
+    end: int
+    mask: Tensor | None  # [n, end] additive, 0 or -inf; None: every row is seen
+
+    def tail(self, count: int) -> "Layout":
+        """The layout of the last ``count`` rows alone."""
+        mask = None if self.mask is None else self.mask[-count:]
+        return Layout(self.positions[-count:], self.end - count, self.end, mask)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """Dimensions of every slot: layers x 2 x K x T x D."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    rows: int  # most rows of a slot: the context
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass
+class _Slot:
+    keys: list[Tensor] = field(default_factory=list)  # per layer [K, T, D]
+    values: list[Tensor] = field(default_factory=list)
+    arrays: list[tuple[Array, Array]] = field(default_factory=list)  # both, once NumPy asked
+    length: int = 0
+    depths: list[int] = field(default_factory=list)  # of pending rows
+    seen: list[int] = field(default_factory=list)  # of pending rows: ``ancestor_bits``
+
+
+class KVCache:
+    """Slots are made when first used and grow by doubling, so idle context costs nothing."""
+
+    def __init__(self, shape: CacheShape) -> None:
+        self.shape = shape
+        self._slots: dict[int, _Slot] = {}
+
+    def length(self, slot: int) -> int:
+        """Committed rows."""
+        return self._slot(slot).length
+
+    def pending(self, slot: int) -> int:
+        """Uncommitted rows."""
+        return len(self._slot(slot).depths)
+
+    def taken(self, slot: int) -> int:
+        """Rows that there is memory for by now."""
+        row = self._slot(slot)
+        return row.keys[0].shape[1] if row.keys else 0
+
+    def place(self, slot: int, parents: Sequence[int]) -> Layout:
+        """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix."""
+        row = self._slot(slot)
+        before = len(row.depths)
+        start = row.length + before
+        end = start + len(parents)
+        self._reserve(row, end)
+        fresh = _extend(row, parents)
+        positions = tuple(row.length + depth for depth in row.depths[before:])
+        return Layout(positions, start, end, self._mask(row, fresh))
+
+    def whole(self, slot: int) -> Layout:
+        """One layout over every pending row."""
+        row = self._slot(slot)
+        positions = tuple(row.length + depth for depth in row.depths)
+        return Layout(positions, row.length, row.length + len(positions), self._mask(row, row.seen))
+
+    def write(
+        self, slot: int, layer: int, layout: Layout, kv: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Store k, v [n, K, D]; returns all visible keys and values [K, end, D]."""
+        row = self._slot(slot)
+        keys, values = row.keys[layer], row.values[layer]
+        keys[:, layout.start : layout.end] = kv[0].transpose(0, 1)
+        values[:, layout.start : layout.end] = kv[1].transpose(0, 1)
+        return keys[:, : layout.end], values[:, : layout.end]
+
+    def arrays(self, slot: int) -> Sequence[tuple[Array, Array]]:
+        """Keys and values [K, T, D] of every layer for NumPy, in the same memory; on the CPU."""
+        row = self._slot(slot)
+        if not row.arrays:
+            pairs = zip(row.keys, row.values, strict=True)
+            row.arrays = [(keys.numpy(), values.numpy()) for keys, values in pairs]
+        return row.arrays
+
+    def keep(self, slot: int, path: Sequence[int]) -> None:
+        """Pending rows of ``path`` move behind the prefix in that order; the others are forgotten."""
+        row = self._slot(slot)
+        if list(path) != list(range(len(path))):
+            source = torch.tensor([row.length + p for p in path], device=self.shape.device)
+            target = slice(row.length, row.length + len(path))
+            for held in (*row.keys, *row.values):
+                held[:, target] = held[:, source]  # indexing copies first: no overlap
+        row.length += len(path)
+        _forget_pending(row)
+
+    def crop(self, slot: int, length: int) -> None:
+        """Forget pending rows and everything behind the first ``length`` tokens.
+
+        A slot that keeps nothing gives its memory back.
+        """
+        row = self._slot(slot)
+        row.length = min(row.length, length)
+        _forget_pending(row)
+        if not length:
+            self._release(row)
+
+    def take(self, other: "KVCache", source: int, slot: int, length: int) -> None:
+        """A slot's rows become the first ``length`` committed ones of a slot of any cache, this one too."""
+        row = self._slot(slot)
+        self._reserve(row, length)
+        for layer in range(self.shape.layers if length else 0):
+            keys, values = other.rows(source, layer)
+            row.keys[layer][:, :length] = keys[:, :length]
+            row.values[layer][:, :length] = values[:, :length]
+        row.length = length
+        _forget_pending(row)
+
+    def rows(self, slot: int, layer: int) -> tuple[Tensor, Tensor]:
+        """Committed keys and values [K, length, D], for audits."""
+        row = self._slot(slot)
+        return row.keys[layer][:, : row.length], row.values[layer][:, : row.length]
+
+    def _slot(self, slot: int) -> _Slot:
+        return self._slots.setdefault(slot, _Slot())
+
+    def _mask(self, row: _Slot, bits: Sequence[int]) -> Tensor | None:
+        """Additive mask of rows that see the whole prefix, and of the pending rows those of ``bits``."""
+        pending = len(row.seen)
+        if len(bits) == 1 and bits[0] == (1 << pending) - 1:
+            return None
+        small = np.where(bit_rows(bits, pending), np.float32(0), np.float32(-np.inf))
+        sent = torch.from_numpy(small).to(self.shape.device, self.shape.dtype)
+        return F.pad(sent, (row.length, 0))
+
+    def _release(self, row: _Slot) -> None:
+        row.keys, row.values, row.arrays = [], [], []
+
+    def _reserve(self, row: _Slot, rows: int) -> None:
+        held = row.keys[0].shape[1] if row.keys else 0
+        if rows <= held:
+            return
+        room = max(_FIRST_ROWS, 2 * held, rows)
+        row.arrays = []
+        shape = (self.shape.kv_heads, room, self.shape.head_dim)
+        for store in (row.keys, row.values):
+            old = list(store)
+            store.clear()
+            for layer in range(self.shape.layers):
+                fresh = torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
+                if old:
+                    fresh[:, :held] = old[layer]
+                store.append(fresh)
+
+
+def _extend(row: _Slot, parents: Sequence[int]) -> list[int]:
+    """Record new pending rows; returns the ``ancestor_bits`` of each."""
+    fresh = ancestor_bits(parents, row.seen)
+    row.seen += fresh
+    for parent in parents:
+        row.depths.append(0 if parent < 0 else row.depths[parent] + 1)
+    return fresh
+
+
+def _forget_pending(row: _Slot) -> None:
+    row.depths, row.seen = [], []

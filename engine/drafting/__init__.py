@@ -1,0 +1,1 @@
+"""What drafters share: drafts under construction, n-gram indexes, tree shapes, acceptance models."""

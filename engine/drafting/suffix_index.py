@@ -1,0 +1,101 @@
+"""Suffix index over several texts: where did the end of a text occur before, and how long was the match?"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.drafting.match_confidence import LONGEST
+
+GRAMS = (8, 3, 1)  # suffixes that are looked up, longest first; what lies between is measured
+NEWEST = 4  # places that are kept of each: with 8, drafts were no better and took longer
+_STRIDE = 1 << 32  # a place is one integer: text * _STRIDE + offset
+
+
+class Match(NamedTuple):
+    """``length`` tokens before ``text[end]`` equal the end of the text that was looked up."""
+
+    length: int
+    text: Sequence[int]
+    end: int
+
+
+class SuffixIndex:
+    """Places by the 8 tokens, the 3 and the one before them, the newest 4 of each.
+
+    A token costs three dictionary entries, whatever its context; a look-up visits at most 4 places,
+    those behind the longer suffix first. A match is thus the longest one unless 4 newer places hid
+    it, and of short matches the newest are known: frequent and stale ones are what gets lost.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        """Hold at most ``capacity`` tokens; None: any number."""
+        self._capacity = capacity
+        self._texts: dict[int, list[int]] = {}  # oldest first
+        self._places: dict[int, tuple[int, ...]] = {}  # hash of a gram -> places, newest first
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Tokens held."""
+        return sum(len(text) for text in self._texts.values())
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append to the newest text."""
+        if not self._texts:
+            self._texts[0] = []
+        number, text = next(reversed(self._texts.items()))
+        for token in tokens:
+            place = number * _STRIDE + len(text)
+            for key in _grams(text, len(text)):
+                self._places[key] = (place, *self._places.get(key, ())[: NEWEST - 1])
+            text.append(token)
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """A new text. Those that it continues are dropped, and the oldest ones where space is short.
+
+        A text beyond the capacity keeps its end; one that an older text begins with adds nothing.
+        """
+        excess = 0 if self._capacity is None else max(0, len(tokens) - self._capacity)
+        kept = list(tokens[excess:])
+        if any(text[: len(kept)] == kept for text in self._texts.values() if len(text) > len(kept)):
+            return
+        for number in [n for n, text in self._texts.items() if kept[: len(text)] == text]:
+            self._drop(number)
+        while self._capacity is not None and len(self) + len(kept) > self._capacity:
+            self._drop(next(iter(self._texts)))
+        self._count += 1
+        self._texts[self._count] = []
+        self.extend(kept)
+
+    def matches(self, tail: Sequence[int]) -> list[Match]:
+        """Places that follow the end of ``tail``: longer suffix first, then newest first."""
+        found: dict[int, Match] = {}
+        for key in _grams(tail, len(tail)):
+            for place in self._places.get(key, ()):
+                if len(found) < NEWEST and place not in found:
+                    number, end = divmod(place, _STRIDE)
+                    text = self._texts[number]
+                    if length := _common(text, end, tail):  # 0: another gram with the same hash
+                        found[place] = Match(length, text, end)
+        return list(found.values())
+
+    def _drop(self, number: int) -> None:
+        """Forget a text and every place in it."""
+        text = self._texts.pop(number)
+        first, beyond = number * _STRIDE, (number + 1) * _STRIDE
+        for key in {key for end in range(1, len(text)) for key in _grams(text, end)}:
+            places = self._places.pop(key, ())
+            if rest := tuple(p for p in places if not first <= p < beyond):
+                self._places[key] = rest
+
+
+def _grams(text: Sequence[int], end: int) -> list[int]:
+    """Hashes of the grams that end before ``text[end]``; equal ones are told apart by measuring."""
+    return [hash(tuple(text[end - size : end])) for size in GRAMS if size <= end]
+
+
+def _common(text: Sequence[int], end: int, tail: Sequence[int]) -> int:
+    """Tokens before ``text[end]`` that equal the end of ``tail``."""
+    limit = min(LONGEST, end, len(tail))
+    length = 0
+    while length < limit and text[end - 1 - length] == tail[-1 - length]:
+        length += 1
+    return length

@@ -1,0 +1,338 @@
+"""A causal model of the transformers library: loaded with care, run through its public forward."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from engine.decoder.checkpoint import Checkpoint
+from engine.decoder.config import read_config
+from engine.decoder.families import library_config
+from engine.decoder.weights import dtype_named
+from engine.errors import EngineError, ModelUnusable
+from engine.models.hf.linear_maps import lay_out
+from engine.models.own.precision import change
+from engine.platform.upcast_linear import wide_type
+from engine.request import ModelSpec
+
+UNSTATED_CONTEXT = 2048  # tokens, where a config states none: what such models were trained with
+KNOWN_WINDOWS = frozenset(
+    {
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
+        "sliding_window_pattern",
+        "prefix_dense_sliding_window_pattern",  # like the last, it becomes ``layer_types``
+    }
+)
+EXPERT_STEP = "decoder_sparse_step"  # of how many layers one has experts
+STATE_NAME = "cache_params"  # of a running state, which forgets nothing again
+# What forward calls its cache: since transformers 5.24 the first, whatever is in it.
+CACHE_NAMES = ("cache", "past_key_values", STATE_NAME)
+PICK_NAME = "logits_to_keep"  # of how many last rows forward gives logits
+PLACE_NAME = "position_ids"  # of the rows; without them some families count every pass from 0
+CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Largest difference of logits that is rounding, over their largest; a wrong mask gives far more."""
+TRIED = 9  # tokens of a pass that only shows what a model does
+SPARSE = ("window", "chunk", "local", "sparse")  # parts of names of fields that limit attention
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Rows that are no continuation of all rows before them.
+
+    ``depths`` [m] of all uncommitted rows; ``seen`` [n, m]: which of them each of n new rows sees.
+    """
+
+    length: int  # committed rows: everyone sees them, as far as a window reaches
+    depths: Sequence[int]
+    seen: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one pass gave."""
+
+    logits: Tensor  # [last, V]
+    cache: Any
+    hidden: Tensor | None  # [rows, C] after the final norm, if asked for
+
+
+@dataclass(frozen=True, slots=True)
+class CausalModel:
+    """A loaded model with what its forward takes."""
+
+    module: Any
+    config: Any  # of the text part
+    cache_name: str
+    dtype: torch.dtype
+    device: torch.device
+    parameters: int
+    picks: bool  # whether forward can be told of which rows to give logits
+    places: bool  # whether forward is told where rows stand
+
+    @property
+    def family(self) -> str:
+        """What its config calls it."""
+        return str(self.config.model_type)
+
+    def attention_only(self) -> bool:
+        """Whether all that the model remembers are keys and values, row by row."""
+        from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+        if self.cache_name == STATE_NAME:
+            return False
+        layers = DynamicCache(config=self.config).layers
+        return all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
+
+    def sparse_fields(self) -> list[str]:
+        """Fields of the config that limit attention in a way that our masks do not know."""
+        kinds = set(getattr(self.config, "layer_types", None) or ())
+        fields = self.config.to_dict().items()
+        strange = {
+            name
+            for name, value in fields
+            if value
+            and name.lstrip("_") not in KNOWN_WINDOWS
+            and "expert" not in name
+            and name != EXPERT_STEP
+            and any(part in name for part in SPARSE)
+        }
+        return sorted(strange | (kinds - {"full_attention", "sliding_attention"}))
+
+    def run(
+        self,
+        tokens: Sequence[int],
+        cache: Any,
+        place: int | Branches,
+        *,
+        last: int,
+        hidden: bool,
+    ) -> Ran:
+        """One pass over new rows behind ``cache``, None: an empty one of the model's own kind.
+
+        ``place``: how many rows are before them, where they continue all of these.
+        Logits of the ``last`` rows: a vocabulary of 262144 may be a third of a small model's work.
+        """
+        inputs: dict[str, Any] = {
+            "input_ids": torch.tensor([list(tokens)], device=self.device),
+            "use_cache": True,
+            self.cache_name: cache,
+        }
+        if isinstance(place, Branches):
+            depths = list(place.depths)[-len(tokens) :]
+            positions = torch.tensor([[place.length + d for d in depths]], device=self.device)
+            inputs |= {PLACE_NAME: positions, "attention_mask": self._masks(place)}
+        elif self.places:
+            inputs[PLACE_NAME] = torch.arange(place, place + len(tokens), device=self.device)[None]
+        if self.picks:
+            inputs[PICK_NAME] = last
+        if hidden:
+            inputs["output_hidden_states"] = True
+        found = self.module(**inputs)
+        states = found.hidden_states[-1][0] if hidden else None
+        kept = getattr(found, self.cache_name, None)
+        if kept is None:
+            raise ModelUnusable(_without_cache(self.family))
+        return Ran(found.logits[0, -last:], kept, states)
+
+    def _masks(self, branches: Branches) -> Tensor | dict[str, Tensor]:
+        """Additive masks [1, 1, n, length + m]; by kind of layer where the model has two kinds."""
+        window = getattr(self.config, "sliding_window", None)
+        if getattr(self.config, "use_sliding_window", True) is False:
+            window = None
+        kinds = set(getattr(self.config, "layer_types", None) or ())
+        full = _mask(branches, None, self.dtype).to(self.device)
+        if not window or kinds == {"full_attention"}:
+            return full
+        windowed = _mask(branches, int(window), self.dtype).to(self.device)
+        both = {"full_attention": full, "sliding_attention": windowed}
+        return both if kinds == set(both) else windowed
+
+
+def _mask(branches: Branches, window: int | None, dtype: torch.dtype) -> Tensor:
+    """0 where a row sees, the least number where not: eager attention reads a bool mask as 0 and 1."""
+    rows, depths = len(branches.seen), np.asarray(branches.depths, dtype=np.int64)
+    everywhere = np.ones((rows, branches.length), dtype=bool)
+    visible = np.concatenate((everywhere, branches.seen), 1)
+    if window is not None:
+        at = np.concatenate((np.arange(branches.length), branches.length + depths))
+        visible &= at[None, :] > at[-rows:, None] - window
+    mask = torch.zeros(visible.shape, dtype=dtype)
+    return mask.masked_fill_(torch.from_numpy(~visible), torch.finfo(dtype).min)[None, None]
+
+
+def context_of(config: Any, wanted: int | None) -> int:
+    """Tokens that the model was made for, or fewer if fewer are wanted.
+
+    A model whose rotary frequencies change with the length has keys that do not mix across that
+    change, so its context ends there.
+    """
+    names = (
+        "max_position_embeddings",
+        "n_positions",
+        "n_ctx",
+        "max_seq_len",
+        "max_sequence_length",
+    )
+    stated = [v for n in names if isinstance(v := getattr(config, n, None), int) and v > 0]
+    limits = [stated[0] if stated else UNSTATED_CONTEXT, *([] if wanted is None else [wanted])]
+    rope = getattr(config, "rope_parameters", None) or {}
+    first = rope.get("original_max_position_embeddings")
+    if rope.get("rope_type") == "longrope" and first:
+        limits.append(first)
+    return int(min(limits))
+
+
+def load_model(spec: ModelSpec) -> CausalModel:
+    """The model of a spec; raises ModelUnusable with the reason."""
+    folder = Path(spec.folder)
+    read_config(folder)
+    _check_size(folder, library_config(folder), Checkpoint(folder))
+    dtype, device = dtype_named(spec.dtype), torch.device(spec.device)
+    module = _read(folder, dtype, device)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    family = str(module.config.model_type)
+    with passes_told(family):
+        laid_out = _lays_out(spec, module)
+    if not laid_out:
+        del module  # memory has room for one
+        module = _read(folder, dtype, device)
+    taken = signature(module.forward).parameters
+    for name in CACHE_NAMES:
+        if name in taken:
+            config = module.config.get_text_config(decoder=True)
+            picks = PICK_NAME in taken
+            with passes_told(family):
+                places = PLACE_NAME in taken and _counts_from_zero(module)
+            return CausalModel(module, config, name, dtype, device, parameters, picks, places)
+    raise ModelUnusable(f"{folder}: {_without_cache(family)}")
+
+
+def _without_cache(family: str) -> str:
+    return (
+        f"the transformers library gives family {family!r} no cache that can be handed from pass "
+        "to pass; choose another model"
+    )
+
+
+@contextmanager
+def passes_told(family: str) -> Iterator[None]:
+    """Raise ModelUnusable where the library's own code breaks: a config may describe what cannot run."""
+    try:
+        yield
+    except (EngineError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # two hundred families, each with errors of its own
+        raise ModelUnusable(
+            f"the first passes of family {family!r} fail in the transformers library "
+            f"({type(error).__name__}: {_first_line(error)}); choose another model"
+        ) from error
+
+
+def _lays_out(spec: ModelSpec, module: Any) -> bool:
+    """Lay the linear maps out as they compute fastest; False: it reads them itself, and is spoilt."""
+    if spec.device != "cpu":
+        return True
+    processor, dtype = torch.device("cpu"), dtype_named(spec.dtype)
+    held = change(spec, processor, dtype)
+    if wide_type(processor, dtype) != dtype:  # what is widened stays where it was
+        lay_out(module, held)
+        return True
+    stored = _tried(module)
+    lay_out(module, held)
+    apart = (_tried(module) - stored).abs().max()
+    return bool(apart <= CLOSE[dtype] * stored.abs().max())  # never true of what is no number
+
+
+def _counts_from_zero(module: Any) -> bool:
+    """Whether forward itself takes positions from 0 on where it is told none; RoBERTa's does not.
+
+    The same positions give the same work, in any type: what differs by more than float32 rounds is
+    not the order of a sum.
+    """
+    untold = _tried(module)
+    apart = (_tried(module, torch.arange(TRIED, device=module.device)[None]) - untold).abs().max()
+    return bool(apart <= CLOSE[torch.float32] * untold.abs().max())
+
+
+@torch.inference_mode()
+def _tried(module: Any, positions: Tensor | None = None) -> Tensor:
+    """Logits of a few tokens, in float32."""
+    vocabulary = int(module.config.get_text_config(decoder=True).vocab_size)
+    ids = torch.tensor([[(7 * i + 3) % vocabulary for i in range(TRIED)]], device=module.device)
+    places = {} if positions is None else {PLACE_NAME: positions}
+    found: Tensor = module(input_ids=ids, **places).logits.float()
+    return found
+
+
+def _check_size(folder: Path, config: Any, checkpoint: Checkpoint) -> None:
+    """Refuse before memory is taken: what the files lack would be filled with random numbers."""
+    from transformers import AutoModelForCausalLM
+
+    library: Any = AutoModelForCausalLM
+    try:
+        with torch.device("meta"):
+            outline = library.from_config(config, trust_remote_code=False)
+        outline.tie_weights()
+    except Exception as error:  # two hundred families, each with errors of its own
+        raise ModelUnusable(f"{folder}: {_first_line(error)}") from error
+    wanted = sum(parameter.numel() for parameter in outline.parameters())
+    held = sum(math.prod(checkpoint.shape(name)) for name in checkpoint.names)
+    if wanted > held:
+        raise ModelUnusable(
+            f"{folder}: config.json describes {wanted} weights and the files hold {held}; download "
+            "the model again"
+        )
+
+
+def _read(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    library: Any = AutoModelForCausalLM
+    bars: Any = logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        module, report = library.from_pretrained(
+            str(folder), dtype=dtype, local_files_only=True, trust_remote_code=False,
+            use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True,
+        )  # fmt: skip
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
+        raise ModelUnusable(f"{folder}: {_first_line(error)}") from error
+    finally:
+        if shown:
+            bars.enable_progress_bar()
+    _check_report(folder, report)
+    return module.eval().to(device)
+
+
+def _check_report(folder: Path, report: dict[str, Any]) -> None:
+    """The library goes on with random numbers where a tensor is missing; we do not."""
+    said = {
+        "missing_keys": "tensors are missing",
+        "mismatched_keys": "tensors have another shape than the config says",
+        "unexpected_keys": "tensors have no place in this family",
+        "error_msgs": "tensors cannot be converted",
+    }
+    for kind, what in said.items():
+        found = sorted(str(k[0] if isinstance(k, tuple) else k) for k in report.get(kind) or ())
+        if found:
+            raise ModelUnusable(
+                f"{folder}: {len(found)} {what}, {found[0]} first; download the model again"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,68 @@
+"""Maps cut into pieces: runs of output rows that are read, kept and multiplied one at a time.
+
+A layer may be as large as all the memory that there is for weights, so the unit that moves is not
+the layer. Rows of a matrix lie one after the other in the file: a piece is one sequential read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.errors import ModelUnusable
+from engine.interfaces.target import MapParts
+from engine.models.offload.tensor_ranges import Extent
+
+PAGE = 4096  # direct reads start and end at multiples of it
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows [first, first + rows) of a layer's map, wholly inside one tensor."""
+
+    layer: int
+    tensor: str
+    extent: Extent
+    row: int  # inside the tensor
+    rows: int
+    first: int  # inside the map
+
+    @property
+    def start(self) -> int:
+        """First byte in the file."""
+        return self.extent.start + self.row * self.extent.row_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.rows * self.extent.row_bytes
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The pages around it: first byte, and bytes."""
+        first = self.start - self.start % PAGE
+        last = -(-(self.start + self.size) // PAGE) * PAGE
+        return first, last - first
+
+
+def cut(
+    maps: Sequence[MapParts], extents: Mapping[str, Extent], most: int
+) -> dict[tuple[int, str], tuple[Piece, ...]]:
+    """The pieces of every map, none with a span above ``most`` bytes unless one row is longer."""
+    return {(m.layer, m.name): tuple(_pieces(m, extents, most)) for m in maps}
+
+
+def _pieces(parts: MapParts, extents: Mapping[str, Extent], most: int) -> Iterator[Piece]:
+    first = 0
+    for tensor in parts.tensors:
+        extent = extents.get(tensor)
+        if extent is None:
+            raise ModelUnusable(
+                f"the tensor {tensor} cannot be streamed: it is no matrix of float32, float16 or "
+                "bfloat16 numbers; load the model without a limit, or a converted copy of it"
+            )
+        fitting = max(1, (most - 2 * PAGE) // extent.row_bytes)
+        count = -(-extent.rows // fitting)
+        for number in range(count):  # of nearly the same size
+            row = extent.rows * number // count
+            end = extent.rows * (number + 1) // count
+            yield Piece(parts.layer, tensor, extent, row, end - row, first + row)
+        first += extent.rows

@@ -1,0 +1,81 @@
+"""How precisely weights are held, and what that changes, in words."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from engine.decoder.decoder import Layer, Linear
+from engine.decoder.inflate import inflated
+from engine.decoder.weights import DecoderWeights, dtype_named, load_weights, mapped
+from engine.errors import ModelUnusable
+from engine.models.gguf.library import llama_library
+from engine.models.own.int8 import Quantising
+from engine.platform.numpy_forward import narrowed
+from engine.platform.onednn_linear import Packing, can_pack
+from engine.platform.toolchain import REBUILD
+from engine.platform.upcast_linear import Upcasting, Widening, wide_type
+from engine.request import ModelSpec
+
+FULL, INT8 = "full", "int8"
+
+
+def read(spec: ModelSpec, device: torch.device) -> DecoderWeights:
+    """The weights in a spec's folder as the spec wants them; raises ModelUnusable.
+
+    Each layer takes its last form as soon as it is read, so memory never holds two of the model.
+    """
+    check(spec)
+    folder, dtype = Path(spec.folder), dtype_named(spec.dtype)
+    held = change(spec, device, dtype)
+    each = partial(Layer.mapped, change=held) if spec.inflate == 1 else None
+    return mapped(_whole(load_weights(folder, dtype, device, spec.context, each), spec), held)
+
+
+def _whole(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
+    """What is changed about a model as a whole, before or after its layers."""
+    if spec.inflate > 1:
+        weights = inflated(weights, spec.inflate)
+    return narrowed(weights) if spec.weights == FULL else weights
+
+
+def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callable[[Linear], Linear]:
+    """What becomes of every linear map, in the layout that computes fastest on this machine."""
+    upcasts = wide_type(device, dtype) != dtype
+    if spec.weights == INT8:
+        return Quantising(Widening() if upcasts else None).map
+    if upcasts:
+        return Upcasting(Widening()).map
+    return Packing().map if can_pack(device, dtype) else _unchanged
+
+
+def _unchanged(linear: Linear) -> Linear:
+    return linear
+
+
+def check(spec: ModelSpec) -> None:
+    """Raise ModelUnusable for a combination that does not exist."""
+    if spec.weights not in (FULL, INT8):
+        raise ModelUnusable(f"weights {spec.weights!r} are unknown; choose {FULL} or {INT8}")
+    if spec.weights == INT8 and spec.dtype == "float16":
+        raise ModelUnusable(
+            "int8 weights in float16 could exceed its largest number; choose bfloat16 or float32"
+        )
+
+
+def notes(spec: ModelSpec) -> tuple[str, ...]:
+    """One sentence for each way in which the loaded model is not the checkpoint at its fastest."""
+    found = []
+    if spec.weights == INT8:
+        found.append(
+            "the weights are rounded to 8 bits: answers are those of the rounded model, which "
+            "differ now and then from the full one's (of the bundled model's tokens about 2 in 100 "
+            "changed); drafting changes nothing about them"
+        )
+    if spec.backend == "llama_cpp" and (compiler := llama_library().amx_left_out_by):
+        found.append(
+            f"llama.cpp runs without this processor's AMX: it was compiled by {compiler}, which leaves "
+            f"AMX's set-up out; to have it compiled rightly, run: {REBUILD}"
+        )
+    return tuple(found)

@@ -1,0 +1,220 @@
+"""The torch target over layers that come from a source: models larger than memory."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from engine.decoder.checkpoint import Checkpoint
+from engine.decoder.decoder import Architecture, Dense, Layer, Linear
+from engine.decoder.families import architecture, decoder_config, rotary_table
+from engine.decoder.weights import (
+    EMBEDDING,
+    HEAD,
+    NORM,
+    DecoderWeights,
+    check_places,
+    dtype_named,
+    layer_from,
+    layer_tensor_names,
+    mapped,
+    used_names,
+)
+from engine.errors import ModelUnusable
+from engine.interfaces.target import LayerSource, MapParts, Streaming
+from engine.models.own.precision import change
+from engine.models.own.streamed_linear import Scratch, StreamedFeedForward, StreamedMap
+from engine.models.own.target import TorchTarget
+from engine.platform.upcast_linear import Upcast, Widening, wide_type
+from engine.request import ModelSpec
+
+OpenSource = Callable[[Streaming], LayerSource]
+
+PROJECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {  # map -> (stored fused, or in parts)
+    "qkv": ("self_attn.qkv_proj", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
+    "out": ("self_attn.o_proj", ("self_attn.o_proj",)),
+    "gate_up": ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj")),
+    "down": ("mlp.down_proj", ("mlp.down_proj",)),
+}
+FORWARD_COPIES = 2  # numbers for every hidden unit and row: its value, and what libraries copy
+
+
+class StreamedTarget(TorchTarget):
+    """A torch target that keeps every pass within the rows that its source has room for."""
+
+    def __init__(self, weights: DecoderWeights, source: LayerSource) -> None:
+        super().__init__(weights)
+        self.source = source
+
+    def early(self, layers: int) -> TorchTarget | None:
+        """The first of these layers that stay in memory, with the head: a draft model of their own.
+
+        It shares the weights and has its own cache. None where not one whole layer stays.
+        """
+        stay = min(layers, self.source.whole)
+        if stay == 0:
+            return None
+        whole = self._weights
+        return TorchTarget(
+            replace(
+                whole,
+                arch=replace(whole.arch, layers=stay),
+                layers=whole.layers[:stay],
+                parameters=whole.parameters * stay // self.layers,
+            )
+        )
+
+    @override
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+        """Commit a prompt chunk, in several passes where it is longer than the widest.
+
+        When one of them is aborted, those before it stay.
+        """
+        widest, states = self.source.widest, list[Tensor | None]()
+        for at in range(0, len(tokens), widest):
+            held = self.length(slot)
+            states.append(super().feed(slot, tokens[at : at + widest], trace))
+            if self.length(slot) == held:
+                return None
+        if not trace:
+            return None
+        return torch.cat([cast("Tensor", state) for state in states], 1)[:, -trace:]
+
+
+def load_streamed(spec: ModelSpec, open_source: OpenSource) -> StreamedTarget:
+    """A target that holds ``spec.resident`` bytes and reads the rest; raises ModelUnusable."""
+    _check(spec)
+    folder, dtype, device = Path(spec.folder), dtype_named(spec.dtype), torch.device(spec.device)
+    config = decoder_config(folder)
+    arch = architecture(config, spec.context)
+    checkpoint = Checkpoint(folder)
+    tied = bool(getattr(config, "tie_word_embeddings", False))
+    outer = _own(checkpoint.read([EMBEDDING, NORM, *([] if tied else [HEAD])], dtype, device))
+    if lost := {EMBEDDING, NORM, *(() if tied else (HEAD,))} - set(outer):
+        raise ModelUnusable(f"the weights lack the tensor {min(lost)}; download the model again")
+    names = used_names(checkpoint.names)
+    check_places(folder, names, arch)
+    alone = mapped(
+        DecoderWeights(
+            arch=arch,
+            embedding=outer[EMBEDDING],
+            layers=(),
+            norm=outer[NORM],
+            head=Dense(outer[EMBEDDING if tied else HEAD]),
+            rotary=rotary_table(config, arch).to(device, torch.float32),
+            parameters=sum(math.prod(checkpoint.shape(name)) for name in names),
+        ),
+        change(spec, device, dtype),
+    )
+    outlines = [_outline(checkpoint, names, i, arch, (dtype, device)) for i in range(arch.layers)]
+    source = open_source(_streaming(spec, alone, checkpoint))
+    connect = _Connection(source, _widening(device, dtype))
+    layers = tuple(connect.connected(layer, i) for i, layer in enumerate(outlines))
+    return StreamedTarget(replace(alone, layers=layers), source)
+
+
+def _widening(device: torch.device, dtype: torch.dtype) -> Widening | None:
+    in_float32 = device.type == "cpu" and wide_type(device, dtype) == torch.float32
+    return Widening() if in_float32 else None
+
+
+def _check(spec: ModelSpec) -> None:
+    if spec.device != "cpu" and not torch.cuda.is_available():
+        raise ModelUnusable(
+            f"layers cannot be streamed to device {spec.device!r}: torch finds no CUDA device"
+        )
+    if spec.inflate > 1:
+        raise ModelUnusable("a streamed model is read as it is stored and cannot be inflated")
+    if spec.weights != "full":
+        raise ModelUnusable(
+            f"a streamed model is read as it is stored, not as {spec.weights}; drop the limit or "
+            "ask for full weights"
+        )
+
+
+def _outline(
+    checkpoint: Checkpoint,
+    names: frozenset[str],
+    index: int,
+    arch: Architecture,
+    kind: tuple[torch.dtype, torch.device],
+) -> Layer:
+    """The layer with its vectors, and with matrices that have shapes but no data."""
+    own = layer_tensor_names(names, index)
+    vectors = [name for name in own if len(checkpoint.shape(name)) == 1]
+    tensors = _own(checkpoint.read(vectors, *kind))
+    for name in set(own) - set(vectors):
+        tensors[name] = torch.empty(checkpoint.shape(name), dtype=kind[0], device="meta")
+    return layer_from(tensors, index, arch)
+
+
+def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies in memory: a file that is cut later must not take pages away from under them."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _streaming(spec: ModelSpec, alone: DecoderWeights, checkpoint: Checkpoint) -> Streaming:
+    names = checkpoint.names
+    arch, dtype, device = alone.arch, alone.embedding.dtype, alone.embedding.device
+    size, computed = dtype.itemsize, wide_type(device, dtype).itemsize
+    wide = (arch.heads + 2 * arch.kv_heads) * arch.head_dim
+    own = arch.vocab * arch.hidden * size
+    table = arch.context * arch.head_dim * 8
+    assert spec.resident is not None
+    return Streaming(
+        files=tuple(checkpoint.files),
+        maps=tuple(
+            MapParts(index, name, _stored(names, index, name))
+            for index in range(arch.layers)
+            for name in PROJECTIONS
+        ),
+        limit=spec.resident,
+        fixed=own + (0 if _reads(alone.head, alone.embedding) else own) + table,
+        row_bytes=computed * (FORWARD_COPIES * arch.feed_forward + wide + 8 * arch.hidden)
+        + 8 * arch.vocab,
+        dtype=spec.dtype,
+        device=spec.device,
+    )
+
+
+def _reads(head: Linear, embedding: Tensor) -> bool:
+    """Whether the head needs no memory of its own: it is tied, and has no layout of its own."""
+    return isinstance(head, Dense | Upcast) and head.weight is embedding
+
+
+def _stored(names: frozenset[str], index: int, name: str) -> tuple[str, ...]:
+    fused, parts = PROJECTIONS[name]
+    at = f"model.layers.{index}."
+    whole = f"{at}{fused}.weight"
+    return (whole,) if whole in names else tuple(f"{at}{part}.weight" for part in parts)
+
+
+class _Connection:
+    """Puts a source behind outlines of layers."""
+
+    def __init__(self, source: LayerSource, widening: Widening | None) -> None:
+        self._source, self._widening = source, widening
+        self._scratch = Scratch()
+
+    def connected(self, layer: Layer, index: int) -> Layer:
+        """The layer with maps that ask the source."""
+        gate_up = self._map(index, "gate_up", layer.gate_up)
+        down = self._map(index, "down", layer.down)
+        return replace(
+            layer,
+            qkv=self._map(index, "qkv", layer.qkv),
+            out=self._map(index, "out", layer.out),
+            gate_up=gate_up,
+            down=down,
+            joined=StreamedFeedForward(gate_up, down, self._scratch),
+        )
+
+    def _map(self, index: int, name: str, outline: Linear) -> StreamedMap:
+        assert isinstance(outline, Dense)  # as ``layer_from`` makes them
+        rows = len(outline.weight)
+        return StreamedMap(self._source, index, name, rows, self._widening, outline.bias)

@@ -1,0 +1,1 @@
+"""The step loop's parts: scheduler, step records, drafter pool, memory back-off, profiling."""

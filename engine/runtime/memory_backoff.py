@@ -1,0 +1,150 @@
+"""Retreat: what the engine does when the device runs out of memory, step by step.
+
+Shrink the trees, then the number of requests in one pass, then move layers out of the device, then
+refuse with numbers. None of it changes an answer: nodes are cut by their place and not by their
+tokens, which is a shorter draft; requests never see each other; moved layers are the same layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from engine.errors import OutOfMemory
+from engine.interfaces.target import Scores, Target
+from engine.speculation.tree import DraftTree
+
+CALM = 64  # passes without trouble after which twice as much is tried again
+PROMPT_CHUNK = 256  # tokens of one prompt per step: the longest that a cancel waits
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A target that can move layers out of the device."""
+
+    def move_out(self, needed: int) -> int:
+        """Make room for at least ``needed`` bytes if possible; bytes freed, 0: nothing is left."""
+        ...
+
+
+class Passed(NamedTuple):
+    """One request's part of a pass: the tree that was scored, or why no tree could be."""
+
+    tree: DraftTree
+    scores: Scores | None
+    refused: OutOfMemory | None = None
+
+
+class Retreat:
+    """Remembers how much fitted; what was given up is tried again after calm passes."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.nodes: int | None = None  # of one tree, the root included; None: no limit known
+        self.together: int | None = None  # requests in one pass
+        self.chunk = PROMPT_CHUNK  # prompt tokens in one pass
+        self._calm = 0
+        self._moved = 0  # bytes
+
+    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Passed]:
+        """One pass, or as many as it takes; one ``Passed`` for each tree."""
+        self._calm += 1
+        if self._calm >= CALM:
+            self._recover()
+        if self.together is None:
+            return self._within(slots, trees)
+        size, found = self.together, list[Passed]()
+        for at in range(0, len(slots), size):
+            found += self._within(slots[at : at + size], trees[at : at + size])
+        return found
+
+    def feed(self, slot: int, tokens: Sequence[int], trace: int) -> Tensor | None:
+        """Commit the first tokens of a prompt chunk; their states if traced and it was all of them.
+
+        Raises OutOfMemory when not even one token fits.
+        """
+        held = self._target.length(slot)
+        while True:
+            part = tokens[: self.chunk]
+            try:
+                states = self._target.feed(slot, part, trace if len(part) == len(tokens) else 0)
+            except OutOfMemory as error:
+                self._target.crop(slot, held)
+                self._shorten(error, len(part))
+            else:
+                return states
+
+    def drafted_too_much(self, nodes: int) -> None:
+        """A draft of so many nodes did not fit: the next ones are half as large."""
+        self._calm = 0
+        self.nodes = max(1, min(nodes, self.nodes or nodes) // 2)
+
+    def _within(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Passed]:
+        tried = trees if self.nodes is None else [cut(tree, self.nodes) for tree in trees]
+        try:
+            scores = self._target.score(slots, tried)
+        except OutOfMemory as error:
+            return self._again(slots, tried, error)
+        return [Passed(tree, found) for tree, found in zip(tried, scores, strict=True)]
+
+    def _again(
+        self, slots: Sequence[int], trees: Sequence[DraftTree], error: OutOfMemory
+    ) -> list[Passed]:
+        """One step down the ladder, then the same pass."""
+        for slot in slots:
+            self._target.crop(slot, self._target.length(slot))
+        widest = max(len(tree) for tree in trees)
+        if widest > 1:
+            self.drafted_too_much(widest)
+            return self._within(slots, trees)
+        if len(slots) > 1:
+            self._calm, self.together = 0, len(slots) // 2
+            half = self.together
+            return self._within(slots[:half], trees[:half]) + self._within(
+                slots[half:], trees[half:]
+            )
+        if self._move_out(error):
+            return self._within(slots, trees)
+        return [Passed(trees[0], None, self._refusal(error))]
+
+    def _shorten(self, error: OutOfMemory, tried: int) -> None:
+        if tried > 1:
+            self._calm, self.chunk = 0, tried // 2
+        elif not self._move_out(error):
+            raise self._refusal(error) from error
+
+    def _move_out(self, error: OutOfMemory) -> bool:
+        if not isinstance(self._target, Movable):
+            return False
+        freed = self._target.move_out(max(1, error.needed - error.free))
+        self._moved += freed
+        return freed > 0
+
+    def _refusal(self, error: OutOfMemory) -> OutOfMemory:
+        tried = "trees of 1 node and 1 request in a pass were tried"
+        if isinstance(self._target, Movable):
+            tried += f", and {self._moved / 2**20:.1f} MiB of layers were moved out"
+        return OutOfMemory(error.needed, error.free, error.total, tried)
+
+    def _recover(self) -> None:
+        self._calm = 0
+        self.nodes = None if self.nodes is None or self.nodes >= PROMPT_CHUNK else 2 * self.nodes
+        self.together = None if self.together is None or self.together > 8 else 2 * self.together
+        self.chunk = min(PROMPT_CHUNK, 2 * self.chunk)
+
+
+def cut(tree: DraftTree, nodes: int | None) -> DraftTree:
+    """The first nodes of a tree; parents stand before children and siblings in draw order.
+
+    Which nodes go is told by their place alone, so what is left of a drawn tree is a drawn tree.
+    Rows that early exit ran already are run again: they would hold the memory that is missing.
+    """
+    if nodes is None or nodes >= len(tree):
+        return tree
+    parents = tree.parents[:nodes]
+    inner = set(parents)
+    q = None if tree.q is None else {n: law for n, law in tree.q.items() if n in inner}
+    grafted = max(0, nodes - (len(tree) - tree.grafted))
+    tokens = tree.tokens[:nodes]
+    return replace(tree, tokens=tokens, parents=parents, q=q, warm=None, grafted=grafted)

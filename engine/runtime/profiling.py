@@ -1,0 +1,222 @@
+"""What a pass and a draft step cost on this machine, measured when a model is loaded."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from engine.interfaces.target import (
+    DraftModel,
+    LayeredTarget,
+    LayerSource,
+    Rows,
+    Stepped,
+    Streamed,
+    Target,
+)
+from engine.speculation.sampling import check_finite
+from engine.speculation.tree import DraftTree, chain
+from engine.statistics.pass_cost import PassCost
+
+# A large model gets the first few. Matrix kernels change behind 6 rows, where the seventh may cost a
+# quarter of a pass and the eighth nothing; a line between 6 and 8 would price both alike. Of 4-bit
+# weights three rows take half a pass more than two, and the fourth a whole one.
+PROFILE_ROWS = (1, 8, 4, 2, 16, 6, 3, 7)
+WIDER_ROWS = (64, 32, 12)  # behind those at which the target's own blocks begin
+PROFILE_REPEATS = 5
+PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
+NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured
+PROFILE_CONTEXT = 512
+READ_ROWS, READ_REPEATS, READ_SECONDS = 64, 3, 0.5  # tokens of a text, times that it is read
+EXIT_SECONDS = 0.5  # of early-exit steps are enough
+WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
+STREAMED_SECONDS = 30.0  # a model that is read in minutes is measured at few widths
+WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it now and then
+STEEP = 2.0  # passes of a row: wider ones than this are not measured, nor drafted for
+
+
+def profile(target: Target, cost: PassCost) -> None:
+    """Measure the pass over several widths; doing so also builds kernels, which no answer should pay for.
+
+    SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
+    Raises NumericalError for logits that are not finite: no answer could come from such weights.
+    """
+    if isinstance(target, Streamed):
+        _profile_streamed(target, target.source, cost)
+        return
+    started = time.perf_counter()
+    widths: list[int] = []
+    steps = target.steps if isinstance(target, Stepped) else ()
+    for rows in (
+        *PROFILE_ROWS,
+        *steps,
+        *WIDER_ROWS,
+    ):  # the first call of a width builds its kernels
+        if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
+            widths.append(min(rows, target.context))
+            _timed(target, [chain([0] * widths[-1])])
+    rounds = [
+        _round(target, widths)
+        for n in range(PROFILE_REPEATS)
+        if n == 0 or time.perf_counter() - started < 0.75 * PROFILE_SECONDS  # the rest: a context
+    ]
+    early = time.perf_counter() - started < PROFILE_SECONDS
+    fit_rounds([*rounds, *_narrow_rounds(target, rounds)], cost)
+    if early and target.context > PROFILE_CONTEXT:
+        target.feed(0, [0] * PROFILE_CONTEXT)
+        seconds = median(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
+        cost.profile_context(PROFILE_CONTEXT, seconds)
+        target.crop(0, 0)
+
+
+def _narrow_rounds(target: Target, rounds: Sequence[Mapping[int, float]]) -> list[dict[int, float]]:
+    """More rounds of the widths that cost little, where wide passes took the time for them.
+
+    Whether one drafted token pays hangs on a single ratio. Measured once, on a machine that was busy
+    just then, it said 1.7 instead of 1.2, and a whole session was decoded plainly.
+    """
+    single = rounds[0][1]
+    narrow = [width for width, seconds in rounds[0].items() if seconds <= NARROW * single]
+    found: list[dict[int, float]] = []
+    started = time.perf_counter()
+    while len(rounds) + len(found) < PROFILE_REPEATS:
+        if time.perf_counter() - started > NARROW_SECONDS:
+            break
+        found.append(_round(target, narrow))
+    return found
+
+
+def _round(target: Target, widths: Sequence[int]) -> dict[int, float]:
+    """Seconds of a pass of every width, the first of which is a single row.
+
+    All are compared with that row, and wide ones are measured only once. It is asked three times:
+    once it had taken three times as long as usual, and 64 rows of a 4-bit file, which take 23 passes
+    of one, looked like 8.
+    """
+    half = len(widths) // 2
+    times = [
+        (width, _timed(target, [chain([0] * width)]))
+        for width in (*widths[:half], widths[0], *widths[half:], widths[0])
+    ]
+    single = median(seconds for width, seconds in times if width == widths[0])
+    return dict(times) | {widths[0]: single}
+
+
+def fit_rounds(rounds: Sequence[Mapping[int, float]], cost: PassCost) -> None:
+    """Knots from several rounds of rows -> seconds, the first of them with a pass of every width.
+
+    A machine that others use as well is faster in one second than in the next, by half and more. A
+    curve of each width's luckiest pass would mix such seconds, so widths are compared within a round.
+    """
+    single = median(found[1] for found in rounds)
+    for rows in rounds[0]:
+        ratios = [found[rows] / found[1] for found in rounds if rows in found]
+        cost.profile(rows, single * median(ratios))
+
+
+def profile_draft(draft: DraftModel) -> float:
+    """Seconds of one draft step: a single row. Raises NumericalError as ``profile`` does."""
+    times = []
+    for _ in range(2 * PROFILE_REPEATS):
+        started = time.perf_counter()
+        (grown,) = draft.grow([Rows(0, [0], [-1])])
+        times.append(time.perf_counter() - started)
+        check_finite(grown.logits.amax(-1))
+        draft.crop(0, 0)
+    return median(times)
+
+
+def profile_exit(target: LayeredTarget, layers: int) -> float:
+    """Seconds of one row through the first ``layers`` and the head: a step of an early-exit draft."""
+    times: list[float] = []
+    until = time.perf_counter() + EXIT_SECONDS
+    while len(times) < PROFILE_REPEATS and (not times or time.perf_counter() < until):
+        started = time.perf_counter()
+        target.shallow([0], [0], layers)
+        times.append(time.perf_counter() - started)
+        target.crop(0, 0)
+    return min(times)  # the first one builds kernels
+
+
+def profile_reading(draft: DraftModel) -> float:
+    """Seconds for each token of a text that the draft model reads at once.
+
+    Unless this is known, whoever drafts first may read a prompt of minutes for an answer of seconds.
+    """
+    tokens = min(READ_ROWS, draft.context)
+    times: list[float] = []
+    until = time.perf_counter() + READ_SECONDS
+    while len(times) < READ_REPEATS and (not times or time.perf_counter() < until):
+        started = time.perf_counter()
+        draft.feed(0, [0] * tokens)
+        times.append(time.perf_counter() - started)
+        draft.crop(0, 0)
+    return min(times) / tokens  # the first one builds kernels
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedPass:
+    """What was measured of one pass whose weights were read meanwhile."""
+
+    rows: int
+    seconds: float
+    waited: float  # of them, for weights
+
+    @property
+    def busy(self) -> float:
+        """Seconds of computing."""
+        return self.seconds - self.waited
+
+
+def fit_streamed(passes: Sequence[StreamedPass], cost: PassCost) -> None:
+    """Knots and hidden rows from what passes computed, and from what reading takes.
+
+    Reading and computing overlap, so a pass takes the longer of the two. The disk's pace changes
+    from one pass to the next: of a pass that still waited for weights the whole tells how fast the
+    disk was, and only its computing tells what the rows cost.
+    """
+    bound = [p.seconds for p in passes if p.waited > WAITING * p.seconds]
+    reading = median(bound) if bound else 0.0
+    busy: dict[int, float] = {}
+    for one in passes:
+        busy[one.rows] = min(one.busy, busy.get(one.rows, math.inf))
+    for rows, seconds in busy.items():
+        cost.profile(rows, max(seconds, reading))
+    cost.hidden = _crossing(sorted(busy.items()), reading)
+
+
+def _crossing(busy: Sequence[tuple[int, float]], reading: float) -> int:
+    """The most measured rows, or rows between two measurements, that reading hides; 0: not one."""
+    hidden = 0
+    for (low, early), (high, late) in pairwise([(0, 0.0), *busy]):
+        if late > reading:
+            return int(low + (high - low) * max(0.0, reading - early) / (late - early))
+        hidden = high
+    return hidden
+
+
+def _profile_streamed(target: Target, source: LayerSource, cost: PassCost) -> None:
+    """Measure where the pass of a streamed target leaves its flat part: reading hides many rows."""
+    passes: list[StreamedPass] = []
+    started = time.perf_counter()
+    for at, rows in enumerate(WIDE_ROWS):
+        late = at > 2 and time.perf_counter() - started > STREAMED_SECONDS
+        if late or rows > min(source.widest, target.context):
+            break
+        before = source.waited
+        seconds = _timed(target, [chain([0] * rows)])
+        passes.append(StreamedPass(rows, seconds, source.waited - before))
+        if seconds > STEEP * passes[0].seconds:
+            break
+    fit_streamed(passes, cost)
+
+
+def _timed(target: Target, trees: list[DraftTree]) -> float:
+    started = time.perf_counter()
+    (scores,) = target.score([0], trees)
+    target.commit(0, [])
+    seconds = time.perf_counter() - started
+    check_finite(scores.logits[-1].amax())
+    return seconds

@@ -1,0 +1,280 @@
+"""Who runs next and in which slot: warm slots by common prefix, the others wait in line."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from engine.drafting.match_confidence import LONGEST
+from engine.interfaces.drafter import Context, LengthPolicy, Outcome
+from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
+from engine.runtime.components import Room
+from engine.runtime.drafter_pool import Seat
+from engine.speculation.common_prefix import common_prefix
+from engine.speculation.grammar_mask import Guide
+from engine.speculation.rng import Chance
+
+
+@dataclass
+class Run:
+    """What one drafter did for one session so far."""
+
+    passes: int = 0
+    emitted: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    seconds: float = 0.0
+    alone: float = 0.0  # seconds that plain passes for its tokens take on a machine that is idle
+    depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
+
+    def count(self, outcome: Outcome) -> None:
+        """Record one pass; how deep a drafter is right is told by its own nodes."""
+        self.passes += 1
+        self.drafted += outcome.tree.drafted
+        self.accepted += len(outcome.verdict.path) - 1
+        own = outcome.own
+        path = own.verdict.path
+        accepted, refused = len(path) - 1, bool(own.tree.children[path[-1]])
+        while len(self.depths) < accepted + refused:
+            self.depths.append([0, 0])
+        for depth in range(accepted):
+            self.depths[depth][0] += 1
+            self.depths[depth][1] += 1
+        if refused:
+            self.depths[accepted][0] += 1
+
+    def stats(
+        self, drafter: str, shares: tuple[float, ...], weight: float, mood: float
+    ) -> DrafterRun:
+        """The frozen form; ``mood`` is how much slower than idle the machine was."""
+        depths = tuple(DepthCount(e, a) for e, a in self.depths)
+        return DrafterRun(
+            drafter, self.passes, self.emitted, self.drafted, self.accepted, self.seconds,
+            mood * self.alone, depths, shares, weight,
+        )  # fmt: skip
+
+
+@dataclass
+class Session:
+    """The only mutable state of a request while it runs."""
+
+    id: int
+    request: GenerationRequest
+    drafter: str
+    seat: Seat
+    policy: LengthPolicy
+    why: str
+    chance: Chance
+    ids: list[int]  # prompt and emitted tokens
+    guide: Guide | None = None  # of a request with a grammar
+    priors: dict[str, Prior] = field(default_factory=dict)
+    slot: int = -1
+    cached: int = 0
+    begun: bool = False  # reading the prompt has begun
+    paused: bool = False  # others need the room; what it had read is put away, or read again later
+    emitted: int = 0
+    runs: dict[str, Run] = field(default_factory=dict)  # by drafter
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    judged: float = 0.0  # of them, behind the drafts
+    nominal: float = 0.0  # what that takes on a machine that is idle
+    cancelled: bool = False
+
+    @cached_property
+    def context(self) -> Context:
+        """The read-only view that drafters and policies get; of a session that has its slot."""
+        request = self.request
+        return Context(
+            self.id, self.slot, self.ids, request.sampling, self.chance, request.stop_tokens,
+            self.priors, request.task, len(request.prompt), _foretold(request),
+            self.guide,
+        )  # fmt: skip
+
+    @property
+    def mood(self) -> float:
+        """How much slower than idle the machine was during this answer.
+
+        Plain passes would have met that too. Of the whole answer, since a single pass may be cut in two
+        by another program, and before the answer nobody knows.
+        """
+        return self.judged / self.nominal if self.nominal else 1.0
+
+    def run(self, drafter: str) -> Run:
+        """What this drafter did so far."""
+        if drafter not in self.runs:
+            self.runs[drafter] = Run()
+        return self.runs[drafter]
+
+    def stats(self, runs: tuple[DrafterRun, ...]) -> Stats:
+        """What this request has done so far; ``runs`` are its drafters' parts."""
+        runs = tuple(sorted(runs, key=lambda run: -run.emitted))
+        return Stats(
+            drafter=self.drafter,
+            why=self.why,
+            prompt_tokens=len(self.request.prompt),
+            cached_tokens=self.cached,
+            emitted=self.emitted,
+            passes=sum(run.passes for run in runs),
+            drafted=sum(run.drafted for run in runs),
+            accepted=sum(run.accepted for run in runs),
+            depths=summed([run.depths for run in runs]),
+            prompt_seconds=self.prompt_seconds,
+            decode_seconds=self.decode_seconds,
+            runs=runs,
+        )
+
+
+def _foretold(request: GenerationRequest) -> tuple[int, ...]:
+    """A prediction as if it had been the answer, which is now asked for again.
+
+    Behind it stands an end, which nobody drafts beyond, and the prompt's last tokens: so the answer
+    begins where a long match leads into the prediction, and goes on as any other text that is copied.
+    """
+    if not request.prediction:
+        return ()
+    end = sorted(request.stop_tokens)[:1]
+    return (*request.prediction, *end, *request.prompt[-LONGEST:])
+
+
+@dataclass
+class _Row:
+    ids: list[int] = field(default_factory=list)  # tokens whose keys are cached
+    session: str | None = None
+    used: int = 0
+    taken: bool = False
+
+
+class Scheduler:
+    """Admits waiting sessions to slots in order of arrival.
+
+    There are more slots than requests run at once: conversations stay warm in the others, as many as
+    have room.
+    """
+
+    def __init__(self, slots: int, warm: int, room: Room) -> None:
+        """``slots`` requests run at once, ``warm`` further slots."""
+        self._rows = [_Row() for _ in range(slots + warm)]
+        self._slots, self._room, self._clock = slots, room, 0
+        self._gone: list[int] = []  # slots that were emptied since ``make_room``
+        self._warm: dict[int, int] | None = None  # slot -> rows that it takes; None: counted anew
+        self._alone: list[int] = []  # slots whose text nobody goes on with, since ``left_alone``
+        self._resumed: list[Session] = []  # since ``resumed``
+        self.waiting: deque[Session] = deque()
+        self.running: list[Session] = []
+
+    def admit(self) -> list[Session]:
+        """Sessions that got a slot just now; ``cached`` tells how much of the prompt is warm."""
+        admitted = []
+        while self.waiting and len(self.running) < self._slots:
+            session = self.waiting.popleft()
+            if session.request.cold:
+                self.cool()
+            session.slot, session.cached = self._choose(session)
+            row = self._rows[session.slot]
+            row.taken, row.session, self._warm = True, session.request.session, None
+            self.running.append(session)
+            admitted.append(session)
+        return admitted
+
+    def release(self, session: Session, cached: int) -> None:
+        """The session is over; its first ``cached`` tokens stay warm in the slot."""
+        self.running.remove(session)
+        self._clock += 1
+        row = self._rows[session.slot]
+        row.ids, row.taken, row.used = session.ids[:cached], False, self._clock
+        self._warm = None
+
+    def make_room(self) -> list[int]:
+        """Slots whose tokens have to go, so that those that run have room for theirs.
+
+        Conversations that nobody goes on with just now go first, the oldest before the others, unless
+        they are put away. Then requests wait, the latest first; the first one always goes on, and a
+        context fits.
+        """
+        left, apart = self._room.rows, self._room.apart
+        for session in self.running:
+            needed = self._room.taken(session.slot, len(session.ids))
+            waited, session.paused = (
+                session.paused,
+                needed > left and session is not self.running[0],
+            )
+            if not session.paused:
+                left -= needed
+                self._resumed += [session] * waited
+            elif needed <= apart:
+                apart -= needed
+                self._alone.append(session.slot)
+            else:
+                session.begun = False
+                self._gone.append(session.slot)
+        self._make_room_of_warm(apart if self._room.apart else left)
+        gone, self._gone = self._gone, []
+        return gone
+
+    def _make_room_of_warm(self, left: int) -> None:
+        if self._warm is None:
+            rows = enumerate(self._rows)
+            warm = {slot: len(row.ids) for slot, row in rows if row.ids and not row.taken}
+            self._warm = {slot: self._room.taken(slot, many) for slot, many in warm.items()}
+            self._alone += warm if self._room.apart else ()
+        if sum(self._warm.values()) <= left:
+            return
+        for slot, taken in sorted(self._warm.items(), key=lambda pair: -self._rows[pair[0]].used):
+            left -= taken
+            if left < 0:
+                self._empty(slot)
+
+    def left_alone(self) -> list[int]:
+        """Slots to be put away, since their text would take part in the passes of others."""
+        alone, self._alone = self._alone, []
+        return alone
+
+    def resumed(self) -> list[Session]:
+        """Sessions that waited for room and have it now."""
+        resumed, self._resumed = self._resumed, []
+        return resumed
+
+    def cool(self) -> None:
+        """Nothing stays warm."""
+        for slot, row in enumerate(self._rows):
+            if not row.taken:
+                self._empty(slot)
+
+    def _empty(self, slot: int) -> None:
+        self._rows[slot].ids, self._warm = [], None
+        self._gone.append(slot)
+
+    def reader(self, session: Session, held: Callable[[int], int]) -> tuple[int, int]:
+        """The other slot that has read most of a prompt, and how many tokens of it.
+
+        ``held`` tells how many tokens of a slot are cached.
+        """
+        known = {slot: row.ids for slot, row in enumerate(self._rows) if not row.taken}
+        known |= {one.slot: one.ids for one in self.running if one is not session}
+        prompt = session.request.prompt
+        shared = {slot: min(held(slot), _shared(ids, prompt)) for slot, ids in known.items()}
+        best = max(shared, key=shared.__getitem__, default=session.slot)
+        return best, shared.get(best, 0)
+
+    def _choose(self, session: Session) -> tuple[int, int]:
+        """The free slot whose text goes on here, else an empty one, else the oldest.
+
+        A text that only begins alike, with the same preface say, stays where it is: slots share.
+        """
+        prompt = session.request.prompt
+        free = {slot: row for slot, row in enumerate(self._rows) if not row.taken}
+        shared = {slot: _shared(row.ids, prompt) for slot, row in free.items()}
+
+        def merit(slot: int) -> tuple[int, bool, bool, int]:
+            row = free[slot]
+            own = session.request.session is not None and row.session == session.request.session
+            goes_on = own or 2 * shared[slot] >= max(len(row.ids), 1)
+            return (shared[slot] if goes_on else 0, own, not row.ids, -row.used)
+
+        best = max(free, key=merit)
+        return best, shared[best]
+
+
+def _shared(known: Sequence[int], prompt: Sequence[int]) -> int:
+    """Common prefix, less the prompt's last token: it becomes the root of the first tree."""
+    return min(common_prefix(known, prompt), len(prompt) - 1)

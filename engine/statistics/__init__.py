@@ -1,0 +1,1 @@
+"""Measured costs and rates that drafting decisions read."""

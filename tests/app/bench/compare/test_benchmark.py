@@ -1,0 +1,98 @@
+"""The benchmark on the real pocket model: every category, every lane, in turns."""
+
+import pytest
+
+from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
+from app.bench.compare.isolated_run import Track
+from app.bench.compare.record import BenchmarkRecord, record
+from app.chat.assistant import Assistant
+from engine.errors import InvalidRequest
+from engine.request import ModelFacts
+from tests.app.asynchronous import asynchronous
+
+FACTS = ModelFacts("m", 64, 4096, 2, 9, ("none", "lookup"), (("chain", "it has no draft"),))
+SPEC_BENCH = {
+    "writing",
+    "roleplay",
+    "reasoning",
+    "math",
+    "coding",
+    "extraction",
+    "stem",
+    "humanities",
+}
+SPEC_BENCH |= {"translation", "summarization", "qa", "math_reasoning", "rag"}
+
+
+def test_every_category_is_asked_as_often():
+    for size in SIZES.values():
+        asked = [question.category for question in questions(size.each)]
+        assert set(asked) == {*SPEC_BENCH, "word problem", "edit"}
+        assert {asked.count(name) for name in set(asked)} == {size.each}
+
+
+def test_lanes_are_what_the_size_says_and_the_model_has():
+    assert BenchmarkOptions("quick").lanes(FACTS) == ("none", "auto")
+    assert BenchmarkOptions("modes").lanes(FACTS) == ("none", "auto", "lookup")
+    assert BenchmarkOptions("quick", ("lookup",)).lanes(FACTS) == ("none", "lookup")
+    with pytest.raises(InvalidRequest, match="it has no draft"):
+        BenchmarkOptions("quick", ("chain",)).lanes(FACTS)
+    with pytest.raises(InvalidRequest, match="no size 'huge'; choose quick"):
+        BenchmarkOptions("huge").lanes(FACTS)
+
+
+def test_a_benchmark_counts_warms_up_and_records(assistant: Assistant):
+    seen: list[tuple[str, int, float | None]] = []
+    options = BenchmarkOptions("quick", ("lookup",))
+    short = [one for one in questions(1) if one.category in ("edit", "word problem", "math")]
+    benchmark = Benchmark(
+        options,
+        options.lanes(assistant.facts),
+        tuple(short),
+        lambda: seen.append((benchmark.now, benchmark.done, benchmark.seconds_left)),
+    )
+
+    @asynchronous
+    async def drive() -> None:
+        await run_benchmark(Track(assistant, assistant.loaded, lambda: None), benchmark)
+
+    drive()
+    assert benchmark.done == benchmark.total == 8
+    assert benchmark.seconds_left == 0
+    assert [now for now, _, _ in seen[:2]] == ["warm-up, none", "warm-up, lookup"]
+    assert [left is None for _, _, left in seen] == [True, True, *[False] * 6]
+    firsts = [now.rpartition(", ")[2] for now, _, _ in seen[2::2]]
+    assert firsts == ["none", "lookup", "none"]  # who begins changes
+    assert [cell.question for cell in benchmark.cells] == [0, 0, 1, 1, 2, 2]
+
+    whole = record(benchmark, assistant.loaded)
+    plain, lookup = whole.lanes
+    assert (plain.drafter, lookup.drafter, whole.questions) == ("none", "lookup", 3)
+    assert whole.identical
+    assert plain.all.speedup is None
+    assert lookup.all.speedup == pytest.approx(lookup.all.rate / plain.all.rate)
+    assert list(lookup.categories) == [one.category for one in short]
+    for field in ("tokens", "passes", "drafted", "accepted", "answers"):
+        parts = sum(getattr(one, field) for one in lookup.categories.values())
+        assert parts == getattr(lookup.all, field) > 0
+    assert lookup.passes_by_drafter["lookup"] > 0
+    written = whole.model_dump_json()
+    assert BenchmarkRecord.model_validate_json(written) == whole
+    assert not any(question.prompt[:40] in written for question in short)
+    assert whole.best == lookup
+
+
+def test_prompts_past_the_context_are_skipped_and_counted(assistant: Assistant):
+    edit = next(one for one in questions(1) if one.category == "edit")
+    long = type(edit)("qa", "word " * 5000)
+    options = BenchmarkOptions("quick", ("lookup",))
+    benchmark = Benchmark(options, ("none", "lookup"), (long, edit), lambda: None)
+
+    @asynchronous
+    async def drive() -> None:
+        await run_benchmark(Track(assistant, assistant.loaded, lambda: None), benchmark)
+
+    drive()
+    whole = record(benchmark, assistant.loaded)
+    assert (whole.questions, whole.skipped, benchmark.done, benchmark.total) == (1, 1, 4, 4)
+    assert list(whole.lanes[1].categories) == ["edit"]

@@ -1,0 +1,85 @@
+"""Claims side by side: real processes, each with cores of its own."""
+
+import os
+import sys
+
+import pytest
+
+from app.bench.papers import parallel as side_by_side
+from app.bench.papers.harness import Instrument
+from app.bench.papers.parallel import divided, each_shown, seats
+from app.bench.papers.prompts import load_prompts
+from app.errors import RequestFailed
+from app.settings import load_settings
+
+PACKAGE = "tests.app.bench.claims"
+own_cores = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="this system gives no process cores of its own"
+)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def instrument(told):
+    return Instrument(load_settings(), "pocket", load_prompts(None, 1), told.append)
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (7, 2), (8, 2), (16, 4), (18, 4)])
+def test_two_claims_at_once_and_more_where_each_has_four_cores(monkeypatch, cores, expected):
+    monkeypatch.setattr(side_by_side, "cores", lambda: cores)
+    assert seats() == (expected if sys.platform == "linux" else 1)
+
+
+def test_one_claim_after_the_other_where_no_process_can_have_cores_of_its_own(monkeypatch):
+    monkeypatch.setattr(side_by_side, "cores", lambda: 64)
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    assert seats() == 1
+
+
+def test_threads_of_one_physical_core_stay_in_one_share(tmp_path):
+    """Core n and n + 4 are two threads of one, as on many servers."""
+    for core in range(8):
+        place = tmp_path / f"cpu{core}" / "topology"
+        place.mkdir(parents=True)
+        (place / "physical_package_id").write_text("0\n")
+        (place / "core_id").write_text(f"{core % 4}\n")
+    assert divided(range(8), 2, tmp_path) == [(0, 4, 1, 5), (2, 6, 3, 7)]
+    assert divided(range(7), 3, tmp_path) == [(0, 4), (1, 5), (2, 6)]
+
+
+def test_shares_are_equal_where_nothing_is_known_of_the_cores(tmp_path):
+    assert divided((5, 1, 9, 3, 7), 2, tmp_path) == [(1, 3), (5, 7)]
+
+
+@own_cores
+def test_each_runs_in_a_process_with_cores_of_its_own(instrument, told, monkeypatch):
+    here = sorted(os.sched_getaffinity(0))
+    if len(here) < 2:
+        pytest.skip("one core cannot be divided")
+    monkeypatch.setattr(side_by_side, "seats", lambda: 2)
+    rows = list(each_shown(["claim_of_cores"] * 4, instrument, PACKAGE))
+    assert len(rows) == 4
+    places = {frozenset(name for name, _ in row.figures if name != "threads") for row in rows}
+    assert all(len(place) == len(here) // 2 for place in places)
+    assert not frozenset.intersection(*places) or len(places) == 1
+    assert {dict(row.figures)["threads"] for row in rows} == {len(here) // 2}
+    assert not any(row.says.startswith(f"process {os.getpid()}.") for row in rows)
+    assert told == ["claim_of_cores: looking"] * 4
+    assert sorted(os.sched_getaffinity(0)) == here
+
+
+@own_cores
+@pytest.mark.parametrize(("at_once", "others"), [(2, 1), (1, 0)])
+def test_what_breaks_one_is_told_in_its_own_words(instrument, monkeypatch, at_once, others):
+    """Behind what was shown beside it."""
+    if at_once > len(os.sched_getaffinity(0)):
+        pytest.skip("one core cannot be divided")
+    monkeypatch.setattr(side_by_side, "seats", lambda: at_once)
+    shown = []
+    with pytest.raises(RequestFailed, match="in the lane plain: out of memory"):
+        shown.extend(each_shown(["claim_that_breaks", "claim_of_cores"], instrument, PACKAGE))
+    assert len(shown) == others

@@ -1,0 +1,329 @@
+"""Stored conversations: ask, ask again, edit, continue, stop, crash; a fake engine, all else real."""
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.chat.assistant import Assistant
+from app.chat.reply import SAVE_SECONDS
+from app.errors import AppError, UnknownConversation, UnknownModel
+from app.history.store import History
+from app.request import ReplyOptions, Report
+from app.settings import Settings
+from engine.errors import ContextOverflow, EngineError, InvalidRequest
+from engine.request import FinishReason, Penalties, SamplingParams
+from tests.app import fake_engine
+from tests.app.assisted import PLAIN, POCKET, assisted, begun, ended, kill, report_of, said
+from tests.app.asynchronous import asynchronous
+
+
+def talk(assistant: Assistant) -> str:
+    return assistant.history.create_conversation("test").id
+
+
+async def ask(assistant: Assistant, chat: str, text: str) -> Report:
+    return await ended(await assistant.send(chat, text, PLAIN))
+
+
+def told(assistant: Assistant, chat: str) -> list[tuple[str, str]]:
+    return [(one.role, one.content) for one in assistant.history.messages(chat)]
+
+
+class TestConversation:
+    @asynchronous
+    async def test_messages_and_answers_are_stored_in_turn(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            for text in ("first", "second"):
+                assert (await ask(assistant, chat, text)).text == text
+            path = assistant.history.messages(chat)
+        assert [one.content for one in path] == ["first", "first", "second", "second"]
+        assert [one.finish_reason for one in path] == [None, FinishReason.STOP] * 2
+
+    @asynchronous
+    async def test_what_is_told_under_an_answer_is_kept_with_it(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            report = await ask(assistant, chat, "one two")
+            answer = assistant.history.messages(chat)[-1]
+            facts = assistant.history.facts(chat)[answer.id]
+        assert (facts.drafter, facts.emitted) == ("lookup", report.stats.emitted)
+        assert facts.speedup == report.speedup == 2.0
+        assert facts.first_token_seconds == report.first_token_seconds > 0
+
+    @asynchronous
+    async def test_the_model_reads_the_whole_conversation(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            first = (await ask(assistant, chat, "first")).stats
+            second = (await ask(assistant, chat, "second")).stats
+            standing = await assistant.standing("", assistant.history.messages(chat))
+        assert second.prompt_tokens > first.prompt_tokens + first.emitted
+        assert standing.used > second.prompt_tokens
+        assert standing.unseen == 0
+
+    @asynchronous
+    async def test_one_that_outgrows_the_context_goes_on_without_its_oldest(
+        self, tmp_path: Path
+    ) -> None:
+        """Under a context of 256; what is left out goes in steps, so that few prompts begin anew."""
+        async with assisted(tmp_path) as assistant:
+            chat, begins = talk(assistant), []
+            assistant.history.instruct(chat, "Be brief.")
+            for turn in range(24):
+                report = await ask(assistant, chat, f"{turn} " + "some words " * 6)
+                assert report.stats.prompt_tokens < 256 - 32
+                standing = await assistant.standing("Be brief.", assistant.history.messages(chat))
+                begins.append(standing.unseen)
+            again = await ended(await assistant.regenerate(chat, PLAIN))
+            more = await ended(await assistant.extend(chat, PLAIN))
+        assert begins[0] == 0 < begins[-1] < 2 * 24
+        assert begins == sorted(begins)
+        assert len(set(begins)) <= 24 // 2
+        assert all(begin % 2 == 0 for begin in begins)  # a question
+        assert again.stats.prompt_tokens == report.stats.prompt_tokens
+        assert more.error is None
+
+    @asynchronous
+    async def test_a_system_prompt_comes_first(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            plain = await ask(assistant, chat, "hello")
+            assistant.history.instruct(chat, "You are brief and kind.")
+            again = await ended(await assistant.regenerate(chat, PLAIN))
+        assert again.stats.prompt_tokens > plain.stats.prompt_tokens
+        assert again.text == plain.text
+
+    @asynchronous
+    async def test_regenerate_adds_a_version(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            await ask(assistant, chat, "one two")
+            short = await ended(await assistant.regenerate(chat, ReplyOptions(max_tokens=1)))
+            path = assistant.history.messages(chat)
+            versions = assistant.history.versions(path[-1].id)
+        assert [one.content for one in versions] == ["one two", short.text]
+
+    @asynchronous
+    async def test_an_earlier_answer_can_be_asked_for_again(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            for text in ("first", "second"):
+                await ask(assistant, chat, text)
+            early = assistant.history.messages(chat)[1]
+            await ended(await assistant.regenerate(chat, PLAIN, early.id))
+            assert told(assistant, chat) == [("user", "first"), ("assistant", "first")]
+            assistant.history.show(chat, early.id)
+            assert len(told(assistant, chat)) == 4
+
+    @asynchronous
+    async def test_an_edited_message_begins_a_branch(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            await ask(assistant, chat, "one")
+            await ask(assistant, chat, "two")
+            old = assistant.history.messages(chat)[2]
+            await ended(await assistant.send(chat, "three", PLAIN, edits=old.id))
+            assert [text for _, text in told(assistant, chat)] == ["one", "one", "three", "three"]
+            assert len(assistant.history.versions(old.id)) == 2
+
+    @asynchronous
+    async def test_continue_goes_on_in_the_same_message(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            reply = await assistant.send(chat, "one two three", ReplyOptions(max_tokens=2))
+            first = await ended(reply)
+            more = await ended(await assistant.extend(chat, ReplyOptions(max_tokens=3)))
+            [_, answer] = assistant.history.messages(chat)
+        assert more.text.startswith(first.text)
+        assert answer.content == more.text
+        assert all(0 <= start < end <= len(more.text) for start, end in more.spans)
+
+    @asynchronous
+    async def test_nothing_is_stored_of_what_cannot_be_answered(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            for text, error in (("", InvalidRequest), ("word " * 300, ContextOverflow)):
+                with pytest.raises(error):
+                    await assistant.send(chat, text, PLAIN)
+            assert told(assistant, chat) == []
+
+    @asynchronous
+    async def test_conversations_and_messages_that_are_not_there(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            refused: list[Callable[[], Awaitable[object]]] = [
+                lambda: assistant.send("nowhere", "hello", PLAIN),
+                lambda: assistant.send(chat, "hello", PLAIN, edits="nothing"),
+                lambda: assistant.regenerate("nowhere", PLAIN),
+                lambda: assistant.extend(chat, PLAIN),
+            ]
+            for call in refused:
+                with pytest.raises(UnknownConversation):
+                    await call()
+
+    @asynchronous
+    async def test_two_at_once_are_answered_one_after_the_other(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            chat = talk(assistant)
+            await asyncio.gather(*(ask(assistant, chat, text) for text in ("a", "b", "c")))
+            path = told(assistant, chat)
+        assert [role for role, _ in path] == ["user", "assistant"] * 3
+        assert path[0][1] == path[1][1]
+
+    @asynchronous
+    async def test_options_reach_the_request(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path) as assistant:
+            sampling = ReplyOptions(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=7).sampling
+        assert sampling == SamplingParams(0.5, 3, 0.9, 0.1, 7)
+        assert ReplyOptions(repeat=1.2).sampling.penalties == Penalties(repeat=1.2)
+        assert assistant.models()[0].name == "pocket"
+
+
+class TestRunning:
+    @asynchronous
+    async def test_an_answer_goes_on_when_nobody_watches(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.endless) as assistant:
+            chat = talk(assistant)
+            reply = await assistant.send(chat, "count", ReplyOptions(max_tokens=40))
+            await begun(reply)
+            seen = reply.written.text
+            running = assistant.running(chat)
+            assert running is not None
+            report = await ended(running.reply)  # another page
+            assert assistant.running(chat) is None
+        assert report.text.startswith(seen)
+        assert report.finish_reason is FinishReason.LENGTH
+
+    @asynchronous
+    async def test_a_running_answer_is_on_disk_within_a_second(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.endless) as assistant:
+            chat = talk(assistant)
+            reply = await assistant.send(chat, "count", PLAIN)
+            await begun(reply)
+            await asyncio.sleep(0.2)
+            before = reply.written.text
+            await asyncio.sleep(SAVE_SECONDS + 0.3)
+            with sqlite3.connect(tmp_path / "history.db") as other:
+                sql = "SELECT content, finish_reason FROM messages WHERE role = 'assistant'"
+                [(content, reason)] = other.execute(sql).fetchall()
+            other.close()
+        assert content.startswith(before)
+        assert reason is None
+
+    @asynchronous
+    async def test_the_next_turn_finds_the_partial_answer(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.endless) as assistant:
+            chat = talk(assistant)
+            await begun(await assistant.send(chat, "count", PLAIN))
+            assistant.stop(chat)
+            await ended(await assistant.send(chat, "again", ReplyOptions(max_tokens=3)))
+            assert [role for role, _ in told(assistant, chat)] == ["user", "assistant"] * 2
+
+    @asynchronous
+    async def test_stop_keeps_what_was_written(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.endless) as assistant:
+            chat = talk(assistant)
+            reply = await assistant.send(chat, "count", PLAIN)
+            await begun(reply)
+            seen = reply.written.text
+            assistant.stop(chat)
+            report = await ended(reply)
+            assistant.stop(chat)  # nothing is running: nothing happens
+            answer = assistant.history.messages(chat)[-1]
+        assert report.finish_reason is answer.finish_reason is FinishReason.CANCELLED
+        assert answer.content == report.text
+        assert report.text.startswith(seen)
+
+    @asynchronous
+    async def test_closing_the_assistant_stores_running_answers(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.endless) as assistant:
+            chat = talk(assistant)
+            await begun(await assistant.send(chat, "count", PLAIN))
+        history = History.open(tmp_path / "history.db")
+        assert history.messages(chat)[-1].finish_reason is FinishReason.CANCELLED
+        history.close()
+
+    @asynchronous
+    async def test_crash_keeps_the_partial_answer_and_the_next_one_works(
+        self, tmp_path: Path
+    ) -> None:
+        async with assisted(tmp_path, fake_engine.endless) as assistant:
+            chat = talk(assistant)
+            reply = await assistant.send(chat, "count", PLAIN)
+            await begun(reply)
+            kill(assistant)
+            report = await ended(reply)
+            stored = assistant.history.messages(chat)[-1]
+            again = await ended(await assistant.regenerate(chat, ReplyOptions(max_tokens=4)))
+        assert report.finish_reason is stored.finish_reason is FinishReason.ERROR
+        assert "SIGKILL" in (report.error or "")
+        assert report.text == stored.content
+        assert report.stats.emitted == report.stats.passes == len(report.token_ids)
+        assert again.error is None
+
+
+class TestSwitch:
+    @asynchronous
+    async def test_another_model_answers_and_a_wrong_name_changes_nothing(
+        self, tmp_path: Path
+    ) -> None:
+        assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
+        try:
+            with pytest.raises(UnknownModel):
+                await assistant.switch("nobody")
+            assert assistant.entry.name == "pocket-draft"
+            await assistant.switch("pocket")
+            assert assistant.entry.name == assistant.facts.name == "pocket"
+            report = await report_of(assistant.reply(said("Hello!", max_tokens=4)))
+            assert report.error is None
+        finally:
+            await assistant.close()
+
+    @asynchronous
+    async def test_what_is_asked_meanwhile_is_answered_by_the_new_model(
+        self, tmp_path: Path
+    ) -> None:
+        assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
+        seen: list[str] = []
+        assistant.when_switching(lambda: seen.append(assistant.loading))
+        try:
+            switching = asyncio.create_task(assistant.switch("pocket"))
+            await asyncio.sleep(0)
+            assert assistant.loading == "pocket"
+            report = await report_of(assistant.reply(said("Hello!", max_tokens=4)))
+            await switching
+        finally:
+            await assistant.close()
+        assert report.error is None
+        assert report.stats.emitted > 0
+        assert assistant.entry.name == "pocket"
+        assert seen == ["pocket", ""]
+
+    @asynchronous
+    async def test_after_files_that_cannot_be_loaded_the_one_before_answers_as_it_lay(
+        self, tmp_path: Path
+    ) -> None:
+        broken = tmp_path / "broken"
+        shutil.copytree(POCKET, broken)
+        weights = broken / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:1000])
+        assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
+        plan: Any = object()
+        assistant._model = replace(assistant._model, plan=plan)
+        try:
+            with pytest.raises((AppError, EngineError)):
+                await assistant.switch(str(broken))
+            report = await report_of(assistant.reply(said("Hello!", max_tokens=4)))
+        finally:
+            await assistant.close()
+        assert report.error is None
+        assert assistant.entry.name == "pocket-draft"
+        assert assistant.plan is plan
+        assert assistant.loading == ""

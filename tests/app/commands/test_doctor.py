@@ -1,0 +1,142 @@
+"""The command ``doctor``: what it prints, and a remedy for everything that is missing."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.commands import doctor as command
+from app.commands.doctor import doctor, lines
+from app.commands.hardware_options import DoctorOptions
+from app.commands.options import parse
+from app.settings import Settings
+from app.setup.checks import Finding, Software, findings
+from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram, Rates
+
+WHOLE = Software(compiler=True, llama_cpp=True, torch_cuda=True, torch="2.13")
+GPU = Gpu("NVIDIA H100", 70 * GIB, 80 * GIB, 2.5e12, 6e14, 5e10)
+MACHINE = HardwareProfile("A processor", 4, ("avx2",), Ram(16 * GIB, 12 * GIB), disk_free=100 * GIB)
+POOR = HardwareProfile("p", 1, (), Ram(GIB, GIB, "a group"), (GPU,), disk_free=0)
+
+
+def told(profile: HardwareProfile, software: Software) -> list[Finding]:
+    return list(findings(profile, software))
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Settings:
+    settings = Settings(home=tmp_path)
+    settings.models_folder.mkdir()
+    return settings
+
+
+def test_a_whole_machine_lacks_nothing() -> None:
+    assert told(MACHINE, WHOLE) == []
+    assert "Nothing is missing." in list(lines(MACHINE, ()))
+
+
+@pytest.mark.parametrize(
+    ("profile", "software", "what", "remedy"),
+    [
+        (replace(MACHINE, ram=Ram(16 * GIB, GIB)), WHOLE, "1.00 GiB of memory", "close programs"),
+        (replace(MACHINE, disk_free=GIB), WHOLE, "1.00 GiB are free where", "SLIPSTREAM_HOME"),
+        (replace(MACHINE, instructions=("fma",)), WHOLE, "neither AVX2 nor NEON", "slower"),
+        (
+            replace(MACHINE, gpus=(GPU,)),
+            replace(WHOLE, torch_cuda=False, torch="2.13+cpu"),
+            "torch 2.13+cpu does not use the NVIDIA H100",
+            "whl/cu",
+        ),
+        (MACHINE, replace(WHOLE, llama_cpp=False), "GGUF files cannot", "install it: pip"),
+        (
+            MACHINE,
+            replace(WHOLE, llama_cpp=False, compiler=False),
+            "GGUF files cannot",
+            "a C++ compiler first",
+        ),
+        (
+            MACHINE,
+            replace(WHOLE, amx_left_out_by="GCC 12.2"),
+            "compiled by GCC 12.2, which leaves the set-up of AMX out",
+            "--force-reinstall --no-deps llama-cpp-python",
+        ),
+        (
+            MACHINE,
+            replace(WHOLE, spills=True),
+            "4-bit GGUF files takes up to a third longer",
+            "llama_cpp.cmake",
+        ),
+        (
+            MACHINE,
+            replace(WHOLE, spills=True, amx_left_out_by="GCC 12.2"),
+            "compiled by GCC 12.2",
+            "llama_cpp.cmake",
+        ),
+        (
+            MACHINE,
+            replace(WHOLE, huge_pages=False),
+            "huge pages are switched off",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+        ),
+    ],
+)
+def test_one_thing_that_is_missing_is_one_finding(
+    profile: HardwareProfile, software: Software, what: str, remedy: str
+) -> None:
+    (found,) = told(profile, software)
+    assert what in found.what
+    assert remedy in found.remedy
+    assert found.needed == ("of memory" in what)
+
+
+def test_a_gpu_without_its_software_is_missing_and_no_gpu_is_not() -> None:
+    without = replace(WHOLE, torch_cuda=False)
+    assert told(MACHINE, without) == []
+    assert len(told(replace(MACHINE, gpus=(GPU,)), without)) == 1
+
+
+def test_everything_missing_at_once_is_told_and_the_needed_stands_out() -> None:
+    found = told(POOR, Software(False, False, False, "2.13+cpu"))
+    assert [one.needed for one in found] == [True, False, False, False, False]
+    text = "\n".join(lines(POOR, tuple(found)))
+    assert text.count("needed: ") == 1
+    assert text.count("could be better: ") == 4
+    for one in found:
+        assert one.what in text
+        assert one.remedy in text
+
+
+def test_rates_are_told_or_said_to_be_unknown() -> None:
+    text = "\n".join(lines(MACHINE, ()))
+    assert text.count("not measured") == 3
+    assert "none that CUDA knows" in text
+    rates = Rates(memory=2.34e10, matrix=5e11, disk=3.2e9)
+    text = "\n".join(lines(replace(MACHINE, rates=rates, gpus=(GPU,)), ()))
+    for part in ("23.4 GB/s", "500.0 GFLOP/s", "3.2 GB/s", "70.00 GiB of 80.00 GiB", "2500.0 GB/s"):
+        assert part in text
+    assert "not measured" not in text
+
+
+def test_the_command_tells_of_this_machine(
+    asked: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = parse(["doctor", "--json"], asked)
+    assert isinstance(options, DoctorOptions)
+    status = doctor(options)
+    content = json.loads(capsys.readouterr().out)
+    assert content["profile"]["ram"]["total"] > 0
+    assert content["profile"]["rates"]["memory"] > 0
+    assert status == int(any(one["needed"] for one in content["missing"]))
+    doctor(replace(options, json=False))  # rates are remembered by now
+    text = capsys.readouterr().out
+    assert f"reads {content['profile']['rates']['memory'] / 1e9:.1f} GB/s" in text
+    assert content["profile"]["processor"] in text
+
+
+def test_what_is_needed_and_missing_shows_in_the_exit_status(
+    asked: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "measured_profile", lambda *_, **__: POOR)
+    assert doctor(DoctorOptions(asked)) == 1
+    assert "close programs or raise the limit" in capsys.readouterr().out

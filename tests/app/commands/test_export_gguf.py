@@ -1,0 +1,246 @@
+"""export-gguf as a person meets it: files that are the same model, and every mistake one sentence."""
+
+import json
+import shutil
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.commands import export_gguf
+from app.commands.main import main
+from app.models.gguf_check import check_gguf
+from app.request import Message
+from app.settings import Settings
+from app.text.chat_text import ChatText
+from engine.models.gguf.header import TYPES, read_header
+from engine.models.gguf.library import llama_library
+from engine.models.own.target import load_target
+
+llama_cpp = pytest.importorskip("llama_cpp.llama_cpp")
+pytest.importorskip("gguf")
+
+POCKET = Path(__file__).parents[3] / "engine" / "bundled" / "pocket"
+TEXT = ChatText.load(POCKET)
+SPECIALS = ("<|bos|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>")
+PROMPTS = (
+    "Sort: pear, apple, fig", "Rename x to total: x = x + 1", "What is 17 + 25?",
+    "Repeat: the quick brown fox", "Ann has 3 apples and buys 12 more. How many has she?",
+    "def add(a, b):", "Convert 3 km to m", "Name: Ada; city: Turin. Give JSON.",
+)  # fmt: skip
+TOKENS = 24
+
+# llama.cpp isolates every number sign, the tokenizer only decimal digits, so fractions and the like
+# may be cut elsewhere.
+written = st.text(st.characters(exclude_categories=["Cs", "No", "Nl"]), max_size=40)
+
+
+def export(kind: str, out: Path, model: str = "pocket") -> int:
+    argv = ["export-gguf", "--model", model, "--type", kind, "--out", str(out)]
+    return main(argv, lambda options: 0)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Callable[[str], Path]:
+    """Pocket as a GGUF file of a type; each is made once."""
+    folder = tmp_path_factory.mktemp("made")
+
+    def make(kind: str) -> Path:
+        out = folder / f"pocket-{kind}.gguf"
+        if not out.exists():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SLIPSTREAM_HOME", str(folder / "home"))
+                assert export(kind, out) == 0
+        return out
+
+    return make
+
+
+class Reference:
+    """llama.cpp alone, greedy, one token a pass."""
+
+    def __init__(self, file: Path) -> None:
+        self._model = llama_cpp.llama_model_load_from_file(
+            str(file).encode(), llama_library().model_parameters()
+        )
+        assert self._model
+
+    def greedy(self, prompt: Sequence[int]) -> list[int]:
+        parameters = llama_cpp.llama_context_default_params()
+        parameters.n_ctx, parameters.n_threads, parameters.type_k = 512, 1, 0
+        parameters.type_v, parameters.flash_attn_type = 0, 0
+        context = llama_cpp.llama_init_from_model(self._model, parameters)
+        ids, fed = list(prompt), 0
+        for _ in range(TOKENS):
+            row = (llama_cpp.llama_token * (len(ids) - fed))(*ids[fed:])
+            assert (
+                llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(row, len(row))) == 0
+            )
+            logits = llama_cpp.llama_get_logits_ith(context, -1)
+            fed = len(ids)
+            ids.append(max(range(4096), key=logits.__getitem__))
+        llama_cpp.llama_free(context)
+        return ids[len(prompt) :]
+
+    def close(self) -> None:
+        llama_cpp.llama_model_free(self._model)
+
+
+def plain(target, prompt: Sequence[int]) -> list[int]:
+    from engine.speculation.tree import chain
+
+    target.crop(0, 0)
+    target.feed(0, prompt[:-1])
+    ids = list(prompt)
+    for _ in range(TOKENS):
+        (scores,) = target.score([0], [chain([ids[-1]])])
+        target.commit(0, [0])
+        ids.append(int(scores.logits[0].argmax()))
+    return ids[len(prompt) :]
+
+
+class TestTheSameModel:
+    def test_float32_gives_the_same_greedy_tokens(self, made) -> None:
+        reference = Reference(made("f32"))
+        target = load_target(POCKET, "float32", "cpu")
+        for prompt in PROMPTS:
+            ids = TEXT.encode_chat([Message("user", prompt)])
+            assert reference.greedy(ids) == plain(target, ids), prompt
+        reference.close()
+
+    def test_bfloat16_holds_the_checkpoints_own_bits(self, made) -> None:
+        from safetensors.torch import load_file
+
+        header = read_header(made("bf16"))
+        tensor = next(t for t in header.tensors if t.name == "blk.3.ffn_down.weight")
+        assert TYPES[tensor.type][0] == "bf16"
+        data = made("bf16").read_bytes()[header.data_start + tensor.offset :][: tensor.bytes]
+        ours = load_file(POCKET / "model.safetensors")["model.layers.3.mlp.down_proj.weight"]
+        assert data == ours.contiguous().view(torch.uint8).numpy().tobytes()
+
+    @pytest.mark.parametrize(("kind", "least"), [("q8_0", 0.95), ("q4_k_m", 0.5)])
+    def test_smaller_types_answer_nearly_alike(self, made, kind, least, tmp_path) -> None:
+        check_gguf(Settings(home=tmp_path), made(kind))
+        assert made(kind).stat().st_size < made("bf16").stat().st_size * 0.6
+        small, full = Reference(made(kind)), Reference(made("f32"))
+        same = []
+        for prompt in PROMPTS:
+            ids = TEXT.encode_chat([Message("user", prompt)])
+            same.append(small.greedy(ids)[:4] == full.greedy(ids)[:4])
+        assert sum(same) / len(same) >= least - 0.1
+        small.close()
+        full.close()
+
+
+@pytest.fixture(scope="module")
+def text(made) -> ChatText:
+    return ChatText.load(made("f32"))
+
+
+class TestTheSameText:
+    def test_conversations_are_encoded_alike(self, text) -> None:
+        messages = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), written)
+
+        @given(st.lists(messages, min_size=1, max_size=3))
+        def law(conversation: list[Message]) -> None:
+            assert text.encode_chat(conversation) == TEXT.encode_chat(conversation)
+
+        law()
+
+    def test_typed_control_tokens_are_text(self, text) -> None:
+        pieces = st.one_of(written, st.sampled_from([*SPECIALS, "<|", "|>", "end"]))
+
+        @given(st.lists(pieces, max_size=6).map("".join))
+        def law(typed: str) -> None:
+            ids = text.encode_chat([Message("user", typed)])
+            assert [token for token in ids if token < 6] == [0, 2, 4, 3]
+            assert text.decode(ids[2:-2]) == typed
+
+        law()
+
+    def test_tokens_have_the_same_bytes(self, text) -> None:
+        ours, theirs = text._vocabulary.bytes, TEXT._vocabulary.bytes
+        assert all(ours.of(token) == theirs.of(token) for token in range(4100))
+
+    def test_answers_end_at_the_same_tokens(self, text) -> None:
+        assert TEXT.stop_tokens <= text.stop_tokens <= set(range(6))
+
+
+class TestMistakes:
+    def refused(self, capsys, *arguments: str) -> str:
+        code = main(["export-gguf", *arguments], lambda options: 0)
+        told = capsys.readouterr().err
+        assert code == 2
+        assert told.count("\n") == 1
+        return told
+
+    def test_a_type_that_does_not_exist(self, home, capsys) -> None:
+        with pytest.raises(SystemExit) as left:
+            main(["export-gguf", "--model", "pocket", "--type", "q3", "--out", "a.gguf"], None)
+        assert left.value.code == 2
+        assert "invalid choice: 'q3'" in capsys.readouterr().err
+
+    def test_a_model_that_does_not_exist(self, home, capsys, tmp_path) -> None:
+        out = str(tmp_path / "a.gguf")
+        told = self.refused(capsys, "--model", "nobody", "--type", "f32", "--out", out)
+        assert "there is no model named 'nobody'" in told
+
+    def test_a_file_that_is_there_already(self, home, capsys, tmp_path) -> None:
+        out = tmp_path / "a.gguf"
+        out.write_text("precious")
+        told = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", str(out))
+        assert "exists already; remove it or give another name" in told
+        assert out.read_text() == "precious"
+
+    def test_a_folder_that_is_not_there(self, home, capsys, tmp_path) -> None:
+        out = str(tmp_path / "no" / "a.gguf")
+        told = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
+        assert "there is no folder" in told
+
+    def test_another_suffix(self, home, capsys, tmp_path) -> None:
+        out = str(tmp_path / "a.bin")
+        told = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
+        assert "must end in .gguf" in told
+
+    def test_a_disk_that_is_too_small(self, home, capsys, tmp_path, monkeypatch) -> None:
+        usage = namedtuple("usage", "total used free")
+        monkeypatch.setattr(export_gguf.shutil, "disk_usage", lambda place: usage(0, 0, 10**6))
+        out = str(tmp_path / "a.gguf")
+        told = self.refused(capsys, "--model", "pocket", "--type", "q8_0", "--out", out)
+        assert "making it needs" in told
+        assert "1 MB free; free some" in told
+
+    def test_a_disk_that_fills_up_leaves_nothing(self, home, capsys, tmp_path, monkeypatch) -> None:
+        def full(*arguments):
+            raise OSError(28, "No space left on device")
+            yield
+
+        monkeypatch.setattr(export_gguf, "write_gguf", full)
+        out = str(tmp_path / "a.gguf")
+        told = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
+        assert "cannot be written to" in told
+        assert "No space left on device" in told
+        assert [found.name for found in tmp_path.iterdir() if found != home] == []
+
+    def test_a_model_that_is_gguf_already(self, home, capsys, made, tmp_path) -> None:
+        model, out = str(made("f32")), str(tmp_path / "a.gguf")
+        told = self.refused(capsys, "--model", model, "--type", "q8_0", "--out", out)
+        assert "is a GGUF file already" in told
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"model_type": "phi3"}, "the family 'phi3' cannot be exported"),
+            ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "scaling 'yarn'"),
+        ],
+    )
+    def test_a_model_that_cannot_be_written(self, home, capsys, tmp_path, changes, says) -> None:
+        folder = Path(shutil.copytree(POCKET, tmp_path / "model"))
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | changes))
+        out = str(tmp_path / "a.gguf")
+        assert says in self.refused(capsys, "--model", str(folder), "--type", "f32", "--out", out)

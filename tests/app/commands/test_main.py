@@ -1,0 +1,353 @@
+"""The command line as a person meets it: answers, one sentence for every mistake, exit codes."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.commands import main as cli
+from app.commands.options import ServeOptions
+from app.errors import HistoryError, SettingsError
+from app.worker.child import Entry
+from app.worker.worker import EngineWorker
+from engine.drafters import AUTO, DRAFTERS
+from tests.app import fake_engine
+
+ROOT = Path(__file__).parents[3]
+COMMAND = "import sys; from app.commands.main import main; sys.exit(main(None, lambda options: 0))"
+HEAVY = ("torch", "transformers", "gradio", "fastapi", "sqlite_utils", "tokenizers", "jinja2", "yaml")  # fmt: skip
+
+
+def start(*arguments: str, code: str = COMMAND) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+
+
+def run(*arguments: str, code: str = COMMAND) -> tuple[int, str, str]:
+    """Exit code, output and errors of a process of its own."""
+    with start(*arguments, code=code) as process:
+        out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def no_page(options: ServeOptions) -> int:
+    raise AssertionError(f"the page was started: {options}")
+
+
+class TestStart:
+    def test_help_imports_nothing_heavy(self, home: Path) -> None:
+        code = (
+            "import sys; from app.commands.main import main\n"
+            "try: main(['--help'], None)\n"
+            f"except SystemExit: sys.exit(repr(sorted(set(sys.modules) & set({HEAVY}))))"
+        )
+        _, out, loaded = run(code=code)
+        assert out.startswith("usage: slipstream")
+        assert loaded.strip() == "[]"
+        assert not home.exists()
+
+    def test_without_a_command_the_page_is_started(self, home: Path) -> None:
+        seen: list[ServeOptions] = []
+        page = lambda options: seen.append(options) or 7  # noqa: E731
+        code = cli.main(["--port", "0", "--model", "m", "--draft-model", "d", "--no-browser"], page)
+        [options] = seen
+        assert code == 7
+        assert (options.port, options.model, options.draft_model, options.browser) == (
+            0,
+            "m",
+            "d",
+            False,
+        )
+        assert options.settings.home == home
+        assert home.is_dir()
+
+    @pytest.mark.parametrize("given", [[], ["--no-reading-ahead"]])
+    def test_it_reads_ahead_unless_told_otherwise(self, home: Path, given: list[str]) -> None:
+        seen: list[bool] = []
+        cli.main(given, lambda options: seen.append(options.settings.read_ahead) or 0)
+        assert seen == [not given]
+
+
+MISTAKES = [
+    (["ask", ""], "slipstream: the prompt is empty; write something to answer"),
+    (["ask", " \t"], "slipstream: the prompt is empty"),
+    (["ask", "a\udc80"], "slipstream: a message holds half a character"),
+    (["ask"], "slipstream ask: the following arguments are required: TEXT"),
+    (["ask", "a", "--temperature", "nan"], "'nan' is not a number from 0 to 100"),
+    (["ask", "a", "--temperature", "-1"], "'-1' is not a number from 0 to 100"),
+    (["ask", "a", "--temperature", "warm"], "'warm' is not a number from 0 to 100"),
+    (["ask", "a", "--top-p", "inf"], "'inf' is not a number from 0 to 1"),
+    (["ask", "a", "--max-tokens", "0"], "'0' is not a whole number from 1"),
+    (["ask", "a", "--max-tokens", "1e3"], "'1e3' is not a whole number from 1"),
+    (["ask", "a", "--seed", "9" * 5000], "is not a whole number from 0"),
+    (["ask", "a", "--draft", "magic"], "there is no drafter named 'magic'; choose from auto, none"),
+    (["ask", "a", "--format", "/nowhere/x"], "/nowhere/x cannot be read: No such file"),
+    (["ask", "a", "--format", "README.md"], "README.md is not JSON"),
+    (["ask", "a", "--format", "/"], "/ cannot be read: Is a directory"),
+    (["verify", "--prompts", "/nowhere/x", "--draft", "lookup,magic"], "no drafter named 'magic'"),
+    (["verify", "--prompts", "/nowhere/x"], "the file /nowhere/x cannot be read: No such file"),
+    (["verify"], "slipstream verify: the following arguments are required: --prompts"),
+    (["--port", "70000"], "'70000' is not a whole number from 0 to 65535"),
+    (["dance"], "invalid choice: 'dance'"),
+    (["ask", "a", "--dance"], "unrecognized arguments: --dance"),
+]
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES)
+    def test_are_told_in_one_line_before_anything_starts(
+        self, arguments: list[str], sentence: str, home: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        try:
+            code = cli.main(arguments, no_page)
+        except SystemExit as usage:  # how argparse leaves
+            code = usage.code
+        out, err = capsys.readouterr()
+        assert (code, out) == (2, "")
+        assert sentence in err
+        assert len(err.splitlines()) == 1
+        assert not home.exists()
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (["ask", "a", "--model", "nobody"], "no model named 'nobody'; known models: pocket"),
+            (["ask", "a", "--model", "/nowhere"], "there is no folder /nowhere"),
+            (["ask", "a", "--model", "~nouser/x"], "~nouser/x begins with a home folder that"),
+            (["ask", "a", "--model", "a" * 300], "aaa: File name too long"),
+            (["ask", "a" * 9000], "the model holds 4096"),
+        ],
+    )
+    def test_that_need_the_model_to_be_seen(
+        self, arguments: list[str], sentence: str, home: Path
+    ) -> None:
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "")
+        assert sentence in err
+        assert len(err.splitlines()) == 1
+
+    @pytest.mark.parametrize(
+        ("error", "code"), [(SettingsError("port 1 is taken"), 2), (HistoryError("full"), 1)]
+    )
+    def test_of_the_page(
+        self, error: Exception, code: int, home: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def page(options: ServeOptions) -> int:
+            raise error
+
+        assert cli.main([], page) == code
+        assert capsys.readouterr().err == f"slipstream: {error}\n"
+
+    @pytest.mark.parametrize(
+        ("error", "code", "sentence"),
+        [
+            (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "/x: Permission denied"),
+            (OSError(errno.ENOSPC, "No space left on device", "/x", None, "/y"), 1, "/y: No space"),
+            (
+                OSError(errno.ENOSPC, "No space left on device"),
+                1,
+                "a file, cannot be used: No space",
+            ),
+            (ConnectionRefusedError("nobody there"), 1, "nobody there"),
+        ],
+    )
+    def test_of_a_file_that_nothing_expected(
+        self,
+        error: OSError,
+        code: int,
+        sentence: str,
+        home: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """People read a traceback of 20 lines; the log has it now."""
+
+        def page(options: ServeOptions) -> int:
+            raise error
+
+        assert cli.main([], page) == code
+        err = capsys.readouterr().err
+        assert sentence in err
+        assert len(err.splitlines()) == 1
+        assert type(error).__name__ in (home / "logs" / "slipstream.log").read_text()
+
+    @pytest.mark.parametrize("name", ["SLIPSTREAM_HOME", "HF_HOME", "OLLAMA_MODELS"])
+    def test_of_a_home_that_nobody_has(
+        self,
+        name: str,
+        home: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setenv(name, "~nouser/x")
+        assert cli.main(["plan"], no_page) == 2
+        assert "~nouser/x begins with a home folder that this" in capsys.readouterr().err
+
+
+class TestStreams:
+    """Output to a full disk, and streams that the caller closed, ended in tracebacks."""
+
+    def run(self, home: Path, arguments: str, ending: str) -> tuple[int, str, str]:
+        words = ["sh", "-c", f'exec "$0" -m app {arguments} {ending}', sys.executable]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+    @pytest.mark.parametrize("arguments", ["models list", "plan"])
+    def test_a_full_disk_is_told(self, arguments: str, home: Path) -> None:
+        code, _, err = self.run(home, arguments, "> /dev/full")
+        assert code == 1
+        assert err == (
+            "slipstream: the output, or a file, cannot be used: No space left on device\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "ending", "code"),
+        [
+            ("models list", ">&-", 0),
+            ("models list", "2>&- <&-", 0),
+            ("models rm nobody", "2>&-", 2),
+            ("models token", "<&-", 0),
+        ],
+    )
+    def test_a_closed_stream_is_none(
+        self, arguments: str, ending: str, code: int, home: Path
+    ) -> None:
+        found, _, err = self.run(home, arguments, ending)
+        assert (found, err) == (code, "")
+
+
+class TestAsk:
+    def test_streams_the_text_and_ends_with_one_line_of_json(self, home: Path) -> None:
+        code, out, err = run("ask", "hello", "--json", "--max-tokens", "20", "--draft", "specexec")
+        assert (code, err) == (0, "")
+        last = json.loads(out.splitlines()[-1])
+        assert out == last["text"] + "\n" + out.splitlines()[-1] + "\n"
+        assert set(last) == {
+            "token_ids", "text", "drafter", "reason", "passes", "drafted", "accepted",
+            "seconds", "tokens_per_second", "finish_reason", "prompt_tokens",
+        }  # fmt: skip
+        assert last["drafter"] == "specexec"
+        assert len(last["token_ids"]) > 0
+        assert last["accepted"] <= last["drafted"]
+
+    @pytest.mark.parametrize("temperature", ["0", "1.5"])
+    def test_answers_in_a_format(self, temperature: str, home: Path, tmp_path: Path) -> None:
+        schema = {
+            "type": "object",
+            "properties": {"age": {"type": "integer", "minimum": 40, "maximum": 59}},
+            "required": ["age"],
+        }
+        file = tmp_path / "schema.json"
+        file.write_text(json.dumps(schema), encoding="utf-8")
+        text = "Anna is 34 years old."
+        code, out, _ = run("ask", text, "--format", str(file), "--temperature", temperature)
+        assert code == 0
+        assert 40 <= json.loads(out)["age"] <= 59
+
+    def test_answers_as_a_grammar_says(self, home: Path, tmp_path: Path) -> None:
+        file = tmp_path / "size.gbnf"
+        file.write_text('root ::= "small" | "large"', encoding="utf-8")
+        code, out, _ = run("ask", "Is an ant small or large?", "--format", str(file))
+        assert code == 0
+        assert out.strip() in ("small", "large")
+
+    def test_the_interrupt_key_ends_it_cleanly(self, home: Path) -> None:
+        """And nothing is left that still holds the output open: the engine has ended too."""
+        lines = " ".join(
+            f"line {n} of the text" for n in range(150)
+        )  # takes many seconds to repeat
+        with start("ask", f"Repeat after me: {lines}", "--draft", "none") as process:
+            process.stdout.read(1)
+            os.killpg(process.pid, signal.SIGINT)
+            _, err = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert err == ""
+
+    def test_a_crash_of_the_engine_keeps_the_text_and_fails(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        use(monkeypatch, "app.chat.loaded_model.EngineWorker", fake_engine.fragile)
+        assert cli.main(["ask", "abc", "--json"], no_page) == 1
+        out, err = capsys.readouterr()
+        assert json.loads(out.splitlines()[-1])["finish_reason"] == "error"
+        assert err.startswith("slipstream: the engine stopped while it answered")
+        assert len(err.splitlines()) == 1
+        assert "Traceback" in (home / "logs" / "slipstream.log").read_text()
+
+    def test_a_reader_that_has_had_enough(self, home: Path) -> None:
+        with start("ask", "hello", "--max-tokens", "9") as process:
+            process.stdout.close()
+            assert process.stderr.read() == ""
+        assert process.returncode == 1
+
+
+def use(monkeypatch: pytest.MonkeyPatch, where: str, entry: Entry) -> None:
+    """The fake engine, in its own process, in place of the real one."""
+    monkeypatch.setattr(where, partial(EngineWorker, entry=entry))
+
+
+class TestVerify:
+    @pytest.fixture
+    def prompts(self, tmp_path: Path) -> Path:
+        file = tmp_path / "prompts.jsonl"
+        turns = [["Hello", "Repeat this: a b c a b c"], ["word " * 5000], ["What is 2 + 3?"]]
+        file.write_text("".join(json.dumps({"turns": each}) + "\n" for each in turns))
+        return file
+
+    def test_the_bundled_model_agrees_with_every_drafter(self, home: Path, prompts: Path) -> None:
+        code, out, err = run("verify", "--prompts", str(prompts), "--max-tokens", "12")
+        assert (code, err) == (0, "")
+        title, _, *rows, end = out.splitlines()
+        assert "1 prompts skipped (past the context of 4096)" in title
+        assert end == "every token agrees"
+        assert [row.split()[0] for row in rows] == [name for name in DRAFTERS if name != AUTO]
+        assert {row.split()[1] for row in rows} == {"3"}
+
+    def test_a_difference_fails_and_is_shown(
+        self,
+        home: Path,
+        prompts: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        use(monkeypatch, "app.commands.verify.EngineWorker", fake_engine.mistaken)
+        asked = ["verify", "--prompts", str(prompts), "--limit", "1", "--draft", "specexec,lookup"]
+        assert cli.main(asked, no_page) == 1
+        out = capsys.readouterr().out.splitlines()
+        assert "lookup differs first in prompt 1 at token 3: plain 103" in out[-2]
+        assert out[-2].endswith("there is 12.875")
+        assert out[-1] == "tokens differ"
+
+    def test_a_drafter_that_cannot_run(
+        self,
+        home: Path,
+        prompts: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        use(monkeypatch, "app.commands.verify.EngineWorker", fake_engine.mistaken)
+        assert cli.main(["verify", "--prompts", str(prompts), "--draft", "chain"], no_page) == 2
+        assert "chain cannot run with pocket: it has no draft" in capsys.readouterr().err
+
+
+def test_output_needs_no_particular_encoding() -> None:
+    """A terminal in Latin-1 shows a question mark, not a traceback."""
+    code = (
+        "import sys, io; sys.stdout = io.TextIOWrapper(sys.stdout.buffer, 'latin-1')\n"
+        "from app.commands.main import _write_any_text\n"
+        "_write_any_text(); sys.stdout.write('☃')"
+    )
+    assert run(code=code) == (0, "?", "")

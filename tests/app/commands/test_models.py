@@ -1,0 +1,315 @@
+"""``slipstream models`` as a person types it: a real process against a hub on real sockets."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.commands import main as cli
+from app.models.catalog import load_catalog
+from tests.app.models.downloads.hub import Fixed, Repo, StandInHub, model_files
+from tests.app.models.library.places import gguf, model_folder, ollama
+from tests.engine.models.gguf import tiny as tiny_gguf
+
+ROOT = Path(__file__).parents[3]
+COMMAND = "import sys; from app.commands.main import main; sys.exit(main(None, lambda options: 0))"
+MIB = 1 << 20
+DRAFT, TARGET = "HuggingFaceTB/SmolLM2-135M-Instruct", "HuggingFaceTB/SmolLM2-360M-Instruct"
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[StandInHub]:
+    repos = {
+        "org/tiny": Repo(model_files(1, MIB)),
+        DRAFT: Repo(model_files(2, MIB)),
+        TARGET: Repo(model_files(3, 2 * MIB)),
+    }
+    for name in ("HF_HUB_CACHE", "LMSTUDIO_MODELS", "OLLAMA_MODELS"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with StandInHub(repos).running() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+
+
+@pytest.fixture
+def models(home: Path, capsys: pytest.CaptureFixture[str], stand_in: StandInHub):
+    """Runs one action here; gives the exit code, the output and the errors."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = cli.main(["models", *arguments], lambda options: 99)
+        except SystemExit as usage:
+            code = usage.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def start(*arguments: str, **pipes) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", COMMAND, "models", *arguments], cwd=ROOT, text=True, **pipes)  # fmt: skip
+
+
+def wait_for_bytes(stand_in: StandInHub, count: int) -> None:
+    end = time.monotonic() + 20
+    while sum(stand_in.sent.values()) < count:
+        assert time.monotonic() < end, "nothing was downloaded"
+        time.sleep(0.01)
+
+
+# --- pull -----------------------------------------------------------------------------------------
+
+
+def test_one_command_gets_a_model_and_its_draft(models, home):
+    code, out, err = models("pull", "smollm2-360m-instruct")
+    assert (code, err) == (0, "")
+    assert "smollm2-360m-instruct: 3 files of HuggingFaceTB/SmolLM2-360M-Instruct, 2.1 MB" in out
+    assert out.count("is ready: slipstream --model smollm2") == 2
+    for name in ("smollm2-360m-instruct", "smollm2-135m-instruct"):
+        assert (home / "models" / name / "model.safetensors").exists()
+    assert models("pull", "smollm2-360m-instruct")[0] == 2
+
+
+def test_the_draft_can_be_left_out_and_fetched_later(models, home):
+    assert models("pull", "smollm2-360m-instruct", "--no-draft")[0] == 0
+    assert not (home / "models" / "smollm2-135m-instruct").exists()
+    code, out, _ = models("pull", "smollm2-360m-instruct")
+    assert (code, out.count("is ready")) == (0, 1)
+    assert (home / "models" / "smollm2-135m-instruct").exists()
+
+
+def test_any_repository_and_one_file_of_it(models, home, stand_in):
+    stand_in.repos["org/m-GGUF"] = Repo({f"m-{kind}.gguf": Fixed(b"GGUF" + kind.encode()) for kind in ("Q4_K_M", "Q8_0")})  # fmt: skip
+    assert models("pull", "org/tiny")[0] == 0
+    assert models("pull", "org/m-GGUF", "--file", "*Q8_0*")[0] == 0
+    assert (home / "models" / "m-Q8_0" / "m-Q8_0.gguf").read_bytes() == b"GGUFQ8_0"
+    assert models("pull", "org/m-GGUF")[0] == 0
+    assert {"tiny", "m-Q8_0", "m-Q4_K_M"} <= {path.name for path in (home / "models").iterdir()}
+    code, out, _ = models("list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()][:2] == ["pocket", "pocket-draft"]
+    assert "m-Q8_0" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["pull", "nobody"], 2, "there is no model named 'nobody'"),
+        (["pull", "../etc/passwd"], 2, "there is no model named"),
+        (["pull", "pocket"], 2, "pocket is on this machine already"),
+        (["pull", "org/none"], 2, "has no repository org/none"),
+        (["pull", "org/tiny", "--file", "*.gguf"], 2, "org/tiny has no file *.gguf; it has"),
+        (["rm", "nobody"], 2, "there is no model named 'nobody'"),
+        (["rm", "pocket"], 2, "pocket comes with Slipstream"),
+        (["import", "/nowhere"], 2, "there is no file or folder /nowhere"),
+        (["dance"], 2, "invalid choice: 'dance'"),
+        ([], 2, "the following arguments are required: ACTION"),
+        (["search", "x", "--limit", "0"], 2, "'0' is not a whole number from 1 to 100"),
+        (["import", "x", "--copy", "--reference"], 2, "not allowed with argument"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(models, arguments, code, said):
+    found, out, err = models(*arguments)
+    assert (found, out) == (code, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_gated_model_and_the_token(models, home, stand_in, monkeypatch):
+    stand_in.repos["org/tiny"].gated = True
+    code, _, err = models("pull", "org/tiny")
+    assert code == 1
+    assert f"org/tiny is gated; open {stand_in.url}/org/tiny, accept the terms" in err
+    with start("token", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        out, _ = process.communicate("hf_secret\n")
+    assert "for you alone" in out
+    assert (home / "hub-token").stat().st_mode & 0o777 == 0o600
+    code, out, err = models("pull", "org/tiny")
+    assert code == 0, err
+    said = out + err + "".join(file.read_text() for file in (home / "logs").iterdir())
+    assert "hf_secret" not in said
+    assert {request.authorization for request in stand_in.fetched()} == {None}
+
+
+def test_wrong_bytes_end_with_one_sentence_and_no_model(models, home, stand_in):
+    stand_in.faults = ["wrong bytes"]
+    code, _, err = models("pull", "org/tiny")
+    assert code == 1
+    assert "arrived with the sha256 digest" in err
+    assert len(err.splitlines()) == 1
+    assert not (home / "models" / "tiny").exists()
+
+
+def test_a_full_disk_is_told_before_the_first_byte(models, stand_in, monkeypatch):
+    monkeypatch.setattr(
+        "app.models.downloads.start.Space", lambda folder: replace(space, folder=folder)
+    )
+    from app.models.downloads.space import Space
+
+    space = Space(Path(), free=lambda folder: 1_000_000)
+    code, _, err = models("pull", "org/tiny")
+    assert code == 1
+    assert "tiny needs 1.0 MB more and 512.0 MB stay free, but" in err
+    assert stand_in.fetched() == []
+
+
+def test_without_a_network_there_is_one_sentence(models, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    for arguments in (["pull", "org/tiny"], ["search", "x"]):
+        code, _, err = models(*arguments)
+        assert code == 1
+        assert "127.0.0.1 cannot be reached" in err
+        assert len(err.splitlines()) == 1
+    assert models("list")[0] == 0
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_an_interrupted_pull_goes_on_where_it_was(models, home, stand_in, how, code):
+    stand_in.rate = MIB
+    with start("pull", "org/tiny", stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        wait_for_bytes(stand_in, 300_000)
+        process.send_signal(how)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert err.count("\n") == (1 if how is signal.SIGINT else 0), err
+    assert "go on with: slipstream models pull tiny" in models("list")[1]
+    stand_in.rate = 0
+    assert models("pull", "tiny")[0] == 0
+    assert sum(stand_in.sent.values()) < 1.2 * MIB
+    assert stand_in.fetched()[-1].range is not None
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_interrupted_pull_brings_its_draft_too(models, home, stand_in, begun):
+    stand_in.rate = MIB
+    with start("pull", "smollm2-360m-instruct", *([] if begun else ["--no-draft"])) as process:
+        wait_for_bytes(stand_in, 300_000)
+        process.kill()
+    stand_in.rate = 0
+    code, out, _ = models("pull", "smollm2-360m-instruct")
+    assert (code, out.count("is ready")) == (0, 2)
+
+
+def test_two_processes_fetch_one_model_once(models, home, stand_in):
+    stand_in.rate = MIB / 3  # both are there before the first one is done
+    first, second = (start("pull", "org/tiny", stdout=subprocess.PIPE) for _ in range(2))
+    assert "tiny is ready" in first.communicate(timeout=60)[0]
+    assert "tiny is ready" in second.communicate(timeout=60)[0]
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert stand_in.sent["org/tiny/model.safetensors"] == MIB
+
+
+def test_a_terminal_shows_bars_with_speed(home, stand_in):
+    stand_in.rate = MIB
+    leader, follower = pty.openpty()
+    with start("pull", "org/tiny", stderr=follower, stdout=subprocess.DEVNULL) as process:
+        os.close(follower)
+        shown = b""
+        while piece := read_terminal(leader):
+            shown += piece
+        assert process.wait(30) == 0
+    os.close(leader)
+    assert b"tiny" in shown
+    assert b"B/s" in shown
+    assert b"1.0/1.0 MB" in shown
+
+
+def read_terminal(leader: int) -> bytes:
+    try:
+        return os.read(leader, 4096)
+    except OSError:  # Linux's way to say that nobody writes any more
+        return b""
+
+
+# --- search, list, rm, import ---------------------------------------------------------------------
+
+
+def test_search_shows_the_catalogue_first_and_then_the_hub(models, stand_in):
+    stand_in.rows = [{"id": "org/qwen-small", "tags": ["safetensors", "license:mit"], "downloads": 7,
+                      "gated": "auto", "safetensors": {"parameters": {"BF16": 500_000}}}]  # fmt: skip
+    code, out, _ = models("search", "QWEN3", "8b")
+    lines = out.splitlines()
+    assert code == 0
+    assert [line.split()[0] for line in lines] == ["qwen3-8b", "qwen3-8b-q4", "org/qwen-small"]
+    assert "1.0 MB  7 downloads (mit, gated)" in lines[-1]
+    stand_in.rows = []
+    assert "has no text model that matches 'zzz'" in models("search", "zzz")[1]
+
+
+def test_what_could_be_downloaded_says_its_size_licence_and_why(models, stand_in):
+    code, out, _ = models("list", "--available")
+    assert code == 0
+    assert out.count("\n") >= 50
+    assert "layerskip-llama3.2-1b" in out
+    assert "(not an open licence: research only), gated)" in out
+    assert stand_in.requests == [], "the list is here"
+
+
+def test_what_a_killed_import_left_is_listed_and_removed(models, home):
+    files = home / "models" / ".incomplete" / "half" / "files"
+    files.mkdir(parents=True)
+    (files / "model.safetensors.part").write_bytes(bytes(5000))
+    line = next(line for line in models("list")[1].splitlines() if line.startswith("half"))
+    assert (
+        "5.0 kB  of an import that was stopped; remove it with: slipstream models rm half" in line
+    )
+    assert models("rm", "half") == (0, "half is removed; 5.0 kB are free again.\n", "")
+    assert "half" not in models("list")[1]
+
+
+def test_a_model_of_another_program_is_offered_imported_and_removed(models, home, tmp_path):
+    pytest.importorskip("llama_cpp")  # which tries a new file
+    name = "registry.ollama.ai/library/llama3.2/1b"
+    ollama(tmp_path / "OLLAMA_MODELS", name, content=tiny_gguf.whole())
+    gguf(tmp_path / "LMSTUDIO_MODELS" / "org" / "repo" / "m-Q4_K_M.gguf")
+    out = models("list")[1]
+    assert "m-Q4_K_M" in out
+    offer = next(line for line in out.splitlines() if "in Ollama" in line)
+    words = offer.partition("slipstream models ")[2].split()
+    assert models(*words)[:2] == (0, "llama3.2-1b is ready: slipstream --model llama3.2-1b\n")
+    assert "in Ollama" not in models("list")[1]
+    code, out, _ = models("rm", "llama3.2-1b")
+    assert (code, out.split(";")[0]) == (0, "llama3.2-1b is removed")
+    assert "in Ollama" in models("list")[1]
+
+
+def test_the_ways_of_import(models, home, tmp_path):
+    source = model_folder(tmp_path / "mine")
+    assert models("import", str(source))[0] == 0
+    assert models("import", str(source), "--name", "c", "--copy")[0] == 0
+    assert models("import", str(source), "--name", "r", "--reference")[0] == 0
+    assert f"used at {source}" in models("list")[1]
+    assert json.loads((home / "models" / "r" / "slipstream.json").read_text())["reference"]
+
+
+def test_removing_a_model_names_its_idle_draft(models):
+    models("pull", "smollm2-360m-instruct")
+    code, out, _ = models("rm", "smollm2-360m-instruct")
+    assert code == 0
+    assert "smollm2-360m-instruct is removed; 2.1 MB are free again." in out
+    assert "it can go with: slipstream models rm smollm2-135m-instruct" in out
+
+
+def test_a_token_that_is_none_is_refused_and_an_empty_one_is_forgotten(home, stand_in):
+    for given, code, said in (("two words\n", 2, "that is not a token"), ("\n", 0, "is forgotten")):
+        with start("token", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:  # fmt: skip
+            out, _ = process.communicate(given)
+        assert process.returncode == code
+        assert said in out
+
+
+def test_pulled_models_are_in_the_catalogue(models, home, stand_in):
+    from app.settings import load_settings
+
+    models("pull", "org/tiny")
+    entries = {entry.name: entry for entry in load_catalog(load_settings())}
+    assert entries["tiny"].folder == home / "models" / "tiny"
+    assert entries["tiny"].licence == "apache-2.0"

@@ -1,0 +1,102 @@
+"""Redirects, the token, and what is said when the hub says no."""
+
+import sys
+from contextlib import closing
+
+import httpx
+import pytest
+
+from app.errors import AccessDenied, HubError, UnknownRepository
+from app.models.hub.client import Hub
+from app.models.hub.repository import read_repository
+from tests.app.models.downloads.hub import COMMIT
+
+FILE = "model.safetensors"
+
+
+def status(hub: Hub, repo: str = "org/tiny") -> int:
+    with closing(hub), hub.stream(hub.file_address(repo, COMMIT, FILE)) as response:
+        response.read()
+        if response.status_code != 200:
+            hub.refuse(response, repo)
+        return response.status_code
+
+
+def test_the_token_goes_to_the_hub_and_to_nobody_else(stand_in):
+    stand_in.repos["org/tiny"].gated = True
+    assert status(Hub(stand_in.url, stand_in.token)) == 200
+    seen = {request.host: request.authorization for request in stand_in.requests}
+    assert seen == {"hub": "Bearer hf_secret", "cdn": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:1080", "^ALL_PROXY names a SOCKS proxy"),
+        ("HTTPS_PROXY", "gopher://x", "HTTPS_PROXY, .*Unknown scheme .*; correct it"),
+        (
+            "NO_PROXY",
+            "localhost,[::1]",
+            r"NO_PROXY holds an address .*Invalid port.* localhost,::1",
+        ),
+        ("SSL_CERT_FILE", "/nowhere.pem", r"SSL_CERT_FILE or .* cannot be read \(No such file"),
+        ("SSL_CERT_FILE", __file__, r"SSL_CERT_FILE or .* cannot be read \(.*NO_CERTIFICATE"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_told_by_name(
+    stand_in, monkeypatch, name, value, said
+):
+    """It was a traceback, of the page, too, which asks the hub for nothing."""
+    monkeypatch.setitem(sys.modules, "socksio", None)  # as where it is not installed
+    monkeypatch.setenv(name, value)
+    with closing(Hub(stand_in.url)) as hub, pytest.raises(HubError, match=said):
+        hub.ask("models", {})
+
+
+def test_an_address_of_the_hub_that_is_none():
+    with pytest.raises(HubError, match=r"'http://x:port', cannot be read .*; correct HF_ENDPOINT"):
+        Hub("http://x:port")
+
+
+def test_a_gated_repository_names_its_page_and_the_command(stand_in):
+    stand_in.repos["org/tiny"].gated = True
+    with pytest.raises(AccessDenied, match="org/tiny is gated; open http://") as caught:
+        status(Hub(stand_in.url))
+    assert f"{stand_in.url}/org/tiny" in str(caught.value)
+    assert "slipstream models token" in str(caught.value)
+    with pytest.raises(AccessDenied, match="the kept token has no access yet") as caught:
+        status(Hub(stand_in.url, "hf_wrong"))
+    assert "hf_wrong" not in str(caught.value)
+
+
+def test_an_unknown_repository_is_said(hub):
+    with pytest.raises(UnknownRepository, match="has no repository org/none"):
+        read_repository(hub, "org/none")
+
+
+def test_a_hub_that_is_not_there():
+    with pytest.raises(HubError, match=r"127.0.0.1 cannot be reached .* work without it"):
+        read_repository(Hub("http://127.0.0.1:9"), "org/tiny")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["http://169.254.169.254/x", "https://10.0.0.1/x", "https://localhost/x", "https://[::1]/x",
+     "http://cdn.example.com/x", "file:///etc/passwd"],
+)  # fmt: skip
+def test_a_redirect_into_the_own_network_or_off_tls_is_not_followed(target):
+    hub = Hub("https://hub.example.com", "hf_secret")
+    with pytest.raises(HubError, match="not safe to follow"):
+        hub._redirected(httpx.URL("https://hub.example.com/a"), target)
+
+
+def test_redirects_end(stand_in):
+    stand_in.redirect = f"{stand_in.url}/org/tiny/resolve/{COMMIT}/{FILE}"
+    with pytest.raises(HubError, match="redirects more than 5 times"):
+        status(Hub(stand_in.url))
+    assert len(stand_in.requests) == 6
+
+
+def test_the_token_is_in_no_text_about_the_hub():
+    hub = Hub("https://hub.example.com", "hf_secret")
+    assert "hf_secret" not in repr(hub) + str(hub)

@@ -1,0 +1,142 @@
+"""Fit before download: laws of the catalogue's shapes, and the planner's answers on known machines."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.models.catalog import CatalogEntry, load_catalog
+from app.models.library.fit import READABLE, best, fits, shape_forms
+from app.settings import Settings
+from engine.decoder.config import FAMILIES
+from engine.hardware.plan import Plan, Stage
+from engine.hardware.profile import GIB, HardwareProfile, Rates, imagined
+from engine.hardware.published import FP16, weights
+
+
+def machine(ram: int, disk: int = 1000) -> HardwareProfile:
+    return replace(imagined(0, ram * GIB), disk_free=disk * GIB)
+
+
+@pytest.fixture
+def catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
+    return load_catalog(settings)
+
+
+def of(offered, name: str):
+    return next(fit for fit in offered if fit.entry.name == name)
+
+
+# --- the shapes in the catalogue ------------------------------------------------------------------
+
+
+def test_a_shape_counts_the_weights_that_the_catalogue_names(catalog):
+    shaped = [entry for entry in catalog if entry.shape is not None]
+    assert len(shaped) >= 35
+    for entry in shaped:
+        counted = weights(entry.shape, FP16).total.elements
+        assert counted == pytest.approx(entry.parameters, rel=1e-4), (
+            entry.name
+        )  # biases, small norms
+
+
+def test_only_families_that_are_loaded_whole_have_no_shape(catalog):
+    without = [entry for entry in catalog if entry.repo and entry.shape is None]
+    assert [entry.name for entry in without] == ["granite-3.3-2b-instruct"]
+    assert "granite" not in FAMILIES
+
+
+def test_a_quantised_form_weighs_what_its_file_does(catalog):
+    for entry in catalog:
+        if entry.gguf:
+            (form,) = shape_forms(entry.name, entry.shape, entry.size)
+            assert form.weights == pytest.approx(entry.size, abs=200)
+
+
+# --- on a machine ---------------------------------------------------------------------------------
+
+
+def test_everything_that_could_be_downloaded_has_an_answer_with_numbers(catalog):
+    for ram in (4, 16, 256):
+        offered = fits(catalog, machine(ram))
+        assert len(offered) == sum(entry.repo is not None for entry in catalog)
+        for fit in offered:
+            assert "GiB" in fit.where or "MiB" in fit.where, fit.where
+            assert fit.runs or not fit.whole
+
+
+def test_more_memory_never_takes_a_model_away(catalog):
+    before: set[str] = set()
+    for ram in (2, 4, 8, 16, 32, 64, 128, 512):
+        whole = {fit.entry.name for fit in fits(catalog, machine(ram)) if fit.whole}
+        assert before <= whole
+        before = whole
+    assert "llama-3.3-70b-instruct" in before
+
+
+def test_the_draft_is_planned_and_counted_until_it_is_here(catalog, tmp_path: Path):
+    fit = of(fits(catalog, machine(16)), "qwen3-4b-q4")
+    assert isinstance(fit.found, Plan)
+    assert (fit.found.draft_model, fit.draft.name) == ("qwen3-0.6b-q8", "qwen3-0.6b-q8")
+    assert fit.size == 2_497_280_256 + 639_446_688
+    here = [
+        replace(one, folder=tmp_path) if one.name == "qwen3-0.6b-q8" else one for one in catalog
+    ]
+    fit = of(fits(here, machine(16)), "qwen3-4b-q4")
+    assert (fit.draft, fit.size) == (None, 2_497_280_256)
+    assert fit.found.draft_model == "qwen3-0.6b-q8"
+
+
+def test_large_models_stream_and_larger_ones_are_refused_with_both_numbers(catalog):
+    offered = fits(catalog, machine(16))
+    streamed = of(offered, "qwen3-32b")
+    assert streamed.runs
+    assert not streamed.whole
+    assert streamed.found.stage is Stage.RAM_DISK
+    refused = of(offered, "llama-3.3-70b-instruct-q4")
+    assert not refused.runs
+    assert "llama-3.3-70b-instruct-q4 needs" in refused.where
+    assert "are free" in refused.where
+
+
+def test_speed_is_told_only_where_it_was_measured(catalog):
+    known = machine(16)
+    assert of(fits(catalog, known), "qwen3-0.6b-q8").rate is None
+    known = replace(known, rates=Rates(memory=40e9))
+    rate = of(fits(catalog, known), "qwen3-0.6b-q8").rate
+    assert rate == pytest.approx(40e9 / 639_446_688, rel=1e-3)
+
+
+def test_without_llama_cpp_no_gguf_is_offered(catalog, monkeypatch):
+    monkeypatch.setattr("app.models.library.fit.find_spec", lambda name: None)
+    offered = fits(catalog, machine(64))
+    assert not any(fit.runs for fit in offered if fit.entry.gguf)
+    assert "llama-cpp-python" in of(offered, "qwen3-4b-q4").where
+    assert not best(offered).entry.gguf
+
+
+# --- the best -------------------------------------------------------------------------------------
+
+
+def test_the_best_grows_with_the_machine_and_is_one_that_runs_well(catalog):
+    sizes = []
+    for ram in (4, 8, 16, 32, 64):
+        known = replace(machine(ram), rates=Rates(memory=40e9))
+        chosen = best(fits(catalog, known))
+        assert chosen is not None
+        assert chosen.whole
+        assert chosen.storable
+        assert not chosen.entry.gated
+        assert chosen.rate >= READABLE
+        sizes.append(chosen.entry.parameters)
+    assert sizes == sorted(sizes)
+    assert sizes[0] < 2e9
+    assert sizes[2] > 4e9
+
+
+def test_a_slow_memory_gets_a_smaller_model_and_a_full_disk_none(catalog):
+    fast, slow = (
+        best(fits(catalog, replace(machine(64), rates=Rates(memory=rate)))) for rate in (80e9, 10e9)
+    )
+    assert slow.entry.parameters < fast.entry.parameters
+    assert best(fits(catalog, machine(64, disk=0))) is None

@@ -1,0 +1,113 @@
+"""Plans of all models at once: on this machine, and on one with other memory."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from app.models.library.simulation import (
+    PUBLISHED,
+    Memory,
+    Shelf,
+    machine_with,
+    published_plan,
+    without,
+)
+from app.models.model_record import ModelRecord
+from app.settings import Settings
+from engine.hardware.plan import Plan, Refusal, Tier
+from engine.hardware.planner import plan
+from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram
+from engine.hardware.published import candidates
+
+ROOT = Path(__file__).resolve().parents[4]
+POCKET = ROOT / "engine/bundled/pocket"
+HERE = HardwareProfile("p", 4, ("avx2",), Ram(16 * GIB, 12 * GIB), disk_free=100 * GIB)
+SIZES = st.none() | st.integers(0, 256).map(lambda size: size * GIB)
+
+
+@given(SIZES, SIZES)
+def test_other_memory_replaces_only_what_is_asked_for(gpu, ram):
+    machine = machine_with(HERE, Memory(gpu, ram))
+    assert machine.ram.total == (HERE.ram.total if ram is None else ram)
+    assert 0 <= machine.ram.available <= machine.ram.total
+    assert machine.gpus == (() if not gpu else (Gpu("an imagined GPU", gpu, gpu),))
+    same = replace(machine, ram=HERE.ram, gpus=HERE.gpus)
+    assert same == HERE
+
+
+def test_what_other_programs_take_here_they_take_there():
+    assert machine_with(HERE, Memory(ram=32 * GIB)).ram.available == 28 * GIB
+    assert machine_with(HERE, Memory(ram=2 * GIB)).ram.available == 0
+    assert Memory().here
+    assert not Memory(gpu=0).here
+
+
+def test_a_loaded_model_makes_room_for_the_one_that_replaces_it():
+    loaded = plan(HERE, candidates("llama-3.2-3b"))
+    assert isinstance(loaded, Plan)
+    held = loaded.needed(Tier.RAM)
+    busy = replace(HERE, ram=Ram(16 * GIB, 12 * GIB - held))
+    assert without(busy, loaded) == HERE
+    assert without(HERE, loaded).ram.available <= HERE.ram.total
+    assert without(HERE, None) == HERE
+
+
+def test_more_memory_lets_a_published_model_run():
+    small = published_plan("llama-3.1-8b-q4", HERE, Memory(0, 4 * GIB))
+    assert isinstance(small.found, Refusal)
+    large = published_plan("llama-3.1-8b-q4", HERE, Memory(24 * GIB, 32 * GIB))
+    assert isinstance(large.found, Plan)
+    assert large.found.stage == "all on the GPU"
+    assert {published_plan(name, HERE, Memory()).name for name in PUBLISHED} == set(PUBLISHED)
+
+
+def wide(models: Path, name: str) -> Path:
+    """A folder of half a gigabyte in all but content: the file has holes."""
+    folder = models / name
+    shutil.copytree(POCKET, folder)
+    tensors = load_file(POCKET / "model.safetensors")
+    save_file(tensors, folder / "model.safetensors")
+    with (folder / "filler.safetensors").open("wb") as file:
+        header = json.dumps(
+            {"extra": {"dtype": "F32", "shape": [2**27], "data_offsets": [0, 2**29]}}
+        ).encode()
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + 2**29)
+    ModelRecord(name, "a test").write(folder)
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    found = Settings(home=tmp_path)
+    found.models_folder.mkdir()
+    return found
+
+
+def test_installed_models_are_planned_and_small_ones_say_why_not(settings: Settings) -> None:
+    wide(settings.models_folder, "wide")
+    shelf = Shelf.read(settings)
+    here = {one.name: one for one in shelf.plans(HERE, Memory())}
+    assert here["pocket"].found is None
+    assert "nothing to plan" in here["pocket"].told
+    assert isinstance(here["wide"].found, Plan)
+    assert here["wide"].found.device == "cpu"
+    there = {one.name: one for one in shelf.plans(HERE, Memory(24 * GIB, 16 * GIB))}
+    assert there["wide"].found.device == "cuda"
+    none = {one.name: one for one in shelf.plans(HERE, Memory(0, GIB))}
+    assert isinstance(none["wide"].found, Refusal)
+
+
+def test_a_model_whose_files_are_damaged_says_so_and_leaves_the_others(settings: Settings) -> None:
+    folder = wide(settings.models_folder, "broken")
+    (folder / "filler.safetensors").write_bytes(b"\xff" * 64)
+    found = {one.name: one for one in Shelf.read(settings).plans(HERE, Memory())}
+    assert found["broken"].found is None
+    assert "broken" in found["broken"].told
+    assert "pocket" in found

@@ -1,0 +1,155 @@
+"""Number formats by name: what they mean for a spec, and where they come from."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.chat.loaded_model import LoadedModel
+from app.commands.bench import bench_spec
+from app.commands.options import parse
+from app.commands.verify import exact_spec
+from app.errors import SettingsError
+from app.models.catalog import read_catalog
+from app.placement import dtype as number_format
+from app.placement.dtype import DTYPES, FORMATS, format_of, in_format, placed
+from app.placement.plans import Placed
+from app.settings import Settings
+from engine.errors import ModelUnusable
+from engine.request import ModelSpec
+from tests.app.asynchronous import asynchronous
+
+SPEC = ModelSpec("m", "/m")
+GGUF = replace(SPEC, folder="/m.gguf", backend="llama_cpp")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path / "home")
+
+
+def test_every_name_that_can_be_typed_is_known() -> None:
+    assert set(DTYPES) == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_a_spec_has_the_format_that_was_asked_for(name) -> None:
+    assert format_of(in_format(SPEC, name)) == name
+
+
+def test_the_engine_takes_every_format() -> None:
+    from engine.decoder.weights import dtype_named
+    from engine.models.own.precision import check
+
+    for name in DTYPES:
+        spec = in_format(SPEC, name)
+        check(spec)
+        dtype_named(spec.dtype)
+
+
+def test_a_gguf_file_keeps_its_own(settings) -> None:
+    assert format_of(GGUF) == "numbers as in the file"
+    with pytest.raises(ModelUnusable, match="GGUF file, whose numbers stay as they are"):
+        placed(settings, GGUF, "bfloat16")
+
+
+class TestPlan:
+    """The plan of a model that is too large to be loaded without one."""
+
+    @pytest.fixture
+    def planned(self, monkeypatch) -> list[str | None]:
+        """What the plan was asked for."""
+        asked: list[str | None] = []
+
+        def place(settings, spec, wishes):
+            asked.append(wishes and wishes.dtype)
+            resident = 10**9 if spec.name == "large" else None
+            return Placed(replace(spec, dtype="bfloat16", context=4096, resident=resident), None)
+
+        monkeypatch.setattr(number_format, "place", place)
+        return asked
+
+    @pytest.mark.parametrize("name", ["float16", "int8"])
+    def test_what_a_plan_does_not_know_is_planned_as_bfloat16(
+        self, settings, planned, name
+    ) -> None:
+        found = placed(settings, SPEC, name).spec
+        assert planned == ["bfloat16"]
+        assert (format_of(found), found.context) == (name, 4096)
+
+    def test_without_a_name_the_plan_decides(self, settings, planned) -> None:
+        assert placed(settings, SPEC, None).spec.dtype == "bfloat16"
+        assert planned == [None]
+
+    def test_what_must_be_streamed_cannot_be_rounded(self, settings, planned) -> None:
+        with pytest.raises(ModelUnusable, match="large does not fit in memory in bfloat16, from"):
+            placed(settings, replace(SPEC, name="large"), "int8")
+
+
+class TestWhereItComesFrom:
+    def options(self, settings, *argv):
+        return parse(list(argv), settings)
+
+    def test_serve_and_ask_and_verify_keep_it_with_the_settings(self, settings, tmp_path) -> None:
+        file = tmp_path / "p.jsonl"
+        file.write_text('{"turns": ["a"]}\n')
+        for argv in (["--dtype", "int8"], ["ask", "a", "--dtype", "int8"],
+                     ["verify", "--prompts", str(file), "--dtype", "int8"]):  # fmt: skip
+            assert self.options(settings, *argv).settings.dtype == "int8"
+        assert self.options(settings, "--dtype", "int8", "ask", "a").settings.dtype == "int8"
+        assert self.options(settings, "ask", "a").settings.dtype is None
+
+    def test_verify_sums_exactly_whatever_the_weights_are(self, settings, tmp_path) -> None:
+        file = tmp_path / "p.jsonl"
+        file.write_text('{"turns": ["a"]}\n')
+        found = {}
+        for name in (None, "int8", "bfloat16"):
+            argv = ["verify", "--prompts", str(file), *([] if name is None else ["--dtype", name])]
+            spec = exact_spec(self.options(settings, *argv))
+            found[name] = (spec.dtype, spec.weights)
+        assert found == {
+            None: ("float32", "full"),
+            "int8": ("float32", "int8"),
+            "bfloat16": ("bfloat16", "full"),
+        }
+
+    def test_bench_measures_float32_unless_asked(self, settings, tmp_path) -> None:
+        file = tmp_path / "p.jsonl"
+        file.write_text('{"turns": ["a"]}\n')
+        argv = ["bench", "--prompts", str(file), "--lane", "lookup"]
+        assert format_of(bench_spec(self.options(settings, *argv))) == "float32"
+        argv += ["--dtype", "int8"]
+        assert format_of(bench_spec(self.options(settings, *argv))) == "int8"
+
+    @asynchronous
+    async def test_an_entry_of_the_catalogue_has_its_own(self, settings, monkeypatch) -> None:
+        """What is typed goes before it."""
+        loaded = []
+
+        async def load(entry, spec, plan):
+            loaded.append(format_of(spec))
+
+        entry = replace(read_catalog(_catalogue(settings), (POCKET_HOME,))[0])
+        monkeypatch.setattr("app.chat.loaded_model.find_entry", lambda catalog, model: entry)
+        monkeypatch.setattr(LoadedModel, "load", load)
+        await LoadedModel.open(settings, "pocket")
+        await LoadedModel.open(settings, "pocket", dtype="float32")
+        assert loaded == ["int8", "float32"]
+
+    def test_a_wrong_one_in_the_catalogue_is_named(self, settings) -> None:
+        file = _catalogue(settings, "int4")
+        with pytest.raises(SettingsError, match=r"m has the dtype 'int4'; choose float32, "):
+            read_catalog(file, (POCKET_HOME,))
+
+
+POCKET_HOME = Path(__file__).parents[3]
+
+
+def _catalogue(settings: Settings, dtype: str = "int8") -> Path:
+    settings.home.mkdir(parents=True, exist_ok=True)
+    file = settings.home / "models.yaml"
+    file.write_text(
+        "models:\n  - {name: m, description: d, licence: l, folder: engine/bundled/pocket, "
+        f"dtype: {dtype}}}\n"
+    )
+    return file

@@ -1,0 +1,332 @@
+"""OpenAI's newer protocol over HTTP: the same answers, as items and as named events."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import httpx
+import openai
+import pydantic
+import pytest
+
+from app.request import Message, Piece, Report, ToolCall
+from app.server.openai_responses.answer import ResponseAnswer
+from app.server.openai_responses.items import Items
+from app.server.openai_responses.schemas import ResponseRequest
+from engine.request import FinishReason, Logprob
+from tests.app.history.replies import stats
+from tests.app.server.conftest import Running
+from tests.app.server.fake_assistant import BUG, CRASH, FOREVER
+from tests.app.server.serving import served
+
+SUM = "What is 17 + 25?"
+ADD = {
+    "type": "function",
+    "name": "add",
+    "description": "Adds two numbers.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer", "minimum": 0, "maximum": 99},
+            "b": {"type": "integer", "minimum": 0, "maximum": 99},
+        },
+        "required": ["a", "b"],
+    },
+    "strict": True,
+}
+
+
+class Person(pydantic.BaseModel):
+    """Whatever is said, it ends."""
+
+    name: Annotated[str, pydantic.Field(max_length=12)]
+    age: int = pydantic.Field(ge=18, le=30)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(tmp_path_factory.mktemp("home")) as url:
+        yield url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as made:
+        yield made
+
+
+def ask(url: str, **fields: Any) -> httpx.Response:
+    body = {"model": "pocket", "input": SUM, **fields}
+    return httpx.post(f"{url}/v1/responses", json=body, timeout=60)
+
+
+def events(url: str, **fields: Any) -> list[dict[str, Any]]:
+    """Of a stream; every one has its name and its number."""
+    blocks = ask(url, stream=True, **fields).text.strip().split("\n\n")
+    pairs = [block.split("\n") for block in blocks if not block.startswith(":")]
+    bodies: list[dict[str, Any]] = [json.loads(told.removeprefix("data: ")) for _, told in pairs]
+    assert [name for name, _ in pairs] == [f"event: {body['type']}" for body in bodies]
+    assert [body["sequence_number"] for body in bodies] == [*range(len(bodies))]
+    return bodies
+
+
+def chat(url: str, messages: list[dict[str, Any]], **fields: Any) -> str:
+    body = {"model": "pocket", "messages": messages, **fields}
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+def test_a_text_gets_what_a_chat_gets(url: str, client: openai.OpenAI) -> None:
+    wanted = chat(url, [{"role": "user", "content": SUM}])
+    found = client.responses.create(model="pocket", input=SUM)
+    assert found.output_text == wanted
+    assert (found.status, found.error, found.incomplete_details) == ("completed", None, None)
+    assert found.usage is not None
+    assert found.usage.total_tokens == found.usage.input_tokens + found.usage.output_tokens
+    assert found.usage.output_tokens > 0
+    for drafter in ("none", "suffix", "specexec"):
+        again = client.responses.create(model="pocket", input=SUM, extra_body={"drafter": drafter})
+        assert again.output_text == wanted
+
+
+def test_a_conversation_of_items_is_the_same_as_one_of_messages(url: str) -> None:
+    told = {
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "42", "annotations": []}],
+    }
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "What is "}, {"type": "input_text", "text": "17 + 25?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "message", "id": "msg_1", "status": "completed", **told},
+        {"type": "message", "role": "user", "content": "And 3 more?"},
+    ]  # fmt: skip
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": SUM},
+        {"role": "assistant", "content": "42"},
+        {"role": "user", "content": "And 3 more?"},
+    ]
+    found = ask(url, input=items, instructions="Be brief.").json()
+    assert found["output"][0]["content"][0]["text"] == chat(url, messages)
+    assert found["instructions"] == "Be brief."
+    developer = [{"role": "developer", "content": "Be brief."}, *items]
+    assert ask(url, input=developer).json()["output"][0]["content"] == found["output"][0]["content"]
+
+
+def test_calls_are_the_assistants_and_stand_in_the_message_that_they_came_with() -> None:
+    one, two = (
+        {"type": "function_call", "call_id": name, "name": "add", "arguments": '{"a": 1}'}
+        for name in ("c1", "c2")
+    )
+    result = {"type": "function_call_output", "call_id": "c1", "output": "42"}
+    asked, said = {"role": "user", "content": SUM}, {"role": "assistant", "content": "Well."}
+    calls = (ToolCall("c1", "add", {"a": 1}), ToolCall("c2", "add", {"a": 1}))
+    came = Message("tool", "42", answers="c1")
+    read = pydantic.TypeAdapter(Items).validate_python
+    question = Message("user", SUM)
+    assert read([asked, one, two, result]) == (question, Message("assistant", "", calls), came)
+    assert read([asked, said, one, result, two]) == (
+        question,
+        Message("assistant", "Well.", calls[:1]),
+        came,
+        Message("assistant", "", calls[1:]),
+    )
+
+
+def test_what_the_last_token_without_a_text_had_for_a_probability_is_told_too() -> None:
+    asked = ResponseRequest(model="pocket", input=SUM, top_logprobs=0)
+    telling = ResponseAnswer(asked, lambda _: b"x")
+    first, second = Logprob(1, -0.5), Logprob(2, -0.7)
+    report = Report("x", (1, 2), FinishReason.LENGTH, stats(), logprobs=(first, second))
+    found = [*telling.piece(Piece("x", (1,), 0, 0, (first,)))]
+    found += [*telling.piece(Piece("", (2,), 0, 0, (second,))), *telling.last(report)]
+    told = [one["logprob"] for event in found if "delta" in event for one in event["logprobs"]]
+    assert told == [-0.5, -0.7]
+    [part] = found[-1]["response"]["output"][0]["content"]
+    assert [one["logprob"] for one in part["logprobs"]] == told
+
+
+def test_a_stream_tells_step_by_step_what_the_whole_answer_is(url: str) -> None:
+    whole, found = ask(url).json(), events(url, drafter="none")
+    text = whole["output"][0]["content"][0]["text"]
+    names = [event["type"].removeprefix("response.") for event in found]
+    assert names[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
+    assert names[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"]
+    deltas = found[4:-4]
+    assert {event["type"] for event in deltas} == {"response.output_text.delta"}
+    assert "".join(event["delta"] for event in deltas) == text == found[-4]["text"]
+    assert len(deltas) > 1
+    last, first = found[-1]["response"], found[0]["response"]
+    assert last["output"] == [found[-2]["item"]]
+    assert (first["id"], first["status"], first["output"]) == (last["id"], "in_progress", [])
+    ids = {event["item_id"] for event in found[3:-2]} | {found[2]["item"]["id"]}
+    assert ids == {last["output"][0]["id"]}
+    assert last["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+    assert "timings" in last
+    assert "speculation" in last
+
+
+def test_openais_client_follows_a_stream(client: openai.OpenAI) -> None:
+    said = ""
+    with client.responses.stream(model="pocket", input=SUM) as stream:
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                said += event.delta
+        final = stream.get_final_response()
+    assert (
+        said == final.output_text == client.responses.create(model="pocket", input=SUM).output_text
+    )
+
+
+def test_openais_client_reads_an_answer_into_a_class(url: str, client: openai.OpenAI) -> None:
+    asked = "Extract the name and the age: Anna Berg is 34 years old."
+    found = client.responses.parse(model="pocket", input=asked, text_format=Person).output_parsed
+    assert found is not None
+    assert 18 <= found.age <= 30
+    form = {"type": "json_object"}
+    answer = ask(url, input=asked, text={"format": form}).json()
+    assert isinstance(json.loads(answer["output"][0]["content"][0]["text"]), dict)
+    assert answer["text"] == {"format": form}
+    size = ask(url, input=asked, grammar='root ::= "small" | "large"').json()
+    assert size["output"][0]["content"][0]["text"] in ("small", "large")
+
+
+def test_a_function_is_called_and_what_came_of_it_is_read(client: openai.OpenAI, url: str) -> None:
+    choice = {"type": "function", "name": "add"}
+    first = client.responses.create(
+        model="pocket",
+        input=SUM,
+        tools=[ADD],
+        tool_choice=choice,  # type: ignore[list-item, arg-type]
+    )
+    (call,) = first.output
+    assert (call.type, call.name, call.status) == ("function_call", "add", "completed")
+    assert [*json.loads(call.arguments)] == ["a", "b"]
+    assert first.tool_choice.model_dump() == choice  # type: ignore[union-attr]
+    assert first.tools[0].model_dump(include=set(ADD)) == ADD
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "42"}
+    items = [{"role": "user", "content": SUM}, call.model_dump(), result]
+    second = client.responses.create(model="pocket", input=items, tools=[ADD])  # type: ignore[arg-type, list-item]
+    nested = {"type": "function", "function": {k: v for k, v in ADD.items() if k != "type"}}
+    called = {
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": "add", "arguments": call.arguments},
+    }
+    messages = [
+        {"role": "user", "content": SUM},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": call.call_id, "content": "42"},
+    ]
+    assert second.output_text == chat(url, messages, tools=[nested])
+
+
+def test_a_call_is_streamed_in_parts(url: str) -> None:
+    fields = {"tools": [ADD], "tool_choice": "required", "parallel_tool_calls": False}
+    (call,) = ask(url, **fields).json()["output"]
+    found = events(url, **fields)
+    names = [event["type"].removeprefix("response.") for event in found]
+    assert names[2] == "output_item.added"
+    assert names[-3:] == ["function_call_arguments.done", "output_item.done", "completed"]
+    assert set(names[3:-3]) == {"function_call_arguments.delta"}
+    assert "".join(event["delta"] for event in found[3:-3]) == call["arguments"]
+    assert found[-1]["response"]["output"][0]["arguments"] == call["arguments"]
+    assert found[2]["item"]["arguments"] == ""
+
+
+def test_log_probabilities_of_every_token(url: str) -> None:
+    whole = ask(url, top_logprobs=2).json()["output"][0]["content"][0]
+    found = events(url, include=["message.output_text.logprobs"], top_logprobs=2)
+    told = [one for event in found for one in event.get("logprobs", []) if "delta" in event]
+    assert told == found[-4]["logprobs"]
+    pairs = zip(told, whole["logprobs"], strict=True)
+    assert all(abs(one["logprob"] - other["logprob"]) < 1e-3 for one, other in pairs)
+    assert "".join(one["token"] for one in told) == whole["text"]
+    assert all(len(one["top_logprobs"]) == 2 for one in told)
+    assert ask(url).json()["output"][0]["content"][0]["logprobs"] == []
+
+
+def test_an_answer_that_is_cut_short_says_so(url: str, client: openai.OpenAI) -> None:
+    cut = client.responses.create(model="pocket", input=SUM, max_output_tokens=2)
+    assert cut.status == cut.output[0].status == "incomplete"  # type: ignore[union-attr]
+    assert cut.incomplete_details is not None
+    assert cut.incomplete_details.reason == "max_output_tokens"
+    assert events(url, max_output_tokens=2)[-1]["type"] == "response.incomplete"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "said"),
+    [
+        ({"input": []}, "input", "a list of 1 to 2000 items"),
+        ({"input": 3}, "input", "send a text, or a list"),
+        ({"input": " "}, "input", "the last item is empty"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input", "item 0 must look like"),
+        ({"input": [{"role": "user", "content": 3}]}, "input", "content of item 0"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input", "parts of type input_image are not supported (item 0)"),
+        ({"input": [{"role": "user", "content": ["x"]}]}, "input", "parts of item 0 must look"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "items of type item_reference"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]}, "input", "the arguments are not JSON"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "[]"}]}, "input", "must be an object"),
+        ({"input": "\ud800"}, "input", "half of a surrogate pair"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "send the whole conversation"),
+        ({"background": True}, "background", "not kept here"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "text.format"),
+        ({"n": 2}, "n", "one answer comes"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0", "web_search do not run here"),
+        ({"tools": [ADD, ADD]}, "tools", "two tools have the name 'add'"),
+        ({"tools": [ADD], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice", "no tool 'x'"),
+        ({"tools": [ADD], "tool_choice": "any"}, "tool_choice", '{"type": "function", "name": "..."}'),
+        ({"tools": [ADD], "text": {"format": {"type": "json_object"}}}, "tools", "calls no tools"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "x"}}}}, "text", "'type' at # is 'x'"),
+        ({"model": "nobody"}, "model", "nobody"),
+        ({"temperature": 9}, "temperature", "less than or equal to 2"),
+        ({"max_output_tokens": 0}, "max_output_tokens", "greater than or equal to 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_served_is_refused_in_one_sentence(
+    url: str, fields: dict[str, Any], param: str, said: str
+) -> None:
+    answer = httpx.post(
+        f"{url}/v1/responses",
+        content=json.dumps({"model": "pocket", "input": SUM, **fields}),
+        headers={"content-type": "application/json"},
+        timeout=60,
+    )
+    error = answer.json()["error"]
+    assert answer.status_code in (400, 404)
+    assert error["param"] == param
+    assert said in error["message"]
+    assert "\n" not in error["message"]
+
+
+def post(running: Running, **fields: Any) -> httpx.Response:
+    body = {"model": "pocket", **fields}
+    return httpx.post(f"{running.url}/v1/responses", json=body, timeout=20)
+
+
+def test_a_failure_in_the_middle_is_an_event_and_keeps_its_secrets(running: Running) -> None:
+    blocks = post(running, input=BUG, stream=True).text.strip().split("\n\n")
+    last = json.loads(blocks[-1].split("data: ")[1])
+    assert last["type"] == "response.failed"
+    assert last["response"]["status"] == "failed"
+    assert last["response"]["error"]["code"] == "server_error"
+    assert "secrets" not in blocks[-1]
+
+
+def test_an_answer_that_broke_off_is_an_error(running: Running) -> None:
+    error = post(running, input=CRASH).json()["error"]
+    assert "the engine's process ended by itself" in error["message"]
+    long = post(running, input="word " * 2000)
+    assert (long.status_code, long.json()["error"]["param"]) == (400, "input")
+    assert long.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_an_answer_ends_when_its_client_leaves(running: Running) -> None:
+    body = {"model": "pocket", "input": FOREVER}
+    with pytest.raises(httpx.TimeoutException):
+        httpx.post(f"{running.url}/v1/responses", json=body, timeout=1)
+    assert running.assistant.ended.wait(10)
+    running.assistant.forget()
+    with httpx.stream("POST", f"{running.url}/v1/responses", json={**body, "stream": True}) as told:
+        next(told.iter_lines())
+    assert running.assistant.ended.wait(10)

@@ -1,0 +1,289 @@
+"""Whatever text a schema's grammar lets through, the schema accepts; and what people write passes."""
+
+import json
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.text.formats.json_schema import LARGEST, schema_grammar
+from app.text.formats.string_formats import FORMS
+from engine.errors import InvalidRequest
+from engine.grammar.states import DEAD, States
+from tests.app.text.formats.accepting import accepts
+from tests.app.text.formats.walks import has, said
+
+NAMES = st.sampled_from(["a", "b", 'quo"te', "é", "long name"])
+VALUES = st.sampled_from([0, 1, -3, 1.5, "x", "é\n", "", None, True, False, [1], {"k": [None]}])
+
+
+def bounds(low, high):
+    """Two schema words of which the first is not more than the second, either of them absent."""
+    pairs = st.tuples(st.integers(-120, 1200), st.integers(0, 1500))
+    both = pairs.map(lambda two: {low: two[0], high: two[0] + two[1]})
+    return st.one_of(st.just({}), both, both.map(lambda d: {low: d[low]}), both.map(lambda d: {high: d[high]}))  # fmt: skip
+
+
+def counted(low, high, most):
+    pairs = st.tuples(st.integers(0, most), st.integers(0, most))
+    return st.one_of(st.just({}), pairs.map(lambda two: {low: two[0], high: sum(two)}))
+
+
+def typed(kind, words):
+    return words.map(lambda found: {"type": kind, **found})
+
+
+def objects(children):
+    def made(found):
+        properties, required, others = found
+        named = [name for name in properties if name in required]
+        return {"type": "object", "properties": properties, "required": named, **others}
+
+    others = st.sampled_from([{}, {"additionalProperties": False}])
+    return st.tuples(st.dictionaries(NAMES, children, max_size=4), st.sets(NAMES), others).map(made)
+
+
+def composed(children):
+    return st.one_of(
+        objects(children),
+        st.tuples(children, counted("minItems", "maxItems", 3)).map(
+            lambda two: {"type": "array", "items": two[0], **two[1]}
+        ),
+        st.lists(children, min_size=1, max_size=3).map(lambda s: {"type": "array", "prefixItems": s}),
+        st.lists(children, min_size=1, max_size=3).map(lambda s: {"anyOf": s}),
+        children.map(lambda s: {"type": "object", "additionalProperties": s}),
+        children.map(lambda s: {"allOf": [s], "title": "t"}),
+    )  # fmt: skip
+
+
+leaves = st.one_of(
+    typed("integer", bounds("minimum", "maximum")),
+    typed("integer", bounds("exclusiveMinimum", "exclusiveMaximum")),
+    typed("string", counted("minLength", "maxLength", 4)),
+    st.sampled_from(["string", "number", "boolean", "null", "integer"]).map(lambda k: {"type": k}),
+    st.just({"type": "number", "minimum": 0}),
+    st.just({"type": ["string", "null", "integer"]}),
+    st.lists(VALUES, min_size=1, max_size=4).map(lambda found: {"enum": found}),
+    VALUES.map(lambda found: {"const": found}),
+    st.sampled_from(sorted(FORMS)).map(lambda form: {"type": "string", "format": form}),
+)
+schemas = st.recursive(leaves, composed, max_leaves=6)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(schemas, st.integers(0, 999))
+def test_law_what_the_grammar_lets_through_the_schema_accepts(schema, seed):
+    try:
+        states = States(schema_grammar(schema))
+    except InvalidRequest as error:
+        if "no whole number" in str(error):  # two exclusive bounds with nothing between
+            return
+        raise
+    source = random.Random(seed)
+    for _ in range(8):
+        text = said(states, source).decode()
+        assert accepts(schema, json.loads(text), schema), text
+
+
+@settings(deadline=None)
+@given(st.integers(0, 999))
+def test_law_any_object_is_an_object(seed):
+    text = said(States(schema_grammar({"type": "object"})), random.Random(seed)).decode()
+    assert isinstance(json.loads(text), dict)
+
+
+def passes(schema, text):
+    return has(schema_grammar(schema), text)
+
+
+PERSON = {
+    "type": "object",
+    "title": "Person",
+    "properties": {
+        "name": {"type": "string", "description": "in full", "maxLength": 20},
+        "age": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 130}, {"type": "null"}]},
+        "mail": {"type": "string", "format": "email"},
+        "born": {"type": "string", "format": "date"},
+        "tags": {"type": "array", "items": {"enum": ["new", "old"]}, "maxItems": 2},
+        "home": {"$ref": "#/$defs/Home"},
+        "friends": {"type": "array", "items": {"$ref": "#"}},
+        "scores": {"type": "object", "additionalProperties": {"type": "number"}},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+    "$defs": {"Home": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+ANNA = {
+    "name": "Anna Müller",
+    "age": 34,
+    "mail": "anna.mueller@example.org",
+    "born": "1992-02-29",
+    "tags": ["old"],
+    "home": {"city": 'a "city"\n'},
+    "friends": [{"name": "Bo", "age": None}, {"name": "", "age": 0, "home": {}}],
+    "scores": {"x y": 1.25e-3, "z": -7},
+}
+
+
+@pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"indent": 4}, {"separators": (",", ":")}])
+@pytest.mark.parametrize("plainly", [True, False])
+def test_what_programs_write_passes_in_every_usual_layout(layout, plainly):
+    assert passes(PERSON, json.dumps(ANNA, ensure_ascii=plainly, **layout))
+    assert passes({"type": "object"}, json.dumps(ANNA, ensure_ascii=plainly, **layout))
+    assert passes({}, json.dumps([ANNA, 1, "x", None], ensure_ascii=plainly, **layout))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"age": 131}, {"age": "34"}, {"age": 1.5}, {"name": "x" * 21}, {"mail": "nobody"},
+        {"born": "1991-02-29"}, {"born": "1992-13-01"}, {"tags": ["old", "new", "old"]},
+        {"tags": ["odd"]}, {"home": None}, {"friends": [{"name": "Bo"}]}, {"scores": {"x": "1"}},
+        {"more": 1},
+    ],
+)  # fmt: skip
+def test_what_the_schema_forbids_does_not_pass(changed):
+    assert not passes(PERSON, json.dumps({**ANNA, **changed}))
+
+
+@pytest.mark.parametrize("name", ["Step 0", "Step 0,", "Step 1", "Step 0:", "0 of #", "Step/items"])
+def test_a_definition_may_have_any_name(name):
+    """Rules of the properties of "Step" were taken for a definition "Step 0"."""
+    step = {"type": "object", "properties": {"k": {"type": "integer"}}, "required": ["k"]}
+    schema = {
+        "$defs": {"Step": step, name: {"enum": ["x"]}},
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "#/$defs/Step"},
+            "b": {"$ref": "#/$defs/" + name.replace("/", "~1")},
+        },
+        "required": ["a", "b"],
+    }
+    turned = {**schema, "properties": dict(reversed(schema["properties"].items()))}
+    assert passes(schema, '{"a": {"k": 1}, "b": "x"}')
+    assert passes(turned, '{"b": "x", "a": {"k": 1}}')
+    assert not passes(schema, '{"a": "x", "b": "x"}')
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "{}", '{"name": "B"}', '{"age": 1, "name": "B"}', "[]", "{}x"]
+)
+def test_what_is_not_complete_does_not_pass(text):
+    assert not passes(PERSON, text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "string", "pattern": "(?=a)"}, "'pattern' at #: '(?=' in the pattern"),
+        ({"type": "string", "pattern": 3}, "'pattern' at # is 3"),
+        ({"type": "string", "pattern": "(a{0,999}){0,999}"}, "998001 times in all"),
+        ({"type": "string", "pattern": "a|bb", "maxLength": 1}, "the length beside 'pattern'"),
+        ({"type": "string", "pattern": "a", "format": "date"}, "'format' beside 'pattern'"),
+        ({"properties": {"a": {"not": {}}}}, "'not' at #/properties/a"),
+        ({"type": "string", "format": "uri"}, "the format 'uri' at #"),
+        ({"type": "number", "maximum": 3}, "'maximum' at # cannot be held for numbers with fractions"),
+        ({"type": "integer", "minimum": 5, "maximum": 4}, "no whole number"),
+        ({"type": "integer", "minimum": "5"}, "'minimum' at # is '5'"),
+        ({"type": "text"}, "'type' at # is 'text'; it may be object"),
+        ({"enum": []}, "no value of its type"),
+        ({"enum": [1], "type": "string"}, "no value of its type"),
+        ({"$ref": "#/$defs/x"}, "leads nowhere"),
+        ({"$ref": "http://example.org/s"}, "must be # or begin with #/"),
+        ({"$defs": {"A": {"$anchor": "item"}}, "items": {"$ref": "#item"}}, "'#item' at #/items must be"),
+        ({"items": {"$dynamicRef": "#"}}, "'$dynamicRef' at #/items cannot be held yet"),
+        ({"items": {"$recursiveRef": "#"}}, "'$recursiveRef' at #/items cannot be held yet"),
+        ({"items": {"$id": "x", "items": {"$ref": "#"}}}, "'$id' at #/items cannot be held yet"),
+        ({"anyOf": [{}], "unevaluatedProperties": False}, "'unevaluatedProperties' beside 'anyOf'"),
+        ({"type": "array", "items": False, "minItems": 2}, "'minItems' at # is 2, and no item"),
+        ({"items": {"type": "integer", "minimum": 10**16}}, "bounds at #/items leave only numbers"),
+        ({"type": "integer", "exclusiveMaximum": -(10**20)}, "with more than 16 digits"),
+        ({"$ref": "#"}, "has no end"),
+        ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "begins with itself"),
+        ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "has no end"),
+        ({"items": {"type": "array", "minItems": 3, "maxItems": 2}}, "which is more than"),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "may both hold"),
+        ({"oneOf": [{"const": n} for n in range(129)]}, "at most 128 are taken"),
+        ({"anyOf": [{"type": "integer"}], "minimum": 3}, "'minimum' beside 'anyOf'"),
+        ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "'allOf' at # cannot be held yet"),
+        ({"const": float("inf")}, "cannot be written as JSON"),
+        ({"const": "\ud800"}, "cannot be written as JSON"),
+        ({"description": "x" * LARGEST}, f"at most {LARGEST}"),
+        ([], "must be an object"),
+        ({"type": "string", "maxLength": 1_000_000}, "choose 0 to"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_held_is_refused_with_its_place(schema, words):
+    with pytest.raises(InvalidRequest) as caught:
+        schema_grammar(schema)
+    assert words in str(caught.value)
+
+
+def test_a_reference_may_be_written_as_in_an_address():
+    schema = {"$defs": {"a b~/%": {"enum": [1]}}, "$ref": "#/$defs/a%20b~0~1%25"}
+    assert passes(schema, "1")
+    assert not passes(schema, "2")
+
+
+def test_a_name_for_what_refers_to_nothing_is_passed_over():
+    assert passes({"$id": "x", "items": {"$id": "y", "enum": [{"$id": "z"}]}}, '[{"$id": "z"}]')
+
+
+def test_properties_of_which_nothing_is_known_are_held_as_others():
+    assert passes({"type": "object", "unevaluatedProperties": False}, "{}")
+    assert not passes({"type": "object", "unevaluatedProperties": False}, '{"a": 1}')
+    assert passes({"type": "object", "unevaluatedProperties": {"enum": [1]}}, '{"a": 1}')
+    assert not passes({"type": "object", "unevaluatedProperties": {"enum": [1]}}, '{"a": 2}')
+    both = {"additionalProperties": {"enum": [2]}, "unevaluatedProperties": False}
+    assert passes(both, '{"a": 2}')
+    assert passes({"properties": {"a": {"enum": [1]}}, "unevaluatedProperties": False}, '{"a": 1}')
+
+
+def deep(levels):
+    schema = {"type": "null"}
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def test_a_schema_may_be_so_deep_and_no_deeper():
+    assert passes(deep(32), "[" * 32 + "]" * 32)
+    with pytest.raises(InvalidRequest, match="more than 32 levels"):
+        schema_grammar(deep(33))
+
+
+def test_options_that_a_tag_tells_apart_pass_as_one_of():
+    shapes = [
+        {"properties": {"kind": {"const": kind}, size: {"type": "integer"}}, "required": ["kind", size]}
+        for kind, size in (("circle", "radius"), ("square", "side"))
+    ]  # fmt: skip
+    schema = {"oneOf": [{"type": "object", **shape} for shape in shapes]}
+    assert passes(schema, '{"kind": "circle", "radius": 2}')
+    assert not passes(schema, '{"kind": "circle", "side": 2}')
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+    | st.sampled_from(["object", "array", "string", "#", "#/type", "date"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from([
+            "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf",
+            "$ref", "minimum", "maximum", "minItems", "maxItems", "minLength", "format",
+            "prefixItems", "additionalProperties", "a",
+        ]), inner, max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=200)
+@given(junk)
+def test_law_whatever_is_sent_as_a_schema_gets_a_grammar_or_one_sentence(schema):
+    sentence = ""
+    try:
+        start = States(schema_grammar(schema)).start
+    except InvalidRequest as error:
+        start, sentence = DEAD, str(error)
+    assert (start != DEAD) != bool(sentence)
+    assert "\n" not in sentence

@@ -1,0 +1,156 @@
+"""Answers in channels with tools: headers are held, calls fit, and all else is free."""
+
+import json
+import random
+import re
+
+import pytest
+
+from app.request import Tool, ToolUse
+from app.text.harmony.calls import held_in_channels
+from app.text.harmony.detokenizer import ChannelDetokenizer
+from app.text.harmony.format import SPELT, Channels, spelling
+from app.text.output_parser import Hearing
+from app.text.tools.call_format import TOLD
+from app.text.tools.call_parser import CallReader, Heard
+from app.text.vocabulary import FolderVocabulary
+from engine.errors import InvalidRequest
+from engine.grammar.states import DEAD, States
+from engine.grammar.token_bytes import Spelling
+from tests.app.text.harmony.channelled import CONTROL, TOKENIZER, ids_of
+
+INTEGER = {"type": "integer", "maximum": 9}
+ADD = Tool("add", "", {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]})
+LOOK = Tool("add_up", "", {"type": "object", "properties": {"what": {"enum": ["x"]}}, "required": ["what"]})  # fmt: skip
+VOCABULARY = FolderVocabulary(TOKENIZER)
+SPELLING = Spelling(spelling(VOCABULARY, TOKENIZER.get_vocab_size()), VOCABULARY.encode)
+NEXT, FIRST = "<|end|><|start|>assistant", "<|channel|>commentary to=functions."
+KIND = " <|constrain|>json<|message|>"
+
+
+def states(**wanted: bool) -> States:
+    found = held_in_channels(TOLD, ToolUse((ADD, LOOK), **wanted))
+    assert found is not None
+    SPELLING.check(found)
+    return States(found)
+
+
+def walked(steps: States, chance: random.Random) -> list[int]:
+    """Random tokens that the grammar allows, up to an end."""
+    state, ids = steps.start, []
+    while not (steps.accepts(state) and (len(ids) > 60 or chance.random() < 0.1)):
+        ahead = SPELLING.allowed(steps, state).nonzero()[0].tolist()
+        marks = [token for token in ahead if token < len(CONTROL)]
+        if not ahead:
+            break
+        ids.append(chance.choice(marks if marks and chance.random() < 0.3 else ahead))
+        state = steps.walk(state, SPELLING.tokens[ids[-1]])
+    assert steps.accepts(state)
+    return ids
+
+
+def heard(ids: list[int]) -> tuple[Heard, list[tuple[str, dict]]]:
+    channels = Channels.of(VOCABULARY)
+    stream = ChannelDetokenizer(channels, VOCABULARY.bytes)
+    text = stream.feed(ids) + stream.end()
+    hearing = Hearing(CallReader(TOLD, [ADD, LOOK]))
+    found = hearing.feed(text)
+    found.said += hearing.end().said
+    calls: dict[int, list[str]] = {}
+    for part in found.calls:
+        calls.setdefault(part.index, [part.name, ""])[1] += part.arguments
+    return found, [(name, json.loads(told)) for name, told in calls.values()]
+
+
+def fits(name: str, told: dict) -> bool:
+    if name == "add":
+        return [*told] == ["a"] and told["a"] <= 9
+    return (name, told) == ("add_up", {"what": "x"})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_answer_that_has_to_call_is_one_call_that_fits(seed: int) -> None:
+    found, calls = heard(walked(states(must_call=True), random.Random(seed)))
+    assert (found.said, found.thought) == ("", "")
+    assert [fits(*call) for call in calls] == [True]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_of_one_that_need_not_fit_too(seed: int) -> None:
+    _, calls = heard(walked(states(), random.Random(seed)))
+    assert all(fits(*call) for call in calls)
+
+
+def ends(steps: States, written: str) -> bool:
+    text = re.sub("|".join(map(re.escape, CONTROL)), lambda m: "\ue000" + m.group(), written)
+    state = steps.walk(steps.start, text.encode().replace("\ue000".encode(), SPELT))
+    return state != DEAD and steps.accepts(state)
+
+
+class TestWhatMayCome:
+    CALLS = (
+        f'{FIRST}add{KIND}{{"a": 1}}',
+        f'{FIRST}add<|constrain|>json<|message|>{{"a":1}}',
+        f'{FIRST}add_up<|message|>{{"what": "x"}}',
+        ' to=functions.add<|channel|>commentary json<|message|>{"a": 1}',
+        f' to=functions.add<|channel|>commentary{KIND}{{"a": 1}}',
+    )
+
+    def test_calls_as_models_write_them(self) -> None:
+        must, may = states(must_call=True), states()
+        before = f"<|channel|>analysis<|message|>I add.{NEXT}"
+        spoken = f"{before}<|channel|>commentary<|message|>So.{NEXT}"
+        for call in self.CALLS:
+            assert ends(must, call), call
+            assert all(ends(may, other + call) for other in ("", before, spoken)), call
+            assert not ends(must, before + call), "what has to call does not think"
+            assert not ends(may, call.replace('"x"', '"y"').replace("1", "10"))
+            assert not ends(may, call.replace("add", "sub"))
+            assert not ends(may, f"{call} and more")
+
+    def test_answers(self) -> None:
+        must, may = states(must_call=True), states()
+        thought, said = (
+            "<|channel|>analysis<|message|>é",
+            "<|channel|>final<|message|> to=functions.",
+        )
+        for answer in (thought, said, thought + NEXT + said, said + NEXT + said):
+            assert ends(may, answer)
+            assert not ends(must, answer)
+        assert not ends(may, "Forty")
+        assert not ends(may, "<|channel|>other<|message|>")
+
+    def test_only_the_named_one(self) -> None:
+        found = held_in_channels(TOLD, ToolUse((ADD, LOOK), must_call=True, only="add_up"))
+        assert not ends(States(found), self.CALLS[0])
+        assert ends(States(found), self.CALLS[2])
+
+    def test_a_strict_schema_that_cannot_be_held_is_refused(self) -> None:
+        odd = Tool("odd", "", {"type": "object", "not": {}}, strict=True)
+        with pytest.raises(InvalidRequest):
+            held_in_channels(TOLD, ToolUse((odd,)))
+        loose = Tool("odd", "", {"type": "object", "not": {}})
+        assert held_in_channels(TOLD, ToolUse((loose,))) is not None
+
+
+class TestSpelling:
+    def test_of_marks_is_no_text(self) -> None:
+        for text, token in (("<|start|>", 0), ("<|constrain|>", 6)):
+            assert SPELLING.tokens[token] == SPELT + text.encode()
+        assert [SPELLING.tokens[CONTROL.index(end)] for end in ("<|return|>", "<|call|>")] == [
+            b"",
+            b"",
+        ]
+        assert all(SPELT not in word for word in SPELLING.tokens[len(CONTROL) :])
+
+    def test_of_other_vocabularies_is_their_own(self) -> None:
+        class Plain(FolderVocabulary):
+            def control_texts(self) -> list[str]:
+                return ["<|start|>", "<|end|>"]
+
+        plain = spelling(Plain(TOKENIZER), 300)
+        assert plain == [VOCABULARY.bytes.of(token) for token in range(300)]
+
+    def test_what_has_to_follow_is_spelled_in_control_tokens(self) -> None:
+        text = SPELT + b"<|constrain|>json" + SPELT + b"<|message|>{"
+        assert SPELLING.spell(b"", text) == tuple(ids_of("<|constrain|>json<|message|>{"))

@@ -1,0 +1,150 @@
+"""Answers in channels are one text, whatever the grouping of their tokens, and no header is in it."""
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.request import Tool
+from app.text.detokenizer import Detokenizer
+from app.text.harmony.detokenizer import ChannelDetokenizer
+from app.text.harmony.format import Channels
+from app.text.output_parser import Hearing
+from app.text.tools.call_format import TOLD
+from app.text.tools.call_parser import CallReader
+from app.text.vocabulary import FolderVocabulary
+from tests.app.text.harmony.channelled import CONTROL, TOKENIZER, ids_of
+
+VOCABULARY = FolderVocabulary(TOKENIZER)
+CHANNELS = Channels.of(VOCABULARY)
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+COMMENTARY = "<|channel|>commentary<|message|>"
+NEXT = "<|end|><|start|>assistant"
+FIRST = "<|channel|>commentary to=functions.add <|constrain|>json<|message|>"
+LAST = " to=functions.add<|channel|>commentary json<|message|>"
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 17}}\n</tool_call>'
+
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=12)
+marks = st.sampled_from([*CONTROL, " to=functions.add", "assistant", "analysis", "final", "é☃"])
+
+
+def told(ids: Sequence[int], places: Sequence[int] = ()) -> str:
+    """The text of these tokens, fed in groups that end at ``places``."""
+    stream = ChannelDetokenizer(CHANNELS, VOCABULARY.bytes)
+    edges = sorted({0, len(ids), *(place % (len(ids) + 1) for place in places)})
+    return "".join(stream.feed(ids[a:b]) for a, b in pairwise(edges)) + stream.end()
+
+
+class TestLaws:
+    @given(st.lists(marks | words, max_size=12), st.lists(st.integers(0, 99), max_size=20))
+    def test_any_grouping_of_any_tokens_gives_the_same(
+        self, parts: list[str], places: list[int]
+    ) -> None:
+        ids = [token for part in parts for token in ids_of(part)]
+        assert told(ids, places) == told(ids) == told(ids, range(len(ids)))
+
+    @given(st.lists(st.integers(len(CONTROL), TOKENIZER.get_vocab_size() - 1), max_size=12))
+    def test_without_control_tokens_it_is_shown_as_it_is(self, ids: list[int]) -> None:
+        plain = Detokenizer(VOCABULARY.bytes)
+        assert told(ids) == plain.feed(ids) + plain.end()
+
+    @given(words)
+    def test_control_texts_that_are_spelt_out_stay_text(self, word: str) -> None:
+        text = f"{word}{FINAL}{word}<|return|>{NEXT}"
+        ids = [token for letter in text for token in ids_of(letter)]
+        assert told(ids) == text
+
+    @given(st.lists(words.filter(bool), max_size=3), words, st.lists(st.integers(0, 99)))
+    def test_thoughts_and_the_answer_are_what_is_heard(
+        self, thoughts: list[str], said: str, places: list[int]
+    ) -> None:
+        parts = [*(ANALYSIS + each for each in thoughts), FINAL + said]
+        text = told(ids_of(NEXT.join(parts) + "<|return|>"), places)
+        between = "\n\n".join(thoughts)
+        assert text == (f"<think>\n{between}\n</think>\n\n" if thoughts else "") + said
+        hearing = Hearing()
+        heard, rest = hearing.feed(text), hearing.end()
+        assert heard.thought + rest.thought == between.strip()
+        if not thoughts:
+            assert heard.said + rest.said == said
+
+    @given(st.sampled_from([FIRST, LAST]), st.dictionaries(words, words, max_size=3), st.booleans())
+    def test_a_call_is_read_as_one(self, header: str, given: dict, thinks: bool) -> None:
+        before = f"{ANALYSIS}I add.{NEXT}" if thinks else ""
+        text = told(ids_of(before + header) + ids_of(json.dumps(given)))
+        hearing = Hearing(CallReader(TOLD, [Tool("add")]))
+        heard = hearing.feed(text)
+        assert hearing.end().said == ""
+        assert (heard.said, heard.thought) == ("", "I add." if thinks else "")
+        assert heard.calls[0].name == "add"
+        assert json.loads("".join(part.arguments for part in heard.calls)) == given
+        assert text.endswith(TOLD.after)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("", ""),
+        ("Five.", "Five."),
+        (" to=day", " to=day"),
+        (" to=day, then", " to=day, then"),
+        (f"{ANALYSIS}Hm.{NEXT}{FINAL}Five.<|return|>", "<think>\nHm.\n</think>\n\nFive."),
+        (f"{FINAL}Five.", "Five."),
+        (f"{FINAL}a{NEXT}{FINAL}b", "a\n\nb"),
+        ("<|message|>Five.", "Five."),
+        (f"{ANALYSIS}Hm.<|end|>{FINAL}Five.", "<think>\nHm.\n</think>\n\nFive."),  # no start
+        (f"{ANALYSIS}Hm.<|end|>Five.", "<think>\nHm.\n</think>\n\nFive."),
+        (f"{ANALYSIS}a{ANALYSIS}b", "<think>\na\n\nb"),  # no end
+        (f"{ANALYSIS}{NEXT}{FINAL}Five.", "Five."),
+        (f"{ANALYSIS}Hm.{NEXT}{COMMENTARY}So.{NEXT}{ANALYSIS}x{NEXT}{FINAL}Five.",
+         "<think>\nHm.\n</think>\n\nSo.\n\nFive."),
+        ("<|channel|>analysis to=python code<|message|>1+1<|call|>", "<think>\n1+1\n</think>\n\n"),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_parts(written: str, text: str) -> None:
+    assert told(ids_of(written)) == text
+
+
+class TestCutShort:
+    @pytest.mark.parametrize("header", [ANALYSIS, FINAL, COMMENTARY, FIRST])
+    def test_in_a_header(self, header: str) -> None:
+        ids = ids_of(header)
+        assert [told(ids[:n]) for n in range(1, len(ids) + 1)] == [""] * len(ids)
+        before = ids_of(f"{ANALYSIS}Hm.{NEXT}")
+        text = "<think>\nHm.\n</think>\n\n"
+        assert {told(before + ids[:n]) for n in range(len(ids))} == {text}
+
+    def test_in_a_thought_it_stays_open(self) -> None:
+        assert told(ids_of(f"{ANALYSIS}Let me")) == "<think>\nLet me"
+
+    def test_in_a_character(self) -> None:
+        half = ids_of("☃")[:1]
+        assert told(ids_of(f"{FINAL}a") + half) == "a\N{REPLACEMENT CHARACTER}"
+        ids = ids_of(f"{ANALYSIS}a") + half + ids_of(f"{NEXT}{FINAL}b")
+        assert told(ids) == "<think>\na\N{REPLACEMENT CHARACTER}\n</think>\n\nb"
+
+    def test_in_a_call_it_is_no_whole_one(self) -> None:
+        assert told(ids_of(f'{FIRST}{{"a": 17')) == CALL.partition("}")[0]
+        assert told(ids_of(f"{ANALYSIS}Hm.{NEXT}{FIRST}")) == "<think>\nHm.\n</think>\n\n"
+
+
+class TestCalls:
+    def test_behind_words_to_the_person(self) -> None:
+        text = told(ids_of(f'{COMMENTARY}I add.{NEXT}{LAST}{{"a": 17}}<|call|>'))
+        assert text == f"I add.\n\n{CALL}"
+
+    @pytest.mark.parametrize("name", ["<|channel|>commentary to=add json", FIRST[:-11]])
+    def test_the_name_stands_in_the_header(self, name: str) -> None:
+        assert told(ids_of(f'{name}<|message|>{{"a": 17}}')) == CALL
+
+    def test_a_name_is_never_more_than_one(self) -> None:
+        text = told(ids_of('<|channel|>commentary to=functions.a"b\\<|message|>{}<|call|>'))
+        assert json.loads(text.splitlines()[1]) == {"name": 'a"b\\', "arguments": {}}
+
+    def test_arguments_come_as_they_are_written(self) -> None:
+        stream = ChannelDetokenizer(CHANNELS, VOCABULARY.bytes)
+        stream.feed(ids_of(f'{FIRST}{{"a"'))
+        assert stream.feed(ids_of(": 17")) == ": 17"

@@ -1,0 +1,160 @@
+"""Chat templates: found where models keep them, and unable to do harm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.request import Message
+from app.text import template
+from app.text.template import ChatTemplate
+from engine.errors import InvalidRequest, ModelUnusable
+
+ASK = [Message("system", "be brief"), Message("user", "hi")]
+
+# From published attacks on loaders of chat templates.
+ATTACKS = (
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ messages.__class__.__base__.__subclasses__() }}",
+    "{{ self.__init__.__globals__.__builtins__.__import__('os').system('touch harm') }}",
+    "{{ cycler.__init__.__globals__.os.popen('touch harm').read() }}",
+    "{{ raise_exception.__globals__['json'] }}",
+    "{{ lipsum.__globals__['os'].system('touch harm') }}",
+    "{{ messages.append(1) }}",
+    "{{ range(99999999) | list }}",
+)
+
+HARMS = (
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ 10 ** (10 ** 9) }}",
+    "{{ 'a' * 10 ** 10 }}",
+    "{{ 'a'.center(3000000000) }}",
+    (
+        "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}"
+        "{% endfor %}{{ n.x }}"
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "takes"),
+    [
+        ("{{ m.reasoning_content }}", True),
+        ("{% if 'reasoning_content' in m %}", True),
+        ("{{ message.thinking }}", True),
+        ("{{ m['thinking'] }}", True),
+        ('{{ m.get("reasoning") }}', True),
+        ("{% if enable_thinking %}<think>{% endif %}", False),
+        ("{{ m.content.split('</think>')[-1] }}", False),
+        ("{% if thinking is defined and thinking %}", False),
+    ],
+)
+def test_a_template_tells_whether_it_has_a_place_for_thoughts(source, takes):
+    text = source if "{%" not in source else f"{source}{'' if 'endif' in source else '{% endif %}'}"
+    assert ChatTemplate(text, {}).takes_thoughts is takes
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{{ m.content | trim }}{{ {'é': 1} | tojson }}",
+        "{{ {'é': 1, 'a': [1]} | tojson(ensure_ascii=True, separators=(',', ':'), sort_keys=True) }}",
+        "{{ ['é'] | tojson(true, 2) }}",
+        "{% set n = 1 %}{% generation %}{{ m.content }}\n{% set n = 2 %}  {% endgeneration %}{{ n }}",
+    ],
+)
+def test_renders_as_transformers_does(said: str) -> None:
+    source = (
+        "{{ bos_token }}{% for m in messages %}\n"
+        "    {%- if loop.first %}{% continue %}{% endif %}\n"
+        f"[{{{{ m.role }}}}] {said}\n"
+        "{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+    )
+    transformers = pytest.importorskip("transformers.utils.chat_template_utils")
+    plain = [{"role": one.role, "content": one.content} for one in ASK]
+    expected, _ = transformers.render_jinja_template(
+        [plain], chat_template=source, add_generation_prompt=True, bos_token="<s>"
+    )
+    assert ChatTemplate(source, {"bos_token": "<s>"}).render(ASK) == expected[0]
+
+
+class TestLoading:
+    def test_its_own_file_comes_first(self, tmp_path: Path) -> None:
+        (tmp_path / "chat_template.jinja").write_text("file{{ eos_token }}")
+        config = {"chat_template": "config", "eos_token": {"content": "</s>"}, "bos_token": None}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        assert ChatTemplate.load(tmp_path).render(ASK) == "file</s>"
+
+    @pytest.mark.parametrize(
+        "written", ["plain", [{"name": "tool", "template": "no"}, {"name": "default", "template": "plain"}]]
+    )  # fmt: skip
+    def test_the_configuration_may_hold_one_or_several(self, tmp_path: Path, written) -> None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": written}))
+        assert ChatTemplate.load(tmp_path).render(ASK) == "plain"
+
+    def test_a_model_without_template_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelUnusable, match="has no chat template.*instruction-tuned"):
+            ChatTemplate.load(tmp_path)
+
+    def test_a_template_that_is_no_template(self) -> None:
+        with pytest.raises(ModelUnusable, match="not valid Jinja"):
+            ChatTemplate("{% if %}", {})
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_hostile_templates_are_stopped(
+    attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequest, match="refuses this conversation"):
+        ChatTemplate(attack, {}).render(ASK)
+    assert not list(tmp_path.iterdir())
+
+
+class TestForeignTemplates:
+    """What the sandbox alone does not stop: templates that eat time or memory."""
+
+    def test_render_as_at_home(self) -> None:
+        source = "{{ bos_token }}{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+        specials = {"bos_token": "<s>"}
+        foreign = ChatTemplate(source, specials, foreign=True)
+        assert foreign.render(ASK) == ChatTemplate(source, specials).render(ASK)
+
+    @pytest.mark.parametrize("harm", HARMS)
+    def test_harm_to_every_conversation_is_found_at_once(
+        self, harm: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(template, "RENDER_SECONDS", 1.0)
+        with pytest.raises(ModelUnusable, match="chat template is harmful: it (took|needed) more"):
+            ChatTemplate(harm, {}, foreign=True)
+
+    def test_harm_to_one_conversation_ends_that_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(template, "RENDER_SECONDS", 1.0)
+        source = "{% if messages | length > 1 %}" + HARMS[0] + "{% endif %}fine"
+        foreign = ChatTemplate(source, {}, foreign=True)
+        with pytest.raises(InvalidRequest, match="was stopped: it took more than 1 seconds"):
+            foreign.render(ASK)
+        assert foreign.render(ASK[1:]) == "fine"
+
+    @pytest.mark.parametrize("attack", ATTACKS)
+    def test_attacks_are_refused_there_too(self, attack: str) -> None:
+        with pytest.raises(InvalidRequest, match="refuses this conversation"):
+            ChatTemplate(attack, {}, foreign=True).render(ASK)
+
+    def test_a_refusal_of_the_probe_is_no_fault(self) -> None:
+        source = "{% if messages | length < 2 %}{{ raise_exception('two') }}{% endif %}ok"
+        assert ChatTemplate(source, {}, foreign=True).render(ASK) == "ok"
+
+    def test_no_template(self) -> None:
+        with pytest.raises(ModelUnusable, match="not valid Jinja"):
+            ChatTemplate("{% if %}", {}, foreign=True)
+
+    def test_only_bundled_models_are_trusted(self, tmp_path: Path) -> None:
+        (tmp_path / "chat_template.jinja").write_text("x")
+        assert isinstance(ChatTemplate.load(tmp_path)._render, template._Distant)
+        pocket = template.TRUSTED / "pocket"
+        assert isinstance(ChatTemplate.load(pocket)._render, template._Sandboxed)
+
+
+def test_a_template_may_ask_for_the_date() -> None:
+    assert ChatTemplate("{{ strftime_now('%Y') }}", {}).render(ASK).isdecimal()

@@ -1,0 +1,211 @@
+"""Answers are read the same whatever pieces they come in."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from app.request import Tool
+from app.text.tools.call_format import TOLD, CallForm, PairForm
+from app.text.tools.call_parser import CallReader
+from tests.app.text.tools.templates import CODER_FORM, GLM_FORM
+
+BARE = CallForm('{"name": "', '", "parameters": ', "}")
+LISTED = CallForm('[TOOL_CALLS] [{"name": "', '", "arguments": ', "}]")
+NAME_FIRST = CallForm("[TOOL_CALLS]", "[ARGS]", "", "")
+FORMS = (TOLD, BARE, LISTED, NAME_FIRST)
+CLOSE = CallForm("<call>", "", "</call>", "", PairForm("<k>", "</k><v>", "</v>"))
+PAIRED = (CODER_FORM, GLM_FORM, CLOSE)
+TOOLS = [
+    Tool("add"),
+    Tool("add_up"),
+    Tool(
+        "look_up",
+        parameters={
+            "type": "object",
+            "properties": {
+                "text": {"type": "string"},
+                "number": {"type": "number"},
+                "flag": {"type": ["boolean", "null"]},
+                "any": {},
+                "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                "many": {"$ref": "#/$defs/many"},
+            },
+            "$defs": {"many": {"type": "array", "items": {"type": "integer"}}},
+        },
+    ),
+]
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+arguments = st.dictionaries(st.text(max_size=4), values, max_size=3)
+
+
+def written(form: CallForm, name: str, given_arguments: object) -> str:
+    return f"{form.before}{name}{form.between}{json.dumps(given_arguments)}{form.after}"
+
+
+def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
+    """What was said, and of every call its name and arguments."""
+    reader = CallReader(form, TOOLS)
+    said, calls = "", {}
+    for piece in pieces:
+        heard = reader.feed(piece)
+        said += heard.said
+        for part in heard.calls:
+            if part.name:
+                calls[part.index] = [part.name, ""]
+                assert part.id.startswith("call_")
+            calls[part.index][1] += part.arguments
+    return said + reader.end(), [(name, text) for name, text in calls.values()]
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+@given(st.sampled_from(FORMS), arguments, st.lists(st.integers(0, 400), max_size=12))
+def test_a_call_in_any_pieces(form: CallForm, told: dict, places: list[int]) -> None:
+    text = written(form, "add", told)
+    assert read(form, cut(text, places)) == ("", [("add", json.dumps(told))])
+
+
+@given(st.sampled_from((TOLD, NAME_FIRST)), st.lists(arguments, max_size=3), st.integers(1, 9))
+def test_text_and_several_calls_letter_by_letter(form: CallForm, told: list, size: int) -> None:
+    calls = (form.separator or "").join(written(form, "look_up", one) for one in told)
+    text = f"I look: <tool\n{calls}"
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    said = "I look: <tool" if told else "I look: <tool\n"
+    assert read(form, pieces) == (said, [("look_up", json.dumps(one)) for one in told])
+
+
+@given(st.sampled_from(FORMS), st.text(max_size=60), st.lists(st.integers(0, 60), max_size=9))
+def test_other_text_stays_what_it_is(form: CallForm, text: str, places: list[int]) -> None:
+    assume(not form.tag or form.tag not in text)
+    assert read(form, cut(text, places)) == (text, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "Bob", "age": 3}',  # JSON that somebody asked for
+        '{"name": "subtract", "parameters": {"a": 1}}',  # a tool that there is not
+        'The call is {"name": "add", "parameters": {"a": 1}}',  # bare calls come first
+        '{"name": "add", "para',  # the end came first
+        '{"name": "add", "parameters": 5}',  # no object
+    ],
+)
+def test_what_only_looks_like_a_bare_call_is_text(text: str) -> None:
+    for size in (1, 4, 99):
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        assert read(BARE, pieces) == (text, [])
+
+
+def test_a_call_that_was_cut_short_keeps_what_there_is() -> None:
+    text = written(TOLD, "add", {"a": "long text"})[: -len(' text"}}\n</tool_call>')]
+    assert read(TOLD, list(text)) == ("", [("add", '{"a": "long')])
+
+
+def test_text_arrives_at_once_where_no_call_begins() -> None:
+    reader = CallReader(TOLD, TOOLS)
+    assert [reader.feed(piece).said for piece in ("Hello ", "you <", "b> and <tool_", "x")] == [
+        "Hello", " you", " <b> and", " <tool_x",
+    ]  # fmt: skip
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
+    ["", "true", "12", '"', "\\", "</v", "<", "a\n\nb", "\n", "</parameter>", "[1]"]
+)
+pairs = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": texts,
+        "number": st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+        "flag": st.booleans() | st.none(),
+        "either": st.integers(),
+        "many": st.lists(st.integers(), max_size=3),
+        "more": st.dictionaries(st.text("ab"), st.integers(), max_size=2),
+    },
+)
+
+
+def in_pairs(form: CallForm, name: str, told: dict) -> str:
+    assert form.pair is not None
+    inside = (
+        form.pair.before
+        + key
+        + form.pair.between
+        + (value if isinstance(value, str) else json.dumps(value))
+        + form.pair.after
+        for key, value in told.items()
+    )
+    return f"{form.before}{name}{form.between}{''.join(inside)}{form.after}"
+
+
+@given(
+    st.sampled_from(PAIRED), st.lists(pairs, min_size=1, max_size=3), st.lists(st.integers(0, 900))
+)
+def test_calls_in_pairs_in_any_pieces(form: CallForm, told: list[dict], places: list[int]) -> None:
+    assume(all(form.pair.after not in one.get("text", "") + form.pair.after[:-1] for one in told))
+    text = "So: " + form.separator.join(in_pairs(form, "look_up", one) for one in told)
+    said, calls = read(form, cut(text, places))
+    assert said == "So:"
+    assert [(name, json.loads(arguments)) for name, arguments in calls] == [
+        ("look_up", one) for one in told
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "meant"),
+    [
+        ("text", "12", "12"),
+        ("text", "True", "True"),
+        ("number", "1e3", 1000.0),
+        ("number", "many", "many"),
+        ("number", "NaN", "NaN"),
+        ("flag", "True", True),
+        ("flag", "null", None),
+        ("flag", "1", "1"),
+        ("either", "12", 12),
+        ("either", "1.5", "1.5"),
+        ("either", '"12"', '"12"'),
+        ("any", "[1, {}]", [1, {}]),
+        ("any", "a b", "a b"),
+        ("many", "[1", "[1"),
+        ("other", "False", False),
+    ],
+)
+def test_what_a_value_means(key: str, written: str, meant: object) -> None:
+    pair = f"<parameter={key}>\n{written}\n</parameter>\n"
+    text = f"{CODER_FORM.before}look_up{CODER_FORM.between}{pair}{CODER_FORM.after}"
+    ((_, arguments),) = read(CODER_FORM, [text])[1]
+    assert json.loads(arguments) == {key: meant}
+    assert type(json.loads(arguments)[key]) is type(meant)
+
+
+def test_a_text_goes_on_as_it_comes() -> None:
+    reader = CallReader(CODER_FORM, TOOLS)
+    reader.feed("<tool_call>\n<function=look_up>\n<parameter=text>\n")
+    fed = [reader.feed(piece).calls for piece in ('say "', 'hi"\n</', "b\n</parameter>\n</fun")]
+    assert [[part.arguments for part in calls] for calls in fed] == [
+        ['say \\"'], ['hi\\"'], ['\\n</b"}'],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("behind", range(1, 60))
+def test_a_call_in_pairs_that_was_cut_short_says_nothing_else(behind: int) -> None:
+    text = in_pairs(CODER_FORM, "look_up", {"number": 12, "text": "a long text"})
+    said, calls = read(CODER_FORM, list(text[:-behind]))
+    assert said == ""
+    assert [name for name, _ in calls] == ["look_up"]
+
+
+def test_what_is_no_pair_ends_the_arguments() -> None:
+    text = f"{CODER_FORM.before}add{CODER_FORM.between}just text"
+    assert read(CODER_FORM, [text]) == ("just text", [("add", "{}")])

@@ -1,0 +1,217 @@
+"""The loop of the engine's process, run here with a pipe and a fake engine."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+import pytest
+
+from app.worker.engine_process import serve
+from app.worker.messages import (
+    Broken,
+    Cancel,
+    Failed,
+    Progress,
+    Ready,
+    Refused,
+    Stop,
+    Submit,
+    Unusable,
+)
+from engine.errors import ModelUnusable
+from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec
+from tests.app.fake_engine import CONTEXT, FATAL, POISON, SURPRISE, FakeEngine
+
+SPEC = ModelSpec("fake", "/nowhere")
+Client = Callable[[Connection], None]
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def served(client: Client, build: Callable[[ModelSpec], FakeEngine] = FakeEngine) -> list[object]:
+    """Everything the loop sent, while ``client`` talked to it."""
+    ours, theirs = Pipe()
+    got: list[object] = []
+
+    def talk() -> None:
+        client(ours)
+        try:
+            while True:
+                got.append(ours.recv())
+        except EOFError:
+            ours.close()
+
+    talker = threading.Thread(target=talk)
+    talker.start()
+    try:
+        serve(theirs, SPEC, build)
+    finally:
+        theirs.close()
+        talker.join()
+    return got
+
+
+def test_ready_is_first_and_stop_ends() -> None:
+    [ready] = served(lambda pipe: pipe.send(Stop()))
+    assert isinstance(ready, Ready)
+
+
+def test_every_event_has_the_key_of_its_request() -> None:
+    def client(pipe: Connection) -> None:
+        pipe.send(Submit(7, GenerationRequest((1,), 2)))
+        pipe.send(Submit(9, GenerationRequest((5,), 4)))
+        pipe.send(Cancel(99))  # unknown keys are over already
+        pipe.recv()
+        seen.extend(pipe.recv() for _ in range(5))
+        pipe.send(Stop())
+
+    seen: list[Progress] = []
+    assert served(client) == []
+    assert [one.key for one in seen if isinstance(one.event, Done)] == [7, 9]
+
+
+def test_cancel() -> None:
+    def client(pipe: Connection) -> None:
+        pipe.send(Submit(1, GenerationRequest((1,), 10_000)))
+        pipe.send(Cancel(1))
+        pipe.recv()
+        done.append(pipe.recv())
+        while not isinstance(done[-1].event, Done):  # a busy machine: some steps went before
+            done.append(pipe.recv())
+        pipe.send(Stop())
+
+    done: list[Progress] = []
+    served(client)
+    assert done[-1].event.reason is FinishReason.CANCELLED
+
+
+class Reading(FakeEngine):
+    """Steps like a long prompt: only a cancel that is heard in the middle ends them."""
+
+    def step(self) -> list[tuple[int, Event]]:
+        deadline = time.monotonic() + 10
+        while not any(one.cancelled for one in self._running.values()):
+            assert time.monotonic() < deadline
+            self.listen()
+        return super().step()
+
+
+def test_a_cancel_is_heard_in_the_middle_of_a_step() -> None:
+    def client(pipe: Connection) -> None:
+        pipe.recv()
+        pipe.send(Submit(1, GenerationRequest((1,), 50)))
+        pipe.send(Submit(2, GenerationRequest((1,), 50)))  # waits for the step's end
+        pipe.send(Cancel(1))
+        ended.append(pipe.recv())
+        pipe.send(Cancel(2))
+        while not isinstance((one := pipe.recv()).event, Done):
+            pass
+        ended.append(one)
+        pipe.send(Stop())
+
+    ended: list[Progress] = []
+    served(client, Reading)
+    assert [(one.key, one.event.reason) for one in ended] == [
+        (1, FinishReason.CANCELLED),
+        (2, FinishReason.CANCELLED),
+    ]
+
+
+def test_what_is_no_cancel_waits_for_the_end_of_a_step_and_is_not_lost() -> None:
+    class Watched(Reading):
+        inside = False
+
+        def submit(self, request: GenerationRequest) -> int:
+            nested.append(self.inside)
+            return super().submit(request)
+
+        def step(self) -> list[tuple[int, Event]]:
+            self.inside = True
+            try:
+                return super().step()
+            finally:
+                self.inside = False
+
+    def client(pipe: Connection) -> None:
+        for message in (1, 2):
+            pipe.send(Submit(message, GenerationRequest((1,), 50)))
+            time.sleep(0.05)  # the first step runs when the second request comes
+        pipe.send(Stop())
+        pipe.send(Cancel(1))
+
+    nested: list[bool] = []
+    served(client, Watched)  # returns, since the stop was kept
+    assert nested == [False, False]
+
+
+def test_an_app_that_is_gone_in_the_middle_of_a_step_ends_the_loop() -> None:
+    """The app had gone before the engine was ready, so no step ever began."""
+
+    class Orphan(FakeEngine):
+        def step(self) -> list[tuple[int, Event]]:
+            ours.close()
+            self.listen()
+            steps.append("ended")  # nothing was raised into the pass
+            return []
+
+    steps: list[str] = []
+    ours, theirs = Pipe()
+    ours.send(Submit(1, GenerationRequest((1,), 50)))
+    serve(theirs, SPEC, Orphan)  # returns
+    theirs.close()
+    assert steps == ["ended"]
+
+
+def test_failures_of_a_request_leave_the_loop_running() -> None:
+    def client(pipe: Connection) -> None:
+        pipe.send(Submit(1, GenerationRequest((POISON,), 5)))
+        pipe.send(Submit(2, GenerationRequest((1,) * CONTEXT, 5)))
+        pipe.send(Submit(3, GenerationRequest((SURPRISE,), 5)))
+        pipe.send(Stop())
+
+    _, poison, overflow, surprise = served(client)
+    assert poison == Refused(1, "this prompt is poison")
+    assert (overflow.key, overflow.overflow) == (2, (CONTEXT, CONTEXT))
+    assert isinstance(surprise, Failed)
+    assert "RuntimeError: a bug in submit" in surprise.details
+
+
+def test_a_model_that_cannot_be_loaded_is_told() -> None:
+    def build(spec: ModelSpec) -> FakeEngine:
+        raise ModelUnusable("no weights")
+
+    assert served(lambda _: None, build) == [Unusable("no weights")]
+
+
+def test_an_error_that_nothing_expected_ends_the_process() -> None:
+    with pytest.raises(SystemExit) as end:
+        served(lambda pipe: pipe.send(Submit(1, GenerationRequest((FATAL,), 5))))
+    assert end.value.code == 1
+
+
+def test_the_last_word_names_the_error() -> None:
+    def build(spec: ModelSpec) -> FakeEngine:
+        raise KeyError("weights")
+
+    got: list[object] = []
+    with pytest.raises(SystemExit):
+        served(lambda pipe: got.append(pipe.recv()), build)
+    [broken] = got
+    assert isinstance(broken, Broken)
+    assert broken.message == "KeyError: 'weights'"
+
+
+def test_an_app_that_is_gone_ends_the_loop_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = Pipe()
+    ours.close()
+    serve(theirs, SPEC, FakeEngine)
+    theirs.close()
+    assert capfd.readouterr() == ("", "")

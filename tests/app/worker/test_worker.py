@@ -1,0 +1,301 @@
+"""The engine's process: streams, failures that stay with their caller, crashes, a clean end."""
+
+import asyncio
+import gc
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from app.errors import RequestFailed, WorkerCrashed
+from app.worker.child import Entry
+from app.worker.worker import EngineWorker, Generation
+from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
+from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec, Tokens
+from tests.app import fake_engine
+from tests.app.asynchronous import asynchronous
+
+SPEC = ModelSpec("fake", "/nowhere")
+FOREVER = GenerationRequest((1,), 10**6)
+
+
+@asynccontextmanager
+async def running(entry: Entry = fake_engine.counting) -> AsyncIterator[EngineWorker]:
+    worker = EngineWorker(SPEC, entry)
+    try:
+        yield worker
+    finally:
+        await worker.close()
+
+
+async def all_of(generation: Generation) -> list[Event]:
+    return [event async for event in generation]
+
+
+def ids_of(events: list[Event]) -> list[int]:
+    return [token for event in events if isinstance(event, Tokens) for token in event.ids]
+
+
+async def others_running(worker: EngineWorker) -> int:
+    (count,) = ids_of(await all_of(worker.generate(GenerationRequest((fake_engine.CENSUS,), 1))))
+    return count
+
+
+def exists(pid: int) -> bool:
+    """Whether the process is there, as a zombie too."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class TestStreams:
+    @asynchronous
+    async def test_done_is_last_and_once_and_the_ids_come_in_order(self) -> None:
+        async with running() as worker:
+            facts = await worker.start()
+            events = await all_of(worker.generate(GenerationRequest((1, 2), 5)))
+        assert facts.name == "fake"
+        assert [isinstance(event, Done) for event in events] == [False, False, False, True]
+        assert ids_of(events) == [3, 4, 5, 6, 7]
+
+    @asynchronous
+    async def test_concurrent_streams_keep_to_their_own_ids(self) -> None:
+        async with running() as worker:
+            starts = [10, 20, 30, 40, 50]
+            asks = [all_of(worker.generate(GenerationRequest((n,), 9))) for n in starts]
+            for n, events in zip(starts, await asyncio.gather(*asks), strict=True):
+                assert ids_of(events) == list(range(n + 1, n + 10))
+
+    @asynchronous
+    async def test_a_worker_that_nobody_started_starts_with_the_first_request(self) -> None:
+        async with running() as worker:
+            assert worker.pid is None
+            assert ids_of(await all_of(worker.generate(GenerationRequest((1,), 1)))) == [2]
+
+    @asynchronous
+    async def test_a_finished_generation_gives_nothing_more(self) -> None:
+        async with running() as worker:
+            generation = worker.generate(GenerationRequest((1,), 1))
+            await all_of(generation)
+            assert await all_of(generation) == []
+
+
+class TestReadingAhead:
+    @asynchronous
+    async def test_breaks_off_for_whatever_is_asked(self) -> None:
+        async with running(fake_engine.slow_reader) as worker:
+            ahead = worker.generate(GenerationRequest((0, 2, 7, 4), 1, ahead=True))
+            reading = asyncio.create_task(all_of(ahead))
+            await asyncio.sleep(0.05)
+            answer = await all_of(worker.generate(GenerationRequest((0, 2, 7, 4), 4)))
+            [broken_off] = await reading
+        assert isinstance(broken_off, Done)
+        assert broken_off.reason is FinishReason.CANCELLED
+        assert ids_of(answer) == [7]
+
+    @asynchronous
+    async def test_an_older_one_breaks_off_for_a_newer_one_and_an_answer_does_not(self) -> None:
+        async with running(fake_engine.slow_reader) as worker:
+            older, newer = (
+                worker.generate(GenerationRequest((0, 2, n, 4), 1, ahead=True)) for n in (7, 8)
+            )
+            reading = asyncio.create_task(all_of(older))
+            await asyncio.sleep(0.05)
+            answer = asyncio.create_task(
+                all_of(worker.generate(GenerationRequest((0, 2, 9, 4), 4)))
+            )
+            [first], [second], answered = await asyncio.gather(reading, all_of(newer), answer)
+        assert isinstance(first, Done)
+        assert isinstance(second, Done)
+        assert first.reason is FinishReason.CANCELLED
+        assert ids_of(answered) == [9]
+
+
+class TestFailuresOfOneRequest:
+    @pytest.mark.parametrize(
+        ("first", "error"),
+        [(fake_engine.POISON, InvalidRequest), (fake_engine.SURPRISE, RequestFailed)],
+    )
+    @asynchronous
+    async def test_reach_their_own_caller_only(self, first: int, error: type[Exception]) -> None:
+        async with running() as worker:
+            good = worker.generate(GenerationRequest((1,), 30))
+            await anext(good)
+            with pytest.raises(error):
+                await anext(worker.generate(GenerationRequest((first,), 5)))
+            assert len(ids_of(await all_of(good))) == 28
+
+    @asynchronous
+    async def test_overflow_keeps_its_numbers(self) -> None:
+        async with running() as worker:
+            with pytest.raises(ContextOverflow, match="needs 70 tokens, the model holds 64") as e:
+                await anext(worker.generate(GenerationRequest((1,) * 70, 5)))
+            assert (e.value.needed, e.value.holds) == (70, 64)
+
+
+class TestCancel:
+    @asynchronous
+    async def test_cancel_ends_with_done(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generation = worker.generate(FOREVER)
+            await anext(generation)
+            generation.cancel()
+            last = (await all_of(generation))[-1]
+            assert isinstance(last, Done)
+            assert last.reason is FinishReason.CANCELLED
+
+    @asynchronous
+    async def test_cancel_before_the_engine_is_loaded(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generation = worker.generate(FOREVER)
+            generation.cancel()
+            last = (await all_of(generation))[-1]
+            assert isinstance(last, Done)
+            assert last.reason is FinishReason.CANCELLED
+
+    @asynchronous
+    async def test_closing_frees_the_engine(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generation = worker.generate(FOREVER)
+            await anext(generation)
+            assert await others_running(worker) == 1
+            await generation.aclose()
+            assert await others_running(worker) in {0, 1}  # the cancel may take one step
+            assert await others_running(worker) == 0
+            assert await all_of(generation) == []
+
+    @asynchronous
+    async def test_a_generation_that_nobody_holds_is_cancelled(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            await anext(worker.generate(FOREVER))
+            gc.collect()
+            await others_running(worker)
+            assert await others_running(worker) == 0
+
+
+class TestCrash:
+    @asynchronous
+    async def test_kill_in_mid_answer_keeps_what_came_and_the_next_request_works(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generations = [worker.generate(FOREVER), worker.generate(FOREVER)]
+            kept = [await anext(one) for one in generations]
+            dead = worker.pid
+            os.kill(dead, signal.SIGKILL)
+            for one in generations:
+                with pytest.raises(WorkerCrashed, match="SIGKILL.*received so far is kept"):
+                    kept += [event async for event in one]
+            assert ids_of(kept)[0] == 2
+            assert await others_running(worker) == 0
+            assert worker.pid != dead
+            assert not exists(dead)
+
+    @asynchronous
+    async def test_a_crash_in_native_code_is_named(self) -> None:
+        async with running(fake_engine.segfaulting) as worker:
+            with pytest.raises(WorkerCrashed, match="while it answered: .* ended by SIGSEGV"):
+                await all_of(worker.generate(FOREVER))
+
+    @asynchronous
+    async def test_a_broken_engine_says_what_broke(self) -> None:
+        async with running() as worker:
+            with pytest.raises(WorkerCrashed, match="RuntimeError: the fake broke"):
+                await all_of(worker.generate(GenerationRequest((fake_engine.FATAL,), 5)))
+            assert await others_running(worker) == 0
+
+    @asynchronous
+    async def test_a_death_while_loading_is_told_to_everyone_who_waits(self) -> None:
+        async with running(fake_engine.dying) as worker:
+            waiting = (worker.start(), all_of(worker.generate(FOREVER)))
+            for error in await asyncio.gather(*waiting, return_exceptions=True):
+                assert isinstance(error, WorkerCrashed)
+                assert "while it loaded fake" in str(error)
+                assert "exit code 7" in str(error)
+
+    @asynchronous
+    async def test_an_unusable_model_says_why(self) -> None:
+        async with running(fake_engine.unusable) as worker:
+            with pytest.raises(ModelUnusable, match="/nowhere has no config.json"):
+                await worker.start()
+
+    @asynchronous
+    async def test_a_caller_that_gives_up_does_not_stop_the_load(self) -> None:
+        async with running() as worker:
+            impatient = asyncio.create_task(worker.start())
+            await asyncio.sleep(0)
+            impatient.cancel()
+            assert (await worker.start()).name == "fake"
+
+
+class TestEnd:
+    @asynchronous
+    async def test_close_leaves_no_process_and_ends_running_streams(self) -> None:
+        async with running(fake_engine.endless) as worker:
+            generation = worker.generate(FOREVER)
+            await anext(generation)
+            pid = worker.pid
+            await worker.close()
+            assert not exists(pid)
+            with pytest.raises(WorkerCrashed, match="closed"):
+                await all_of(generation)
+            with pytest.raises(WorkerCrashed, match="open the model again"):
+                await anext(worker.generate(FOREVER))
+
+    @asynchronous
+    async def test_close_ends_a_process_that_is_still_loading(self) -> None:
+        async with running(fake_engine.loading) as worker:
+            start = asyncio.create_task(worker.start())
+            await asyncio.sleep(0)
+            pid = worker.pid
+            await worker.close()
+            assert not exists(pid)
+            with pytest.raises(WorkerCrashed):
+                await start
+
+    @asynchronous
+    async def test_close_ends_a_process_that_hangs_within_five_seconds(self) -> None:
+        async with running(fake_engine.deaf) as worker:
+            await worker.start()
+            since = time.monotonic()
+            await worker.close()
+            assert time.monotonic() - since < 5
+            assert not exists(worker.pid)
+
+    @asynchronous
+    async def test_closing_twice_and_closing_what_never_started(self) -> None:
+        async with running() as worker:
+            await worker.close()
+            await worker.close()
+            assert worker.pid is None
+
+    @asynchronous
+    async def test_the_engine_ignores_the_interrupt_key(self) -> None:
+        async with running() as worker:
+            await worker.start()
+            os.kill(worker.pid, signal.SIGINT)
+            assert len(ids_of(await all_of(worker.generate(GenerationRequest((1,), 9))))) == 9
+
+    @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="awaits a process by its pidfd")
+    @pytest.mark.parametrize("entry", ["endless", "loading_for_ever"])
+    def test_the_engine_ends_when_the_app_is_killed(self, entry: str, tmp_path: Path) -> None:
+        """Mid-answer, or in a load that hears nothing: the app gets no chance to say goodbye."""
+        script, begun = Path(__file__).with_name("abandon.py"), tmp_path / "begun"
+        command = [sys.executable, str(script), entry, str(begun)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as app:
+            engine = os.pidfd_open(int(app.stdout.readline()))
+            if entry == "endless":
+                assert app.stdout.readline() == "loaded\n"
+            while not (entry == "endless" or begun.exists()):
+                time.sleep(0.01)
+            app.kill()
+        ended, _, _ = select.select([engine], [], [], 10)
+        os.close(engine)
+        assert ended

@@ -1,0 +1,67 @@
+"""Attention of new rows: what the definition says, however its heads are asked."""
+
+import pytest
+import torch
+
+from engine.decoder import attention
+from engine.decoder.attention import FEW, attend
+
+NEAR = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03, torch.float16: 4e-3}
+
+
+def defined(q, keys, values, mask):
+    """Softmax of scaled products, head by head, in float64."""
+    group = q.shape[1] // keys.shape[0]
+    mixed = []
+    for head in range(q.shape[1]):
+        k, v = keys[head // group].double(), values[head // group].double()
+        scores = q[:, head].double() @ k.T / q.shape[-1] ** 0.5
+        mixed.append(torch.softmax(scores if mask is None else scores + mask.double(), -1) @ v)
+    return torch.stack(mixed, 1)
+
+
+def given(rows, heads, shared, tokens, dtype):
+    """Queries and cache as a target has them, neither of them contiguous, and a tree's mask."""
+    generator = torch.Generator().manual_seed(rows * 100 + heads)
+    fused = torch.randn(rows, heads + 2 * shared, 8, generator=generator).to(dtype)
+    cached = torch.randn(2, shared, tokens + 20, 8, generator=generator).to(dtype)
+    mask = torch.zeros(rows, tokens)
+    mask[:, tokens - rows :][torch.ones(rows, rows).triu(1) > 0] = -torch.inf
+    if rows > 2:
+        mask[2, tokens - rows + 1] = -torch.inf  # a sibling
+    one = None if rows == 1 else mask.to(dtype)
+    return fused[:, :heads], cached[0][:, :tokens], cached[1][:, :tokens], one
+
+
+@pytest.mark.parametrize("worth", [0, attention.WORTH])
+@pytest.mark.parametrize("lacking", [False, True])
+@pytest.mark.parametrize("dtype", list(NEAR))
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 2), (7, 1)])
+@pytest.mark.parametrize("rows", [1, 2, 5, FEW, FEW + 1])
+def test_rows_mix_what_the_definition_says(rows, heads, dtype, lacking, worth, monkeypatch):
+    monkeypatch.setattr(attention, "WORTH", worth)
+    asked = given(rows, *heads, 31, dtype)
+    found = attend(*asked, lacking=lacking)
+    assert found.shape == asked[0].shape
+    assert found.dtype == dtype
+    assert (found.double() - defined(*asked)).abs().max() < NEAR[dtype]
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "lacking", "together"),
+    [
+        (1, 100, False, False),  # too short to win back what it takes
+        (1, 100, True, True),  # apart a row takes several times as long there
+        (2, 100, True, False),
+        (FEW, 40_000, False, True),
+        (FEW + 1, 40_000, False, False),
+    ],
+)
+def test_heads_of_a_group_are_asked_together_where_that_pays(
+    rows, tokens, lacking, together, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(attention, "_mixed", lambda q, *_: asked.append(q.shape) or q)
+    q, keys = torch.zeros(rows, 4, 8), torch.zeros(2, 1, 8).expand(2, tokens, 8)
+    attend(q, keys, keys, None, lacking=lacking)
+    assert asked == [(2 * rows, 2, 8) if together else (rows, 4, 8)]

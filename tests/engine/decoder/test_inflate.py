@@ -1,0 +1,145 @@
+"""Inflated models: the same function to the last digits that matter, at the cost that is claimed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.decoder.decoder import Dense
+from engine.decoder.inflate import inflated, padded
+from engine.errors import ModelUnusable
+from engine.interfaces.target import Rows
+from engine.models.own.target import TorchTarget
+from engine.speculation.tree import DraftTree, Warm, chain, single
+from tests.engine.tiny import tiny_weights
+
+TOLERANCE = 1e-5
+PROMPT = [1, 2, 3, 5, 8]
+TREE = DraftTree((4, 5, 6, 7, 8, 9), (-1, 0, 0, 1, 2, 2))
+
+
+def near(ours, theirs):
+    return bool((ours - theirs).abs().max() < TOLERANCE)
+
+
+@pytest.fixture(params=[2, 3, 8], scope="module")
+def weights(request):
+    small = tiny_weights()
+    return small, inflated(small, request.param), request.param
+
+
+@pytest.fixture
+def pair(weights):
+    """(the model, the inflated model), both behind the same prompt."""
+    targets = [TorchTarget(found) for found in weights[:2]]
+    for target in targets:
+        target.feed(0, PROMPT)
+    return targets
+
+
+def test_logits_of_a_chain_stay(pair):
+    small, large = (target.score([0], [chain([4, 5, 6])])[0].logits for target in pair)
+    assert near(large, small)
+
+
+def test_logits_of_a_tree_stay(pair):
+    small, large = (target.score([0], [TREE])[0].logits for target in pair)
+    assert near(large, small)
+
+
+def test_steps_behind_a_kept_path_stay(pair):
+    found = []
+    for target in pair:
+        target.score([0], [TREE])
+        target.commit(0, (0, 2, 5))
+        found.append(target.score([0], [single(7)])[0].logits)
+    assert near(found[1], found[0])
+
+
+def test_states_after_every_layer_stay(pair):
+    small, large = (target.score([0], [replace(TREE, trace=True)])[0].states for target in pair)
+    assert small.shape == (3, 6, 32)
+    assert near(large, small)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_early_exit_drafts_and_resumes_alike(pair, layers):
+    found = []
+    for target in pair:
+        logits, states = target.shallow([0], [4], layers)
+        read = target.read(states[-1])
+        tree = DraftTree((4, 5), (-1, 0), warm=Warm(states))
+        found.append((logits, states, read, target.score([0], [tree])[0].logits))
+    for small, large in zip(*found, strict=True):
+        assert near(large, small)
+
+
+def test_a_tree_grown_level_by_level_stays(pair):
+    found = []
+    for target in pair:
+        first = target.grow([Rows(0, [4, 5], [-1, 0])])[0]
+        second = target.grow([Rows(0, [6, 7], [0, 1])])[0]
+        found.append(torch.cat((first.logits, second.logits)))
+    assert near(found[1], found[0])
+
+
+def test_the_cost_grows_by_what_is_claimed(weights):
+    """All of it is real work: rows that were zero could be skipped by a clever kernel."""
+    small, large, times = weights
+    arch = small.arch
+    added = 3 * arch.hidden * arch.feed_forward * (times - 1) * arch.layers
+    assert large.parameters - small.parameters == added
+    assert large.arch == replace(arch, feed_forward=arch.feed_forward * times)
+    for layer in large.layers:
+        gate, up = layer.gate_up.weight.chunk(2)
+        assert (gate[arch.feed_forward :] != 0).all()
+        assert (up[arch.feed_forward :] != 0).all()
+        assert layer.down.weight.shape == (arch.hidden, arch.feed_forward * times)
+
+
+def test_the_same_weights_are_inflated_alike_every_time(weights):
+    small, large, times = weights
+    again = inflated(small, times)
+    for ours, theirs in zip(large.layers, again.layers, strict=True):
+        assert torch.equal(ours.gate_up.weight, theirs.gate_up.weight)
+
+
+def test_in_bfloat16_it_stays_bfloat16_and_the_same_function():
+    small = tiny_weights()
+    half = replace(
+        small,
+        embedding=small.embedding.bfloat16(),
+        norm=small.norm.bfloat16(),
+        head=Dense(small.head.weight.bfloat16()),
+        layers=tuple(_halved(layer) for layer in small.layers),
+    )
+    large = inflated(half, 3)
+    assert large.layers[0].gate_up.weight.dtype is torch.bfloat16
+    scores = [TorchTarget(w).score([0], [TREE])[0].logits.float() for w in (half, large)]
+    assert (scores[1] - scores[0]).abs().max() < 0.05 * scores[0].abs().max()
+
+
+def _halved(layer):
+    maps = ("qkv", "out", "gate_up", "down")
+    halves = {name: Dense(getattr(layer, name).weight.bfloat16()) for name in maps}
+    norms = ("attention_norm", "mlp_norm")
+    return replace(layer, **halves, **{name: getattr(layer, name).bfloat16() for name in norms})
+
+
+def test_a_bias_is_refused_with_a_sentence():
+    small = tiny_weights()
+    biased = replace(small.layers[0], down=Dense(small.layers[0].down.weight, torch.ones(32)))
+    with pytest.raises(ModelUnusable, match="cannot be inflated"):
+        inflated(replace(small, layers=(biased, *small.layers[1:])), 2)
+
+
+def test_wider_states_are_the_same_function():
+    """So that rows have lengths which blocks of a quantised file divide."""
+    small = tiny_weights()
+    large = padded(small, 48)
+    assert large.arch == replace(small.arch, hidden=48, norm_eps=small.arch.norm_eps * (32 / 48))
+    assert large.layers[0].gate_up.weight.shape[1] == 48
+    scores = [TorchTarget(w).score([0], [TREE])[0].logits for w in (small, large)]
+    assert near(scores[1], scores[0])
+    both = [TorchTarget(w).score([0], [TREE])[0].logits for w in (small, inflated(large, 3))]
+    assert near(both[1], both[0])

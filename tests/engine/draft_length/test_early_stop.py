@@ -1,0 +1,190 @@
+"""Early ends: the measured threshold, the switch above it, and that neither bends the law."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+from engine.draft_length.confidence import Confidence
+from engine.draft_length.stop_threshold import LEAST, Floors, Unsure
+from engine.drafters.chain import Chain
+from engine.errors import InvalidRequest
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.request import Prior, SamplingParams
+from engine.speculation.sampling import probabilities
+from engine.speculation.tree import chain
+from engine.speculation.verify import Verdict, verify
+from engine.statistics.pass_cost import PassCost, StepSeconds
+from tests.engine.enumeration import law_of, random_law
+from tests.engine.tiny import Markov
+
+HERE = Context(1, 0, [1], SamplingParams(), None)
+LONGEST = Budget(30, 30)
+
+
+def outcome(drafted, accepted, draft_seconds, score_seconds, context=HERE):
+    verdict = Verdict(tuple(range(accepted + 1)), 0)
+    return Outcome(context, chain(range(drafted + 1)), verdict, draft_seconds, score_seconds)
+
+
+# --- the law stays --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("floor", "expected"), [(0.3, {1, 2, 3}), (1.0, {1})])
+def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, expected):
+    laws = torch.stack([random_law(3, 90 + row) for row in range(3)])
+    drafts = torch.stack([random_law(3, 70 + row) for row in range(3)])
+    length, prompt, sampling = 3, [1, 2], SamplingParams(1.0)
+    lengths = set()
+
+    def run(chance):
+        target, draft = Markov(laws), Markov(drafts)
+        parts = Parts(target, draft, options={"floor": floor})
+        drafter, policy = Chain(parts), Confidence(parts, "chain")
+        ids = list(prompt)
+        target.feed(0, ids[:-1])
+        while len(ids) < len(prompt) + length:
+            context = Context(1, 0, list(ids), sampling, chance)
+            budgets = policy.budgets([context], [Budget(3, 3)])
+            tree = drafter.draft([context], budgets)[0]
+            lengths.add(tree.drafted)
+            verdict = verify(tree, target.score([0], [tree])[0].logits, sampling, chance)
+            heard = [Outcome(context, tree, verdict, 0.0, 1.0)]
+            drafter.observe(heard)
+            policy.observe(heard)
+            target.commit(0, verdict.path)
+            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
+        return tuple(ids[len(prompt) : len(prompt) + length])
+
+    found, warped = law_of(run), probabilities(laws.log(), sampling)
+    for sequence in product(range(3), repeat=length):
+        wanted, last = 1.0, prompt[-1]
+        for token in sequence:
+            wanted *= float(warped[last][token])
+            last = token
+        assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
+    assert lengths == expected
+
+
+# --- the threshold --------------------------------------------------------------------------------
+
+
+def taught(cost=None, draft_step=0.1, priors=(), rounds=40):
+    """A policy whose drafts of mixed lengths all held, the budget of its next round, and its context."""
+    parts = Parts(None, cost=cost or PassCost({1: 1.0}), draft_step=draft_step)
+    policy = Confidence(parts, "chain")
+    here = replace(HERE, priors={prior.drafter: prior for prior in priors})
+    for drafted in (1, 2, 4, 8) * (rounds // 4):
+        policy.observe([outcome(drafted, drafted, drafted * draft_step, 1.0, context=here)])
+    (budget,) = policy.budgets([here], [LONGEST])
+    return policy, budget.stop.floors
+
+
+def test_the_floor_is_what_a_tokens_seconds_would_bring_at_the_rate_of_the_best_allocation():
+    cost = PassCost({1: 1.0, 64: 1.0 + 63 * 0.05})  # a row takes .05 seconds, a step .1
+    policy, floors = taught(cost)
+    rate = policy._switch._rate
+    assert 2 < rate < 6  # nearly all of eight tokens, in a pass of 1.4 and a draft of .8 seconds
+    assert floors.behind(1) == pytest.approx(rate * 0.15, rel=1e-3)
+
+
+def test_every_length_has_the_floor_of_its_own_row():
+    policy, floors = taught(PassCost({1: 1.0, 4: 1.0, 8: 1.4}))  # three drafted tokens are free
+    free, dear = (policy._switch._rate * seconds for seconds in (0.1, 0.2))
+    assert [floors.behind(n) for n in (1, 2)] == pytest.approx([free] * 2, rel=1e-3)
+    assert [floors.behind(n) for n in (3, 4, 5, 6)] == pytest.approx([dear] * 4, rel=1e-3)
+
+
+def test_a_dearer_step_asks_for_more_certainty():
+    asked = [taught(draft_step=step)[1].behind(1) for step in (0.02, 0.1, 0.3)]
+    assert LEAST < asked[0] < asked[1] < asked[2]
+
+
+def test_a_free_token_must_be_worth_something_all_the_same():
+    assert taught(draft_step=0.0)[1].behind(1) == LEAST
+
+
+def test_the_first_round_already_knows_what_a_step_takes_and_what_earlier_sessions_accepted():
+    poor = Prior("chain", depths=((500.0, 150.0),) * 8)
+    fresh, after_poor = taught(rounds=0), taught(rounds=0, priors=(poor,))
+    assert fresh[0]._switch._rate > after_poor[0]._switch._rate >= 1
+    for policy, floors in (fresh, after_poor):
+        assert floors.behind(1) == pytest.approx(policy._switch._rate * 0.1)
+
+
+def test_chains_that_still_grow_share_a_step_and_the_last_one_pays_for_it_alone():
+    floors = Floors(1.0, [0.1] * 9, StepSeconds(9.0, 0.4, 0.05), growing=4)
+    assert floors.behind(1) == pytest.approx(0.1 + 0.05 + 0.4 / 4)
+    assert floors.ends(0.2, 1)
+    assert not floors.ends(0.9, 1)
+    assert floors.behind(2) == pytest.approx(0.1 + 0.05 + 0.4 / 3)
+    unsure = [Unsure(0.5, floors) for _ in range(2)]
+    assert [rule.drawn(0.4) for rule in unsure] == [True, True]
+    assert floors.behind(20) == pytest.approx(0.1 + 0.05 + 0.4)
+
+
+def test_a_draft_that_read_the_prompt_does_not_count_as_a_draft():
+    policy = Confidence(Parts(None, cost=PassCost({1: 1.0})), "chain")
+    for number in range(1, 4):
+        here = replace(HERE, request=number)
+        policy.observe([outcome(4, 2, 50.0, 1.0, context=here)])
+        for _ in range(8):
+            policy.observe([outcome(4, 2, 0.4, 1.0, context=here)])
+    assert policy._switch._draft.seconds(4, 4) == pytest.approx(0.4)
+
+
+# --- the switch -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_drafted_while_speculation_loses_and_probes_come_ever_later():
+    parts = Parts(None)
+    policy, waits, plain = Confidence(parts, "chain"), [], 0
+    for _ in range(400):
+        budget = policy.budgets([HERE], [LONGEST])[0]
+        assert (budget.depth == 0) == (budget.stop is None)
+        drafted = min(budget.depth, 4)
+        result = outcome(drafted, 0, 3.0 * drafted, 10.0 + drafted)
+        parts.cost.observe(drafted + 1, 0, result.score_seconds)
+        policy.observe([result])
+        waits, plain = ([*waits, plain], 0) if drafted else (waits, plain + 1)
+    assert plain + sum(waits) > 300
+    assert waits[-1] > 8 * max(waits[1], 1)
+
+
+def test_a_decision_to_draft_is_asked_for_again_only_now_and_then():
+    policy, asked = Confidence(Parts(None), "chain"), []
+    decide = policy._switch._allotted
+    policy._switch._allotted = lambda *given: asked.append(1) or decide(*given)
+    for rounds in range(1, 11):
+        assert policy.budgets([HERE], [LONGEST])[0].depth > 0
+        policy.observe([outcome(4, 4, 0.4, 1.0)])
+        assert len(asked) == [1, 2, 2, 2, 2, 3, 3, 3, 3, 4][rounds - 1]
+    policy.budgets([HERE, replace(HERE, request=2)], [LONGEST] * 2)  # another batch
+    assert len(asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("longest", "limit", "depth"),
+    [(Budget(3, 3), None, 3), (Budget(30, 30), None, 20), (Budget(30, 30), 25, 25),
+     (Budget(8, 8), 5, 5), (Budget(0, 0), None, 0), (Budget(8, 2), None, 2)],
+)  # fmt: skip
+def test_drafts_reach_as_far_as_drafter_paper_and_option_allow(longest, limit, depth):
+    options = {} if limit is None else {"limit": limit}
+    budget = Confidence(Parts(None, options=options), "chain").budgets([HERE], [longest])[0]
+    assert (budget.depth, budget.nodes) == (depth, depth)
+
+
+def test_every_draft_gets_a_stop_of_its_own():
+    policy = Confidence(Parts(None), "chain")
+    first, second = policy.budgets([HERE, HERE], [LONGEST, LONGEST])
+    assert first.stop is not second.stop
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["limit", "floor", "tau"])
+def test_an_option_out_of_its_range_is_named(name):
+    with pytest.raises(InvalidRequest, match=f"option {name} is -1"):
+        Confidence(Parts(None, options={name: -1.0}), "chain")

@@ -1,0 +1,82 @@
+"""What stands beside an exit's chain: as many candidates as gain most, where it is least sure."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.draft_length.exit_rules import Beside, Exit, Price
+from engine.draft_length.shadow_tokens import BIN_WEIGHT, BINS
+
+NOTHING = np.zeros(BINS)
+
+
+def exit_of(*caught, alpha=0.5):
+    return Exit(NOTHING, NOTHING, alpha, caught)  # a token holds as surely as the draft says
+
+
+def free(drafted):
+    return np.zeros(10)
+
+
+def dear(drafted):
+    return np.arange(10) * 9.0
+
+
+def test_free_rows_are_all_used():
+    counts = Beside(exit_of(0.5, 0.2, 0.1), [0.6, 0.9], lambda _: np.zeros(6)).beside(2)
+    assert counts == [3, 2]
+
+
+def test_where_rows_cost_more_than_they_bring_there_are_none():
+    assert Beside(exit_of(0.5, 0.2), [0.6, 0.9], dear).beside(2) == [0, 0]
+
+
+def test_a_token_that_is_sure_to_hold_needs_nobody_beside_it():
+    counts = Beside(exit_of(0.5, 0.2), [1.0, 0.5], lambda _: np.arange(5) * 0.01).beside(2)
+    assert counts == [0, 2]
+
+
+def test_a_rise_in_the_price_is_paid_where_what_lies_behind_it_is_worth_it():
+    step = np.array([0.0, 0.6, 0.6, 0.6])
+    assert Beside(exit_of(0.4, 0.35, 0.25), [0.0], lambda _: step).beside(1) == [3]
+    assert Beside(exit_of(0.4), [0.0], lambda _: step).beside(1) == [0]
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=3),
+    st.lists(st.floats(0, 0.5), min_size=1, max_size=3),
+    st.lists(st.floats(0, 0.4), min_size=0, max_size=6),
+)
+def test_no_other_number_of_candidates_gains_more(heard, shares, steps):
+    caught = tuple(np.minimum.accumulate(shares).tolist())
+    prices = np.array([0.0, *np.cumsum(steps)])
+    exit_ = exit_of(*caught)
+
+    def gain(counts):
+        found, reach = 0.0, 1.0
+        for probability, count in zip(heard, counts, strict=True):
+            found += reach * (1 - exit_.survives(probability)) * sum(caught[:count])
+            reach *= exit_.survives(probability)
+        return found - prices[sum(counts)]
+
+    chosen = Beside(exit_, heard, lambda _: prices).beside(len(heard))
+    every = product(range(len(caught) + 1), repeat=len(heard))
+    assert sum(chosen) < len(prices)
+    assert gain(chosen) == pytest.approx(max(gain(c) for c in every if sum(c) < len(prices)))
+
+
+def test_a_token_is_as_sure_as_those_of_its_confidence_were():
+    matches, misses = NOTHING.copy(), NOTHING.copy()
+    matches[-1], misses[-1] = 6.0, 2.0
+    assert Exit(matches, misses, 0.5).survives(0.9) == pytest.approx((6 + BIN_WEIGHT * 0.9) / (8 + BIN_WEIGHT))  # fmt: skip
+    assert Exit(matches, misses, 0.5).survives(0.1) == pytest.approx(0.1)
+
+
+def test_a_draft_goes_on_further_where_what_stands_beside_the_next_token_is_worth_it():
+    """0.8 of a draft survives; one more token brings half of that alone and 0.7 with two beside it."""
+    for width, ends in ((1, True), (3, False)):
+        price = Price(exit_of(0.3, 0.1), [0.5, 0.5, 0.5], width)
+        assert price(0.8) is ends

@@ -1,0 +1,393 @@
+"""Goodput lengths: the argmax of the paper's formula, off when speculation loses, probing."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+
+from engine.draft_length.acceptance import pooled, shrunk
+from engine.draft_length.goodput import (
+    BELIEVED,
+    PROBE_FIRST,
+    Goodput,
+    _offers,
+)
+from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.request import Prior, SamplingParams
+from engine.speculation.tree import DraftTree, chain
+from engine.speculation.verify import Verdict
+from engine.statistics.pass_cost import PassCost
+
+LONGEST = Budget(8, 8)
+HERE = Context(1, 0, [1], SamplingParams(), None)
+SELECTIVE = frozenset({Rule.FLOOR})
+
+
+def outcome(drafted, accepted, draft_seconds, score_seconds):
+    tree = chain(range(drafted + 1))
+    return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), draft_seconds, score_seconds)
+
+
+class Measured(Goodput):
+    """A policy whose outcomes also reach the cost curve, as the engine does it."""
+
+    def observe(self, outcomes):
+        for o in outcomes:
+            self._cost.observe(len(o.tree), 0, o.score_seconds)
+        super().observe(outcomes)
+
+
+def new():
+    return Measured(Parts(None), "chain")
+
+
+def taught(accept, flat, slope, draft, rounds=40):
+    """A policy that saw ``rounds`` drafts of mixed lengths on a machine with this cost curve."""
+    policy = new()
+    for i in range(rounds):
+        drafted = i % 5
+        cost = flat + slope * (drafted + 1)
+        policy.observe([outcome(drafted, min(accept, drafted), draft * drafted, cost)])
+    return policy
+
+
+def chosen(policy):
+    return policy.budgets([HERE], [LONGEST])[0].depth
+
+
+def test_cheap_sure_drafts_are_as_long_as_allowed():
+    assert chosen(taught(accept=9, flat=10, slope=0, draft=0)) == LONGEST.depth
+
+
+def test_useless_drafts_are_switched_off():
+    assert chosen(taught(accept=0, flat=10, slope=1, draft=3)) == 0
+
+
+def test_a_steep_pass_shortens_drafts():
+    def half_sure(slope):
+        policy = new()
+        for accepted in (0, 1, 0, 2, 0, 1, 0, 3) * 8:  # one half at every depth
+            policy.observe([outcome(4, accepted, 0.4, 10 + 5 * slope)])
+            policy.observe([outcome(0, 0, 0, 10 + slope)])
+        return chosen(policy)
+
+    assert half_sure(slope=8) <= half_sure(slope=1) <= half_sure(slope=0.05)
+    assert half_sure(slope=8) < half_sure(slope=0.05)
+
+
+def test_a_new_request_starts_by_speculating():
+    assert chosen(new()) == LONGEST.depth
+
+
+def test_while_off_it_probes_with_growing_intervals():
+    policy = taught(accept=0, flat=10, slope=1, draft=3)
+    waits, plain = [], 0
+    for _ in range(400):
+        if chosen(policy):
+            waits.append(plain)
+            plain = 0
+            policy.observe([outcome(4, 0, 12, 15)])
+        else:
+            plain += 1
+            policy.observe([outcome(0, 0, 0, 11)])
+    assert len(waits) >= 3
+    assert all(later >= earlier for earlier, later in pairwise(waits))
+    assert waits[-1] >= 4 * PROBE_FIRST
+
+
+def test_while_off_it_is_asked_in_one_round_of_four_and_when_a_probe_is_due(monkeypatch):
+    policy = taught(accept=0, flat=10, slope=1, draft=3)
+    asked, judged = [], Goodput._judged
+    monkeypatch.setattr(Goodput, "_judged", lambda *given: asked.append(1) or judged(*given))
+    probes = 0
+    for _ in range(64):
+        found = chosen(policy)
+        probes += found > 0
+        policy.observe([outcome(4, 0, 12, 15) if found else outcome(0, 0, 0, 11)])
+    assert probes >= 2
+    # the first round behind a probe is asked, and the second: nothing is believed at once
+    assert 64 / (BELIEVED + 1) <= len(asked) <= 64 / (BELIEVED + 1) + 3 * probes
+
+
+def test_fresh_luck_switches_it_on_again():
+    policy = taught(accept=0, flat=10, slope=0.2, draft=0.2)
+    assert chosen(policy) == 0
+    for _ in range(20):
+        policy.observe([outcome(4, 4, 0.8, 11)])
+    assert chosen(policy) > 0
+
+
+def test_a_request_leans_on_the_others_until_it_knows_better():
+    policy = taught(accept=0, flat=10, slope=1, draft=3)
+    other = Context(2, 1, [1], SamplingParams(), None)
+    assert [b.depth for b in policy.budgets([HERE, other], [LONGEST, LONGEST])] == [0, 0]
+    for _ in range(12):
+        policy.observe([replace(outcome(4, 4, 12, 15), context=other)])
+    assert policy.budgets([other], [LONGEST])[0].depth > 0
+    assert chosen(policy) == 0
+
+
+def test_probes_beside_others_take_no_draft_steps_of_their_own():
+    policy = steady(curve((1, 10.0), (64, 400.0)), {1: (0,), 2: (0,)})
+    for _ in range(PROBE_FIRST + 1):
+        budgets = policy.budgets(contexts(2), [LONGEST] * 2)
+        policy.observe([replace(outcome(0, 0, 0, 0), context=c) for c in contexts(2)])
+    assert [b.depth for b in budgets] == [1, 1]
+
+
+def test_the_next_request_starts_from_what_the_last_one_found_and_probes_soon():
+    policy = taught(accept=0, flat=10, slope=1, draft=3)
+    policy.forget(1)
+    assert chosen(policy) == 0
+    for _ in range(PROBE_FIRST):
+        policy.observe([outcome(0, 0, 0, 11)])
+    assert chosen(policy) > 0
+
+
+@pytest.mark.parametrize("longest", [Budget(0, 0), Budget(1, 1), Budget(3, 24)])
+def test_never_more_than_allowed(longest):
+    for policy in (new(), taught(9, 10, 0, 0), taught(0, 10, 1, 3)):
+        budget = policy.budgets([HERE], [longest])[0]
+        assert budget.depth <= longest.depth
+        assert budget.nodes <= longest.nodes
+
+
+# Several requests in one step, and trees.
+
+
+def contexts(count):
+    return [Context(n, n, [1] * 10, SamplingParams(), None) for n in range(1, count + 1)]
+
+
+def steady(cost, accept, rounds=60):
+    """A policy on a machine with this pass cost; its requests accept, in turn, so many of four."""
+    policy = Goodput(Parts(None, cost=cost), "chain")
+    for n, accepted in accept.items():
+        for i in range(rounds):
+            one = outcome(4, accepted[i % len(accepted)], 0.4, 0.0)
+            policy.observe([replace(one, context=contexts(n)[-1])])
+    return policy
+
+
+def curve(*points):
+    cost = PassCost()
+    for rows, seconds in points:
+        cost.profile(rows, seconds)
+    return cost
+
+
+FLAT, STEEP = curve((1, 10.0), (64, 10.5)), curve((1, 10.0), (8, 10.5), (64, 80.0))
+
+
+def test_each_request_of_a_batch_gets_its_own_length():
+    policy = steady(curve((1, 10.0), (64, 200.0)), {1: (4,), 2: (0,)})
+    sure, hopeless = policy.budgets(contexts(2), [LONGEST] * 2)
+    assert sure.depth == LONGEST.depth
+    assert hopeless.depth <= 1
+
+
+def test_a_load_that_makes_rows_dear_shortens_drafts_for_all():
+    accept = dict.fromkeys(range(1, 9), (0, 1, 2, 3, 4, 4))
+    alone = steady(STEEP, accept).budgets(contexts(1), [LONGEST])
+    crowd = steady(STEEP, accept).budgets(contexts(8), [LONGEST] * 8)
+    assert max(b.depth for b in crowd) < alone[0].depth
+
+
+def test_the_allocation_is_the_best_of_all_by_enumeration():
+    policy = steady(STEEP, {1: (3, 2, 4), 2: (1, 0, 2)})
+    longest = Budget(4, 4)
+    chosen = [b.depth for b in policy.budgets(contexts(2), [longest] * 2)]
+
+    def goodput(lengths):
+        gain = rows = 0.0
+        for n, length in enumerate(lengths, 1):
+            reach = 1.0
+            rows, gain = rows + 1 + length, gain + 1
+            pool = pooled(policy._pool, length)
+            for rate in shrunk(policy._traces[n].depths, pool):
+                reach *= rate
+                gain += reach
+        seconds = STEEP.seconds(rows, 20) + policy._draft.seconds(max(lengths), sum(lengths))
+        return gain / seconds
+
+    best = max(product(range(5), repeat=2), key=goodput)
+    assert goodput(chosen) == pytest.approx(goodput(best))
+
+
+TELLING = frozenset({Rule.CHANCES})
+
+
+def test_a_chain_that_tells_its_chances_is_admitted_by_averages_and_ends_by_its_own():
+    averages, told = (
+        Goodput(Parts(None, cost=STEEP, heeds=h), "chain") for h in (frozenset(), TELLING)
+    )
+    for policy in (averages, told):
+        for accepted in (0, 1, 2, 3, 4, 4) * 5:
+            policy.observe([outcome(4, accepted, 1.0, 0.0)])
+    (short,), (open_end,) = (policy.budgets([HERE], [LONGEST]) for policy in (averages, told))
+    assert 0 < short.depth < open_end.depth == LONGEST.depth
+    assert open_end.stop.drawn(0.01)
+    (sure,) = told.budgets([HERE], [LONGEST])
+    assert not any(sure.stop.drawn(1.0) for _ in range(3))
+
+
+def test_a_chain_that_tells_its_chances_is_still_switched_off():
+    policy = Goodput(Parts(None, cost=STEEP, heeds=TELLING), "chain")
+    for _ in range(40):
+        policy.observe([outcome(4, 0, 4.0, 0.0)])
+    (budget,) = policy.budgets([HERE], [LONGEST])
+    assert (budget.depth, budget.stop) == (0, None)
+
+
+def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
+    policy = Goodput(Parts(None, cost=FLAT, heeds=TELLING), "chain")
+    first, second = policy.budgets(contexts(2), [LONGEST] * 2)
+    assert first.stop is not second.stop
+    assert first.stop.floors is second.stop.floors
+    assert first.stop.floors.growing == 2
+
+
+def test_trees_are_allotted_by_averages_even_where_the_drafter_tells_its_chances():
+    policy = Goodput(Parts(None, cost=FLAT, heeds=TELLING), "chain")
+    (budget,) = policy.budgets([HERE], [TREE])
+    assert (budget.nodes > 0, budget.stop) == (True, None)
+
+
+TREE = Budget(depth=8, nodes=64)
+
+
+def tree_outcome(nodes, accepted):
+    """A tree with a spine of ``accepted`` nodes and the rest below the root."""
+    parents = [-1, *range(accepted), *[0] * (nodes - accepted)]
+    tree = DraftTree(tuple(range(nodes + 1)), tuple(parents))
+    return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), 0.1, 0.0)
+
+
+def grown(cost, gains, rounds=30, heeds=frozenset()):
+    policy = Goodput(Parts(None, cost=cost, heeds=heeds), "sequoia")
+    for _ in range(rounds):
+        for nodes, accepted in gains.items():
+            policy.observe([tree_outcome(nodes, accepted)])
+    return policy.budgets([HERE], [TREE])[0]
+
+
+def test_trees_grow_while_doubling_pays_and_no_further():
+    gains = {4: 2, 16: 3, 64: 5}
+    assert grown(FLAT, gains).nodes == 64
+    assert 0 < grown(STEEP, gains).nodes < 32
+
+
+def test_a_tree_that_brings_nothing_is_switched_off():
+    assert grown(STEEP, {16: 0, 64: 0}).nodes == 0
+
+
+def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
+    few, none = {4: 2, 16: 2}, {16: 0, 64: 0}  # larger trees brought no more, as luck would have it
+    for hidden, nodes in ((0, 4), (33, 32), (65, 64), (900, 64)):
+        cost = curve((1, 10.0), (64, 10.5))
+        cost.hidden = hidden
+        policy = Goodput(Parts(None, cost=cost, heeds=SELECTIVE), "specexec")
+        for _ in range(30):
+            for size, accepted in few.items():
+                policy.observe([tree_outcome(size, accepted)])
+        assert policy.budgets([HERE], [TREE])[0].nodes >= nodes
+    cost = curve((1, 10.0), (8, 10.5), (64, 80.0))
+    cost.hidden = 8
+    assert grown(cost, none).nodes == 0
+
+
+def test_a_drafter_that_leaves_out_unlikely_nodes_gets_room_and_a_price():
+    """What is likely differs from round to round: a tree's size learnt from others would miss that."""
+    gains = {4: 2, 16: 3, 64: 5}
+    least, steep = grown(STEEP, gains), grown(STEEP, gains, heeds=SELECTIVE)
+    assert (least.nodes < 32, steep.nodes, steep.depth) == (True, 64, 8)
+    assert steep.floor == least.floor > grown(FLAT, gains, heeds=SELECTIVE).floor > 0
+    assert grown(STEEP, {16: 0, 64: 0}, heeds=SELECTIVE).nodes == 0
+
+
+def test_a_selective_drafter_hears_what_its_rows_cost_at_the_rate_of_the_pass():
+    """Nothing for no row; the jump to the second row, and at least what plain decoding would bring."""
+    jump = curve((1, 10.0), (2, 18.0), (64, 20.0))
+    prices = grown(jump, {4: 2, 16: 3, 64: 5}, heeds=SELECTIVE).prices
+    plain = jump.prices(1.0, len(prices) - 1)
+    assert prices[0] == 0
+    assert all(price >= least for price, least in zip(prices, plain, strict=True))
+    assert prices[1] > 0.8 > prices[40] - prices[1]
+    assert grown(jump, {4: 2, 16: 3, 64: 5}).prices == ()
+
+
+def test_a_row_has_a_price_where_passes_are_steep():
+    gains = {16: 3}
+    assert grown(STEEP, gains).floor > grown(FLAT, gains).floor >= 0
+
+
+# Earlier sessions.
+
+
+def test_history_sets_the_first_length_and_fades():
+    poor = Prior("chain", depths=((500.0, 50.0),) * 8)
+    here = replace(HERE, priors={"chain": poor})
+    policy = Goodput(Parts(None, cost=curve((1, 10.0), (64, 40.0))), "chain")
+    assert policy.budgets([here], [LONGEST])[0].depth < 2
+    for _ in range(30):
+        policy.observe([replace(outcome(4, 4, 0.1, 0.0), context=here)])
+    assert policy.budgets([here], [LONGEST])[0].depth >= 6
+
+
+def test_history_of_another_drafter_and_of_nothing_is_ignored():
+    empty = Prior("chain", depths=((0.0, 0.0),))
+    other = Prior("lookup", depths=((500.0, 0.0),))
+    policy = Goodput(Parts(None, cost=FLAT), "chain")
+    for number, prior in enumerate((empty, other), 5):
+        here = replace(HERE, request=number, priors={prior.drafter: prior})
+        assert policy.budgets([here], [LONGEST])[0].depth == LONGEST.depth
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
+    policy = Goodput(Parts(None, draft_step=0.1), "chain")
+    for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
+        policy._cost.profile(rows, seconds)
+    for n in (1, 4):
+        policy._draft.observe(n, n, 0.1 * n)
+    longest = Budget(8, 64 if tree else 8)
+    trace = policy._trace(Context(1, 0, [1], SamplingParams(), None))
+    for accepted in (0, 1, 3, 2, 5):
+        trace.depths.note(accepted, refused=True)
+        offers = _offers(trace, longest, [0.7] * 8)
+        rates = []
+        for taken in range(len(offers) + 1):
+            rows = 1 + sum(offer.rows for offer in offers[:taken])
+            steps = offers[taken - 1].steps if taken else 0
+            seconds = policy._cost.seconds(rows, 30) + policy._draft.seconds(steps, rows - 1)
+            rates.append((1 + sum(offer.gain for offer in offers[:taken])) / seconds)
+        [taken], rate, rows = policy._admit([offers], 30)
+        assert rate == pytest.approx(max(rates)) == pytest.approx(rates[taken])
+        assert rows == 1 + sum(offer.rows for offer in offers[:taken])
+
+
+def test_trees_of_a_batch_share_out_what_gives_most():
+    """Against every choice of sizes, each valued by the formula."""
+    policy = Goodput(Parts(None, draft_step=0.02), "sequoia")
+    for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
+        policy._cost.profile(rows, seconds)
+    traces = [policy._trace(replace(HERE, request=number)) for number in (1, 2, 3)]
+    for trace, accepted in zip(traces, (0, 2, 5), strict=True):
+        for nodes in (4, 16):
+            for _ in range(5):
+                trace.note_tree(nodes, accepted)
+    offers = [_offers(trace, Budget(8, 32), []) for trace in traces]
+
+    def goodput(taken):
+        chosen = [offer for own, n in zip(offers, taken, strict=True) for offer in own[:n]]
+        rows = 3 + sum(offer.rows for offer in chosen)
+        deepest = max((offer.steps for offer in chosen), default=0)
+        seconds = policy._cost.seconds(rows, 40) + policy._draft.seconds(deepest, rows - 3)
+        return (3 + sum(offer.gain for offer in chosen)) / seconds
+
+    taken, rate, rows = policy._admit(offers, 40)
+    assert rate == pytest.approx(goodput(taken))
+    assert rows == 3 + sum(o.rows for own, n in zip(offers, taken, strict=True) for o in own[:n])
+    best = max(product(*(range(len(own) + 1) for own in offers)), key=goodput)
+    assert rate == pytest.approx(goodput(best))
+    assert len(set(taken)) > 1

@@ -1,0 +1,151 @@
+"""Shadow tokens: what every layer would have drafted, counted and faded."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine.draft_length.shadow_tokens import (
+    BESIDE,
+    BINS,
+    CERTAIN,
+    COLUMNS,
+    GUESS,
+    GUESS_WEIGHT,
+    OMEGA,
+    POOL_WEIGHT,
+    Counts,
+    shadow_counts,
+)
+from engine.request import SamplingParams
+from engine.speculation.sampling import probabilities
+from tests.engine.draft_length.counted import context, counts
+
+
+def share(hits, seen, guess=GUESS[0]):
+    """Acceptance of an exit; by default of the first."""
+    return (hits + GUESS_WEIGHT * guess) / (seen + GUESS_WEIGHT)
+
+
+def test_counts_decay_by_round_and_only_where_something_was_seen():
+    before = counts([(0.9, True), (0.9, True), (0.3, False)], [(0.5, False)])
+    fresh = counts([(0.7, False)], []).table
+    now = before.after(fresh, OMEGA)
+    assert now.alpha[0] == pytest.approx(share(2 * OMEGA, 3 * OMEGA + 1))
+    unsure = (0.3 * OMEGA + 0.7) / (OMEGA + 1)
+    assert now.tau[0] == pytest.approx((0.9 + unsure) / 2)
+    assert np.array_equal(now.table[1], before.table[1])
+
+
+def test_a_few_tokens_lean_on_those_of_all_requests():
+    pool = counts([(0.9, True)] * 300 + [(0.9, False)] * 100, [])
+    own = counts([(0.9, False)] * 2, [(0.5, True)])
+    found = own.leaning(pool)
+    assert found.alpha[0] == pytest.approx(share(0.75 * POOL_WEIGHT, POOL_WEIGHT + 2))
+    assert found.alpha[1] == own.alpha[1]
+    assert np.array_equal(counts([], []).leaning(own).table, own.table)  # so few count as they are
+
+
+def test_guards_where_a_count_is_zero():
+    known = counts([], [(0.8, True)], [(0.4, False)], [(1.0, True)] * 999)
+    guesses = [0.5, 0.6, 0.7, 0.8]
+    assert known.alpha.tolist() == pytest.approx(
+        [0.0, share(1, 1, guesses[1]), share(0, 1, guesses[2]), CERTAIN]
+    )
+    assert known.tau.tolist() == pytest.approx([0.5, 0.4, 0.7, 0.5])
+    assert np.isfinite(known.tau).all()
+
+
+def test_deeper_exits_are_expected_to_hold_more_often_until_they_are_measured():
+    known = counts(*[[(0.5, False)]] * 7)
+    assert (np.diff(known.alpha) > 0).all()
+    assert counts(*[[(0.5, False)] * 50] * 7).alpha.max() < 0.02
+
+
+def test_chosen_shadow_tokens_count_as_matches_and_misses():
+    judged = torch.tensor([[0.0, 5.0, 0.0], [5.0, 0.0, 0.0]])
+    exits = torch.tensor([[[0.0, 2.0, 0.0], [0.0, 0.0, 3.0]], [[1.0, 0.0, 0.0], [9.0, 0.0, 0.0]]])
+    found = Counts(shadow_counts(exits, judged, context()))
+    sure = torch.softmax(exits, -1).max(-1).values.double().tolist()
+    wanted = counts([(sure[0][0], True), (sure[0][1], False)],
+                    [(sure[1][0], False), (sure[1][1], True)])  # fmt: skip
+    assert found.table[:, : 2 * BINS + 2] == pytest.approx(wanted.table[:, : 2 * BINS + 2])
+
+
+def test_a_seeded_request_counts_the_targets_probability_of_the_likeliest_token():
+    sampling = SamplingParams(0.7, seed=3)
+    judged, exits = torch.randn(4, 9), torch.randn(2, 4, 9)
+    found = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
+    law = probabilities(judged, sampling)
+    wanted = [
+        sum(float(law[row, int(exits[at, row].argmax())]) for row in range(4)) for at in (0, 1)
+    ]
+    assert found.matches.sum(1) == pytest.approx(wanted)
+    assert found.seen == pytest.approx([4.0, 4.0])
+
+
+def test_drawn_shadow_tokens_count_the_exact_acceptance_of_a_draw():
+    sampling = SamplingParams(0.8, top_k=5)
+    judged, exits = torch.randn(3, 9), torch.randn(2, 3, 9)
+    found = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
+    p, q = probabilities(judged, sampling), probabilities(exits, sampling)
+    assert found.matches.sum(1) == pytest.approx(torch.minimum(p, q).sum((1, 2)).tolist())
+    assert found.seen == pytest.approx([3.0, 3.0])
+    sureness = (q * torch.minimum(p, q)).sum((1, 2)).tolist()
+    assert found.table[:, 2 * BINS] == pytest.approx(sureness)
+
+
+# Candidates beside.
+
+
+def beside(found):
+    """(found, sought) by rank, of the first exit."""
+    return np.split(found.table[0, 2 * BINS + 2 :], 2)
+
+
+def test_what_an_exit_misses_is_looked_for_among_its_next_likeliest_tokens():
+    exits = torch.tensor([[[5.0, 4.0, 3.0, 2.0, 1.0, 0.0]] * 4])
+    judged = torch.eye(6)[[0, 1, 2, 1]] * 9
+    found, sought = beside(Counts(shadow_counts(exits, judged, context())))
+    assert found.tolist() == pytest.approx([2, 1, 0, 0, 0, 0, 0])
+    assert sought.tolist() == pytest.approx([3] * 7)
+
+
+def test_a_seeded_requests_further_candidates_count_the_targets_probability_of_them():
+    sampling = SamplingParams(0.7, seed=3)
+    judged, exits = torch.randn(4, 9), torch.randn(2, 4, 9)
+    found, sought = beside(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
+    law, ranked = probabilities(judged, sampling), exits[0].argsort(-1, descending=True)
+    assert found.tolist() == pytest.approx(
+        [sum(float(law[row, ranked[row, rank]]) for row in range(4)) for rank in range(1, 8)]
+    )
+    missed = sum(1 - float(law[row, ranked[row, 0]]) for row in range(4))
+    assert sought.tolist() == pytest.approx([missed] * 7)
+
+
+def test_what_a_draw_misses_is_the_mass_that_the_target_has_more_of():
+    sampling = SamplingParams(0.8)
+    judged, exits = torch.randn(3, 9), torch.randn(2, 3, 9)
+    found, sought = beside(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
+    p, q = probabilities(judged, sampling), probabilities(exits[0], sampling)
+    left, ranked = (p - q).clamp(min=0), q.argsort(-1, descending=True)
+    assert found.tolist() == pytest.approx(left.gather(-1, ranked[:, :7]).sum(0).tolist())
+    assert sought.tolist() == pytest.approx([float(left.sum())] * 7)
+    assert found.sum() <= sought[0] + 1e-6
+
+
+def test_shares_of_what_is_missed_fall_with_the_rank_and_are_all_at_most():
+    nothing = Counts.empty(2)
+    assert nothing.caught[0].tolist() == pytest.approx(list(BESIDE))
+    table = nothing.table.copy()
+    table[:, 2 * BINS + 2 :] = np.array([0, 40, 0, 0, 0, 0, 0, *[40] * 7])
+    known = Counts(table).caught
+    assert known[0, 0] == known[0, 1] < 0.03  # of equals the first stands there sooner
+    table[:, 2 * BINS + 2 :] = np.array([*[40] * 3, 0, 0, 0, 0, *[40] * 7])
+    assert Counts(table).caught.sum(1) == pytest.approx([1.0, 1.0])
+
+
+def test_a_vocabulary_of_fewer_tokens_than_ranks():
+    for sampling in (SamplingParams(), SamplingParams(1.0)):
+        table = shadow_counts(torch.randn(2, 3, 4), torch.randn(3, 4), context(sampling=sampling))
+        assert table.shape == (2, COLUMNS)
+        assert np.isfinite(table).all()

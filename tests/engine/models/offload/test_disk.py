@@ -1,0 +1,276 @@
+"""The disk source: right weights in any order, bounded memory, and every fault told."""
+
+import gc
+import os
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.errors import LayerUnreadable, ModelUnusable
+from engine.models.offload.direct_files import read_into
+from engine.models.offload.disk import Disk, open_disk
+from engine.models.offload.memory_budget import BUFFERS, divide
+from tests.engine.models.offload.conftest import LAYERS, LIMIT, MEGABYTE, Stored
+
+
+def whole(source: Disk, layer: int, name: str, rows: int, width: int) -> torch.Tensor:
+    """A map put together from its blocks, which must cover every row once."""
+    found = torch.full((rows, width), torch.nan)
+    for block in source.blocks(layer, name):
+        part = found[block.first : block.first + len(block.weight)]
+        assert part.isnan().all()
+        part.copy_(block.weight)
+    return found
+
+
+def check(source: Disk, stored: Stored, layer: int, name: str) -> None:
+    wanted = stored.map(layer, name)
+    assert torch.equal(whole(source, layer, name, *wanted.shape), wanted)
+
+
+def test_every_map_is_what_is_stored_pass_after_pass(stored: Stored) -> None:
+    source = open_disk(stored.streaming)
+    assert source.streamed > 0
+    assert source.resident > 0
+    for _ in range(3):
+        for layer in range(LAYERS):
+            check(source, stored, layer, "gate_up")
+            check(source, stored, layer, "down")
+    source.close()
+
+
+@pytest.mark.parametrize("order", [(5, 0, 3, 3, 1), (4, 5, 4, 5), (2, 5, 0)])
+def test_any_order_gives_the_right_weights(stored: Stored, order: tuple[int, ...]) -> None:
+    source = open_disk(stored.streaming)
+    for layer in order:
+        check(source, stored, layer, "down")
+    source.close()
+
+
+def test_a_map_that_is_left_in_the_middle_harms_nobody(stored: Stored) -> None:
+    source = open_disk(replace(stored.streaming, limit=12 * MEGABYTE))
+    for _ in range(2 * BUFFERS):
+        next(iter(source.blocks(LAYERS - 1, "gate_up")))
+    check(source, stored, LAYERS - 2, "gate_up")
+    source.close()
+
+
+def test_what_stays_and_what_moves_fit_the_limit(stored: Stored) -> None:
+    for limit in (10, 12, 16):
+        source = open_disk(replace(stored.streaming, limit=limit * MEGABYTE))
+        room = divide(limit * MEGABYTE, 0, 1024)
+        assert source.resident + BUFFERS * room.buffer <= limit * MEGABYTE
+        total = sum(t.nbytes for t in stored.tensors.values())
+        assert source.resident + source.streamed == total
+        source.close()
+
+
+def test_a_limit_with_room_for_all_streams_nothing(stored: Stored) -> None:
+    reads: list[int] = []
+
+    def read(descriptor: int, buffer: memoryview, offset: int) -> int:
+        reads.append(offset)
+        return read_into(descriptor, buffer, offset)
+
+    source = Disk(replace(stored.streaming, limit=100 * MEGABYTE), read=read)
+    at_first = len(reads)
+    check(source, stored, 0, "gate_up")
+    check(source, stored, LAYERS - 1, "down")
+    assert (source.streamed, source.whole, len(reads)) == (0, LAYERS, at_first)
+
+
+def test_too_small_a_limit_is_refused_with_both_numbers(stored: Stored) -> None:
+    with pytest.raises(ModelUnusable, match=r"5 MB is too small.* need \d+ MB"):
+        open_disk(replace(stored.streaming, limit=5 * MEGABYTE))
+
+
+def test_readers_work_ahead_around_the_end(stored: Stored) -> None:
+    faulty = Faulty()
+    source = Disk(replace(stored.streaming, limit=12 * MEGABYTE), read=faulty)
+    full_pass(source, stored)
+    wait_for(lambda: source_idle(source))
+    faulty.fault = OSError(5, "Input/output error")  # what was read ahead needs no disk
+    first = next(
+        key for key, pieces in source._maps.items() if not source._held.keys() >= {*pieces}
+    )
+    check(source, stored, *first)
+    source.close()
+
+
+def source_idle(source: Disk) -> bool:
+    """Whether every buffer is filled: nothing is left to read ahead."""
+    assert source._ring is not None
+    return len(source._ring._ready) == BUFFERS
+
+
+def wait_for(condition) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Faulty:
+    """Reads that fail from the moment ``fault`` is set."""
+
+    def __init__(self) -> None:
+        self.fault: BaseException | None = None
+        self.short = False
+        self.held = threading.Event()
+        self.held.set()
+
+    def __call__(self, descriptor: int, buffer: memoryview, offset: int) -> int:
+        self.held.wait()
+        if self.fault is not None:
+            raise self.fault
+        return read_into(descriptor, buffer, offset) - (4096 if self.short else 0)
+
+
+def full_pass(source: Disk, stored: Stored) -> None:
+    for layer in range(LAYERS):
+        check(source, stored, layer, "gate_up")
+        check(source, stored, layer, "down")
+
+
+def two_passes(source: Disk, stored: Stored) -> None:
+    """The first may still find what was read ahead."""
+    full_pass(source, stored)
+    full_pass(source, stored)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (OSError(116, "Stale file handle"), "Stale file handle"),
+    ],
+)
+def test_a_disk_error_names_the_layer_and_passes(stored: Stored, fault: OSError, said: str) -> None:
+    faulty = Faulty()
+    source = Disk(stored.streaming, read=faulty)
+    full_pass(source, stored)
+    faulty.fault = fault
+    with pytest.raises(LayerUnreadable, match=rf"layer \d+ could not be read.*{said}"):
+        two_passes(source, stored)
+    faulty.fault = None
+    full_pass(source, stored)
+    source.close()
+
+
+def test_a_short_read_is_no_layer(stored: Stored) -> None:
+    faulty = Faulty()
+    source = Disk(stored.streaming, read=faulty)
+    faulty.short = True
+    with pytest.raises(LayerUnreadable, match=r"gave \d+ of \d+ bytes"):
+        full_pass(source, stored)
+    faulty.short = False
+    full_pass(source, stored)
+    source.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_reader_that_dies_is_told_and_replaced(stored: Stored) -> None:
+    faulty = Faulty()
+    source = Disk(stored.streaming, read=faulty)
+    faulty.fault = MemoryError("no memory")
+    with pytest.raises(LayerUnreadable, match="ended unexpectedly"):
+        full_pass(source, stored)
+    faulty.fault = None
+    for _ in range(2):
+        full_pass(source, stored)
+    source.close()
+
+
+def test_a_disk_that_never_answers_does_not_hang_the_request(stored: Stored) -> None:
+    faulty = Faulty()
+    source = Disk(stored.streaming, read=faulty, patience=0.3)
+    faulty.held.clear()
+    with pytest.raises(LayerUnreadable, match="no answer"):
+        full_pass(source, stored)
+    faulty.held.set()
+    full_pass(source, stored)
+    source.close()
+
+
+def test_waiting_for_the_disk_is_counted(stored: Stored) -> None:
+    faulty = Faulty()
+    source = Disk(stored.streaming, read=faulty)
+    full_pass(source, stored)
+    wait_for(lambda: source_idle(source))
+    before = source.waited
+    key = next(iter(source._ring._place)) if source._ring else None
+    assert key is not None
+    check(source, stored, key.layer, "gate_up")  # it was read ahead
+    assert source.waited - before < 0.1
+    faulty.held.clear()
+    threading.Timer(0.3, faulty.held.set).start()
+    two_passes(source, stored)
+    assert source.waited - before > 0.2
+    assert source.ahead <= LIMIT // 3
+    source.close()
+
+
+def test_a_truncated_file_is_told(stored: Stored) -> None:
+    source = open_disk(stored.streaming)
+    full_pass(source, stored)
+    file = stored.file_of(LAYERS - 1)
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(LayerUnreadable, match=rf"layer {LAYERS - 1} .*was cut from"):
+        two_passes(source, stored)
+    source.close()
+
+
+def test_a_changed_file_is_told_and_stays_refused(stored: Stored) -> None:
+    source = open_disk(stored.streaming)
+    full_pass(source, stored)
+    with stored.file_of(LAYERS - 2).open("r+b") as file:
+        file.seek(-64, os.SEEK_END)
+        file.write(b"\0" * 64)
+    for _ in range(2):
+        with pytest.raises(LayerUnreadable, match=rf"layer {LAYERS - 2} .*changed"):
+            two_passes(source, stored)
+    source.close()
+
+
+def test_a_file_that_was_replaced_stays_the_one_that_was_opened(stored: Stored) -> None:
+    source = open_disk(stored.streaming)
+    file = stored.file_of(LAYERS - 1)
+    other = file.with_suffix(".new")
+    other.write_bytes(b"something else")
+    other.replace(file)
+    full_pass(source, stored)
+    full_pass(source, stored)
+    source.close()
+
+
+def test_a_dropped_source_ends_its_readers(stored: Stored) -> None:
+    def readers() -> int:
+        return sum(thread.name == "layer reader" for thread in threading.enumerate())
+
+    before = readers()
+    source = open_disk(stored.streaming)
+    full_pass(source, stored)
+    assert readers() > before
+    del source
+    gc.collect()
+    wait_for(lambda: readers() <= before)
+
+
+def test_without_direct_reads_the_weights_are_the_same(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.models.offload.direct_files._DIRECT", 0)
+    source = open_disk(stored.streaming)
+    full_pass(source, stored)
+    full_pass(source, stored)
+    source.close()
+
+
+def test_the_fixture_streams_most_of_its_bytes(stored: Stored) -> None:
+    """Otherwise the tests above would test what stays."""
+    source = open_disk(stored.streaming)
+    assert source.streamed > LIMIT // 4
+    source.close()

@@ -1,0 +1,207 @@
+"""The CUDA target's static passes, on any device: TorchTarget's scores from a cache that stays put."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import engine
+from engine.decoder.static_cache import StaticCache
+from engine.decoder.weights import load_weights
+from engine.errors import OutOfMemory
+from engine.interfaces.target import Rows
+from engine.models.out_of_memory import memory_told
+from engine.models.own.cuda_target import CudaTarget
+from engine.models.own.pass_kernels import WRITTEN_OUT, kernels_for
+from engine.models.own.target import TorchTarget
+from engine.request import GenerationRequest, SamplingParams
+from engine.speculation.tree import DraftTree, Warm, chain
+from tests.engine.tiny import engine_over, run_all, tiny_weights
+
+POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
+TREE = DraftTree((3, 4, 5, 6, 7, 8), (-1, 0, 0, 1, 1, 2))
+
+
+def pair(**shape):
+    """The reference and the static target over the same weights."""
+    weights = tiny_weights(**shape)
+    return TorchTarget(weights), CudaTarget(weights, WRITTEN_OUT, graphs=False)
+
+
+def near(found, expected):
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_scores_of_chains_and_trees_over_several_rounds():
+    plain, static = pair()
+    for tree, path in [
+        (TREE, [0, 1, 4]),
+        (chain([1]), [0]),
+        (chain([2, 3, 4]), [0, 1]),
+        (TREE, [0, 2]),
+    ]:
+        near(static.score([0], [tree])[0].logits, plain.score([0], [tree])[0].logits)
+        for target in (plain, static):
+            target.commit(0, path)
+        assert static.length(0) == plain.length(0)
+        assert static.tokens(0) == plain.tokens(0)
+    for layer in range(plain.layers):
+        for found, expected in zip(
+            static.cache.rows(0, layer), plain.cache.rows(0, layer), strict=True
+        ):
+            near(found, expected)
+
+
+def test_scores_behind_a_prompt():
+    plain, static = pair()
+    for target in (plain, static):
+        target.feed(2, list(range(10)))
+    near(static.score([2], [TREE])[0].logits, plain.score([2], [TREE])[0].logits)
+
+
+def test_a_tree_that_is_grown_in_waves():
+    plain, static = pair()
+    waves = [Rows(0, [1, 2, 3], [-1, 0, 1], last=1), Rows(0, [4, 5], [2, 2]), Rows(0, [6], [3])]
+    for wave in waves:
+        (expected,), (found,) = plain.grow([wave]), static.grow([wave])
+        near(found.logits, expected.logits)
+        near(found.hidden, expected.hidden)
+    near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_draft_of_early_layers_and_its_verification(layers, trace):
+    plain, static = pair()
+    found = []
+    for target in (plain, static):
+        target.feed(0, [1, 2, 3])
+        steps = [target.shallow([0], [token], layers) for token in (4, 5)]
+        warm = Warm(torch.cat([states for _, states in steps], 1))
+        tree = replace(chain([4, 5, 6]), warm=warm, trace=trace)
+        found.append((*steps, target.score([0], [tree])[0]))
+        target.commit(0, [0, 1])
+    for (expected, was), (logits, states) in zip(found[0][:2], found[1][:2], strict=True):
+        near(logits, expected)
+        near(states, was)
+    near(found[1][2].logits, found[0][2].logits)
+    if trace:
+        near(found[1][2].states, found[0][2].states)
+    near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
+
+
+def test_a_slot_takes_over_what_another_has_read():
+    plain, static = pair()
+    for target in (plain, static):
+        target.feed(0, list(range(12)))
+        target.feed(1, [5, 5, 5])
+        target.share(0, 1, 9)
+        target.feed(0, [7])  # the copy is the other slot's own
+    assert static.tokens(1) == plain.tokens(1) == list(range(9))
+    for slot in (0, 1):
+        near(static.score([slot], [TREE])[0].logits, plain.score([slot], [TREE])[0].logits)
+    plain.crop(2, 0)
+    plain.feed(2, list(range(9)))
+    near(plain.score([1], [TREE])[0].logits, plain.score([2], [TREE])[0].logits)
+
+
+@pytest.mark.parametrize("rows", [255, 256, 257])
+def test_trees_around_the_widest_bucket(rows):
+    plain, static = pair(context=600)
+    wide = DraftTree(tuple(n % 13 for n in range(rows)), (-1, *(n // 2 for n in range(rows - 1))))
+    near(static.score([0], [wide])[0].logits, plain.score([0], [wide])[0].logits)
+
+
+def test_kernels_in_place_of_what_they_stand_for():
+    """In Triton's interpreter where there is no device; heads as wide as kernels take, one layer."""
+    pytest.importorskip("triton", reason="triton is not installed: pip install 'slipstream[test]'")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    whole = load_weights(POCKET, torch.float32, device)
+    one = replace(whole.arch, layers=1)
+    weights = replace(whole, arch=one, layers=whole.layers[:1])
+    plain = TorchTarget(weights)
+    kernels = CudaTarget(weights, kernels_for(weights.arch), graphs=False)
+    for target in (plain, kernels):
+        target.feed(0, list(range(20, 30)))
+    tree = DraftTree((30, 31, 32), (-1, 0, 0))
+    found, expected = (target.score([0], [tree])[0].logits for target in (kernels, plain))
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+    for target in (plain, kernels):
+        target.commit(0, [0, 2])
+    for found, expected in zip(kernels.cache.rows(0, 0), plain.cache.rows(0, 0), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_several_sequences_in_one_pass():
+    plain, static = pair()
+    trees = [TREE, chain([1, 2])]
+    for found, expected in zip(
+        static.score([0, 1], trees), plain.score([0, 1], trees), strict=True
+    ):
+        near(found.logits, expected.logits)
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.9, seed=4)])
+@pytest.mark.parametrize("drafter", ["none", "sequoia", "early_exit", "suffix"])
+def test_whole_answers_are_the_same(drafter, sampling):
+    plain, static = pair()
+    draft = CudaTarget(tiny_weights(1), WRITTEN_OUT, graphs=False)
+    asked = [GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter=drafter)]
+    expected = run_all(
+        engine_over(plain), [GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter="none")]
+    )
+    assert run_all(engine_over(static, draft), asked)[0][0] == expected[0][0]
+
+
+def test_addresses_stay_while_a_conversation_fits_and_rows_survive_a_move(monkeypatch):
+    from engine.decoder import static_cache
+
+    monkeypatch.setattr(static_cache, "FIRST_ROWS", 8)
+    monkeypatch.setattr(static_cache, "SPARE", 8)
+    plain, static = pair()
+    moves, address = 0, None
+    for step in range(12):
+        tree = chain([step % 13, (step + 5) % 13, 2, 3])
+        near(static.score([0], [tree])[0].logits, plain.score([0], [tree])[0].logits)
+        for target in (plain, static):
+            target.commit(0, [0, 1, 2, 3])
+        here = static._static.layers(0)[0][0].data_ptr()
+        moves, address = moves + (here != address), here
+    assert 2 <= moves <= 5
+
+
+def test_running_out_of_memory_while_moving_loses_nothing(monkeypatch):
+    plain, static = pair()
+    for target in (plain, static):
+        target.feed(0, [1, 2, 3])
+    made = []
+
+    def failing(*args, **kwargs):
+        made.append(args)
+        if len(made) > 3:
+            raise torch.OutOfMemoryError("Tried to allocate 2.50 GiB. GPU 0 has ...")
+        return torch.empty(*args, **kwargs)
+
+    cache: StaticCache = static._static
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.decoder.static_cache.torch.zeros", failing)
+        with (
+            pytest.raises(OutOfMemory, match=r"2560.0 MiB were needed"),
+            memory_told(torch.device("cpu")),
+        ):
+            cache._reserve(cache._slot(0), 10_000)
+    near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
+
+
+def test_a_pass_that_runs_out_of_memory_can_be_tried_again(monkeypatch):
+    plain, static = pair()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "engine.models.own.cuda_target.block",
+            lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("Tried to allocate 20.00 MiB")),
+        )
+        with pytest.raises(OutOfMemory) as caught:
+            static.score([0], [TREE])
+    assert caught.value.needed == 20 * 2**20
+    near(static.score([0], [chain([1, 2])])[0].logits, plain.score([0], [chain([1, 2])])[0].logits)

@@ -1,0 +1,97 @@
+"""Which passes get rows beside them: those that were measured faster so, and no others."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from engine.platform.batch_padding import (
+    AFFORDABLE,
+    BLOCK,
+    BLOCK_TRIALS,
+    LEAST_TRIALS,
+    PARTS,
+    TRIALS,
+    choose_company,
+    steps,
+)
+
+STEEP = {1: 11.2, 2: 16.2, 8: 58.3, 10: 67.2, 12: 75.9, 14: 85.5, 16: 66.9}  # milliseconds, Q4_K_M
+# fmt: off
+PAIRS = {1: 27.7, 2: 50.2, 3: 77.8, 4: 59.8, 5: 97.1, 6: 74.2, 7: 106.8, 8: 84.4, 9: 124.8, 10: 97.9,
+         11: 134.8, 12: 114.4, 13: 154.6, 14: 140.0, 15: 171.5, 16: 154.2}  # 8 bits without AVX-512
+FOURS = {1: 16.8, 2: 26.9, 3: 30.6, 4: 33.6, 5: 51.0, 6: 54.9, 7: 58.7, 8: 48.2, 9: 65.5, 10: 70.1,
+         11: 74.0, 12: 60.7, 13: 78.2, 14: 82.0, 15: 86.0, 16: 71.8, 17: 90.1, 18: 94.3, 19: 98.0,
+         20: 85.1, 24: 98.5, 28: 112.3, 32: 126.4}  # 8 bits with AVX-512
+# fmt: on
+FLAT = {1: 21.7, 2: 16.0, 8: 20.0, 10: 24.0, 12: 26.0, 14: 29.0, 16: 32.0}
+
+
+class Machine:
+    """Passes take what a curve says, by rows and those beside them together."""
+
+    def __init__(self, milliseconds: Mapping[int, float], mood: Callable[[int], float]) -> None:
+        self.curve, self.mood = milliseconds, mood
+        self.passes: Counter[tuple[int, int]] = Counter()
+
+    def __call__(self, rows: int, beside: int) -> float:
+        self.passes[rows, beside] += 1
+        usual = float(np.interp(rows + beside, list(self.curve), list(self.curve.values())))
+        return usual / 1e3 * self.mood(sum(self.passes.values()))
+
+
+def steady(_: int) -> float:
+    return 1.0
+
+
+def test_parts_of_a_block_that_take_longer_than_all_of_it_become_one():
+    found = choose_company(Machine(STEEP, steady))
+    assert found == {12: 4, 13: 3, 14: 2, 15: 1}
+    for rows, beside in found.items():
+        assert np.interp(rows, list(STEEP), list(STEEP.values())) > STEEP[rows + beside]
+
+
+def test_a_row_gets_another_where_two_are_faster():
+    assert choose_company(Machine(FLAT, steady)) == {1: 1}
+
+
+def test_an_odd_number_of_rows_gets_another_where_they_are_multiplied_in_pairs():
+    found = choose_company(Machine(PAIRS, steady))
+    assert found == dict.fromkeys((3, 5, 7, 9, 11, 13, 15), 1)
+    assert all(PAIRS[rows + beside] < PAIRS[rows] for rows, beside in found.items())
+
+
+def test_parts_of_four_rows_get_what_lacks_where_they_are_multiplied_by_fours():
+    found = choose_company(Machine(FOURS, steady))
+    assert {rows + beside for rows, beside in found.items()} == {8, 12, 16, 20, 24, 28, 32}
+    assert set(found) == {rows for rows in range(5, 32) if rows % 4}
+    assert steps(found) == (5, 9, 13, 17)
+    assert steps(choose_company(Machine(STEEP, steady))) == (17,)
+    measured = found.keys() & FOURS.keys()
+    assert all(FOURS[rows + found[rows]] < FOURS[rows] for rows in measured)
+
+
+def test_no_pass_is_widened_where_every_row_costs_something():
+    assert choose_company(Machine({1: 10.0, 16: 40.0}, steady)) == {}
+    assert choose_company(Machine({1: 10.0, 16: 10.3}, steady)) == {}  # nor where all cost the same
+
+
+@pytest.mark.parametrize("first", range(1, 60, 7))
+def test_a_machine_that_is_busy_for_a_moment_changes_nothing(first):
+    def busy(passed: int) -> float:
+        return 3.0 if first <= passed < first + 3 else 1.0
+
+    for curve in (STEEP, FLAT, PAIRS, FOURS):
+        assert choose_company(Machine(curve, busy)) == choose_company(Machine(curve, steady))
+
+
+@pytest.mark.parametrize(("seconds", "trials"), [(60.0, TRIALS), (0.0, LEAST_TRIALS)])
+def test_a_large_file_is_not_measured_for_long(monkeypatch, seconds, trials):
+    monkeypatch.setattr("engine.platform.batch_padding.TRIAL_SECONDS", seconds)
+    slow = Machine({rows: 2000 * AFFORDABLE * ms for rows, ms in FLAT.items()}, steady)
+    assert choose_company(slow) == {1: 1}
+    assert slow.passes == {(1, 0): trials, (1, 1): trials}
+    quick = Machine(STEEP, steady)
+    choose_company(quick)
+    assert quick.passes[BLOCK, 0] == quick.passes[PARTS[-1], 0] == BLOCK_TRIALS

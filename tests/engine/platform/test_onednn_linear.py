@@ -1,0 +1,114 @@
+"""Packed maps are the same maps: values as F.linear, any shape, plain where packing is impossible."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engine.decoder.decoder import Dense
+from engine.models.own.target import TorchTarget
+from engine.platform.onednn_linear import Packed, can_pack, choose_as_four, packed
+from engine.speculation.tree import DraftTree
+from tests.engine.tiny import tiny_weights
+
+CPU = torch.device("cpu")
+needs_packing = pytest.mark.skipif(
+    not can_pack(CPU, torch.float32), reason="this machine's torch cannot pack weights"
+)
+
+
+@pytest.fixture(autouse=True)
+def no_map_is_small(monkeypatch):
+    monkeypatch.setattr("engine.platform.onednn_linear.SMALL", 0)
+
+
+def with_bias(weights):
+    layer = weights.layers[0]
+    assert isinstance(layer.qkv, Dense)
+    return Dense(layer.qkv.weight, torch.randn(layer.qkv.weight.shape[0]))
+
+
+def maps_of(weights):
+    inner = [(each.qkv, each.out, each.gate_up, each.down) for each in weights.layers]
+    return [weights.head, *(each for layer in inner for each in layer)]
+
+
+@needs_packing
+@pytest.mark.parametrize("shape", [(1,), (7,), (33,), (3, 5)])
+def test_a_packed_map_gives_the_plain_maps_values(shape):
+    plain = with_bias(tiny_weights())
+    layer = packed(tiny_weights()).layers[0].qkv
+    assert isinstance(layer, Packed)
+    x = torch.randn(*shape, 32)
+    near = F.linear(x, plain.weight)
+    with torch.inference_mode():
+        assert (layer(x) - near).abs().max() < 1e-5
+        assert (Packed(layer.weight, plain.bias)(x) - near - plain.bias).abs().max() < 1e-5
+
+
+@needs_packing
+@pytest.mark.parametrize("rows", [1, 2])
+def test_few_rows_as_four_are_the_same_rows(rows):
+    plain, layer = tiny_weights().layers[0].qkv, packed(tiny_weights()).layers[0].qkv
+    x = torch.randn(rows, 32)
+    with torch.inference_mode():
+        found = Packed(layer.weight, None, frozenset({1, 2}))(x)
+        assert found.shape == plain(x).shape
+        assert (found - plain(x)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "as_four"),
+    [
+        ({1: 25.3, 2: 30.0, 4: 22.7}, {1, 2}),  # with AVX-512
+        ({1: 10.3, 2: 11.7, 4: 13.4}, set()),  # with AVX2 alone
+        ({1: 20.0, 2: 30.0, 4: 25.0}, {2}),
+    ],
+)
+def test_few_rows_go_as_four_where_four_take_less(seconds, as_four):
+    assert choose_as_four(seconds.__getitem__) == as_four
+
+
+@needs_packing
+def test_each_shape_is_tried_once(monkeypatch):
+    tried = []
+    monkeypatch.setattr("engine.platform.onednn_linear.LARGE", 0)
+    monkeypatch.setattr("engine.platform.onednn_linear.TRIAL", 2**12)
+    monkeypatch.setattr(
+        "engine.platform.onednn_linear.choose_as_four",
+        lambda timed: tried.append(timed(1)) or frozenset({1}),
+    )
+    plain = tiny_weights()
+    shapes = {each.weight.shape for each in maps_of(plain)}
+    assert all(each.as_four == {1} for each in maps_of(packed(plain)))
+    assert len(tried) == len(shapes)
+
+
+@needs_packing
+def test_a_packed_model_scores_like_a_plain_one():
+    tree = DraftTree((4, 5, 6, 7, 8), (-1, 0, 0, 1, 2))
+    plain, fast = TorchTarget(tiny_weights()), TorchTarget(packed(tiny_weights()))
+    for target in (plain, fast):
+        target.feed(0, [1, 2, 3])
+    found, wanted = (t.score([0], [tree])[0].logits for t in (fast, plain))
+    assert (found - wanted).abs().max() < 1e-4
+
+
+def test_what_cannot_be_packed_stays_plain(monkeypatch):
+    monkeypatch.setattr("engine.platform.onednn_linear.can_pack", lambda device, dtype: False)
+    weights = tiny_weights()
+    assert packed(weights) is weights
+    assert not can_pack(torch.device("meta"), torch.float32)
+
+
+def test_a_torch_without_the_operator_cannot_pack(monkeypatch):
+    def gone(weight):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr("engine.platform.onednn_linear._reordered", gone)
+    assert not can_pack(CPU, torch.float32)
+
+
+@needs_packing
+def test_small_maps_stay_plain(monkeypatch):
+    monkeypatch.setattr("engine.platform.onednn_linear.SMALL", 2**17)
+    assert isinstance(packed(tiny_weights()).layers[0].qkv, Dense)

@@ -1,0 +1,104 @@
+"""DraftTree: malformed trees are refused, ancestors are what parents say."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.speculation.tree import DraftTree, ancestor_bits, bit_rows, chain, graft, single
+
+
+@st.composite
+def parent_lists(draw, largest=24):
+    count = draw(st.integers(1, largest))
+    return [-1] + [draw(st.integers(0, node - 1)) for node in range(1, count)]
+
+
+def climb(parents, node):
+    seen = set()
+    while node >= 0:
+        seen.add(node)
+        node = parents[node]
+    return seen
+
+
+@given(parent_lists())
+def test_a_node_sees_itself_and_its_ancestors(parents):
+    seen = bit_rows(ancestor_bits(parents), len(parents))
+    for node in range(len(parents)):
+        assert set(np.flatnonzero(seen[node])) == climb(parents, node)
+
+
+@given(parent_lists(), st.integers(0, 23))
+def test_growing_in_two_parts_equals_growing_at_once(parents, cut):
+    cut = min(cut, len(parents))
+    first = ancestor_bits(parents[:cut])
+    assert ancestor_bits(parents[cut:], first) == ancestor_bits(parents)[cut:]
+
+
+@given(parent_lists())
+def test_depth_and_children_agree_with_parents(parents):
+    tree = DraftTree(tuple(range(len(parents))), tuple(parents))
+    assert list(tree.depth) == [len(climb(parents, n)) - 1 for n in range(len(parents))]
+    assert sorted(c for cs in tree.children for c in cs) == list(range(1, len(parents)))
+    assert all(parents[c] == node for node, cs in enumerate(tree.children) for c in cs)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents"),
+    [((), ()), ((1,), (0,)), ((1, 2), (-1,)), ((1, 2), (-1, 1)), ((1, 2, 3), (-1, 2, 0)), ((1, 2), (-1, -1))],
+)  # fmt: skip
+def test_malformed_trees_are_refused(tokens, parents):
+    with pytest.raises(ValueError, match="parent"):
+        DraftTree(tokens, parents)
+
+
+def test_chain_and_single():
+    assert single(7) == DraftTree((7,), (-1,))
+    assert chain([7, 8, 9]).parents == (-1, 0, 1)
+    assert chain([7, 8, 9]).is_chain
+    assert not DraftTree((1, 2, 3), (-1, 0, 0)).is_chain
+    assert chain([7, 8, 9]).drafted == 2
+
+
+@st.composite
+def trees(draw):
+    """Siblings carry different tokens, as those of chosen candidates do."""
+    parents = draw(parent_lists(10))
+    tokens, taken = [0], [set() for _ in parents]
+    for parent in parents[1:]:
+        tokens.append(draw(st.sampled_from([t for t in range(12) if t not in taken[parent]])))
+        taken[parent].add(tokens[-1])
+    return DraftTree(tuple(tokens), tuple(parents))
+
+
+def said(tree):
+    """The words that lead to each node."""
+    words = [()]
+    for parent, token in zip(tree.parents[1:], tree.tokens[1:], strict=True):
+        words.append((*words[parent], token))
+    return words
+
+
+@given(trees(), trees())
+def test_with_room_a_graft_says_all_that_either_says_and_nothing_twice(tree, other):
+    words = said(graft(tree, other, 99))
+    assert set(words) == set(said(tree)) | set(said(other))
+    assert len(words) == len(set(words))
+
+
+@given(trees(), trees(), st.integers(0, 20))
+def test_what_is_grafted_stands_behind_the_trees_own_nodes_and_no_more_than_there_is_room_for(
+    tree, other, most
+):
+    found = graft(tree, other, most)
+    assert found.own == tree
+    assert len(found) <= max(most, len(tree))
+    assert set(said(found)) <= set(said(tree)) | set(said(other))
+    twice = graft(found, chain([0, 11, 11]), 99)
+    assert twice.own == tree
+
+
+def test_what_was_drawn_from_a_law_gets_no_company():
+    with pytest.raises(AssertionError):
+        graft(chain([0, 1], {0: np.zeros(3)}), chain([0, 2]), 9)

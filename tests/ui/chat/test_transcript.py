@@ -1,0 +1,163 @@
+"""What the message list shows: texts as they are, figures, sentences, versions."""
+
+from html import unescape
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.chat.attachments import Attachment, compose
+from app.history.records import AnswerFacts, StoredMessage
+from app.request import Written
+from engine.request import FinishReason
+from ui.chat import transcript
+from ui.chat.caption import LEAST_TIMED, caption
+from ui.chat.transcript import Look
+
+PLAIN, MARKDOWN = Look(plain=True, overlay=False), Look(plain=False, overlay=True)
+
+
+def facts(**changed: Any) -> AnswerFacts:
+    values = {
+        "model": "pocket",
+        "drafter": "lookup",
+        "leading": "lookup",
+        "why": "the prompt repeats itself",
+        "prompt_tokens": 10,
+        "emitted": 1500,
+        "passes": 400,
+        "drafted": 2000,
+        "accepted": 1100,
+        "decode_seconds": 5.0,
+        "first_token_seconds": 0.25,
+        "speedup": 2.44,
+    }
+    return AnswerFacts(**(values | changed))
+
+
+def message(role: str, text: str, key: str = "m", parent: str | None = None) -> StoredMessage:
+    return StoredMessage(key, "c", parent, role, text, FinishReason.STOP)
+
+
+def html(*messages: StoredMessage, look: Look = PLAIN, **siblings: list[str]) -> str:
+    by_parent = {parent or None: ids for parent, ids in siblings.items()}
+    rows = transcript.rows(messages, {"m": facts()}, by_parent, look)
+    return "".join(part.get("value") or part["text"] for row in rows for part in row["content"])
+
+
+@given(st.text(min_size=1))
+def test_law_what_is_said_is_shown_as_it_is(text: str) -> None:
+    shown = html(message("user", text)).split('<div class="said">')[1].split("</div>")[0]
+    assert unescape(shown) == text
+
+
+@given(st.text(min_size=1).filter(str.strip))
+def test_law_plain_answer_is_shown_and_copied_as_it_is(text: str) -> None:
+    shown = html(message("assistant", text))
+    assert unescape(shown.split('<div class="plain">')[1].split("</div>")[0]) == text
+    copied = shown.split('data-do="copy"')[1].split('data-text="')[1].split('"')[0]
+    assert unescape(copied) == text
+
+
+@given(st.text())
+def test_law_title_is_one_short_line(text: str) -> None:
+    made = transcript.title(text)
+    assert len(made) <= 60
+    assert len(made.splitlines()) <= 1
+
+
+def test_answer_in_markdown_is_left_to_gradio() -> None:
+    [row, _] = transcript.rows([message("assistant", "**a** < b")], {}, {}, MARKDOWN)
+    assert row["content"] == [{"type": "text", "text": "**a** < b"}]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("area $x^2$ and $y$.", r"area \(x^2\) and \(y\)."),
+        ("it costs $5 and $6", "it costs $5 and $6"),
+        ("$5-$6 or US$7, 8$", "$5-$6 or US$7, 8$"),
+        (r"\$x$ y", r"\$x$ y"),
+        ("`$x$` and $z$", r"`$x$` and \(z\)"),
+        ("```\n$y$\n```\n$z$", "```\n$y$\n```\n\\(z\\)"),
+        ("```\n$y$ still open", "```\n$y$ still open"),
+        ("$$a + b$$ $c$", r"$$a + b$$ \(c\)"),
+    ],
+)
+def test_single_dollars_are_formulas_only_where_they_can_be(written: str, shown: str) -> None:
+    assert transcript.formulas(written) == shown
+
+
+@given(st.text(st.sampled_from("$ab \n`\\5"), max_size=40))
+def test_law_formulas_take_only_dollars_away(text: str) -> None:
+    assert transcript.formulas(text).replace(r"\(", "$").replace(r"\)", "$") == text
+
+
+def test_attached_files_are_named_beside_what_was_said() -> None:
+    shown = html(message("user", compose("sum it up", [Attachment("notes.txt", "a <b>")])))
+    assert '<div class="said">sum it up</div>' in shown
+    assert "notes.txt" in shown
+    assert "a &lt;b&gt;" in shown
+
+
+def test_versions_are_counted_and_lead_to_each_other() -> None:
+    answer = message("assistant", "b", "m", "q")
+    shown = html(answer, q=["l", "m"])
+    assert "2 / 2" in shown
+    assert 'data-do="show" data-id="l"' in shown
+    assert "choice" not in html(answer)
+
+
+def test_running_answer_has_its_source_only_for_the_overlay() -> None:
+    written = Written("abc", 2, ((0, 2),))
+    [_, plain] = transcript.answering(written, PLAIN)
+    [_, coloured] = transcript.answering(written, MARKDOWN)
+    assert "data-spans" not in plain["content"][0]["value"]
+    assert 'data-source="abc" data-spans="0-2"' in coloured["content"][0]["value"]
+    assert "Reading" in transcript.answering(Written(), PLAIN)[0]["content"][0]["value"]
+
+
+def test_caption_has_what_ran_why_and_the_figures() -> None:
+    shown = caption(facts(), FinishReason.STOP)
+    for part in (
+        "Lookup",
+        "2.4\u00d7 plain",
+        "300 tokens/s",
+        "first token 250 ms",
+        "1,100/2,000 drafted",
+        "3.8 tokens/pass",
+        "The prompt repeats itself.",
+    ):
+        assert part in shown
+
+
+def test_caption_of_plain_decoding_speaks_of_no_drafts() -> None:
+    shown = caption(facts(drafter="none", leading="none", drafted=0), FinishReason.STOP)
+    assert "Plain" in shown
+    assert "drafted" not in shown
+    assert "\u00d7" not in shown
+
+
+def test_caption_of_a_few_passes_claims_no_speed_up() -> None:
+    few = caption(facts(passes=LEAST_TIMED - 1), FinishReason.STOP)
+    assert "\u00d7" not in few
+    assert "tokens/s" in few
+    assert "\u00d7 plain" in caption(facts(passes=LEAST_TIMED), FinishReason.STOP)
+
+
+def test_caption_says_how_the_answer_ended() -> None:
+    assert "Stopped by you." in caption(facts(), FinishReason.CANCELLED)
+    assert "after 1,500 tokens." in caption(facts(), FinishReason.LENGTH)
+    assert "Slipstream ended" in caption(None, None)
+    assert "nothing was measured" in caption(None, FinishReason.STOP)
+
+
+def test_caption_of_a_broken_answer_has_the_sentence_and_escapes_it() -> None:
+    shown = caption(facts(error="the <engine> ended"), FinishReason.ERROR)
+    assert "The &lt;engine&gt; ended." in shown
+
+
+def test_under_auto_the_figures_name_the_drafter_that_brought_most() -> None:
+    shown = caption(facts(drafter="auto", leading="suffix"), FinishReason.STOP)
+    assert "<b>Auto: suffix lookup</b>" in shown

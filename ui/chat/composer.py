@@ -1,0 +1,102 @@
+"""The input with what belongs to it: attached files, model and mode, how full the context is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from app.models.catalog import CatalogEntry
+from app.reasoning_effort import AS_TAUGHT, Thinking
+from app.request import AUTO
+from engine.request import ModelFacts
+from ui.chat.caption import mode_name, sentence
+from ui.icons import icon
+
+INPUT = f"""
+<p id="crowd" role="alert" hidden>Slipstream is open in <b></b> windows, and a browser lets six connections through:
+close one, or what you send has to wait.</p>
+<div id="editing" hidden>Editing a message: the old one is kept as a version.
+<button type="button" class="quiet" data-do="edit-cancel">Cancel</button></div>
+<textarea id="box" rows="1" dir="auto" aria-label="Your message" placeholder="Ask, or paste a text"
+ autofocus></textarea>
+<input id="attach-file" type="file" multiple hidden aria-label="Text files to attach">
+<button type="button" id="attach" class="act" data-do="attach" aria-label="Attach a text file"
+ title="Attach a text file">{icon("clip")}</button>
+<button type="button" id="send" class="primary" data-do="send">Send</button>
+<button type="button" id="stop" data-do="stop" hidden>Stop</button>
+"""
+
+
+_AMOUNTS: Mapping[Thinking, str] = {
+    AS_TAUGHT: "As usual", "off": "Off", "on": "On", "low": "Little", "medium": "Some", "high": "Much",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file that goes with the next message."""
+
+    name: str
+    tokens: int
+
+
+def chips(attached: Sequence[Attached]) -> str:
+    """Attached files with their tokens. HTML."""
+    made = "".join(
+        f'<span class="chip">{icon("file")}{escape(file.name)}'
+        f"<small>{file.tokens:,} tokens</small>"
+        f'<button type="button" class="act" data-do="detach" data-id="{place}" '
+        f'aria-label="Remove {escape(file.name)}">{icon("cross")}</button></span>'
+        for place, file in enumerate(attached)
+    )
+    return f'<div class="chips">{made}</div>' if made else ""
+
+
+def pickers(
+    models: Sequence[CatalogEntry], current: str, facts: ModelFacts, thinking: Sequence[Thinking]
+) -> str:
+    """Model, with what there is to say of it, speed mode, thinking; only what can be is offered. HTML."""
+    names = [entry.name for entry in models]
+    listed = names if current in names else [current, *names]
+    model = "".join(
+        f'<option value="{escape(name)}"{" selected" if name == current else ""}>{escape(name)}'
+        for name in listed
+    )
+    mode = "".join(
+        f'<option value="{escape(name)}">{escape(mode_name(name))}'
+        for name in dict.fromkeys((AUTO, *facts.drafters))
+    )
+    return (
+        f'<label title="{escape(" ".join(map(sentence, facts.notes)))}"><span>Model</span><select id="model" data-do="model">{model}</select></label>'
+        '<label title="How answers are sped up; the words stay the model\'s own">'
+        f'<span>Speed</span><select id="mode" data-setting="mode">{mode}</select></label>'
+        f"{_thinking(thinking)}"
+    )
+
+
+def _thinking(offered: Sequence[Thinking]) -> str:
+    """How much the model thinks before it answers, where its template can be told."""
+    if not offered:
+        return ""
+    options = "".join(f'<option value="{each}">{_AMOUNTS[each]}' for each in (AS_TAUGHT, *offered))
+    return (
+        '<label title="How much the model thinks before it answers">'
+        f'<span>Thinking</span><select id="thinking" data-setting="thinking">{options}</select></label>'
+    )
+
+
+_READING = (
+    '<span class="ahead" title="The next answer begins sooner; whatever you ask goes first">'
+    "reading ahead</span>"
+)
+
+
+def meter(used: int, context: int, *, reading: bool = False) -> str:
+    """How much of the context the conversation takes, and whether it is being read ahead. HTML."""
+    share = min(1.0, used / context) if context else 0.0
+    told = f"{used:,} of {context:,} tokens of context"
+    state = " full" if share > 0.9 else ""
+    return (
+        f'<span class="meter{state}" role="meter" aria-label="Context" aria-valuemin="0" '
+        f'aria-valuemax="{context}" aria-valuenow="{used}" aria-valuetext="{told}" title="{told}">'
+        f'<i style="width:{share:.1%}"></i></span><span class="used">{told}</span>{_READING if reading else ""}'
+    )

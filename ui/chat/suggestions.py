@@ -1,0 +1,72 @@
+"""What an empty page offers: three things that the bundled model is good at, and drafting too."""
+
+from dataclasses import dataclass
+from html import escape
+
+from app.models.library.fit import Fit
+from ui.icons import icon
+from ui.widgets import gib
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A message that is sent when its title is chosen."""
+
+    title: str
+    hint: str
+    prompt: str
+
+
+_CODE = '''Rename the variable items to words:
+def longest(items):
+    """Return the longest of the items, or None."""
+    best = None
+    for item in items:
+        if best is None or len(item) > len(best):
+            best = item
+    return best'''
+
+_QUOTE = (
+    "Repeat this text exactly:\n"
+    "The boat left the harbour at six in the morning. The sea was calm and the sky was clear. "
+    "By noon the boat had reached the island, and the crew went ashore to look for water."
+)
+
+_PROBLEM = (
+    "A farmer has 12 hens and each hen lays 5 eggs a week. He sells 40 eggs. "
+    "How many eggs are left?"
+)
+
+SUGGESTIONS = (
+    Suggestion("Rename a variable", "Most of the answer is a copy: drafts are nearly free.", _CODE),
+    Suggestion("Quote a text", "Found in the prompt, checked many words at a time.", _QUOTE),
+    Suggestion("Count eggs", "A word problem, worked out step by step.", _PROBLEM),
+)
+
+
+def welcome(better: Fit | None) -> str:
+    """The empty page, with a model that would suit this machine better. HTML."""
+    cards = "".join(
+        f'<button type="button" class="card" data-do="suggest" data-text="{escape(one.prompt)}">'
+        f"<b>{escape(one.title)}</b><span>{escape(one.hint)}</span></button>"
+        for one in SUGGESTIONS
+    )
+    return (
+        "<div class='greeting'><h2>What can I do for you?</h2><p>Everything you write stays on "
+        "this computer. Under each answer stands what made it fast.</p>"
+        f"<div class='cards'>{cards}</div></div><div class='offers'>{_offer(better)}</div>"
+    )
+
+
+def _offer(better: Fit | None) -> str:
+    if better is None:
+        return ""
+    name = escape(better.entry.name)
+    return (
+        f'<section class="offer" data-name="{name}" aria-label="A better model">'
+        f"<p><b>Best for this computer: {name}</b>"
+        f"<span>{gib(better.size)} to download, with everything it drafts with</span></p>"
+        '<button type="button" class="soft" data-do="models">See models</button>'
+        '<button type="button" class="act" data-do="dismiss" aria-label="Not now" title="Not now">'
+        f"{icon('cross')}</button></section>"
+    )

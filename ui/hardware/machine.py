@@ -1,0 +1,96 @@
+"""What the hardware tab found: memory, processor, GPUs, measured rates, and what is missing."""
+
+from collections.abc import Iterable, Iterator
+from html import escape
+
+from app.setup.checks import Finding
+from app.setup.machine_view import Look
+from engine.hardware.profile import HardwareProfile
+from ui.widgets import bar, button, gib, notice, sentence
+
+Figure = tuple[str, str, str]  # value, what it is, and HTML below
+
+
+def section(found: Look, says: str = "") -> str:
+    """This machine at one moment. HTML."""
+    known = found.profile.rates.memory is not None
+    measure = button("Measure again" if known else "Measure its speed", "measure")
+    return (
+        f'<section aria-labelledby="machine"><div class="head"><h2 id="machine">This machine</h2>'
+        f"{measure}</div>{says}{_figures(_has(found.profile))}<h3>Speed</h3>"
+        f"{_speed(found.profile)}{_missing(found.missing)}</section>"
+    )
+
+
+def measuring() -> str:
+    """While the rates are measured. HTML."""
+    return notice("Measuring in a process of its own: some seconds, and answers go on meanwhile")
+
+
+def _has(profile: HardwareProfile) -> Iterator[Figure]:
+    ram, kinds = profile.ram, ", ".join(profile.instructions)
+    limit = "" if ram.limit == "the machine" else f"limited by {ram.limit}"
+    yield _memory("memory", ram.available, ram.total, limit)
+    for gpu in profile.gpus:
+        yield _memory(f"{gpu.name} memory", gpu.free, gpu.total, "")
+    if not profile.gpus:
+        yield "None", "GPU that CUDA knows", ""
+    cores = f"{profile.cores:g} {'core' if profile.cores == 1 else 'cores'}"
+    yield cores, profile.processor, f"<small>{escape(kinds or 'no vector instructions')}</small>"
+    yield gib(profile.disk_free), "free where models go", ""
+
+
+def _memory(what: str, free: int, total: int, more: str) -> Figure:
+    taken = (total - free) / max(total, 1)
+    drawn = bar([("fill", taken, f"{gib(total - free)} in use")], f"{taken:.0%} of {what} in use")
+    below = f"{drawn}<small>{escape(more)}</small>" if more else drawn
+    return gib(free), f"{what} free, of {gib(total)}", below
+
+
+def _speed(profile: HardwareProfile) -> str:
+    rates = profile.rates
+    if rates.memory is None:
+        return "<p>Not measured on this machine yet. It takes some seconds.</p>"
+    rows = [
+        ("Reads memory", rates.memory, "GB/s"),
+        ("Multiplies, float32", rates.matrix, "GFLOP/s"),
+        ("Reads the disk, nothing cached", rates.disk, "GB/s"),
+    ]
+    for gpu in profile.gpus:
+        rows += [
+            (f"{gpu.name} copies", gpu.copy_rate, "GB/s"),
+            (f"{gpu.name} multiplies, bfloat16", gpu.matrix_rate, "GFLOP/s"),
+            (f"{gpu.name} is fed", gpu.upload_rate, "GB/s"),
+        ]
+    shown = "".join(
+        f"<div><dt>{escape(what)}</dt><dd>{_rate(rate, unit)}</dd></div>"
+        for what, rate, unit in rows
+    )
+    return f'<dl class="pairs">{shown}</dl>'
+
+
+def _rate(rate: float | None, unit: str) -> str:
+    if rate is None:
+        return "not measured"
+    value = rate / 1e9
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+
+
+def _figures(figures: Iterable[Figure]) -> str:
+    shown = "".join(
+        f"<div><dd>{escape(value)}</dd><dt>{escape(what)}</dt>{f'<dd>{below}</dd>' if below else ''}</div>"
+        for value, what, below in figures
+    )
+    return f'<dl class="totals">{shown}</dl>'
+
+
+def _missing(found: Iterable[Finding]) -> str:
+    shown = "".join(
+        f'<li><span class="tag{" alarm" if one.needed else ""}">'
+        f"{'Needed' if one.needed else 'Could be better'}</span>"
+        f"<p>{escape(sentence(one.what))} {escape(sentence(one.remedy))}</p></li>"
+        for one in found
+    )
+    if not shown:
+        return '<p class="note">Nothing is missing.</p>'
+    return f'<h3>What is missing</h3><ul class="lacks">{shown}</ul>'

@@ -1,0 +1,115 @@
+"""Plans on the hardware tab: for every model where it would lie, what drafts, and why."""
+
+from collections.abc import Container, Iterable, Sequence
+from html import escape
+
+from app.models.library.simulation import Planned
+from engine.hardware.plan import Need, Plan, Refusal, Tier
+from ui.chat.caption import mode_name
+from ui.widgets import bar, gib, sentence
+
+Rows = Iterable[tuple[Planned, Planned]]  # on the machine that is asked about, and on this one
+
+_FIELDS = {
+    "backend": "Runs with",
+    "dtype": "Numbers",
+    "device": "Passes",
+    "placement": "Layers",
+    "drafter": "Drafting",
+    "draft_model": "Draft model",
+    "context": "Context",
+    "batch": "Conversations",
+    "resident": "Streaming",
+}
+_TIERS = {Tier.DEVICE: "GPU", Tier.RAM: "RAM", Tier.DISK: "Disk"}
+_KINDS = (("fill", "weights"), ("fill-2", "caches and buffers"), ("fill-3", "draft model"))
+_WEIGHTS = ("layers", "embedding")
+
+
+def section(key: str, heading: str, note: str, rows: Rows, opened: Container[str]) -> str:
+    """Rows that open; those in ``opened`` are. HTML."""
+    shown = "".join(_row(f"{key}-{one.name}", one, here, opened) for one, here in rows)
+    return (
+        f'<section aria-labelledby="{key}"><div class="head"><h2 id="{key}">{heading}</h2></div>'
+        f'<p class="note">{note}</p><div class="plans">{shown}</div></section>'
+    )
+
+
+def legend() -> str:
+    """What the colours of the bars mean. HTML."""
+    return "".join(f'<span><i class="{kind}"></i>{text}</span>' for kind, text in _KINDS)
+
+
+def _row(key: str, one: Planned, here: Planned, opened: Container[str]) -> str:
+    kind, tag = _verdict(one)
+    was = _verdict(here)[1]
+    facts = [mode_name(one.found.drafter)] if isinstance(one.found, Plan) else []
+    facts += [f"here: {was}"] if was != tag else []
+    return (
+        f'<details data-key="{escape(key)}"{" open" if key in opened else ""}><summary>'
+        f'<b>{escape(one.name)}</b><span class="tag {kind}">{escape(tag)}</span>'
+        f"<small>{escape(', '.join(facts))}</small>{_bars(one.found)}</summary>{_told(one)}</details>"
+    )
+
+
+def _verdict(one: Planned) -> tuple[str, str]:
+    """(class, words) of the tag."""
+    if isinstance(one.found, Plan):
+        whole = len(set(one.found.placement)) == 1 and Tier.DISK not in one.found.placement
+        return ("good" if whole else ""), one.found.stage
+    if isinstance(one.found, Refusal):
+        return "alarm", "does not run"
+    return ("good", "fits anywhere") if one.layers else ("", "no plan")
+
+
+def _bars(found: Plan | Refusal | None) -> str:
+    if not isinstance(found, Plan):
+        return '<span class="memory"></span>'  # the chevron stays in its column
+    rows = "".join(
+        _bar(_TIERS[tier], [need for need in found.needs if need.tier == tier], free)
+        for tier, free in found.room
+        if found.needed(tier)
+    )
+    return f'<span class="memory">{rows}</span>'
+
+
+def _bar(tier: str, needs: Sequence[Need], free: int) -> str:
+    sums = dict.fromkeys((kind for kind, _ in _KINDS), 0)
+    for need in needs:
+        sums[_kind(need)] += need.bytes
+    names = dict(_KINDS)
+    parts = [
+        (kind, size / free, f"{names[kind]}: {gib(size)}") for kind, size in sums.items() if size
+    ]
+    told = f"{gib(sum(sums.values()))} of {gib(free)}"
+    return f"<span><small>{tier} {told}</small>{bar(parts, f'{tier}: {told} free')}</span>"
+
+
+def _kind(need: Need) -> str:
+    if need.what.startswith("draft model"):
+        return "fill-3"
+    return "fill" if need.what.startswith(_WEIGHTS) else "fill-2"
+
+
+def _told(one: Planned) -> str:
+    if not isinstance(one.found, Plan):
+        why = one.found.sentence if isinstance(one.found, Refusal) else one.told
+        return f'<div class="why"><p>{escape(sentence(why))}</p></div>'
+    reasons = "".join(
+        f"<div><dt>{_FIELDS[reason.field]}</dt><dd>{escape(reason.sentence)}</dd></div>"
+        for reason in one.found.why
+    )
+    return f'<div class="why"><dl class="pairs">{reasons}</dl>{_bytes(one.found.needs)}</div>'
+
+
+def _bytes(needs: Iterable[Need]) -> str:
+    """Every byte of the plan."""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(need.what)}</th><td>{_TIERS[need.tier]}</td>'
+        f"<td>{gib(need.bytes)}</td></tr>"
+        for need in needs
+    )
+    return (
+        '<table><thead><tr><th scope="col">Takes</th><th scope="col">Of</th>'
+        f'<th scope="col">Size</th></tr></thead><tbody>{rows}</tbody></table>'
+    )

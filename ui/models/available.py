@@ -1,0 +1,193 @@
+"""Models that can be had: the best for this machine, the catalogue, what the hub has."""
+
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+
+from app.models.catalog import CatalogEntry
+from app.models.downloads.partial_file import shown_bytes
+from app.models.hub.search import Found
+from app.models.library.fit import Fit, no_room
+from app.models.library.repository_view import Choice, CloserLook
+from engine.hardware.plan import Plan
+from ui.chat.caption import mode_name
+from ui.widgets import button, sentence
+
+_DOT = " \u00b7 "
+_KINDS = (("draft", "With a draft model"), ("gguf", "GGUF"), ("open", "Not gated"))
+_CHIPS = "".join(
+    f'<button type="button" class="chip-toggle" data-kind="{kind}" aria-pressed="false">{label}</button>'
+    for kind, label in _KINDS
+)
+FIND = f"""
+<section aria-labelledby="more"><h2 id="more">Get more</h2>
+<form data-ask="search" class="find"><input type="search" id="models-search" name="words"
+ aria-label="Search models" placeholder="Name, family or size" autocomplete="off">
+<button type="submit" class="soft">Search Hugging Face</button></form>
+<div class="chips" role="group" aria-label="Show only">{_CHIPS}</div></section>
+"""
+
+
+def banner(suggested: Fit | None, busy: Collection[str]) -> str:
+    """The best model for this machine, if it is better than all that are here. HTML."""
+    if suggested is None or suggested.entry.name in busy:
+        return ""
+    entry = suggested.entry
+    return (
+        '<section class="banner" aria-labelledby="best"><div class="what">'
+        f'<h2 id="best">Best for this computer: {escape(entry.name)}</h2>'
+        f"<p>{escape(entry.description)} {escape(_outlook(suggested))}</p>"
+        f'<p class="note">{escape(suggested.where)}</p></div>'
+        f'<div class="acts">{_get(suggested, "primary")}</div></section>'
+    )
+
+
+def catalogue(offered: Sequence[Fit], busy: Collection[str]) -> str:
+    """Every model of the catalogue that is not here, by how it would run. HTML."""
+    well = [fit for fit in offered if fit.whole]
+    slow = [fit for fit in offered if fit.runs and not fit.whole]
+    never = [fit for fit in offered if not fit.runs]
+    return (
+        '<section aria-label="Catalogue">'
+        f"{_group('Runs well on this computer', well, busy)}"
+        f"{_group('Runs, but reads layers from a slower memory for every pass', slow, busy)}"
+        f"{_group('Too large for this computer', never, busy, folded=True)}"
+        '<p class="note none" role="status" hidden>No model of the catalogue has these words.</p></section>'
+    )
+
+
+def results(words: str, found: Sequence[Found] | None, looks: Mapping[str, CloserLook]) -> str:
+    """What the hub answered, most downloaded first; nothing before a search. HTML."""
+    if found is None:
+        return ""
+    rows = "".join(_found(one, looks.get(one.repo)) for one in found)
+    none = "" if rows else '<p class="note">No text model that could run here has these words.</p>'
+    heading = f"On Hugging Face: {words}"
+    return (
+        f'<section aria-labelledby="hub"><h2 id="hub">{escape(heading)}</h2>'
+        f'<ul class="rows" aria-labelledby="hub">{rows}</ul>{none}</section>'
+    )
+
+
+def _group(
+    heading: str, fits: Sequence[Fit], busy: Collection[str], *, folded: bool = False
+) -> str:
+    if not fits:
+        return ""
+    rows = f'<ul class="rows">{"".join(_row(fit, busy) for fit in fits)}</ul>'
+    if folded:
+        return f'<details class="group"><summary>{heading} ({len(fits)})</summary>{rows}</details>'
+    return f'<div class="group"><h3>{heading}</h3>{rows}</div>'
+
+
+def _row(fit: Fit, busy: Collection[str]) -> str:
+    entry = fit.entry
+    kinds = [kind for kind, has in (("draft", entry.draft), ("gguf", entry.gguf), ("open", not entry.gated)) if has]  # fmt: skip
+    words = f"{entry.name} {entry.repo} {entry.description} {entry.licence}".lower()
+    gated = '<span class="tag">Gated</span>' if entry.gated else ""
+    act = '<span class="tag">In the queue</span>' if entry.name in busy else _get(fit, "soft")
+    return (
+        f'<li data-row="{escape(entry.name)}" data-words="{escape(words)}" data-kinds="{" ".join(kinds)}" '
+        f'tabindex="-1"><div class="what"><b>{escape(entry.name)}{gated}</b>'
+        f'<p>{escape(entry.description)}</p><small class="facts">{escape(_facts(entry))}</small>'
+        f'{_how(fit)}</div><div class="acts">{act if fit.runs else ""}</div></li>'
+    )
+
+
+def _facts(entry: CatalogEntry) -> str:
+    parts = [
+        _count(entry.parameters),
+        "GGUF" if entry.gguf else "safetensors",
+        f"{entry.context:,} tokens of context" if entry.context else "",
+        entry.licence,
+    ]
+    return _DOT.join(filter(None, parts))
+
+
+def _count(parameters: int | None) -> str:
+    if parameters is None:
+        return ""
+    if parameters < 1e9:
+        return f"{parameters / 1e6:.0f}M parameters"
+    return f"{parameters / 1e9:.1f}B parameters"
+
+
+def _how(fit: Fit) -> str:
+    """One line on mode and place; the reasons unfold."""
+    if not fit.runs:
+        return f'<p class="note">{escape(fit.where)}</p>'
+    room = "" if fit.storable else f'<p class="note alarm">{escape(no_room(fit))}</p>'
+    if fit.planned is None:
+        return f'<p class="note">{escape(fit.where)}</p>{room}'
+    return f"{_plan(fit.planned, _outlook(fit), paired=fit.entry.draft is not None)}{room}"
+
+
+def _plan(plan: Plan, outlook: str, *, paired: bool) -> str:
+    fields = ("drafter", *(("draft_model",) if paired else ()), "placement", "context")
+    why = "".join(f"<li>{escape(plan.reason(field))}</li>" for field in fields)
+    mode = mode_name(plan.drafter)
+    return (
+        f'<details class="how"><summary><b>{escape(mode)}</b> {escape(outlook)}</summary>'
+        f"<ul>{why}</ul></details>"
+    )
+
+
+def _outlook(fit: Fit) -> str:
+    """Where it would lie, and how fast that can be at most; one sentence."""
+    plan = fit.planned
+    if plan is None:
+        return ""
+    speed = f", up to {fit.rate:.0f} tokens/s before drafting" if fit.rate else ""
+    draft = f" with its draft {plan.draft_model}" if plan.draft_model else ""
+    return sentence(f"{plan.stage}{draft}{speed}")
+
+
+def _get(fit: Fit, kind: str) -> str:
+    label = f"Get {shown_bytes(fit.size)}"
+    draft = (
+        f"<small>with its draft, {shown_bytes(fit.draft.size or 0)}</small>" if fit.draft else ""
+    )
+    return _named(button(label, "get", fit.entry.name, kind), fit.entry.name) + draft
+
+
+def _named(html: str, name: str) -> str:
+    """A button whose label says too little by itself."""
+    label = html[html.index(">") + 1 : html.index("</button>")]
+    return html.replace("<button ", f'<button aria-label="{label}: {escape(name)}" ', 1)
+
+
+def _found(one: Found, look: CloserLook | None) -> str:
+    known = [
+        _count(one.parameters),
+        "GGUF" if one.gguf else "safetensors",
+        shown_bytes(one.size) if one.size else "",
+        one.licence or "licence unknown",
+        f"{one.downloads:,} downloads",
+    ]
+    gated = '<span class="tag">Gated</span>' if one.gated else ""
+    act = (
+        _named(button("Does it fit?", "closer", one.repo, "soft"), one.repo) if look is None else ""
+    )
+    return (
+        f'<li data-row="{escape(one.repo)}" tabindex="-1"><div class="what"><b>{escape(one.repo)}{gated}</b>'
+        f'<small class="facts">{escape(_DOT.join(filter(None, known)))}</small>'
+        f'{_looked(look) if look else ""}</div><div class="acts">{act}</div></li>'
+    )
+
+
+def _looked(look: CloserLook) -> str:
+    if look.known is not None and not look.known.gguf:
+        told = f"In the catalogue as {look.known.name}."
+        return f'<p class="note">{escape(told)}</p>{"".join(_choice(look, one) for one in look.choices)}'
+    return "".join(_choice(look, one) for one in look.choices)
+
+
+def _choice(look: CloserLook, one: Choice) -> str:
+    plan = one.found if isinstance(one.found, Plan) else None
+    how = (
+        _plan(plan, sentence(str(plan.stage)), paired=False)
+        if plan
+        else f'<p class="note">{escape(one.where)}</p>'
+    )
+    name = f"{look.repo} {one.label}"
+    get = _named(button(f"Get {shown_bytes(one.size)}", "get-file", name, "soft"), one.label)
+    return f'<div class="choice"><div class="what"><b>{escape(one.label)}</b>{how}</div>{get if one.runs else ""}</div>'

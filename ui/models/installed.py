@@ -1,0 +1,121 @@
+"""Models on this computer: those that can be used, those of other programs, and adding more."""
+
+from dataclasses import dataclass
+from html import escape
+
+from app.models.downloads.partial_file import shown_bytes
+from app.models.library.installed import Installed
+from app.models.library.inventory import Shelf
+from app.models.library.other_programs import Elsewhere
+from ui.widgets import button, confirmed
+
+LOOKING = '<p class="note" role="status">Looking at this computer \u2026</p>'
+_PATH_FORM = """
+<details class="way"><summary>Add a model from a disk</summary>
+<form data-ask="add"><input type="text" name="path" aria-label="Path of a folder or of a GGUF file"
+ placeholder="/path/to/a/folder or a file.gguf" autocomplete="off" spellcheck="false">
+<button type="submit" class="soft">Add</button></form>
+<p class="note">A folder with config.json and *.safetensors, or a GGUF file. Files are linked, not
+copied, where the disk allows.</p></details>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Names of models in memory, draft included, and of the one that is being loaded."""
+
+    names: frozenset[str]
+    loading: str
+
+
+def section(shelf: Shelf, use: Use) -> str:
+    """Everything that is here. HTML."""
+    missing = {fit.entry.name: fit.entry.size or 0 for fit in shelf.offered}
+    rows = "".join(
+        _row(number, one, use, missing.get(one.entry.draft or ""))
+        for number, one in enumerate(shelf.installed)
+    )
+    others = "".join(map(_other, shelf.elsewhere))
+    found = (
+        f'<h3 id="elsewhere">In other programs</h3><ul class="rows" aria-labelledby="elsewhere">{others}</ul>'
+        if others
+        else ""
+    )
+    return (
+        '<section aria-labelledby="here"><h2 id="here">On this computer</h2>'
+        f'<ul class="rows" aria-labelledby="here">{rows}</ul>{found}</section>'
+    )
+
+
+def ways(*, kept: bool, wanted: bool) -> str:
+    """Import by path, and the token; drawn anew only when that changes, so nothing typed is lost."""
+    return f'<section class="ways" aria-label="Add">{_PATH_FORM}{_token(kept=kept, wanted=wanted)}</section>'
+
+
+def token_form(place: str) -> str:
+    """A field for the hub's token; it is never shown. HTML."""
+    return (
+        f'<form data-ask="token" class="token"><input type="password" name="token" id="token-{place}" '
+        'aria-label="Hugging Face token" placeholder="hf_\u2026" autocomplete="off" required>'
+        '<button type="submit" class="soft">Keep the token</button></form>'
+    )
+
+
+def _token(*, kept: bool, wanted: bool) -> str:
+    told = (
+        f"<p>A token is kept. {button('Forget it', 'token')}</p>"
+        if kept
+        else '<p class="note">Some models are given only to people who accepted their terms on '
+        "Hugging Face. The token stays in a file that you alone can read, and is sent to the hub "
+        "alone.</p>"
+    )
+    return (
+        f'<details class="way"{" open" if wanted else ""}><summary>Token for gated models</summary>'
+        f"{token_form('here')}{told}</details>"
+    )
+
+
+def _row(number: int, one: Installed, use: Use, missing: int | None) -> str:
+    """``missing`` are the bytes of its draft, where that is not here."""
+    entry = one.entry
+    label = f"Get its draft, {shown_bytes(missing or 0)}"
+    draft = "" if missing is None else button(label, "get", entry.name, "soft")
+    size = shown_bytes(one.size)
+    place = "in the box" if one.bundled else f"used at {entry.folder}" if one.reference else ""
+    facts = " \u00b7 ".join(filter(None, (size, entry.licence, place)))
+    return (
+        f'<li data-row="{escape(entry.name)}" tabindex="-1"><div class="what"><b>{escape(entry.name)}'
+        f'</b><small>{escape(facts)}</small></div><div class="acts">'
+        f"{draft}{_using(one, use)}{'' if one.bundled else _delete(number, one, use)}</div></li>"
+    )
+
+
+def _using(one: Installed, use: Use) -> str:
+    name = one.entry.name
+    if use.loading == name:
+        return '<span class="tag" role="status">Loading \u2026</span>'
+    if name in use.names:
+        return '<span class="tag good">In use</span>'
+    return button("Use", "use", name, "soft")
+
+
+def _delete(number: int, one: Installed, use: Use) -> str:
+    name = one.entry.name
+    frees = f"That frees {shown_bytes(one.frees)}."
+    if one.reference:
+        frees = f"Its files stay at {one.entry.folder}."
+    elif one.frees < one.size:
+        frees += " Files that other programs share stay."
+    first = f"{name} is in use: the model of the box is loaded in its place first. "
+    question = f"{first if name in use.names else ''}Delete {name}? {frees}"
+    act = button(f"Delete {name}", "delete", name, "primary")
+    return confirmed(f"delete-{number}", "Delete", question, act)
+
+
+def _other(one: Elsewhere) -> str:
+    facts = f"{shown_bytes(one.size)} \u00b7 {one.program}"
+    return (
+        f'<li data-row="{escape(str(one.path))}" tabindex="-1"><div class="what"><b>{escape(one.name)}</b>'
+        f'<small>{escape(facts)}</small></div><div class="acts">'
+        f"{button('Add', 'add-found', str(one.path), 'soft')}</div></li>"
+    )
