@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.chat.assistant import Assistant
 from app.models.catalog import load_catalog, resolve
-from app.models.downloads.manifest import orders_for
+from app.models.downloads.manifest import manifests_for
 from app.models.downloads.queue import Downloads
 from app.models.downloads.snapshot import ENDED, Snapshot, State
 from app.models.downloads.start import open_downloads, open_hub
@@ -15,8 +15,8 @@ from app.models.hub.search import Found, search
 from app.models.hub.token import keep_token, read_token
 from app.models.library.importing import Import, import_model
 from app.models.library.installed import Removed, installed_models, remove_model
-from app.models.library.inventory import Shelf, read_shelf
-from app.models.library.repository_view import CloserLook, look_closer
+from app.models.library.inventory import Inventory, read_inventory
+from app.models.library.repository_view import RepositoryView, inspect_repository
 from engine.errors import EngineError, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -31,11 +31,11 @@ class Gone:
 
 
 @dataclass(slots=True)
-class Library:
+class ModelManager:
     """Downloads go on when nobody watches; nothing is asked of the network but by a person."""
 
     assistant: Assistant
-    shelf: Shelf | None = None  # as it was read last
+    shelf: Inventory | None = None  # as it was read last
     used: frozenset[str] = frozenset()  # names of the loaded model and of its draft
     loading: str = ""  # the model that is being loaded
     version: int = 0  # grows with every change
@@ -70,7 +70,7 @@ class Library:
         """Read what is here and look at the machine."""
         async with self._reading:  # what was begun later is newer
             settings, plan = self.assistant.settings, self.assistant.plan
-            self.shelf = await asyncio.to_thread(read_shelf, settings, plan)
+            self.shelf = await asyncio.to_thread(read_inventory, settings, plan)
             self.used = await asyncio.to_thread(self._in_use)
         self.change()
 
@@ -81,11 +81,11 @@ class Library:
         downloads = await self._queue()
         return await asyncio.to_thread(search, downloads.hub, words.strip())
 
-    async def look_closer(self, repo: str) -> CloserLook:
+    async def inspect_repository(self, repo: str) -> RepositoryView:
         """Ask the hub about one repository; raises HubError and its kinds."""
         downloads = await self._queue()
         settings, plan = self.assistant.settings, self.assistant.plan
-        return await asyncio.to_thread(look_closer, settings, downloads.hub, repo, plan)
+        return await asyncio.to_thread(inspect_repository, settings, downloads.hub, repo, plan)
 
     async def get(self, name: str, files: tuple[str, ...] = ()) -> None:
         """Download a model and its draft, or a repository.
@@ -94,7 +94,7 @@ class Library:
         """
         downloads = await self._queue()
         catalog = await asyncio.to_thread(load_catalog, self.assistant.settings)
-        orders = await asyncio.to_thread(orders_for, downloads.hub, catalog, name, files)
+        orders = await asyncio.to_thread(manifests_for, downloads.hub, catalog, name, files)
         await asyncio.to_thread(downloads.add, orders)
         self._follow()
 

@@ -68,7 +68,7 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatRequest:
     """A whole conversation to answer, or a text to go on with as it stands.
 
     ``max_tokens`` None is what is left of the context.
@@ -134,7 +134,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
+class PredictionUsage:
     """How many tokens of a prediction the answer has, in their order, and how many it has not."""
 
     accepted: int
@@ -142,7 +142,7 @@ class Foretold:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Completion:
     """The whole answer, always last and exactly once; ``error`` is set when it broke off.
 
     ``code`` then names the kind of error for programs, where the engine knew it.
@@ -156,7 +156,7 @@ class Report:
     first_token_seconds: float | None = None  # from the question on, waiting included
     spans: tuple[tuple[int, int], ...] = ()  # characters [start, end) that were drafted
     code: str | None = None
-    foretold: Foretold | None = None  # where the turn had a prediction
+    foretold: PredictionUsage | None = None  # where the turn had a prediction
     logprobs: tuple[Logprob, ...] = ()  # per token; only when asked for
     stopped_by: str = ""  # the stop text that ended the answer
     thought_tokens: int = 0  # of the tokens, those of the thought that the answer begins with
@@ -186,7 +186,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class PartialAnswer:
     """What there is of an answer so far."""
 
     text: str = ""
@@ -195,10 +195,10 @@ class Written:
     thought: str = ""  # that the prompt opens already: told with the first words that come
 
 
-Delta = Piece | Report
+Delta = Piece | Completion
 
 
-def check_turn(turn: Turn) -> None:
+def check_request(turn: ChatRequest) -> None:
     """Refuse, before any engine is asked, what no model could answer; raises InvalidRequest."""
     said = turn.asked
     if not said or not (turn.text or said[-1].content.strip() or said[-1].role == "tool"):

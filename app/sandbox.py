@@ -23,11 +23,11 @@ OUT_OF_MEMORY = 77  # exit code
 _BEGUN = "begun"  # the first message: what ends before it ended without having seen any file
 
 
-class Late(Exception):
+class SandboxTimeout(Exception):
     """The process did not answer in time; it has been killed."""
 
 
-class Ended(Exception):
+class SandboxEnded(Exception):
     """The process ended without an answer; the message says how.
 
     ``passing`` says that its work may not be to blame: it never began, memory was short, or the
@@ -39,7 +39,7 @@ class Ended(Exception):
         self.passing = passing
 
 
-class Confined:
+class Sandbox:
     """One process that runs ``work`` and talks over a pipe; ends with its owner.
 
     ``memory`` bounds what it may allocate, in bytes, where the system can (Linux); files that it
@@ -76,7 +76,7 @@ class Confined:
                     return message
                 self._begun = True
             self.close()
-            raise Late(f"it took more than {seconds:g} seconds")
+            raise SandboxTimeout(f"it took more than {seconds:g} seconds")
         except (EOFError, OSError) as error:
             raise self._ended() from error
 
@@ -84,22 +84,26 @@ class Confined:
         """End the process now."""
         self._end()
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> SandboxEnded:
         self._process.join(EXIT_SECONDS)
         code, begun = self._process.exitcode, self._has_begun()
         self.close()
         if code is None:
-            return Ended(f"it neither answered nor ended in {EXIT_SECONDS:g} seconds", passing=True)
+            return SandboxEnded(
+                f"it neither answered nor ended in {EXIT_SECONDS:g} seconds", passing=True
+            )
         if code == OUT_OF_MEMORY:
             limit = self._memory // 2**20
-            return Ended(f"it needed more than {limit} MiB of memory", passing=True)
+            return SandboxEnded(f"it needed more than {limit} MiB of memory", passing=True)
         if code == -signal.SIGKILL:
-            return Ended("it was killed, often because the machine ran out of memory", passing=True)
+            return SandboxEnded(
+                "it was killed, often because the machine ran out of memory", passing=True
+            )
         if not begun:
-            return Ended(f"its process ended with code {code} before it began", passing=True)
+            return SandboxEnded(f"its process ended with code {code} before it began", passing=True)
         if code < 0:
-            return Ended(f"its process was ended by signal {-code}")
-        return Ended(f"its process ended with code {code}")
+            return SandboxEnded(f"its process was ended by signal {-code}")
+        return SandboxEnded(f"its process ended with code {code}")
 
     def _has_begun(self) -> bool:
         """Also of a process whose first message nobody has read."""

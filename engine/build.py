@@ -16,7 +16,7 @@ from engine.grammar.token_bytes import Speller
 from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.limits import ram
-from engine.interfaces.drafter import Arm, Drafter, LengthPolicy, Parts, Rule
+from engine.interfaces.drafter import Arm, Drafter, DrafterResources, DraftLength, StopRule
 from engine.interfaces.target import (
     Bounded,
     Capability,
@@ -27,7 +27,7 @@ from engine.interfaces.target import (
     Streamed,
     Target,
 )
-from engine.kernels.philox import PhiloxChance
+from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.models import STREAMED, TARGETS
 from engine.models.damage import damage
@@ -36,9 +36,9 @@ from engine.models.own.precision import notes
 from engine.models.pairing import vocabulary_mismatch
 from engine.platform.huge_pages import in_huge_pages
 from engine.request import GenerationRequest, ModelFacts, ModelSpec, SamplingParams
-from engine.runtime.components import Machinery, Options, Room, Verify
+from engine.runtime.components import CacheCapacity, EngineComponents, Options, Verify
 from engine.runtime.profiling import profile, profile_draft, profile_exit, profile_reading
-from engine.speculation.rng import Chance, SeededChance
+from engine.speculation.rng import RandomSource, SeededRandom
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict, judge
 
@@ -62,14 +62,14 @@ def build(spec: ModelSpec, speller: Speller | None = None) -> Engine:
     return engine
 
 
-def load(spec: ModelSpec) -> tuple[Parts, str]:
+def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
     """The loaded models with the target's measured cost; why there is no draft model, if so."""
     with in_huge_pages():
         target = _target(spec)
         draft_model, no_draft = _draft_model(spec, target)
     options = {} if spec.exit_layer is None else {"exit_layer": float(spec.exit_layer)}
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
-    parts = Parts(target, draft_model, options=options, acceptance_head=head)
+    parts = DrafterResources(target, draft_model, options=options, acceptance_head=head)
     try:
         profile(target, parts.cost)
     except NumericalError as error:
@@ -91,7 +91,7 @@ def _exit_step(spec: ModelSpec, target: Any) -> float:
 
 
 def assemble(
-    spec: ModelSpec, parts: Parts, no_draft: str, speller: Speller | None = None
+    spec: ModelSpec, parts: DrafterResources, no_draft: str, speller: Speller | None = None
 ) -> Engine:
     """An engine over loaded parts; ``no_draft`` is said of drafters that miss a draft model."""
     refused = {name: why for name in DRAFTERS if (why := _obstacle(name, spec, parts, no_draft))}
@@ -107,7 +107,7 @@ def assemble(
         notes=(*notes(spec), *_undrafted(spec, parts, able, refused)),
     )
     room = _room(spec, parts)
-    machinery = Machinery(
+    machinery = EngineComponents(
         target=parts.target,
         draft_model=parts.draft_model,
         choose=_chooser(able, refused),
@@ -126,7 +126,7 @@ def assemble(
     return Engine(machinery)
 
 
-def _warm(spec: ModelSpec, target: Target, room: Room) -> int:
+def _warm(spec: ModelSpec, target: Target, room: CacheCapacity) -> int:
     """Slots beside those that run; none where that costs more than memory that nobody uses.
 
     On a CUDA device memory is for conversations that run, and our own target gives each a whole
@@ -139,21 +139,21 @@ def _warm(spec: ModelSpec, target: Target, room: Room) -> int:
     return 0 if spec.device != "cpu" or isinstance(target, Bounded) else spec.warm
 
 
-def _room(spec: ModelSpec, parts: Parts) -> Room:
+def _room(spec: ModelSpec, parts: DrafterResources) -> CacheCapacity:
     """What was planned for ``spec.slots`` conversations at their longest."""
     target = parts.target
     if isinstance(target, Bounded):
-        return Room(target.room, _as_many, _apart(spec, parts))
+        return CacheCapacity(target.room, _as_many, _apart(spec, parts))
     models: tuple[object, ...] = (target, parts.draft_model)
     growing = [model for model in models if isinstance(model, Growing)]
 
     def taken(slot: int, tokens: int) -> int:
         return max(grown_rows(tokens), *(model.taken(slot) for model in growing), 0)
 
-    return Room(spec.slots * grown_rows(target.context + SCORED_ROWS), taken)
+    return CacheCapacity(spec.slots * grown_rows(target.context + SCORED_ROWS), taken)
 
 
-def _apart(spec: ModelSpec, parts: Parts) -> int:
+def _apart(spec: ModelSpec, parts: DrafterResources) -> int:
     """Tokens that may be put away: a part of the memory that nothing else takes, one context at least."""
     models: tuple[object, ...] = (parts.target, parts.draft_model)
     each = sum(model.token_bytes for model in models if isinstance(model, Resting))
@@ -173,9 +173,9 @@ def _verification(device: str) -> Verify:
     return verify_all if _has_kernels(device) else _one_by_one
 
 
-def _randomness(device: str) -> Callable[[int | None], Chance]:
+def _randomness(device: str) -> Callable[[int | None], RandomSource]:
     """Random numbers that the verification of this device can compute where it runs."""
-    return PhiloxChance if _has_kernels(device) else SeededChance
+    return PhiloxRandom if _has_kernels(device) else SeededRandom
 
 
 def _has_kernels(device: str) -> bool:
@@ -187,7 +187,7 @@ def _one_by_one(
     trees: Sequence[DraftTree],
     logits: Sequence[Logits],
     samplings: Sequence[SamplingParams],
-    chances: Sequence[Chance],
+    chances: Sequence[RandomSource],
 ) -> list[Verdict | NumericalError]:
     return list(map(judge, trees, logits, samplings, chances))
 
@@ -241,7 +241,7 @@ def _draft_spec(spec: ModelSpec) -> ModelSpec:
 
 
 def _undrafted(
-    spec: ModelSpec, parts: Parts, able: tuple[str, ...], refused: dict[str, str]
+    spec: ModelSpec, parts: DrafterResources, able: tuple[str, ...], refused: dict[str, str]
 ) -> tuple[str, ...]:
     """Why a model is not drafted for, or not in trees; empty where nothing stands in the way."""
     if not set(able) - {PLAIN, AUTO}:
@@ -251,7 +251,7 @@ def _undrafted(
     return (f"drafts for {spec.name} are chains, never trees: {why}",) if why else ()
 
 
-def _obstacle(name: str, spec: ModelSpec, parts: Parts, no_draft: str) -> str:
+def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str) -> str:
     """Why a drafter cannot run with these parts; empty when it can."""
     needs = _named(DRAFTERS, name).needs
     limits = parts.target if isinstance(parts.target, Limited) else None
@@ -283,7 +283,9 @@ def _chooser(able: tuple[str, ...], refused: dict[str, str]) -> Callable[[str], 
     return choose
 
 
-def _new_drafter(parts: Parts, able: tuple[str, ...], name: str, options: Options) -> Drafter:
+def _new_drafter(
+    parts: DrafterResources, able: tuple[str, ...], name: str, options: Options
+) -> Drafter:
     kind = _named(DRAFTERS | BESIDE, name)
     chosen = replace(parts, options={**parts.options, **dict(options)})
     if name == AUTO:
@@ -294,11 +296,11 @@ def _new_drafter(parts: Parts, able: tuple[str, ...], name: str, options: Option
     return drafter
 
 
-def _arm(parts: Parts, able: tuple[str, ...], name: str) -> Arm:
+def _arm(parts: DrafterResources, able: tuple[str, ...], name: str) -> Arm:
     return Arm(_new_drafter(parts, able, name, ()), _new_length(parts, DEFAULT, name, ()))
 
 
-def _new_length(parts: Parts, name: str, drafter: str, options: Options) -> LengthPolicy:
+def _new_length(parts: DrafterResources, name: str, drafter: str, options: Options) -> DraftLength:
     drafting: type[Drafter] = _named(DRAFTERS | BESIDE, drafter)
     if name == DEFAULT:
         name = drafting.policy
@@ -313,11 +315,11 @@ def _new_length(parts: Parts, name: str, drafter: str, options: Options) -> Leng
     # the model's own exit layer is the drafter's business; a policy sees what was asked for
     step = parts.draft_step if chains else 0.0
     seen = replace(parts, options=dict(options), draft_step=step, heeds=drafting.heeds)
-    policy: LengthPolicy = _named(LENGTHS, name)(seen, drafter)
+    policy: DraftLength = _named(LENGTHS, name)(seen, drafter)
     return policy
 
 
-def _not_steered(name: str, drafter: str, unheeded: frozenset[Rule]) -> str:
+def _not_steered(name: str, drafter: str, unheeded: frozenset[StopRule]) -> str:
     """Why this policy cannot set this drafter's lengths, and which choices there are instead."""
     steers_by, usual = _named(LENGTHS, name).steers_by, _named(DRAFTERS, drafter).policy
     able = [other for other in DRAFTERS if steers_by <= _named(DRAFTERS, other).heeds]

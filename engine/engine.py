@@ -10,19 +10,26 @@ from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, S
 from engine.interfaces.drafter import Budget, Drafter, Outcome, farthest
 from engine.interfaces.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
 from engine.request import Done, Event, FinishReason, GenerationRequest
-from engine.runtime.components import THROWN_AWAY, Machinery
-from engine.runtime.drafter_pool import Seats
-from engine.runtime.memory_backoff import PROMPT_CHUNK, Retreat
-from engine.runtime.scheduler import Scheduler, Session
-from engine.runtime.step import Fresh, Round, cut, judged, shown, told
-from engine.speculation.grammar_mask import Guides
+from engine.runtime.components import THROWN_AWAY, EngineComponents
+from engine.runtime.drafter_pool import DrafterPool
+from engine.runtime.memory_backoff import PROMPT_CHUNK, MemoryBackoff
+from engine.runtime.scheduler import RunningRequest, Scheduler
+from engine.runtime.step import (
+    Emitted,
+    StepItem,
+    logits_to_verify,
+    request_stats,
+    tokens_event,
+    until_end,
+)
+from engine.speculation.grammar_mask import GrammarCache
 from engine.speculation.tree import single
 
 
 class Engine:
     """Owns the target; synchronous and single-threaded, so it needs no lock."""
 
-    def __init__(self, machinery: Machinery) -> None:
+    def __init__(self, machinery: EngineComponents) -> None:
         """Take over what ``build`` made."""
         self.facts = machinery.facts
         self._target = machinery.target
@@ -30,15 +37,15 @@ class Engine:
         models: tuple[object, ...] = (machinery.target, machinery.draft_model)
         self._resting = [model for model in models if isinstance(model, Resting)]
         self._widest = machinery.widest
-        self._retreat = Retreat(machinery.target)
+        self._retreat = MemoryBackoff(machinery.target)
         self._scheduler = Scheduler(machinery.slots, machinery.warm, machinery.room)
-        self._seats = Seats(machinery)
-        self._guides = Guides(machinery.target.vocab, machinery.speller)
-        self._sessions: dict[int, Session] = {}
+        self._seats = DrafterPool(machinery)
+        self._guides = GrammarCache(machinery.target.vocab, machinery.speller)
+        self._sessions: dict[int, RunningRequest] = {}
         self._numbers = count(1)
-        self._cancelled: list[Session] = []  # whose Done comes with the next step
+        self._cancelled: list[RunningRequest] = []  # whose Done comes with the next step
         self._failed: list[tuple[int, Event]] = []  # ends of those that a step could not go on with
-        self._reading: Session | None = None  # whose prompt is being fed
+        self._reading: RunningRequest | None = None  # whose prompt is being fed
         self.listen: Callable[[], object] = bool  # called in long passes: time to take in cancels
         for model in models:
             if isinstance(model, Abortable):
@@ -62,14 +69,14 @@ class Engine:
             self.submit(replace(request, drafter=drafter, options=THROWN_AWAY))
             while self.busy:
                 self.step()
-        self._seats = Seats(self._machinery)
+        self._seats = DrafterPool(self._machinery)
         cost.reset(knots)
 
     def submit(self, request: GenerationRequest) -> int:
         """Queue a request; raises InvalidRequest or ContextOverflow."""
         request.check(self._target.vocab, self._target.context)
         drafter, why = self._machinery.choose(request.drafter)
-        session = Session(
+        session = RunningRequest(
             id=next(self._numbers),
             request=request,
             drafter=drafter,
@@ -93,7 +100,7 @@ class Engine:
             session.cancelled = True
             self._cancelled.append(session)
 
-    def _give_way(self, newest: Session) -> None:
+    def _give_way(self, newest: RunningRequest) -> None:
         """Nobody waits for what is only read ahead: it ends, or is not begun; of several the newest stays."""
         live = [session for session in self._sessions.values() if not session.cancelled]
         alone = all(one.request.ahead for one in live) and isinstance(self._target, Abortable)
@@ -143,16 +150,16 @@ class Engine:
             for slot in slots:
                 model.rest(slot)
 
-    def _wake(self, session: Session) -> None:
+    def _wake(self, session: RunningRequest) -> None:
         for model in self._resting:
             model.wake(session.slot)
         session.cached = min(session.cached, self._target.length(session.slot))
 
-    def _missing(self, session: Session) -> int:
+    def _missing(self, session: RunningRequest) -> int:
         """Prompt tokens still to be fed; the last one is the root of the first tree."""
         return len(session.ids) - 1 - self._target.length(session.slot)
 
-    def _feed(self, sessions: Sequence[Session]) -> list[tuple[int, Event]]:
+    def _feed(self, sessions: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
         session = sessions[0]
         started = time.perf_counter()
         if not session.begun:
@@ -172,14 +179,14 @@ class Engine:
         session.prompt_seconds += time.perf_counter() - started
         return []
 
-    def _read_on(self, sessions: Sequence[Session]) -> list[tuple[int, Event]]:
+    def _read_on(self, sessions: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
         """What the target has read ahead the draft model reads, too, a chunk a step."""
         session = self._reading = sessions[0]
         more = any(reader.read(session.context) for reader in session.seat.readers)
         self._reading = None
         return [] if more else [self._finish(session, FinishReason.LENGTH)]
 
-    def _share(self, session: Session) -> None:
+    def _share(self, session: RunningRequest) -> None:
         """Take over what another slot has read of this prompt, its running answer's among them.
 
         Several answers to one question are asked for at once, and agents ask with one long preface.
@@ -193,7 +200,7 @@ class Engine:
             self._target.share(source, session.slot, known)
             session.cached = self._target.length(session.slot)  # none where no cells were left
 
-    def _decode(self, sessions: Sequence[Session]) -> list[tuple[int, Event]]:
+    def _decode(self, sessions: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
         if not sessions:
             return []
         started = time.perf_counter()
@@ -211,7 +218,7 @@ class Engine:
         triples = zip(rounds, outcomes, kept, strict=True)
         return [e for r, o, fresh in triples for e in self._emit(r.session, o, fresh)]
 
-    def _score(self, rounds: Sequence[Round]) -> tuple[list[Round], list[Scores]]:
+    def _score(self, rounds: Sequence[StepItem]) -> tuple[list[StepItem], list[Scores]]:
         """What could be scored; requests for which the device is too small end."""
         found = self._retreat.score([r.session.slot for r in rounds], [r.tree for r in rounds])
         kept, scores = [], []
@@ -224,13 +231,13 @@ class Engine:
         return kept, scores
 
     def _judge(
-        self, rounds: Sequence[Round], scores: Sequence[Scores], scored: float
-    ) -> tuple[list[Round], list[Outcome]]:
+        self, rounds: Sequence[StepItem], scores: Sequence[Scores], scored: float
+    ) -> tuple[list[StepItem], list[Outcome]]:
         """What could be judged; a request whose law cannot be ends, and no other one with it."""
         cases, kept, outcomes = [], [], []
         for r, s in zip(rounds, scores, strict=True):
             try:
-                cases.append((r, s, judged(r, s)))
+                cases.append((r, s, logits_to_verify(r, s)))
             except (Ambiguous, Stuck) as error:
                 self._fail(r.session, error)
         verdicts = self._machinery.verify(
@@ -256,10 +263,10 @@ class Engine:
             raise damage
         return damage
 
-    def _fail(self, session: Session, error: EngineError | None) -> None:
+    def _fail(self, session: RunningRequest, error: EngineError | None) -> None:
         self._failed.append(self._finish(session, FinishReason.ERROR, error))
 
-    def _learn(self, rounds: Sequence[Round], outcomes: Sequence[Outcome]) -> None:
+    def _learn(self, rounds: Sequence[StepItem], outcomes: Sequence[Outcome]) -> None:
         """Every drafter and policy hears of all its requests of this step at once."""
         for group in self._grouped([r.session for r in rounds if r.heard]):
             members = {session.id for session in group}
@@ -270,8 +277,8 @@ class Engine:
 
     def _account(
         self,
-        rounds: Sequence[Round],
-        kept: Sequence[Fresh],
+        rounds: Sequence[StepItem],
+        kept: Sequence[Emitted],
         scored: float,
         times: tuple[float, float, float],
     ) -> None:
@@ -288,27 +295,27 @@ class Engine:
             r.session.judged += ended - drafted
             r.session.nominal += nominal
 
-    def _draft(self, sessions: Sequence[Session]) -> list[Round]:
+    def _draft(self, sessions: Sequence[RunningRequest]) -> list[StepItem]:
         """Every drafter drafts once for all the requests that it has."""
         return [r for group in self._grouped(sessions) for r in self._draft_together(group)]
 
-    def _grouped(self, sessions: Sequence[Session]) -> list[list[Session]]:
+    def _grouped(self, sessions: Sequence[RunningRequest]) -> list[list[RunningRequest]]:
         """Sessions that share a drafter and a length policy."""
         if len(sessions) < 2:
             return [list(sessions)] if sessions else []
-        groups: dict[tuple[int, int], list[Session]] = {}
+        groups: dict[tuple[int, int], list[RunningRequest]] = {}
         for session in sessions:
             key = (id(session.seat), id(session.policy))
             groups.setdefault(key, []).append(session)
         return list(groups.values())
 
-    def _draft_together(self, sessions: Sequence[Session]) -> list[Round]:
+    def _draft_together(self, sessions: Sequence[RunningRequest]) -> list[StepItem]:
         seat, policy, batch = sessions[0].seat, sessions[0].policy, [s.context for s in sessions]
         drafter = seat.drafter
         if seat.plain:  # no length to ask for, nothing to learn
             pairs = zip(sessions, batch, strict=True)
             many = len(batch)
-            return [Round(s, c, single(c.ids[-1]), 0.0, many, heard=False) for s, c in pairs]
+            return [StepItem(s, c, single(c.ids[-1]), 0.0, many, heard=False) for s, c in pairs]
         started = time.perf_counter()
         longest = [self._longest(session, drafter) for session in sessions]
         heard = True
@@ -320,9 +327,11 @@ class Engine:
             trees, heard = [single(context.ids[-1]) for context in batch], False
         seconds = time.perf_counter() - started
         triples = zip(sessions, batch, trees, strict=True)
-        return [Round(s, context, tree, seconds, len(batch), heard) for s, context, tree in triples]
+        return [
+            StepItem(s, context, tree, seconds, len(batch), heard) for s, context, tree in triples
+        ]
 
-    def _longest(self, session: Session, drafter: Drafter) -> Budget:
+    def _longest(self, session: RunningRequest, drafter: Drafter) -> Budget:
         """The longest useful draft: what can still be emitted, the bonus token set aside."""
         request, default = session.request, farthest(drafter)
         chains = default.nodes == default.depth
@@ -336,16 +345,16 @@ class Engine:
         depth, nodes = max(0, min(depth, room)), max(0, nodes)
         return Budget(min(depth, nodes), min(depth, nodes)) if chains else Budget(depth, nodes)
 
-    def _playing(self, session: Session) -> str:
+    def _playing(self, session: RunningRequest) -> str:
         arbiter = session.seat.arbiter
         return session.drafter if arbiter is None else arbiter.playing(session.id)
 
-    def _commit(self, session: Session, outcome: Outcome) -> Fresh:
+    def _commit(self, session: RunningRequest, outcome: Outcome) -> Emitted:
         """Keep the accepted path in the cache and in the session's ids."""
         tree, verdict = outcome.tree, outcome.verdict
         self._target.commit(session.slot, verdict.path)
         fresh = [*[tree.tokens[node] for node in verdict.path[1:]], verdict.bonus]
-        kept, reason = cut(fresh, session.request.stop_tokens, self._room(session))
+        kept, reason = until_end(fresh, session.request.stop_tokens, self._room(session))
         run = session.run(self._playing(session))
         run.count(outcome)
         run.emitted += len(kept)
@@ -353,19 +362,23 @@ class Engine:
         session.emitted += len(kept)
         if len(kept) < len(fresh):
             self._target.crop(session.slot, len(session.ids))
-        return Fresh(tuple(kept), reason, run)
+        return Emitted(tuple(kept), reason, run)
 
-    def _emit(self, session: Session, outcome: Outcome, fresh: Fresh) -> list[tuple[int, Event]]:
-        said = [(session.id, shown(session.request, outcome, fresh.ids))] if fresh.ids else []
+    def _emit(
+        self, session: RunningRequest, outcome: Outcome, fresh: Emitted
+    ) -> list[tuple[int, Event]]:
+        said = (
+            [(session.id, tokens_event(session.request, outcome, fresh.ids))] if fresh.ids else []
+        )
         return [*said, *([] if fresh.end is None else [self._finish(session, fresh.end)])]
 
-    def _room(self, session: Session) -> int:
+    def _room(self, session: RunningRequest) -> int:
         """Tokens that can still be emitted."""
         ahead = self._target.context - len(session.ids)
         return min(session.request.max_tokens - session.emitted, ahead)
 
     def _finish(
-        self, session: Session, reason: FinishReason, error: EngineError | None = None
+        self, session: RunningRequest, reason: FinishReason, error: EngineError | None = None
     ) -> tuple[int, Event]:
         if session in self._scheduler.running:
             kept = 0 if reason is FinishReason.ERROR else len(session.ids)  # it may be damaged
@@ -374,7 +387,7 @@ class Engine:
             self._scheduler.release(session, cached)
         else:
             self._scheduler.waiting.remove(session)
-        stats = told(session)
+        stats = request_stats(session)
         session.seat.drafter.forget(session.id, session.slot)
         session.policy.forget(session.id)
         del self._sessions[session.id]
@@ -384,8 +397,8 @@ class Engine:
 
     def _guarded(
         self,
-        sessions: Sequence[Session],
-        work: Callable[[Sequence[Session]], list[tuple[int, Event]]],
+        sessions: Sequence[RunningRequest],
+        work: Callable[[Sequence[RunningRequest]], list[tuple[int, Event]]],
     ) -> list[tuple[int, Event]]:
         """An expected failure ends the requests that took part, each with the sentence."""
         try:

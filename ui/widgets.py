@@ -39,7 +39,7 @@ new MutationObserver(() => {
 GIB = 2**30
 
 
-class Asked(BaseModel):
+class TabCommand(BaseModel):
     """One thing that a tab should do; ``name`` is what it is about."""
 
     model_config = ConfigDict(extra="forbid")
@@ -48,7 +48,7 @@ class Asked(BaseModel):
     name: str = Field(default="", max_length=1000)
 
     @classmethod
-    def read(cls, written: object) -> "Asked":
+    def read(cls, written: object) -> "TabCommand":
         """From JSON; raises InvalidRequest."""
         try:
             return cls.model_validate_json(str(written))
@@ -61,7 +61,7 @@ def sheet(*sections: str) -> str:
     return f'<div class="sheet" data-drawn="{time.monotonic_ns()}">{"".join(sections)}</div>'
 
 
-def told(error: Exception) -> str:
+def error_notice(error: Exception) -> str:
     """An expected failure in its own words; raises anything else."""
     if not isinstance(error, (AppError, EngineError)):
         raise error

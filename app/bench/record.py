@@ -8,7 +8,7 @@ from typing import Any
 from app.bench.report import BenchReport
 from app.bench.run import Sample
 from app.errors import OutputFileError
-from app.placement.dtype import format_of
+from app.placement.dtype import dtype_name
 
 
 def write_record(file: Path, report: BenchReport) -> None:
@@ -28,7 +28,7 @@ def as_record(report: BenchReport) -> dict[str, Any]:
             "name": measurement.facts.name,
             "parameters": measurement.facts.parameters,
             "layers": measurement.facts.layers,
-            "dtype": format_of(report.spec),
+            "dtype": dtype_name(report.spec),
             "inflate": report.spec.inflate,
             "device": report.spec.device,
         },

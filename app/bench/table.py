@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from app.bench.report import BenchReport
 from app.bench.summary import LaneSummary, Spread
-from app.placement.dtype import format_of
 from engine.request import DepthCount
 
 DEEPEST = 8  # levels of acceptance shown; the file for machines has all
@@ -34,7 +33,7 @@ def _conditions(report: BenchReport) -> Iterator[str]:
     facts, conditions = measurement.facts, measurement.conditions
     answers = report.lanes[0].answers // conditions.repeats
     yield (
-        f"{facts.name}, {facts.parameters / 1e6:.1f} million parameters, {format_of(report.spec)}; "
+        f"{facts.name}, {facts.parameters / 1e6:.1f} million parameters, {dtype_name(report.spec)}; "
         f"{_sampling(report)}; at most {conditions.max_tokens} tokens an answer"
     )
     if report.spec.inflate > 1:

@@ -9,25 +9,43 @@ from functools import partial
 from importlib import import_module
 from weakref import WeakValueDictionary
 
-from app.chat.loaded_model import LoadedModel, Prepared, Standing
+from app.chat.loaded_model import ContextUse, LoadedModel, PreparedRequest
 from app.chat.prediction import compared
-from app.chat.prefetch import Expected, ReadingAhead
-from app.chat.reply import Keeper, RunningReply
+from app.chat.prefetch import ExpectedQuestion, Prefetch
+from app.chat.reply import AnswerSink, RunningReply
 from app.chat.stored_answer import FiguresOnly, StoredAnswer
-from app.chat.totals import Tally
+from app.chat.totals import Totals
 from app.errors import AppError, HistoryError, UnknownConversation
 from app.history.records import Conditions, StoredMessage
 from app.history.store import History
 from app.models.catalog import CatalogEntry, load_catalog, resolve
 from app.reasoning_effort import Thinking
-from app.request import Delta, Message, Piece, ReplyOptions, Report, ToolUse, Turn, Written
+from app.request import (
+    ChatRequest,
+    Completion,
+    Delta,
+    Message,
+    PartialAnswer,
+    Piece,
+    ReplyOptions,
+    ToolUse,
+)
 from app.settings import Settings
-from app.text.tools.call_parser import CallReader
+from app.text.tools.call_parser import ToolCallParser
 from engine.errors import EngineError
 from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, Prior
 
-__all__ = ["Assistant", "Delta", "Message", "Piece", "ReplyOptions", "Report", "Turn", "Written"]
+__all__ = [
+    "Assistant",
+    "ChatRequest",
+    "Completion",
+    "Delta",
+    "Message",
+    "PartialAnswer",
+    "Piece",
+    "ReplyOptions",
+]
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +68,11 @@ class Assistant:
         self._settings, self._model = settings, model
         self._running: set[RunningReply] = set()
         self.begun = 0  # answers so far: who measures sees that another one came in between
-        self.tally = Tally()
+        self.tally = Totals()
         self._by_conversation: dict[str, Answering] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._switching = asyncio.Lock()
-        self._ahead = ReadingAhead(self._asks_ahead)
+        self._ahead = Prefetch(self._asks_ahead)
         self._told: list[Callable[[], object]] = []
         self._ending: list[Callable[[], Awaitable[None]]] = []
         self.loading = ""  # the model that is being loaded
@@ -157,7 +175,7 @@ class Assistant:
         for tell in self._told:
             tell()
 
-    async def reply(self, turn: Turn) -> AsyncGenerator[Delta]:
+    async def reply(self, turn: ChatRequest) -> AsyncGenerator[Delta]:
         """Answer ``turn``: pieces, then exactly one Report, last.
 
         Raises InvalidRequest or ContextOverflow before the first piece. Closing the iterator
@@ -210,7 +228,7 @@ class Assistant:
                 raise UnknownConversation(f"conversation {conversation!r} ends with no answer")
             told = await asyncio.to_thread(self.history.facts, conversation)
             spans = told[path[-1].id].spans if path[-1].id in told else ()
-            begun = Written(path[-1].content, 0, spans)
+            begun = PartialAnswer(path[-1].content, 0, spans)
             whole = await self._as_turn(conversation, [*map(_message, path)], options)
             turn = replace(whole, messages=whole.messages[:-1])
             return self._answer(await self._prepare(turn, begun), path[-2], path[-1])
@@ -224,7 +242,7 @@ class Assistant:
         if conversation in self._by_conversation:
             self._by_conversation[conversation].reply.cancel()
 
-    def expect(self, expected: Expected | None) -> None:
+    def expect(self, expected: ExpectedQuestion | None) -> None:
         """A person is about to ask this: read what it stands behind, while nobody asks anything.
 
         Opened again, a conversation has to be read before it is gone on with, and a file before it is
@@ -242,7 +260,7 @@ class Assistant:
         """Tokens of a text."""
         return await asyncio.to_thread(self._model.text.count, text)
 
-    async def prompt_tokens(self, turn: Turn) -> int:
+    async def prompt_tokens(self, turn: ChatRequest) -> int:
         """Tokens of the prompt that a turn would get, whether or not it fits the context."""
         async with self._switching:
             count = self._model.prompt_tokens
@@ -252,15 +270,15 @@ class Assistant:
         """What one token of the loaded model stands for; perhaps a part of a character."""
         return self._model.text.token_bytes(token)
 
-    async def call_reader(self, use: ToolUse) -> CallReader:
+    async def call_reader(self, use: ToolUse) -> ToolCallParser:
         """Reads the calls out of an answer of the loaded model."""
         form = await asyncio.to_thread(lambda: self._model.text.call_form)
-        return CallReader(form, use.tools)
+        return ToolCallParser(form, use.tools)
 
-    async def standing(self, system: str, messages: Sequence[StoredMessage]) -> Standing:
+    async def standing(self, system: str, messages: Sequence[StoredMessage]) -> ContextUse:
         """How much of the context a conversation takes, and which of its messages are left out."""
         if not messages:
-            return Standing(0, 0)
+            return ContextUse(0, 0)
         said = [*_told(system), *map(_message, messages)]
         return await asyncio.to_thread(self._model.standing, said)
 
@@ -268,7 +286,9 @@ class Assistant:
         if not (self._running or self.loading):
             self._ahead.go_on(self._model)
 
-    async def _asks_ahead(self, model: LoadedModel, expected: Expected) -> GenerationRequest:
+    async def _asks_ahead(
+        self, model: LoadedModel, expected: ExpectedQuestion
+    ) -> GenerationRequest:
         said = _told(expected.system)
         if expected.conversation is not None:
             path = await self._path(expected.conversation, None)
@@ -319,8 +339,8 @@ class Assistant:
 
     async def _as_turn(
         self, conversation: str, messages: list[Message], options: ReplyOptions
-    ) -> Turn:
-        return Turn(
+    ) -> ChatRequest:
+        return ChatRequest(
             messages=tuple(await self._said(conversation, messages)),
             sampling=options.sampling,
             max_tokens=options.max_tokens,
@@ -334,14 +354,16 @@ class Assistant:
         about = await asyncio.to_thread(self.history.conversation, conversation)
         return await asyncio.to_thread(self._model.seen, [*_told(about.system), *messages])
 
-    async def _prepare(self, turn: Turn, begun: Written | None = None) -> Prepared:
+    async def _prepare(
+        self, turn: ChatRequest, begun: PartialAnswer | None = None
+    ) -> PreparedRequest:
         async with self._switching:  # a model that is being loaded answers once it is there
             prepare = self._model.prepare
-        prepared = await asyncio.to_thread(prepare, turn, begun or Written())
+        prepared = await asyncio.to_thread(prepare, turn, begun or PartialAnswer())
         priors = await asyncio.to_thread(self._priors, self._conditions(prepared))
         return replace(prepared, request=replace(prepared.request, priors=priors))
 
-    def _conditions(self, prepared: Prepared) -> Conditions:
+    def _conditions(self, prepared: PreparedRequest) -> Conditions:
         return prepared.model.conditions(prepared.turn)
 
     def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
@@ -352,7 +374,7 @@ class Assistant:
             log.exception("an answer starts without what earlier ones measured")
             return ()
 
-    def _start(self, prepared: Prepared, keeper: Keeper) -> RunningReply:
+    def _start(self, prepared: PreparedRequest, keeper: AnswerSink) -> RunningReply:
         reply = prepared.model.start(prepared, keeper)
         self._running.add(reply)
         self.begun += 1
@@ -366,7 +388,10 @@ class Assistant:
         self._read_ahead()
 
     def _answer(
-        self, prepared: Prepared, asked: StoredMessage, continued: StoredMessage | None = None
+        self,
+        prepared: PreparedRequest,
+        asked: StoredMessage,
+        continued: StoredMessage | None = None,
     ) -> RunningReply:
         conditions, conversation = self._conditions(prepared), asked.conversation
         keeper = StoredAnswer(self.history, conditions, conversation, asked.id, continued)
@@ -380,7 +405,7 @@ class Assistant:
             del self._by_conversation[conversation]
 
 
-def _compared(prepared: Prepared, delta: Delta) -> Delta:
+def _compared(prepared: PreparedRequest, delta: Delta) -> Delta:
     """The same; a report also says how much of a prediction came true."""
     prediction = prepared.request.prediction
     if not prediction or isinstance(delta, Piece):

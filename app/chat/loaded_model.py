@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.chat.reply import Keeper, RunningReply
+from app.chat.reply import AnswerSink, RunningReply
 from app.chat.truncate import AROUND, first_seen
 from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
-from app.placement.dtype import INT8, placed
+from app.placement.dtype import INT8, place_with_dtype
 from app.placement.machine_name import machine_name
 from app.reasoning_effort import AS_TAUGHT, Thinking, variables_for
-from app.request import Message, Turn, Written, check_turn
+from app.request import ChatRequest, Message, PartialAnswer, check_request
 from app.settings import Settings
 from app.text.chat_text import ChatText, Prompt
 from app.text.detokenizer import StopFilter, TextStream
-from app.text.output_parser import parted
+from app.text.output_parser import split_reasoning
 from app.worker.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
@@ -27,17 +27,17 @@ from engine.speculation.common_prefix import common_prefix
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRequest:
     """A turn that the engine can take; ``begun`` is the answer that it continues."""
 
     model: "LoadedModel"
-    turn: Turn
+    turn: ChatRequest
     request: GenerationRequest
-    begun: Written
+    begun: PartialAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ContextUse:
     """What the model is told of a conversation: tokens, and the oldest messages that it is not told."""
 
     used: int
@@ -66,7 +66,7 @@ class LoadedModel:
         """
         entry = find_entry(load_catalog(settings), model)
         spec = await asyncio.to_thread(resolve, settings, model, draft)
-        found = await asyncio.to_thread(placed, settings, spec, dtype or entry.dtype)
+        found = await asyncio.to_thread(place_with_dtype, settings, spec, dtype or entry.dtype)
         return await cls.load(entry, found.spec, found.plan)
 
     @classmethod
@@ -83,7 +83,7 @@ class LoadedModel:
             raise
         return cls(entry, spec, facts, worker, text, plan)
 
-    def conditions(self, turn: Turn) -> Conditions:
+    def conditions(self, turn: ChatRequest) -> Conditions:
         """What the measurements of ``turn`` are filed under."""
         draft = self.spec.draft_folder
         numbers = INT8 if self.spec.weights == INT8 else self.spec.dtype
@@ -95,12 +95,12 @@ class LoadedModel:
             task=task_class(turn.asked),
         )
 
-    def prepare(self, turn: Turn, begun: Written) -> Prepared:
+    def prepare(self, turn: ChatRequest, begun: PartialAnswer) -> PreparedRequest:
         """The turn as the engine takes it; everything that can be refused here is.
 
         Raises InvalidRequest, UnknownDrafter, ContextOverflow.
         """
-        check_turn(turn)
+        check_request(turn)
         self._check_runs(turn.drafter)
         prompt, thought = self._prompt(turn, begun.text or turn.begun)
         left = self.facts.context - len(prompt)
@@ -118,11 +118,11 @@ class LoadedModel:
             logprobs=turn.logprobs,
             grammar=self._grammar(turn),
         )
-        return Prepared(self, turn, request, replace(begun, thought=thought))
+        return PreparedRequest(self, turn, request, replace(begun, thought=thought))
 
-    def prompt_tokens(self, turn: Turn) -> int:
+    def prompt_tokens(self, turn: ChatRequest) -> int:
         """How many tokens ask for it, however many fit the context; raises InvalidRequest."""
-        check_turn(turn)
+        check_request(turn)
         return len(self._prompt(turn, turn.begun).ids)
 
     def seen(self, messages: Sequence[Message]) -> list[Message]:
@@ -134,11 +134,11 @@ class LoadedModel:
         told = messages[:1] if first and messages[0].role == "system" else []
         return [*told, *messages[first:]]
 
-    def standing(self, messages: Sequence[Message]) -> Standing:
+    def standing(self, messages: Sequence[Message]) -> ContextUse:
         """How much of the context these take, and how many are left out of it."""
         seen = self.seen(messages)
         used = len(self.text.encode_chat(seen)) if seen else 0
-        return Standing(used, len(messages) - len(seen))
+        return ContextUse(used, len(messages) - len(seen))
 
     def ahead(
         self, messages: Sequence[Message], begun: str, session: str | None, thinking: Thinking
@@ -150,7 +150,7 @@ class LoadedModel:
         prompt = self.text.encode_ahead(messages, begun, variables_for(thinking))
         return GenerationRequest(prompt, 1, session=session, ahead=True)
 
-    def start(self, prepared: Prepared, keeper: Keeper) -> RunningReply:
+    def start(self, prepared: PreparedRequest, keeper: AnswerSink) -> RunningReply:
         """Let the engine answer."""
         return RunningReply(
             self.worker.generate(prepared.request),
@@ -161,7 +161,7 @@ class LoadedModel:
             prepared.begun,
         )
 
-    def _prompt(self, turn: Turn, begun: str) -> Prompt:
+    def _prompt(self, turn: ChatRequest, begun: str) -> Prompt:
         """The prompt, and what is written of its answer already; what is held to a form has no thoughts."""
         if turn.text:
             return Prompt(self.text.encode_text(turn.text + begun), "")
@@ -169,18 +169,22 @@ class LoadedModel:
         called = turn.use is not None and turn.use.must_call and not self.text.calls_in_channels
         held = turn.grammar is not None or called
         thinking = "off" if held else turn.thinking
-        if thinking == "off" and parted(begun).thought is not None:  # it has thought already
+        if (
+            thinking == "off" and split_reasoning(begun).thought is not None
+        ):  # it has thought already
             thinking = AS_TAUGHT
         told = {**variables_for(thinking), **turn.variables}
         return self.text.prompt(
             turn.messages, begun, tools, thinks=thinking != "off", variables=told
         )
 
-    def _grammar(self, turn: Turn) -> Grammar | None:
+    def _grammar(self, turn: ChatRequest) -> Grammar | None:
         """What the answer is held to: its format, or the form of calls."""
         return turn.grammar if turn.use is None else self.text.answers.held(turn.use)
 
-    def _predicted(self, turn: Turn, begun: Written, prompt: tuple[int, ...]) -> tuple[int, ...]:
+    def _predicted(
+        self, turn: ChatRequest, begun: PartialAnswer, prompt: tuple[int, ...]
+    ) -> tuple[int, ...]:
         """The tokens of a prediction as they would stand behind this prompt."""
         if not turn.prediction:
             return ()
@@ -193,7 +197,7 @@ class LoadedModel:
                 raise InvalidRequest(f"{drafter} cannot run with {self.facts.name}: {why}")
 
 
-def _detokenizer(text: ChatText, prepared: Prepared) -> TextStream:
+def _detokenizer(text: ChatText, prepared: PreparedRequest) -> TextStream:
     """Of the tokens that go on with what is there already."""
     begun = prepared.begun.text or prepared.turn.begun
     if prepared.turn.text:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from app.request import Foretold
+from app.request import PredictionUsage
 
 
-def compared(prediction: Sequence[int], answer: Sequence[int]) -> Foretold:
+def compared(prediction: Sequence[int], answer: Sequence[int]) -> PredictionUsage:
     """Tokens of ``prediction`` that ``answer`` has in the same order, and the others.
 
     The longest common subsequence, all positions of the prediction at once as bits of one number
@@ -20,4 +20,4 @@ def compared(prediction: Sequence[int], answer: Sequence[int]) -> Foretold:
         here = open_ & places.get(token, 0)
         open_ = (open_ + here | open_ - here) & every
     accepted = len(prediction) - open_.bit_count()
-    return Foretold(accepted, len(prediction) - accepted)
+    return PredictionUsage(accepted, len(prediction) - accepted)

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Expected:
+class ExpectedQuestion:
     """A question that a person is about to ask."""
 
     conversation: str | None  # None: one that has not begun
@@ -25,10 +25,10 @@ class Expected:
     thinking: Thinking = AS_TAUGHT  # before its answer
 
 
-Asks = Callable[[LoadedModel, Expected], Awaitable[GenerationRequest]]
+Asks = Callable[[LoadedModel, ExpectedQuestion], Awaitable[GenerationRequest]]
 
 
-class ReadingAhead:
+class Prefetch:
     """Reads for one question at a time, the newest that is expected.
 
     Whoever asks the engine for something breaks that off; it is taken up again with ``go_on``.
@@ -38,7 +38,7 @@ class ReadingAhead:
         """``asks`` makes the request of an expected question."""
         self._asks = asks
         self.tells: list[Callable[[], object]] = []  # when reading begins, and when it is over
-        self._expected: Expected | None = None
+        self._expected: ExpectedQuestion | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -46,7 +46,7 @@ class ReadingAhead:
         """Whether something is being read."""
         return self._task is not None and not self._task.done()
 
-    def expect(self, expected: Expected | None) -> None:
+    def expect(self, expected: ExpectedQuestion | None) -> None:
         """Another question is expected than before, or none."""
         self._expected = expected
 
@@ -71,7 +71,7 @@ class ReadingAhead:
         for tell in self.tells:
             tell()
 
-    async def _read(self, model: LoadedModel, expected: Expected) -> None:
+    async def _read(self, model: LoadedModel, expected: ExpectedQuestion) -> None:
         try:
             read = await self._follow(model, expected)
         except (AppError, EngineError) as error:  # nobody asked for it, and who asks is told
@@ -80,7 +80,7 @@ class ReadingAhead:
         if read and self._expected is expected:
             self._expected = None
 
-    async def _follow(self, model: LoadedModel, expected: Expected) -> bool:
+    async def _follow(self, model: LoadedModel, expected: ExpectedQuestion) -> bool:
         """Whether all was read."""
         request = await self._asks(model, expected)
         async with aclosing(model.worker.generate(request)) as events:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
-from app.request import Delta, Piece, Report, Written
+from app.request import Completion, Delta, PartialAnswer, Piece
 from app.text.detokenizer import StopFilter, TextStream
-from app.text.reasoning.count import ThoughtCount
+from app.text.reasoning.count import ReasoningCount
 from app.worker.worker import Generation
 from engine.request import Done, FinishReason, Logprob, Stats, Tokens
 
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 0.5  # a process that is killed loses at most what was written since
 
 
-class Keeper(Protocol):
+class AnswerSink(Protocol):
     """Where an answer is kept; called in threads, ``save`` perhaps later than ``finish``."""
 
-    def save(self, written: Written) -> None:
+    def save(self, written: PartialAnswer) -> None:
         """What there is so far, now and then."""
         ...
 
-    def finish(self, report: Report) -> None:
+    def finish(self, report: Completion) -> None:
         """The whole answer, once."""
         ...
 
@@ -36,7 +36,7 @@ class Keeper(Protocol):
 class _Progress:
     """What has been received so far; enough for a report when the engine cannot give one."""
 
-    begun: Written
+    begun: PartialAnswer
     text: str = ""
     ids: list[int] = field(default_factory=list)
     logprobs: list[Logprob] = field(default_factory=list)
@@ -63,10 +63,10 @@ class _Progress:
         self.spans.append((start, end))
 
     @property
-    def written(self) -> Written:
+    def written(self) -> PartialAnswer:
         text = self.begun.text + self.text
         spans = [(start, min(end, len(text))) for start, end in self.spans if start < len(text)]
-        return Written(text, len(self.ids), (*self.begun.spans, *spans))
+        return PartialAnswer(text, len(self.ids), (*self.begun.spans, *spans))
 
 
 class RunningReply:
@@ -78,15 +78,15 @@ class RunningReply:
         detokenizer: TextStream,
         stops: StopFilter,
         unfinished: Stats,
-        keeper: Keeper,
-        begun: Written | None = None,
+        keeper: AnswerSink,
+        begun: PartialAnswer | None = None,
     ) -> None:
         """``unfinished`` describes an answer that broke off; ``begun`` is what it continues."""
         self._generation, self._detokenizer, self._stops = generation, detokenizer, stops
         self._unfinished, self._keeper = unfinished, keeper
-        self._progress = _Progress(begun or Written())
+        self._progress = _Progress(begun or PartialAnswer())
         self._thought = self._progress.begun.thought  # until the first piece has told it
-        self._thinking = ThoughtCount(self._progress.begun.text + self._thought)
+        self._thinking = ReasoningCount(self._progress.begun.text + self._thought)
         # with what the stop filter holds back
         self._length = len(self._progress.begun.text + self._thought)
         self._asked_at = time.monotonic()
@@ -96,7 +96,7 @@ class RunningReply:
         self._task.add_done_callback(self._end)
 
     @property
-    def written(self) -> Written:
+    def written(self) -> PartialAnswer:
         """What there is so far."""
         return self._progress.written
 
@@ -106,7 +106,7 @@ class RunningReply:
         return self._unfinished.prompt_tokens
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> Completion | None:
         """How it went; None before the end, and where the engine could not begin."""
         done = self._task.done() and not self._task.cancelled()
         return self._task.result() if done and self._task.exception() is None else None
@@ -124,7 +124,7 @@ class RunningReply:
         """Call ``tell`` once the answer has been recorded."""
         self._task.add_done_callback(lambda _: tell())
 
-    async def watch(self) -> AsyncGenerator[Written | Report]:
+    async def watch(self) -> AsyncGenerator[PartialAnswer | Completion]:
         """What there is whenever that changed, the report last; leaving does not end the answer.
 
         Raises what kept the engine from beginning.
@@ -144,7 +144,7 @@ class RunningReply:
         finally:
             self.cancel()
 
-    async def _run(self) -> Report:
+    async def _run(self) -> Completion:
         saving = asyncio.create_task(self._save_now_and_then(), name="save a reply")
         try:
             report = await self._follow()
@@ -152,13 +152,13 @@ class RunningReply:
             saving.cancel()
         return await self._recorded(report)
 
-    def _end(self, task: asyncio.Task[Report]) -> None:
+    def _end(self, task: asyncio.Task[Completion]) -> None:
         if not task.cancelled():
             task.exception()  # looked at, or asyncio complains when nobody watches
         self._out.put_nowait(None)
         self._changed.set()
 
-    async def _follow(self) -> Report:
+    async def _follow(self) -> Completion:
         """Every event turned into pieces; the report that describes them."""
         try:
             async for event in self._generation:
@@ -201,7 +201,7 @@ class RunningReply:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def _report(self, reason: FinishReason, stats: Stats, error: str | None) -> Report:
+    def _report(self, reason: FinishReason, stats: Stats, error: str | None) -> Completion:
         rest = self._stops.feed(self._detokenizer.end()) + self._stops.end()
         if rest:
             self._emit(Piece(rest, (), 0, 0))
@@ -211,7 +211,7 @@ class RunningReply:
         progress, written = self._progress, self.written
         ids, first = tuple(progress.ids), progress.first_token_seconds
         told = tuple(progress.logprobs)
-        return Report(
+        return Completion(
             written.text, ids, reason, stats, error, first, written.spans,
             logprobs=told, stopped_by=self._stops.found, thought_tokens=self._thinking.tokens,
         )  # fmt: skip
@@ -235,7 +235,7 @@ class RunningReply:
         except HistoryError:  # the end will tell
             log.exception("a running answer could not be saved")
 
-    async def _recorded(self, report: Report) -> Report:
+    async def _recorded(self, report: Completion) -> Completion:
         try:
             await asyncio.to_thread(self._keeper.finish, report)
         except HistoryError as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.history.records import AnswerFacts, Conditions, StoredMessage
 from app.history.store import History
-from app.request import Report, Written
+from app.request import Completion, PartialAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,10 @@ class FiguresOnly:
     conditions: Conditions
     session: str | None
 
-    def save(self, written: Written) -> None:
+    def save(self, written: PartialAnswer) -> None:
         """Nothing: a program keeps its own answers."""
 
-    def finish(self, report: Report) -> None:
+    def finish(self, report: Completion) -> None:
         """Keep what was measured."""
         self.history.measurements.record(self.conditions, report.stats, self.session)
 
@@ -39,13 +39,13 @@ class StoredAnswer:
     _finished: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def save(self, written: Written) -> None:
+    def save(self, written: PartialAnswer) -> None:
         """Keep what there is so far, without a finish reason."""
         with self._lock:
             if not self._finished and written.text.strip():
                 self.history.rewrite(self._row().id, written.text)
 
-    def finish(self, report: Report) -> None:
+    def finish(self, report: Completion) -> None:
         """Keep the whole answer, what is told under it, and what it measured."""
         with self._lock:
             self._finished = True
@@ -62,7 +62,7 @@ class StoredAnswer:
         return self.message
 
 
-def facts(model: str, report: Report) -> AnswerFacts:
+def facts(model: str, report: Completion) -> AnswerFacts:
     """What is told under an answer, from its report."""
     stats = report.stats
     return AnswerFacts(

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from app.request import Report
+from app.request import Completion
 from engine.request import DepthCount, DrafterRun, FinishReason, summed
 
 
@@ -25,7 +25,7 @@ class Spent:
 
 
 @dataclass(slots=True)
-class Tally:
+class Totals:
     """Counts and seconds that only grow."""
 
     answers: Counter[FinishReason] = field(default_factory=Counter)
@@ -40,7 +40,7 @@ class Tally:
     depths: tuple[DepthCount, ...] = ()  # depth 1 first
     by_drafter: dict[str, Spent] = field(default_factory=dict)
 
-    def add(self, report: Report) -> None:
+    def add(self, report: Completion) -> None:
         """One more answer, however it ended."""
         stats = report.stats
         self.answers[report.finish_reason] += 1

@@ -9,7 +9,7 @@ from app.chat.assistant import Assistant
 from app.commands.options import AskOptions
 from app.errors import RequestFailed
 from app.progress import waiting
-from app.request import Piece, Report
+from app.request import Completion, Piece
 
 
 def ask(options: AskOptions) -> int:
@@ -25,7 +25,7 @@ def ask(options: AskOptions) -> int:
     return 0
 
 
-def as_json(report: Report) -> str:
+def as_json(report: Completion) -> str:
     """The last line for programs."""
     stats = report.stats
     return json.dumps(
@@ -45,7 +45,7 @@ def as_json(report: Report) -> str:
     )
 
 
-async def _answer(options: AskOptions) -> Report:
+async def _answer(options: AskOptions) -> Completion:
     opening = Assistant.open(options.settings, options.model)
     assistant = await waiting(f"loading {options.model}", opening)
     for notice in (assistant.history.notice, *assistant.facts.notes):
@@ -54,7 +54,7 @@ async def _answer(options: AskOptions) -> Report:
     try:
         async with aclosing(assistant.reply(options.turn)) as deltas:
             async for delta in deltas:
-                if isinstance(delta, Report):
+                if isinstance(delta, Completion):
                     return delta
                 _show(delta)
     finally:

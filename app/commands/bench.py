@@ -13,12 +13,12 @@ from app.bench.summary import summarize
 from app.bench.table import table
 from app.errors import RequestFailed
 from app.models.catalog import resolve
-from app.placement.dtype import placed
+from app.placement.dtype import place_with_dtype
 from app.progress import show_progress
 from app.text.chat_text import ChatText
 from app.worker.engine_process import build_engine
 from engine.hardware.footprint import LLAMA_CPP
-from engine.hardware.plan import Wishes
+from engine.hardware.plan import PlanConstraints
 from engine.request import ModelSpec
 
 EXACT = "float32"  # unless another is asked for
@@ -41,8 +41,8 @@ def bench_spec(options: BenchOptions) -> ModelSpec:
         resolve(options.settings, options.model), inflate=options.inflate, slots=concurrent
     )
     exact = None if spec.backend == LLAMA_CPP else EXACT
-    wishes = Wishes(batch=concurrent)
-    return placed(options.settings, spec, options.dtype or exact, wishes).spec
+    wishes = PlanConstraints(batch=concurrent)
+    return place_with_dtype(options.settings, spec, options.dtype or exact, wishes).spec
 
 
 def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:

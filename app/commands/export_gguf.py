@@ -10,7 +10,7 @@ from pathlib import Path
 from app.commands.options import ExportGgufOptions
 from app.errors import OutputFileError
 from app.models.catalog import resolve
-from app.sandbox import Confined, Ended, Late
+from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.export import FULL_TYPES, Source, open_source, write_gguf, write_vocabulary
@@ -79,13 +79,13 @@ def _full_type(source: Source, kind: str) -> str:
 
 
 def _quantise(full: Path, kind: str, small: Path) -> None:
-    process = Confined(_quantise_there, (str(full), kind, str(small)), MEMORY)
+    process = Sandbox(_quantise_there, (str(full), kind, str(small)), MEMORY)
     try:
         while (told := process.receive(QUIET_SECONDS)) is not None:
             if isinstance(told, str):
                 raise ModelUnusable(told)
             _show(f"made {kind}", *told)
-    except (Late, Ended) as error:
+    except (SandboxTimeout, SandboxEnded) as error:
         raise ModelUnusable(f"llama.cpp could not make {kind} of the model: {error}") from error
     finally:
         process.close()

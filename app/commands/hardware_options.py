@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from app.errors import SettingsError
 from app.settings import Settings
-from engine.hardware.plan import Wishes
+from engine.hardware.plan import PlanConstraints
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)")
@@ -30,7 +30,7 @@ class PlanOptions:
     model: str
     gpu: int | None = None  # bytes
     ram: int | None = None
-    wishes: Wishes = field(default_factory=Wishes)
+    wishes: PlanConstraints = field(default_factory=PlanConstraints)
     json: bool = False
     table: bool = False
 
@@ -65,7 +65,7 @@ def plan_options(given: argparse.Namespace, settings: Settings) -> PlanOptions:
     """What was typed after ``plan``; raises SettingsError for half a machine."""
     if given.gpu is not None and given.ram is None:
         raise SettingsError("a machine that is not this one needs --ram, too: for example 16GiB")
-    wishes = Wishes(context=given.context, dtype=given.dtype, draft=not given.no_draft)
+    wishes = PlanConstraints(context=given.context, dtype=given.dtype, draft=not given.no_draft)
     return PlanOptions(settings, given.model, given.gpu, given.ram, wishes, given.json, given.table)
 
 

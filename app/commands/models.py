@@ -27,7 +27,7 @@ from app.commands.models_options import (
 )
 from app.errors import DownloadFailed
 from app.models.catalog import CatalogEntry, load_catalog
-from app.models.downloads.manifest import Order, orders_for
+from app.models.downloads.manifest import Manifest, manifests_for
 from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.queue import Downloads
 from app.models.downloads.snapshot import Snapshot, State
@@ -106,12 +106,12 @@ def _pull(options: PullModel) -> Iterator[str]:
         raise DownloadFailed("; ".join(errors))
 
 
-def _orders(options: PullModel, downloads: Downloads) -> Sequence[Order]:
+def _orders(options: PullModel, downloads: Downloads) -> Sequence[Manifest]:
     """A download that was begun goes on at its own commit; otherwise the hub is asked."""
     catalog = load_catalog(options.settings)
     begun = {order.name: order for order in unfinished(options.settings.models_folder)}
     if options.files or options.name not in begun:
-        orders = orders_for(downloads.hub, catalog, options.name, options.files)
+        orders = manifests_for(downloads.hub, catalog, options.name, options.files)
         return orders if options.draft else orders[:1]
     entries = {entry.name: entry for entry in catalog}
     draft = entries.get(entries[options.name].draft or "") if options.name in entries else None
@@ -120,7 +120,7 @@ def _orders(options: PullModel, downloads: Downloads) -> Sequence[Order]:
     rest = (
         [begun[draft.name]]
         if draft.name in begun
-        else orders_for(downloads.hub, catalog, draft.name)
+        else manifests_for(downloads.hub, catalog, draft.name)
     )
     return [begun[options.name], *rest]
 

@@ -29,7 +29,7 @@ from app.commands.models_options import (
 )
 from app.commands.parser import parser
 from app.errors import LaneError
-from app.request import ALL_DRAFTERS, Message, Turn, check_drafter, check_turn
+from app.request import ALL_DRAFTERS, ChatRequest, Message, check_drafter, check_request
 from app.settings import Settings
 from app.text.formats.format_file import read_format
 from engine.request import Penalties, SamplingParams
@@ -53,7 +53,7 @@ class AskOptions:
 
     settings: Settings
     model: str
-    turn: Turn
+    turn: ChatRequest
     json: bool
 
 
@@ -153,7 +153,7 @@ def _serve(given: argparse.Namespace, settings: Settings) -> ServeOptions:
 
 
 def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
-    turn = Turn(
+    turn = ChatRequest(
         messages=(Message("user", given.prompt),),
         sampling=replace(
             _law(given),
@@ -164,7 +164,7 @@ def _ask(given: argparse.Namespace, settings: Settings) -> AskOptions:
         grammar=None if given.format is None else read_format(given.format),
         thinking=given.thinking,
     )
-    check_turn(turn)
+    check_request(turn)
     return AskOptions(replace(settings, dtype=given.dtype), given.model, turn, given.json)
 
 

@@ -17,7 +17,7 @@ from app.bench.verify import (
 )
 from app.commands.options import VerifyOptions
 from app.models.catalog import resolve
-from app.placement.dtype import INT8, format_of, placed
+from app.placement.dtype import INT8, dtype_name, place_with_dtype
 from app.progress import show_progress
 from app.text.chat_text import ChatText
 from app.worker.worker import EngineWorker
@@ -31,7 +31,7 @@ def prove(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
     spec = exact_spec(options)
     bench, verification = asyncio.run(_verified(options, spec))
-    sys.stdout.writelines(f"{line}\n" for line in table(bench, verification, format_of(spec)))
+    sys.stdout.writelines(f"{line}\n" for line in table(bench, verification, dtype_name(spec)))
     return 0 if verification.agrees else 1
 
 
@@ -42,7 +42,7 @@ def exact_spec(options: VerifyOptions) -> ModelSpec:
     """
     settings, resolved = options.settings, resolve(options.settings, options.model)
     gguf = resolved.backend == LLAMA_CPP
-    spec = placed(settings, resolved, settings.dtype or (None if gguf else EXACT)).spec
+    spec = place_with_dtype(settings, resolved, settings.dtype or (None if gguf else EXACT)).spec
     if gguf:
         return replace(spec, kv_type="f32", flash_attention=False)
     return replace(spec, dtype=EXACT) if settings.dtype == INT8 else spec

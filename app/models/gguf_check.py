@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from app.sandbox import Confined, Ended, Late
+from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.consistency import check_consistent
@@ -68,15 +68,15 @@ def _tried(file: Path, parts: Sequence[GgufHeader]) -> str:
     """What is wrong with the file, empty if nothing; raises ModelUnusable for what may pass."""
     size = sum(part.path.stat().st_size for part in parts)
     seconds = BASE_SECONDS + size / SLOWEST_READ
-    process = Confined(_try, (str(file),), BASE_MEMORY + 2 * size)
+    process = Sandbox(_try, (str(file),), BASE_MEMORY + 2 * size)
     try:
         fault: str = process.receive(seconds)
-    except Late as error:
+    except SandboxTimeout as error:
         raise ModelUnusable(
             f"{file} was not loaded: the first try of a new file ended because {error}; "
             "close other programs and try again, or choose a smaller model"
         ) from error
-    except Ended as error:
+    except SandboxEnded as error:
         if error.passing:
             raise ModelUnusable(
                 f"{file} was not loaded: the first try of a new file ended because {error}; "

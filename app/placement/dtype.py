@@ -6,7 +6,7 @@ from app.placement.plans import Placed, place
 from app.settings import Settings
 from engine.errors import ModelUnusable
 from engine.hardware.footprint import LLAMA_CPP
-from engine.hardware.plan import Wishes
+from engine.hardware.plan import PlanConstraints
 from engine.request import ModelSpec
 
 INT8 = "int8"
@@ -20,7 +20,7 @@ DTYPES = tuple(FORMATS)
 _PLANNED = {"float16": "bfloat16"}  # as large, and known to the plan
 
 
-def in_format(spec: ModelSpec, name: str) -> ModelSpec:
+def with_dtype(spec: ModelSpec, name: str) -> ModelSpec:
     """``spec`` in the format of that name; raises ModelUnusable for a GGUF file, which has its own."""
     if spec.backend == LLAMA_CPP:
         raise ModelUnusable(
@@ -31,8 +31,8 @@ def in_format(spec: ModelSpec, name: str) -> ModelSpec:
     return replace(spec, dtype=dtype, weights=weights)
 
 
-def placed(
-    settings: Settings, spec: ModelSpec, name: str | None, wishes: Wishes | None = None
+def place_with_dtype(
+    settings: Settings, spec: ModelSpec, name: str | None, wishes: PlanConstraints | None = None
 ) -> Placed:
     """``place`` with the weights in the format of that name; None leaves it to the plan.
 
@@ -40,8 +40,8 @@ def placed(
     """
     if name is None:
         return place(settings, spec, wishes)
-    asked = in_format(spec, name)
-    wished = replace(wishes or Wishes(), dtype=_PLANNED.get(asked.dtype, asked.dtype))
+    asked = with_dtype(spec, name)
+    wished = replace(wishes or PlanConstraints(), dtype=_PLANNED.get(asked.dtype, asked.dtype))
     found = place(settings, asked, wished)
     if name == INT8 and found.spec.resident is not None:
         raise ModelUnusable(
@@ -52,7 +52,7 @@ def placed(
     return Placed(exact, found.plan)
 
 
-def format_of(spec: ModelSpec) -> str:
+def dtype_name(spec: ModelSpec) -> str:
     """The name of a spec's format, for people."""
     if spec.backend == LLAMA_CPP:
         return "numbers as in the file"

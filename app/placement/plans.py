@@ -21,7 +21,7 @@ from engine.hardware.footprint import (
     torch_footprint,
 )
 from engine.hardware.hf_placement import whole
-from engine.hardware.plan import Candidates, Plan, Refusal, Wishes
+from engine.hardware.plan import Candidates, Plan, PlanConstraints, Refusal
 from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.shape import ModelShape, shape_of
@@ -39,7 +39,7 @@ class Placed:
     plan: Plan | None
 
 
-def place(settings: Settings, spec: ModelSpec, wishes: Wishes | None = None) -> Placed:
+def place(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None = None) -> Placed:
     """``spec`` with backend, dtype, context and memory as this machine has room for.
 
     Raises ModelUnusable with both numbers where it has none. Small models stay as they are: no
@@ -56,7 +56,7 @@ def place(settings: Settings, spec: ModelSpec, wishes: Wishes | None = None) -> 
     return Placed(planned(spec, found), found)
 
 
-def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: Wishes | None) -> ModelSpec:
+def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None) -> ModelSpec:
     elements = sum(count for _, count, _ in safetensors(Path(spec.folder)))
     wished = wishes.dtype if wishes else None
     machine = usable(known_profile(settings), TORCH)
@@ -89,7 +89,7 @@ def usable(profile: HardwareProfile, backend: str) -> HardwareProfile:
     return replace(profile, gpus=())
 
 
-def what_if(profile: HardwareProfile, spec: ModelSpec, wishes: Wishes) -> Plan | Refusal:
+def what_if(profile: HardwareProfile, spec: ModelSpec, wishes: PlanConstraints) -> Plan | Refusal:
     """The plan of a machine that may not be this one."""
     return plan(profile, candidates(spec), wishes)
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
 from app.chat.assistant import Assistant
-from app.chat.totals import Tally
+from app.chat.totals import Totals
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 THEIRS, OURS = "llamacpp:", "slipstream:"
@@ -37,7 +37,7 @@ def router(assistant: Assistant) -> APIRouter:
     return routes
 
 
-def _totals(tally: Tally) -> Iterator[Metric]:
+def _totals(tally: Totals) -> Iterator[Metric]:
     yield _one("prompt_tokens_total", "prompt tokens that were read", tally.read)
     yield _one("prompt_seconds_total", "seconds of reading prompts", tally.prompt_seconds)
     yield _one("tokens_predicted_total", "tokens of answers", tally.emitted)
@@ -49,7 +49,7 @@ def _totals(tally: Tally) -> Iterator[Metric]:
     )
 
 
-def _drafting(tally: Tally) -> Iterator[Metric]:
+def _drafting(tally: Totals) -> Iterator[Metric]:
     depths = [
         (f'{{position="{at}"}}', float(depth.accepted)) for at, depth in enumerate(tally.depths)
     ]

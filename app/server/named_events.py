@@ -8,11 +8,11 @@ from typing import Protocol
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from app.request import Delta, Piece, Report
+from app.request import Completion, Delta, Piece
 from app.server.errors import ApiError, Failure, explain
 from app.server.openai_chat.answer import Body
 from app.server.openai_chat.respond import CLIENT_CLOSED_REQUEST, finished
-from app.server.openai_chat.schemas import Asked
+from app.server.openai_chat.schemas import RequestBody
 from app.server.sse import ClientLeftError, EventStream, attend, event
 from engine.errors import ContextOverflow
 
@@ -20,7 +20,7 @@ from engine.errors import ContextOverflow
 class Telling(Protocol):
     """How an answer is told; an event's ``type`` is its name."""
 
-    def whole(self, report: Report) -> Body:
+    def whole(self, report: Completion) -> Body:
         """The answer at once."""
         ...
 
@@ -32,7 +32,7 @@ class Telling(Protocol):
         """What the next words make known."""
         ...
 
-    def last(self, report: Report) -> Iterator[Body]:
+    def last(self, report: Completion) -> Iterator[Body]:
         """What was held back, the ends of what is open, and how it went."""
         ...
 
@@ -42,14 +42,14 @@ class Telling(Protocol):
 
 
 async def tell(
-    asked: Asked, deltas: AsyncGenerator[Delta], telling: Telling, request: Request
+    asked: RequestBody, deltas: AsyncGenerator[Delta], telling: Telling, request: Request
 ) -> Response:
     """What ``asked`` gets; bad input fails before anything is sent, as plain HTTP."""
     try:
         if not asked.stream:
             return JSONResponse(telling.whole(await attend(request, _report(deltas))))
         first = await attend(request, anext(deltas))
-        if isinstance(first, Report):
+        if isinstance(first, Completion):
             finished(first)
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
@@ -58,10 +58,10 @@ async def tell(
     return EventStream(_sent(telling, first, deltas))
 
 
-async def _report(deltas: AsyncGenerator[Delta]) -> Report:
+async def _report(deltas: AsyncGenerator[Delta]) -> Completion:
     async with aclosing(deltas):
         async for delta in deltas:
-            if isinstance(delta, Report):
+            if isinstance(delta, Completion):
                 return finished(delta)
     raise ApiError(Failure(500, "the answer ended without a report"))
 

@@ -16,14 +16,14 @@ from engine.platform.toolchain import compiler_found
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MachineView:
     """What was found at one moment."""
 
     profile: HardwareProfile
     missing: tuple[Finding, ...]
 
 
-def look(settings: Settings) -> Look:
+def look(settings: Settings) -> MachineView:
     """In milliseconds: rates are those that are remembered, and torch is not imported."""
     profile = known_profile(settings)
     there = Software(
@@ -32,19 +32,19 @@ def look(settings: Settings) -> Look:
         torch_cuda=torch_for_cuda(),
         torch=version("torch"),
     )
-    return Look(profile, tuple(findings(profile, there)))
+    return MachineView(profile, tuple(findings(profile, there)))
 
 
-async def measure(settings: Settings) -> Look:
+async def measure(settings: Settings) -> MachineView:
     """Every rate again, in a process of its own: neither answers nor pages wait for it."""
     return await asyncio.to_thread(_in_a_process, settings)
 
 
-def _in_a_process(settings: Settings) -> Look:
+def _in_a_process(settings: Settings) -> MachineView:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(_measure, settings).result()
 
 
-def _measure(settings: Settings) -> Look:
+def _measure(settings: Settings) -> MachineView:
     profile = measured_profile(settings, again=True)
-    return Look(profile, tuple(findings(profile, software())))
+    return MachineView(profile, tuple(findings(profile, software())))

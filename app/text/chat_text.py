@@ -12,23 +12,23 @@ from app.reasoning_effort import AS_TAUGHT, THINKING, Thinking, variables_for
 from app.request import Message, Tool
 from app.text.detokenizer import Detokenizer, TextStream
 from app.text.harmony.calls import held_in_channels
-from app.text.harmony.detokenizer import ChannelDetokenizer
+from app.text.harmony.detokenizer import HarmonyDetokenizer
 from app.text.harmony.format import (
     START,
-    Channels,
+    HarmonyFormat,
     going_on,
     one_call_each,
     unthought,
     writes_calls,
 )
-from app.text.output_parser import apart
+from app.text.output_parser import with_reasoning_apart
 from app.text.reasoning import markers as thoughts
-from app.text.reasoning.detokenizer import ThoughtDetokenizer
-from app.text.reasoning.markers import SpeltMarks, ThoughtMarks
+from app.text.reasoning.detokenizer import ReasoningDetokenizer
+from app.text.reasoning.markers import ReasoningMarkers, SpeltMarks
 from app.text.template import NO_VARIABLES, ChatTemplate
 from app.text.tools.answer_grammar import Answers, held, held_when_called
 from app.text.tools.call_format import TOLD, CallForm
-from app.text.tools.prompt_fallback import told
+from app.text.tools.prompt_fallback import tools_in_words
 from app.text.tools.template_inspection import deduced
 from app.text.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
 from engine.errors import InvalidRequest, ModelUnusable
@@ -56,7 +56,7 @@ class ChatText:
     ) -> None:
         self._vocabulary, self._template = vocabulary, template
         self._control = _control_pattern(vocabulary.control_texts())
-        self._channels = Channels.of(vocabulary)
+        self._channels = HarmonyFormat.of(vocabulary)
         self.stop_tokens = self._channels.stops(stops) if self._channels else frozenset(stops)
 
     @classmethod
@@ -93,7 +93,7 @@ class ChatText:
         return form
 
     @cached_property
-    def _thought_marks(self) -> ThoughtMarks | None:
+    def _thought_marks(self) -> ReasoningMarkers | None:
         """What its template writes around thoughts, where that is to be translated."""
         if self._channels is not None or not self._template.takes_thoughts:
             return None
@@ -179,14 +179,14 @@ class ChatText:
         if self._channels is not None:
             messages = [unthought(message) for message in messages]
         elif self._template.takes_thoughts:
-            messages = [apart(message) for message in messages]
+            messages = [with_reasoning_apart(message) for message in messages]
         if self.calls_in_channels:
             messages = one_call_each(messages)
         spoken = [mask.masked(message) for message in messages]
         offered = [mask.masked_tool(tool) for tool in tools]
         has_tools = bool(tools) or any(each.calls or each.role == "tool" for each in messages)
         if has_tools and self._own_form is None and not self.calls_in_channels:
-            spoken, offered = told(spoken, offered), []
+            spoken, offered = tools_in_words(spoken, offered), []
         if spoken and spoken[0].role == "system" and not self._takes_system:
             spoken = _without_system(spoken)
         return self._template.render(spoken, offered, mask.within(variables))
@@ -232,9 +232,9 @@ class ChatText:
 
     def _asked_to_think(self, thinking: Thinking) -> tuple[int, ...] | None:
         """A prompt; None where the template refuses that."""
-        asked, told = [Message("user", _QUESTIONS[0])], variables_for(thinking)
+        asked, tools_in_words = [Message("user", _QUESTIONS[0])], variables_for(thinking)
         try:
-            return self.prompt(asked, thinks=thinking != "off", variables=told).ids
+            return self.prompt(asked, thinks=thinking != "off", variables=tools_in_words).ids
         except InvalidRequest:
             return None
 
@@ -250,20 +250,20 @@ class ChatText:
         table = self._vocabulary.bytes
         if self._spelt_marks is not None:
             if begun or thought:
-                return ThoughtDetokenizer.behind(begun or thought, self._spelt_marks, table)
-            return ThoughtDetokenizer(self._spelt_marks, table)
+                return ReasoningDetokenizer.behind(begun or thought, self._spelt_marks, table)
+            return ReasoningDetokenizer(self._spelt_marks, table)
         if self._channels is None:
             return Detokenizer(table, begins=not begun)
         if begun:
-            return ChannelDetokenizer.behind(begun, self._channels, table)
-        return ChannelDetokenizer(self._channels, table)
+            return HarmonyDetokenizer.behind(begun, self._channels, table)
+        return HarmonyDetokenizer(self._channels, table)
 
     def detokenizer_behind(self, text: str) -> TextStream:
         """For what goes on with a text that a program wrote: see ``encode_text``."""
         table = self._vocabulary.bytes
         if self._channels is None:
             return Detokenizer(table, begins=False)
-        found = ChannelDetokenizer(self._channels, table, begins=False)
+        found = HarmonyDetokenizer(self._channels, table, begins=False)
         _, mark, part = text.rpartition(START)
         found.feed(self._vocabulary.encode(mark + part) if mark else ())
         return found

@@ -6,64 +6,67 @@ from typing import NamedTuple
 
 from app.request import Message
 from app.text.detokenizer import open_length
-from app.text.tools.call_parser import CallReader, Heard
+from app.text.tools.call_parser import ParsedOutput, ToolCallParser
 
 OPEN, CLOSE = "<think>", "</think>"
 THOUGHT_BEGINS, THOUGHT_ENDS = f"{OPEN}\n", f"\n{CLOSE}\n\n"
 
 
-class Parted(NamedTuple):
+class SplitAnswer(NamedTuple):
     """An answer as text: its thought, and what it says; None for what has not begun."""
 
     thought: str | None
     said: str | None
 
 
-def parted(answer: str) -> Parted:
+def split_reasoning(answer: str) -> SplitAnswer:
     """The text of an answer, taken apart again."""
     begun = answer.lstrip()
     if not begun.startswith(OPEN):
-        return Parted(None, answer)
+        return SplitAnswer(None, answer)
     thought, close, said = begun.removeprefix(OPEN).partition(CLOSE)
     thought = thought.removeprefix("\n")
     if not close:
-        return Parted(thought, None)
-    return Parted(thought.removesuffix("\n"), said.removeprefix("\n\n"))
+        return SplitAnswer(thought, None)
+    return SplitAnswer(thought.removesuffix("\n"), said.removeprefix("\n\n"))
 
 
-def apart(message: Message) -> Message:
+def with_reasoning_apart(message: Message) -> Message:
     """An earlier answer whose thought does not stand in what it says."""
     if message.role != "assistant":
         return message
-    thought, said = parted(message.content)
+    thought, said = split_reasoning(message.content)
     return replace(message, content=said or "", thought=message.thought or thought or "")
 
 
-class Hearing:
+class OutputParser:
     """Of one answer; text that may yet become a mark is held back until that is known."""
 
-    def __init__(self, calls: CallReader | None = None) -> None:
+    def __init__(self, calls: ToolCallParser | None = None) -> None:
         """``calls`` is there where tools may be called."""
         self._calls = calls
         self._held, self._thought = "", False
-        self._step: Callable[[Heard], bool] = self._begin
+        self._step: Callable[[ParsedOutput], bool] = self._begin
 
     @property
     def called(self) -> int:
         """Calls that are whole."""
         return 0 if self._calls is None else self._calls.called
 
-    def feed(self, text: str) -> Heard:
+    def feed(self, text: str) -> ParsedOutput:
         """What the next text makes known."""
-        heard = Heard()
+        heard = ParsedOutput()
         self._held += text
         while self._held and self._step(heard):
             pass
         return heard
 
-    def end(self) -> Heard:
+    def end(self) -> ParsedOutput:
         """What was held back and became nothing else; space at the end of a thought is nobody's."""
-        heard, left = Heard(), self._held.rstrip() if self._step == self._think else self._held
+        heard, left = (
+            ParsedOutput(),
+            self._held.rstrip() if self._step == self._think else self._held,
+        )
         self._held = ""
         if self._step == self._think:
             heard.thought = left
@@ -73,7 +76,7 @@ class Hearing:
             heard.said += self._calls.end()
         return heard
 
-    def _begin(self, heard: Heard) -> bool:
+    def _begin(self, heard: ParsedOutput) -> bool:
         begun = self._held.lstrip()
         if begun.startswith(OPEN):
             self._held, self._step = begun.removeprefix(OPEN), self._think
@@ -83,7 +86,7 @@ class Hearing:
             self._step = self._speak
         return True
 
-    def _think(self, heard: Heard) -> bool:
+    def _think(self, heard: ParsedOutput) -> bool:
         """Up to the mark, without the space around the thought."""
         thought, close, behind = self._held.partition(CLOSE)
         free = thought if close else thought[: len(thought) - open_length(thought, [CLOSE])]
@@ -96,19 +99,19 @@ class Hearing:
         self._held = self._held[len(said) :]
         return False
 
-    def _rest(self, heard: Heard) -> bool:
+    def _rest(self, heard: ParsedOutput) -> bool:
         """Space behind a thought is nobody's, either."""
         self._held = self._held.lstrip()
         if self._held:
             self._step = self._speak
         return bool(self._held)
 
-    def _speak(self, heard: Heard) -> bool:
+    def _speak(self, heard: ParsedOutput) -> bool:
         self._say(heard, self._held)
         self._held = ""
         return False
 
-    def _say(self, heard: Heard, text: str) -> None:
+    def _say(self, heard: ParsedOutput, text: str) -> None:
         if self._calls is None:
             heard.said += text
             return

@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from typing_extensions import override
 
 from app.request import Message, Tool
-from app.sandbox import Confined, Ended, Late
+from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from engine.errors import InvalidRequest, ModelUnusable
 
 TRUSTED = Path(__file__).resolve().parents[2] / "engine" / "bundled"
@@ -142,11 +142,11 @@ class _Distant:
                     "choose another model"
                 ) from error
 
-    def _start(self) -> Confined:
-        process = Confined(_serve, (self._source, self._specials), MEMORY)
+    def _start(self) -> Sandbox:
+        process = Sandbox(_serve, (self._source, self._specials), MEMORY)
         try:
             trouble = process.receive(START_SECONDS)
-        except (Late, Ended) as error:
+        except (SandboxTimeout, SandboxEnded) as error:
             raise ModelUnusable(f"the model's chat template cannot be read: {error}") from error
         if trouble is not None:
             raise ModelUnusable(trouble)
@@ -156,7 +156,7 @@ class _Distant:
         try:
             self._process.send((messages, tools, more))
             text, trouble = self._process.receive(RENDER_SECONDS)
-        except (Late, Ended) as error:
+        except (SandboxTimeout, SandboxEnded) as error:
             raise _Overstepped(str(error)) from error
         if trouble is not None:
             raise TemplateError(trouble)

@@ -128,14 +128,14 @@ def gated(gate_up: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class ElementwiseOps:
     """What stands between the matrix products of a layer; a device may have faster ones."""
 
     norm: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
     gated: Callable[[Tensor], Tensor] = gated
 
 
-IN_TORCH = Between()
+IN_TORCH = ElementwiseOps()
 
 
 def block(
@@ -144,7 +144,7 @@ def block(
     x: Tensor,
     rotary: Rotary | None,
     attend: Attend,
-    between: Between = IN_TORCH,
+    between: ElementwiseOps = IN_TORCH,
 ) -> Tensor:
     """One decoder layer: x [..., C] -> [..., C]. Without ``rotary``, ``attend`` is who rotates."""
 
@@ -176,7 +176,7 @@ def block(
     return added(layer.mlp_norm, x, feed_forward)
 
 
-def _head_norm(x: Tensor, weight: Tensor, eps: float, between: Between) -> Tensor:
+def _head_norm(x: Tensor, weight: Tensor, eps: float, between: ElementwiseOps) -> Tensor:
     """Norm x [..., heads, D] head by head, or over all heads where the weight is that wide."""
     if weight.shape[0] == x.shape[-1]:
         return between.norm(x, weight, eps)

@@ -12,7 +12,7 @@ CERTAIN = 0.99  # acceptance is never taken for granted
 
 
 @dataclass
-class Faded:
+class DecayedCounts:
     """A ratio of faded counts."""
 
     hits: float = 0.0
@@ -31,29 +31,29 @@ class Faded:
 
 
 @dataclass
-class Depths:
+class DepthAcceptance:
     """Tokens evaluated and accepted at depths 1, 2, ..."""
 
     memory: float
-    counts: list[Faded] = field(default_factory=list)
+    counts: list[DecayedCounts] = field(default_factory=list)
 
     def note(self, accepted: int, *, refused: bool) -> None:
         """One walk: depths that it evaluated learn, what is known of deeper ones grows stale."""
         evaluated = accepted + refused
         while len(self.counts) < evaluated:
-            self.counts.append(Faded())
+            self.counts.append(DecayedCounts())
         for at, depth in enumerate(self.counts, 1):
             if at <= evaluated:
                 depth.add(at <= accepted, self.memory)
             else:
                 depth.fade(self.memory)
 
-    def at(self, depth: int) -> Faded:
+    def at(self, depth: int) -> DecayedCounts:
         """Counts at a depth, 0 first; empty where nothing was seen."""
-        return self.counts[depth] if depth < len(self.counts) else Faded()
+        return self.counts[depth] if depth < len(self.counts) else DecayedCounts()
 
 
-def pooled(pool: Depths, count: int) -> list[float]:
+def pooled(pool: DepthAcceptance, count: int) -> list[float]:
     """Acceptance of all requests at depths 1..count; an unknown depth is like the one before."""
     found, guess = [], OPTIMISM
     for depth in range(count):
@@ -64,7 +64,7 @@ def pooled(pool: Depths, count: int) -> list[float]:
     return found
 
 
-def shrunk(own: Depths, pool: Sequence[float]) -> list[float]:
+def shrunk(own: DepthAcceptance, pool: Sequence[float]) -> list[float]:
     """One request's acceptance at the pool's depths.
 
     A few tokens say little, and of many noisy estimates the best looks better than it is: each

@@ -41,9 +41,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.draft_length.early_stop import EarlyStop, option
-from engine.draft_length.stop_threshold import Floors
+from engine.draft_length.stop_threshold import StopThreshold
 from engine.errors import InvalidRequest, ModelUnusable
-from engine.interfaces.drafter import Context, Parts, Rule, Stop
+from engine.interfaces.drafter import Context, DrafterResources, Stop, StopRule
 from engine.interfaces.target import Target
 
 WEIGHTS, CARD = "head.safetensors", "head.json"
@@ -212,7 +212,7 @@ def _check(tensors: Mapping[str, Tensor], folder: Path) -> None:
             )
 
 
-def _head_for(parts: Parts) -> Head:
+def _head_for(parts: DrafterResources) -> Head:
     """The head of this pair of models; raises InvalidRequest, or ModelUnusable for another pair's."""
     if parts.acceptance_head is None or parts.draft_model is None:
         raise InvalidRequest(f"this pair of models has no acceptance head; {HOW_TO_TRAIN}")
@@ -234,9 +234,9 @@ class AcceptanceHead(EarlyStop):
     paper the newest token is not judged yet, so at least two are drafted; 0 by default.
     """
 
-    steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.STATES})
+    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.STATES})
 
-    def __init__(self, parts: Parts, drafter: str) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Load the head; raises InvalidRequest without one, ModelUnusable for a wrong one."""
         threshold = option(parts, "h", 0, 1)
         super().__init__(parts, drafter, None if threshold is None else NEXT * (1 - threshold))
@@ -244,7 +244,7 @@ class AcceptanceHead(EarlyStop):
         self._judge = Judge(_head_for(parts))
 
     @override
-    def stop(self, context: Context, floors: Floors) -> Stop:
+    def stop(self, context: Context, floors: StopThreshold) -> Stop:
         """The rule of one draft."""
         return Watch(self, Kind.of(context), floors, self._lag)
 
@@ -264,7 +264,7 @@ class Watch:
 
     policy: AcceptanceHead
     kind: Kind
-    floors: Floors
+    floors: StopThreshold
     lag: bool
     survival: float = 1.0
     drafted: int = 0

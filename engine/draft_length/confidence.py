@@ -10,8 +10,8 @@ from typing import ClassVar
 from typing_extensions import override
 
 from engine.draft_length.early_stop import EarlyStop, option
-from engine.draft_length.stop_threshold import Floors, Unsure
-from engine.interfaces.drafter import Context, Parts, Rule, Stop
+from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
+from engine.interfaces.drafter import Context, DrafterResources, Stop, StopRule
 
 
 class Confidence(EarlyStop):
@@ -21,14 +21,14 @@ class Confidence(EarlyStop):
     floor on the product was faster than every threshold on single tokens (0.2 to 0.7).
     """
 
-    steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES})
+    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES})
 
-    def __init__(self, parts: Parts, drafter: str) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Read the options."""
         super().__init__(parts, drafter, option(parts, "floor", 0, 1))
         self._tau = option(parts, "tau", 0, 1) or 0.0
 
     @override
-    def stop(self, context: Context, floors: Floors) -> Stop:
+    def stop(self, context: Context, floors: StopThreshold) -> Stop:
         """The rule of one draft."""
-        return Unsure(self._tau, floors)
+        return ConfidenceStop(self._tau, floors)

@@ -41,8 +41,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.draft_length.exit_rules import Beside, Exit, Price, Stop
-from engine.draft_length.exit_value import Choice, ExitCost, Odds, RoundCost, best_exit, best_rate
+from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop, Price
+from engine.draft_length.exit_value import (
+    ExitChoice,
+    ExitCost,
+    ExitOdds,
+    RoundCost,
+    best_exit,
+    best_rate,
+)
 from engine.draft_length.shadow_tokens import (
     BINS,
     COLUMNS,
@@ -52,7 +59,7 @@ from engine.draft_length.shadow_tokens import (
     bin_of,
     shadow_counts,
 )
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability, LayeredTarget, Streamed
 from engine.speculation.tree import DraftTree
 
@@ -73,7 +80,7 @@ TOO_DEEP = 1e9  # passes; of an exit above the layers that stay in memory
 class Believed:
     """A choice that drafts, and what it rests on; for some rounds it is not made anew."""
 
-    choice: Choice
+    choice: ExitChoice
     known: Counts
     cost: RoundCost
     batch: int  # requests that shared the pass it was made for
@@ -110,9 +117,9 @@ class _Request:
 
     counts: Counts  # its own
     pool: "_Pool"  # of all requests of its kind of sampling
-    choice: Choice | None = None  # of the last round; None: there was nothing to choose from
+    choice: ExitChoice | None = None  # of the last round; None: there was nothing to choose from
     believed: Believed | None = None
-    stop: Stop | None = None
+    stop: ExitStop | None = None
     fresh: np.ndarray | None = None  # evidence of the last round, if it was traced
     gap: int = 1
     rest: int = 1  # the gap once luck is over: plain decoding goes on, and nothing has changed that
@@ -142,9 +149,9 @@ class _Request:
         """What is to be expected of its exits."""
         return self.counts.leaning(self.pool.counts)
 
-    def choose(self, known: Counts, cost: RoundCost) -> Choice:
+    def choose(self, known: Counts, cost: RoundCost) -> ExitChoice:
         """The choice for a round that costs so much; sets when the layers are traced next."""
-        odds = Odds(known.alpha, known.caught)
+        odds = ExitOdds(known.alpha, known.caught)
         choice = best_exit(odds, cost)
         if self.fresh is not None and self.choice is not None:
             kept = best_rate(self.choice.exit, odds, cost)
@@ -180,7 +187,7 @@ class _Request:
         self.pool.counts = self.pool.counts.after_exit(exit_layer, fresh, POOL_OMEGA)
         self.stop = None
 
-    def _next_gap(self, before: Choice, now: Choice, kept: float, fresh: np.ndarray) -> int:
+    def _next_gap(self, before: ExitChoice, now: ExitChoice, kept: float, fresh: np.ndarray) -> int:
         """Rarer when nothing new was seen; at once when plain decoding missed something.
 
         ``kept`` is the rate of the exit before, as known now: a change for little more is no news.
@@ -202,10 +209,10 @@ class _Request:
 class DynamicExit:
     """Exit layer and length per request and round; plain, with rare traced passes, where it loses."""
 
-    steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.EXIT})
+    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.EXIT})
     prompt_rows: ClassVar[int] = PROMPT_ROWS
 
-    def __init__(self, parts: Parts, drafter: str) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule, ``chains`` 1 no trees."""
         self._target = cast("LayeredTarget", parts.target)
         paper = parts.options.get("units", 0.0) == 1
@@ -291,17 +298,19 @@ class DynamicExit:
         """A round of the exit that was chosen."""
         stop = request.stop = self._stop(last)
         beside = (
-            None if self._chains else Beside(last.exit, stop.heard, partial(last.beside, depth))
+            None
+            if self._chains
+            else ExitSiblings(last.exit, stop.heard, partial(last.beside, depth))
         )
         return Budget(
             depth, depth, stop=stop, siblings=beside,
             exit_layer=last.choice.exit, trace=request.due,
         )  # fmt: skip
 
-    def _stop(self, last: Believed) -> Stop:
+    def _stop(self, last: Believed) -> ExitStop:
         if self._threshold:
-            return Stop(partial(gt, float(last.known.tau[last.choice.exit - 1])))
-        return Stop(Price(last.exit, last.prices, last.choice.width))
+            return ExitStop(partial(gt, float(last.known.tau[last.choice.exit - 1])))
+        return ExitStop(Price(last.exit, last.prices, last.choice.width))
 
     def _shadows(self, outcome: Outcome) -> np.ndarray:
         """Evidence of every exit where the context was right: at the accepted path, root included."""

@@ -11,9 +11,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from engine.draft_length.goodput import Goodput
-from engine.draft_length.stop_threshold import Floors
+from engine.draft_length.stop_threshold import StopThreshold
 from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule, Stop
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, Stop, StopRule
 
 LONGEST = 20  # tokens of one draft, as in the paper
 
@@ -25,9 +25,9 @@ class EarlyStop(ABC):
     """
 
     prompt_rows: ClassVar[int] = 0
-    steers_by: ClassVar[frozenset[Rule]]
+    steers_by: ClassVar[frozenset[StopRule]]
 
-    def __init__(self, parts: Parts, drafter: str, floor: float | None) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str, floor: float | None) -> None:
         """``floor`` is the least chance of full acceptance; None: what is measured."""
         limit = option(parts, "limit", 1, 1024)
         self._longest = LONGEST if limit is None else int(limit)
@@ -35,7 +35,7 @@ class EarlyStop(ABC):
         self._switch = Goodput(parts, drafter)
 
     @abstractmethod
-    def stop(self, context: Context, floors: Floors) -> Stop:
+    def stop(self, context: Context, floors: StopThreshold) -> Stop:
         """The rule of one draft, which ends where full acceptance is less likely than ``floors`` ask."""
 
     def prompt(self, context: Context, states: Tensor) -> None:  # noqa: B027 - nothing to add
@@ -47,8 +47,10 @@ class EarlyStop(ABC):
         capped = [Budget(depth, depth) for depth in depths]
         return self._switch.ending(batch, capped, self._stop)
 
-    def _stop(self, context: Context, floors: Floors) -> Stop:
-        return self.stop(context, floors if self._floor is None else Floors.constant(self._floor))
+    def _stop(self, context: Context, floors: StopThreshold) -> Stop:
+        return self.stop(
+            context, floors if self._floor is None else StopThreshold.constant(self._floor)
+        )
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Goodput learns acceptance and costs."""
@@ -59,7 +61,7 @@ class EarlyStop(ABC):
         self._switch.forget(request)
 
 
-def option(parts: Parts, name: str, least: float, most: float) -> float | None:
+def option(parts: DrafterResources, name: str, least: float, most: float) -> float | None:
     """A number of the request's options, None where it is not given; raises InvalidRequest."""
     value = parts.options.get(name)
     if value is not None and not least <= value <= most:

@@ -11,7 +11,7 @@ from engine.draft_length.shadow_tokens import BIN_WEIGHT, Counts, bin_of
 
 
 @dataclass
-class Stop:
+class ExitStop:
     """Ends a draft by a rule, and remembers how sure the draft was of each token."""
 
     rule: Callable[[float], bool]
@@ -77,7 +77,7 @@ class Price:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ExitSiblings:
     """As many candidates beside a chain as gain most: they cost rows of the pass and nothing else.
 
     The k-th one beside a token brings one token where the chain holds up to it, misses it, and the

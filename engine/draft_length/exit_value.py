@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.interfaces.drafter import Context, Outcome
-from engine.statistics.pass_cost import Line, PassCost
+from engine.statistics.pass_cost import LinearFit, PassCost
 
 WIDTHS = (1, 2, 3, 4, 6, 8)  # candidates of a drafted token to choose among
 GUESSES = 3  # calls that the paper's cost of a draft step counts for, before any was measured
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExitChoice:
     """The best exit, depth and width; at depth 0 the exit is the best of those that lose."""
 
     exit: int
@@ -27,7 +27,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Odds:
+class ExitOdds:
     """How often exits after layers 1..E are right, and of what they miss what they had thought likely next."""
 
     alpha: np.ndarray  # [E], acceptance of a drafted token
@@ -81,30 +81,30 @@ class RoundCost:
         return np.asarray(share * (below - below[0]) + (1 - share) * (above - above[0]))
 
 
-def best_exit(odds: Odds, cost: RoundCost) -> Choice:
+def best_exit(odds: ExitOdds, cost: RoundCost) -> ExitChoice:
     """Argmax over exit l, depth d and width of expected tokens over cost, ties to plain decoding.
 
     Of a chain these are 1 + alpha_l + .. + alpha_l^d. One more token comes where the chain ends
     early, with the chance 1 - alpha_l^d, at a token that stands beside it.
     """
     plain = 1 / float(cost.chains[0, 0])
-    best = Choice(1, 0, 0.0)
+    best = ExitChoice(1, 0, 0.0)
     for width in WIDTHS if cost.passes is not None else WIDTHS[:1]:
         rates = _rates(odds, cost, width)
         layer, depth = divmod(int(rates[:, 1:].argmax()), rates.shape[1] - 1)
         rate = float(rates[layer, depth + 1])
         if rate > best.rate:
-            best = Choice(layer + 1, depth + 1, rate, width)
+            best = ExitChoice(layer + 1, depth + 1, rate, width)
     return best if best.rate > plain else replace(best, depth=0, rate=plain)
 
 
-def best_rate(exit_layer: int, odds: Odds, cost: RoundCost) -> float:
+def best_rate(exit_layer: int, odds: ExitOdds, cost: RoundCost) -> float:
     """Of this exit alone, at the depth and width that suit it."""
     widths = WIDTHS if cost.passes is not None else WIDTHS[:1]
     return max(float(_rates(odds, cost, width)[exit_layer - 1].max()) for width in widths)
 
 
-def _rates(odds: Odds, cost: RoundCost, width: int) -> np.ndarray:
+def _rates(odds: ExitOdds, cost: RoundCost, width: int) -> np.ndarray:
     """Expected tokens of every exit and depth per unit of cost, [E, D + 1]."""
     powers = odds.alpha[:, None] ** np.arange(cost.chains.shape[1])
     beside = odds.caught_by(width)[:, None] * (1 - powers)
@@ -124,7 +124,7 @@ class ExitCost:
         self._cost = PassCost() if paper else cost
         self._layers = layers
         self._shares = np.arange(1, layers) / layers
-        self._step = Line()
+        self._step = LinearFit()
         for share in (0.0, 1.0) * GUESSES:
             self._step.add(share, share)
 

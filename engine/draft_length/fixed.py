@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 
 
 class Fixed:
@@ -14,10 +14,10 @@ class Fixed:
     ``exit_layer`` of the options fixes where early exit leaves the network.
     """
 
-    steers_by: ClassVar[frozenset[Rule]] = frozenset()
+    steers_by: ClassVar[frozenset[StopRule]] = frozenset()
     prompt_rows: ClassVar[int] = 0
 
-    def __init__(self, parts: Parts, drafter: str) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Read the options."""
         exit_layer = parts.options.get("exit_layer")
         self._exit = None if exit_layer is None else int(exit_layer)

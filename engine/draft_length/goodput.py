@@ -22,9 +22,16 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from engine.draft_length.acceptance import MEMORY, POOL_MEMORY, Depths, Faded, pooled, shrunk
-from engine.draft_length.stop_threshold import Floors, Unsure
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule, Stop
+from engine.draft_length.acceptance import (
+    MEMORY,
+    POOL_MEMORY,
+    DecayedCounts,
+    DepthAcceptance,
+    pooled,
+    shrunk,
+)
+from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, Stop, StopRule
 from engine.request import Prior
 from engine.statistics.pass_cost import DraftCost
 
@@ -44,10 +51,10 @@ PROBE_LENGTH = 4  # of a request that runs alone; beside others a probe takes no
 class _Trace:
     """Acceptance of one request, and how long it has been plain."""
 
-    depths: Depths = field(default_factory=lambda: Depths(MEMORY))
-    earlier: list[Faded] = field(default_factory=list)  # depths in earlier sessions
-    sizes: dict[int, Faded] = field(default_factory=dict)  # doublings -> accepted per pass
-    scale: Faded = field(default_factory=lambda: Faded(GUESS_WEIGHT, GUESS_WEIGHT))
+    depths: DepthAcceptance = field(default_factory=lambda: DepthAcceptance(MEMORY))
+    earlier: list[DecayedCounts] = field(default_factory=list)  # depths in earlier sessions
+    sizes: dict[int, DecayedCounts] = field(default_factory=dict)  # doublings -> accepted per pass
+    scale: DecayedCounts = field(default_factory=lambda: DecayedCounts(GUESS_WEIGHT, GUESS_WEIGHT))
     asked: int = 0  # depth of the last budget
     drafts: int = 0
     plain: int = 0
@@ -68,19 +75,21 @@ class _Trace:
             past.fade(HISTORY_MEMORY)
 
     @property
-    def known(self) -> Depths:
+    def known(self) -> DepthAcceptance:
         """This request's depths and what is left of earlier sessions'."""
         if not self.earlier:
             return self.depths
-        both = zip_longest(self.depths.counts, self.earlier, fillvalue=Faded())
-        counts = [Faded(own.hits + past.hits, own.trials + past.trials) for own, past in both]
-        return Depths(MEMORY, counts)
+        both = zip_longest(self.depths.counts, self.earlier, fillvalue=DecayedCounts())
+        counts = [
+            DecayedCounts(own.hits + past.hits, own.trials + past.trials) for own, past in both
+        ]
+        return DepthAcceptance(MEMORY, counts)
 
     def note_tree(self, nodes: int, accepted: int) -> None:
         """One tree that was walked."""
         doublings = round(log2(nodes))
         self.scale.add(accepted / (TREE_GAIN * (doublings + 1)), FORGETTING)
-        self.sizes.setdefault(doublings, Faded()).add(accepted, FORGETTING)
+        self.sizes.setdefault(doublings, DecayedCounts()).add(accepted, FORGETTING)
 
 
 class _Offer(NamedTuple):
@@ -94,16 +103,16 @@ class _Offer(NamedTuple):
 class Goodput:
     """Length per request and round, 0 included; probes with growing intervals while off."""
 
-    steers_by: ClassVar[frozenset[Rule]] = frozenset()
+    steers_by: ClassVar[frozenset[StopRule]] = frozenset()
     prompt_rows: ClassVar[int] = 0
 
-    def __init__(self, parts: Parts, drafter: str) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Share the target's measured cost; learn the draft's own."""
         self._cost, self._drafter = parts.cost, drafter
-        self._selective = Rule.FLOOR in parts.heeds  # it leaves out nodes
-        self._telling = Rule.CHANCES in parts.heeds  # it says how likely its tokens are
+        self._selective = StopRule.FLOOR in parts.heeds  # it leaves out nodes
+        self._telling = StopRule.CHANCES in parts.heeds  # it says how likely its tokens are
         self._draft = DraftCost(step=parts.draft_step)
-        self._pool = Depths(POOL_MEMORY)
+        self._pool = DepthAcceptance(POOL_MEMORY)
         self._traces: dict[int, _Trace] = {}
         self._rate = 0.0  # tokens per second of the last allocation
         self._on: tuple[int, ...] = ()  # the batch, if all of it drafted when that was last asked
@@ -124,7 +133,7 @@ class Goodput:
         self,
         batch: Sequence[Context],
         longest: Sequence[Budget],
-        stop: Callable[[Context, Floors], Stop],
+        stop: Callable[[Context, StopThreshold], Stop],
     ) -> list[Budget]:
         """Chains of the requests that draft, as long as they may be, each with a ``stop`` of its own."""
         decided = self._drafts(batch, longest)
@@ -193,12 +202,12 @@ class Goodput:
             return [_open(b, most, prices) for b, most in zip(budgets, longest, strict=True)]
         return budgets
 
-    def _floors(self, requests: int, drafting: int, longest: int) -> Floors:
+    def _floors(self, requests: int, drafting: int, longest: int) -> StopThreshold:
         """Of the chains of one round, where so many of the requests draft, up to ``longest`` tokens."""
         widths = range(2 * requests, (longest + 2) * requests + 1, requests)
         seconds = self._cost.each(widths)
         rows = [(more - less) / requests for less, more in pairwise(seconds)]
-        return Floors(self._rate, rows, self._draft.parts(), drafting)
+        return StopThreshold(self._rate, rows, self._draft.parts(), drafting)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call, acceptance from the nodes that the walks looked at."""
@@ -302,13 +311,13 @@ def _started(prior: Prior | None) -> _Trace:
             break
         weight = min(evaluated, HISTORY_WEIGHT)
         share = min(max(accepted / evaluated, 0.05), 0.98)  # never certain, never hopeless
-        trace.earlier.append(Faded(weight * share, weight))
+        trace.earlier.append(DecayedCounts(weight * share, weight))
     return trace
 
 
-def _unsure(_: Context, floors: Floors) -> Stop:
+def _unsure(_: Context, floors: StopThreshold) -> Stop:
     """A chain ends by the product of its tokens' probabilities under the draft."""
-    return Unsure(0.0, floors)
+    return ConfidenceStop(0.0, floors)
 
 
 def _is_tree(longest: Budget) -> bool:

@@ -18,8 +18,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
-from engine.statistics.speedup import Pace, earlier
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.statistics.speedup import Speedup, prior_speedup
 
 FORGETTING = 0.95  # weight of the past per round
 FIRST = 8.0  # plain passes that the first guess counts for
@@ -28,13 +28,13 @@ FIRST = 8.0  # plain passes that the first guess counts for
 class Priced:
     """Every row has a price in tokens; the drafter proposes what is worth more, so often nothing."""
 
-    steers_by: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
+    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
     prompt_rows: ClassVar[int] = 0
 
-    def __init__(self, parts: Parts, drafter: str) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Share the target's measured cost."""
         self._cost, self._drafter = parts.cost, drafter
-        self._paces: dict[int, Pace] = {}
+        self._paces: dict[int, Speedup] = {}
 
     def prompt(self, context: Context, states: Tensor) -> None:
         """Nothing is wanted of the prompt."""
@@ -60,9 +60,9 @@ class Priced:
         """Drop the request's pace."""
         self._paces.pop(request, None)
 
-    def _pace(self, context: Context) -> Pace:
+    def _pace(self, context: Context) -> Speedup:
         """The request's, which starts as earlier sessions ended, or as plain's."""
         if context.request not in self._paces:
-            known = earlier(context.priors.get(self._drafter)) or 1.0
-            self._paces[context.request] = Pace().guessed(known, FIRST)
+            known = prior_speedup(context.priors.get(self._drafter)) or 1.0
+            self._paces[context.request] = Speedup().guessed(known, FIRST)
         return self._paces[context.request]

@@ -25,7 +25,7 @@ FREE = StepSeconds(0.0, 0.0, 0.0)
 
 
 @dataclass
-class Floors:
+class StopThreshold:
     """Least chances of full acceptance for which the chains of one round go on."""
 
     price: float  # tokens that a second must bring
@@ -35,7 +35,7 @@ class Floors:
     least: float = LEAST
 
     @classmethod
-    def constant(cls, floor: float) -> "Floors":
+    def constant(cls, floor: float) -> "StopThreshold":
         """The same floor everywhere, whatever tokens cost."""
         return cls(0.0, (0.0,), FREE, 1, floor)
 
@@ -54,14 +54,14 @@ class Floors:
 
 
 @dataclass
-class Unsure:
+class ConfidenceStop:
     """Stops once a token was less likely than ``tau``, or all of them together than their floor.
 
     Tokens are accepted more often than the draft says, which makes up for the next one's acceptance.
     """
 
     tau: float
-    floors: Floors
+    floors: StopThreshold
     survival: float = 1.0
     drafted: int = 0
 

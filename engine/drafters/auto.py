@@ -6,22 +6,22 @@ from typing import ClassVar
 from engine.interfaces.drafter import (
     Budget,
     Context,
+    DrafterResources,
     Outcome,
-    Parts,
     Reader,
-    Rule,
+    StopRule,
     farthest,
     stands_in_for,
 )
 from engine.interfaces.target import Capability
 from engine.request import DrafterRun
-from engine.selection.arm_stats import MEMORY, Standings
-from engine.selection.exploration import Trials
-from engine.selection.ngram_proposals import Asked, Copies
-from engine.selection.request_state import FAST, PLAIN, Match
-from engine.selection.tree_merge import Grafts
+from engine.selection.arm_stats import MEMORY, ArmStats
+from engine.selection.exploration import Exploration
+from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
+from engine.selection.request_state import FAST, PLAIN, RequestState
+from engine.selection.tree_merge import TreeMerge
 from engine.speculation.tree import DraftTree, single
-from engine.statistics.speedup import SLOW, Pace
+from engine.statistics.speedup import SLOW, Speedup
 
 HICCUP = 4.0  # times what a round can be expected to take: more is the machine's, not an arm's
 
@@ -37,11 +37,11 @@ class Auto:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=64, nodes=256)
-    heeds: ClassVar[frozenset[Rule]] = frozenset()
+    heeds: ClassVar[frozenset[StopRule]] = frozenset()
     policy: ClassVar[str] = "fixed"
     declines: ClassVar[bool] = False
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Take the arms of ``parts`` but those that another one stands in for.
 
         Two that look into the same text cost twice, and of two expectations of the same tokens the
@@ -53,23 +53,23 @@ class Auto:
         drafters = {name: arm.drafter for name, arm in self.arms.items() if name != PLAIN}
         self._steady = {name: one for name, one in drafters.items() if not one.declines}
         self._declining = {name: one for name, one in drafters.items() if one.declines}
-        self._standings = Standings(self._steady)
-        self._trials = Trials(self._steady, self._cost, self._standings)
-        self._copies = Copies(self._declining, self._cost)
+        self._standings = ArmStats(self._steady)
+        self._trials = Exploration(self._steady, self._cost, self._standings)
+        self._copies = NgramProposals(self._declining, self._cost)
         trees = Capability.TREE in parts.target.offers
-        self._grafts = Grafts(self._cost, trees=trees)
-        self._whole = Pace().guessed(1.0, MEMORY)  # of all arms
-        self._matches: dict[int, Match] = {}
+        self._grafts = TreeMerge(self._cost, trees=trees)
+        self._whole = Speedup().guessed(1.0, MEMORY)  # of all arms
+        self._matches: dict[int, RequestState] = {}
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """Each request's arm drafts; requests with the same arm together."""
         matches = [self._match(context) for context in batch]
-        asked: list[Asked] = []
+        asked: list[ProposalRequest] = []
         for context, budget, match in zip(batch, budgets, matches, strict=True):
             trying = self._trials.arm(match, self._matches.values())
             match.playing = trying or self._standings.favourite(match)
             if match.stint == 0:
-                asked.append(Asked(context, budget, match))
+                asked.append(ProposalRequest(context, budget, match))
         copied = self._copies.proposals(batch, asked)
         trees: dict[int, DraftTree] = {}
         steady: dict[str, list[int]] = {}
@@ -126,12 +126,14 @@ class Auto:
             return "auto: nothing was decoded"
         return f"auto, by measured pace: {', '.join(map(_said, ran))}"
 
-    def _match(self, context: Context) -> Match:
+    def _match(self, context: Context) -> RequestState:
         if context.request not in self._matches:
             paces, whole = self._standings.start(context), self._whole.weighing(MEMORY)
             self._copies.start(context, self._standings.paces)
             kind = self._standings.kind(context.task)
-            self._matches[context.request] = Match(paces, whole, self._readings(context), kind)
+            self._matches[context.request] = RequestState(
+                paces, whole, self._readings(context), kind
+            )
         return self._matches[context.request]
 
     def _readings(self, context: Context) -> dict[str, float]:

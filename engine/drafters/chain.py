@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import torch
 
-from engine.drafting.chain_draft import Strand
-from engine.drafting.draft_cache import Follower, Growth
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.drafting.chain_draft import ChainDraft
+from engine.drafting.draft_cache import DraftCache, NewNodes
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree
 
@@ -27,21 +27,21 @@ class Chain:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.DRAFT_MODEL})
     length: ClassVar[Budget] = Budget(depth=16, nodes=16)
-    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.STATES})
+    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.STATES})
     policy: ClassVar[str] = "confidence"
     declines: ClassVar[bool] = False
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model of ``parts``."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = Follower(parts.draft_model, parts.draft_read)
+        self._follower = DraftCache(parts.draft_model, parts.draft_read)
         self.step_seconds = parts.draft_step
         dear = parts.cost.nominal(BRANCHED) > HIDDEN * parts.cost.nominal(1)
         self.stands_in_for = TREES if dear else frozenset()
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One chain for each context."""
-        strands = [Strand(c, b) for c, b in zip(batch, budgets, strict=True)]
+        strands = [ChainDraft(c, b) for c, b in zip(batch, budgets, strict=True)]
         growing = [s for s in strands if self._goes_on(s)]
         if growing:
             self._grow(growing)
@@ -65,7 +65,7 @@ class Chain:
         self._follower.forget(slot)
 
     @torch.inference_mode()
-    def _grow(self, strands: list[Strand]) -> None:
+    def _grow(self, strands: list[ChainDraft]) -> None:
         starts = self._follower.start([s.context for s in strands])
         for strand, grown in zip(strands, starts, strict=True):
             if strand.feed(grown.hidden[-1]):
@@ -76,10 +76,10 @@ class Chain:
                 if strand.feed(grown.hidden[-1]):
                     strand.draw(grown.logits[-1])
 
-    def _goes_on(self, strand: Strand) -> bool:
+    def _goes_on(self, strand: ChainDraft) -> bool:
         return not strand.ended and strand.newest < self._follower.room(strand.context)
 
 
-def _newest(strand: Strand) -> Growth:
+def _newest(strand: ChainDraft) -> NewNodes:
     newest = strand.newest
-    return Growth(strand.context.slot, [newest], strand.tokens, range(-1, newest))
+    return NewNodes(strand.context.slot, [newest], strand.tokens, range(-1, newest))

@@ -8,10 +8,10 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from engine.drafting.chain_draft import Strand
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.drafting.chain_draft import ChainDraft
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability, LayeredTarget, Streamed
-from engine.speculation.tree import DraftTree, Warm
+from engine.speculation.tree import DraftTree, ReusedRows
 
 
 class EarlyExit:
@@ -25,11 +25,11 @@ class EarlyExit:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LAYERS})
     length: ClassVar[Budget] = Budget(depth=12, nodes=12)
-    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.CHANCES, Rule.EXIT})
+    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.EXIT})
     policy: ClassVar[str] = "dynamic_exit"
     declines: ClassVar[bool] = False
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """``exit_layer`` of the options is the usual E; by default a quarter of the layers."""
         self._target = cast("LayeredTarget", parts.target)
         default = max(1, self._target.layers // 4)
@@ -43,7 +43,7 @@ class EarlyExit:
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; requests with the same exit grow together."""
-        strands = [Strand(c, b) for c, b in zip(batch, budgets, strict=True)]
+        strands = [ChainDraft(c, b) for c, b in zip(batch, budgets, strict=True)]
         growing = sorted((s for s in strands if not s.ended), key=self._exit_of)
         states: dict[int, list[Tensor]] = {}
         for exit_layer, group in groupby(growing, key=self._exit_of):
@@ -56,11 +56,11 @@ class EarlyExit:
     def forget(self, request: int, slot: int) -> None:
         """All state lives in the target's cache."""
 
-    def _exit_of(self, strand: Strand) -> int:
+    def _exit_of(self, strand: ChainDraft) -> int:
         return min(strand.budget.exit_layer or self._exit, self._deepest)
 
     @torch.inference_mode()
-    def _grow(self, strands: list[Strand], exit_layer: int) -> dict[int, list[Tensor]]:
+    def _grow(self, strands: list[ChainDraft], exit_layer: int) -> dict[int, list[Tensor]]:
         """Draft; the states [E, C] of every fed row, by slot."""
         fed: dict[int, list[Tensor]] = {s.context.slot: [] for s in strands}
         for slot in fed:
@@ -76,6 +76,6 @@ class EarlyExit:
         return fed
 
 
-def _tree(strand: Strand, states: list[Tensor] | None) -> DraftTree:
-    warm = None if states is None else Warm(torch.stack(states, 1))
+def _tree(strand: ChainDraft, states: list[Tensor] | None) -> DraftTree:
+    warm = None if states is None else ReusedRows(torch.stack(states, 1))
     return replace(strand.tree(), warm=warm, trace=strand.budget.trace)

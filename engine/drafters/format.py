@@ -12,9 +12,9 @@ from operator import mul
 from typing import ClassVar
 
 from engine.grammar.states import DEAD
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
-from engine.speculation.grammar_mask import Guide
+from engine.speculation.grammar_mask import GrammarMatcher
 from engine.speculation.tree import DraftTree, single
 
 LONGEST = 64  # bytes that are looked ahead
@@ -48,7 +48,7 @@ class Spelled:
 class Foregone:
     """One answer's: what its format lets it say alone."""
 
-    def __init__(self, guide: Guide, prompt: int, spelled: Spelled) -> None:
+    def __init__(self, guide: GrammarMatcher, prompt: int, spelled: Spelled) -> None:
         self._guide, self._spelled = guide, spelled
         self._states, self._words = guide.masks.states, guide.masks.spelling
         self._start = self._read = prompt
@@ -104,12 +104,12 @@ class Format:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=32, nodes=32)
-    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
+    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
     policy: ClassVar[str] = "priced"
     declines: ClassVar[bool] = True
     only_in_formats: ClassVar[bool] = True
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Nothing is known of how this model spells."""
         self._spelled = Spelled()
         self._running: dict[int, Foregone] = {}

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from engine.drafting.match_confidence import Confidence, Confidences
+from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
 from engine.drafting.suffix_automaton import SuffixAutomaton
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree, single
 
@@ -18,7 +18,7 @@ MIN_MATCH = 1  # shorter matches are often chance, but their drafts are short as
 class _Text:
     """One request: its text so far, and what followed the match of the last draft."""
 
-    confidence: Confidence
+    confidence: MatchConfidence
     automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     matched: int = 0
     expected: list[int] = field(default_factory=list)
@@ -33,15 +33,15 @@ class Lookup:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=32, nodes=32)
-    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
+    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
     policy: ClassVar[str] = "priced"
     declines: ClassVar[bool] = True
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Start with no text; ``min_match`` of the options overrides the shortest match."""
         self._min_match = max(1, int(parts.options.get("min_match", MIN_MATCH)))
         self._texts: dict[int, _Text] = {}
-        self._confidences = Confidences()
+        self._confidences = MatchConfidences()
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """A chain for every context whose suffix occurred before, else the root alone."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree, single
 
@@ -13,11 +13,11 @@ class Plain:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=0, nodes=0)
-    heeds: ClassVar[frozenset[Rule]] = frozenset()
+    heeds: ClassVar[frozenset[StopRule]] = frozenset()
     policy: ClassVar[str] = "fixed"
     declines: ClassVar[bool] = False
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Need nothing of ``parts``."""
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:

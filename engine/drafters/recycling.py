@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
-from engine.speculation.top_k import largest
+from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
 
 WIDTH = 8  # successors kept of every token
@@ -33,12 +33,12 @@ class Recycling:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
     length: ClassVar[Budget] = Budget(depth=6, nodes=32)
-    heeds: ClassVar[frozenset[Rule]] = frozenset()
+    heeds: ClassVar[frozenset[StopRule]] = frozenset()
     policy: ClassVar[str] = "goodput"
     declines: ClassVar[bool] = False
     starts_empty: ClassVar[bool] = True
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Make an empty table; a probability of 0 marks an empty place."""
         self._width = min(WIDTH, parts.target.vocab)
         shape = (parts.target.vocab, self._width)
@@ -60,7 +60,7 @@ class Recycling:
         if not scored:
             return
         rows = [o.scores.logits for o in scored if o.scores is not None]
-        best = largest(rows[0] if len(rows) == 1 else torch.cat(rows), self._width)
+        best = top_k(rows[0] if len(rows) == 1 else torch.cat(rows), self._width)
         tokens = best.indices.cpu().numpy()
         chances = torch.softmax(best.values.float(), -1).cpu().numpy()
         nodes = np.array([token for o in scored for token in o.tree.tokens])

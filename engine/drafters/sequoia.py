@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.drafting.acceptance_model import Odds
-from engine.drafting.draft_cache import Follower
+from engine.drafting.acceptance_model import AcceptanceModel
+from engine.drafting.draft_cache import DraftCache
 from engine.drafting.rank_acceptance import chosen_ranks, drawn_ranks, padded
 from engine.drafting.rank_evidence import WIDTH, Lift, RankEvidence
-from engine.drafting.tree_draft import TELLING, Room, Shaped, Spread, Sprout
-from engine.drafting.tree_shape import Optimum, Shape, uniform
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.drafting.tree_draft import TELLING, AdaptiveTree, StaticTree, TreeDraft, TreeLimits
+from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability, DraftModel, Target
 from engine.request import Prior, SamplingParams
-from engine.speculation.rng import Chance
+from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree, chain
-from engine.statistics.pass_cost import Line
+from engine.statistics.pass_cost import LinearFit
 
 NAME = "sequoia"
 # Acceptance by rank before anything was measured: a power law behind the first rank, as the paper
@@ -47,11 +47,11 @@ LADDER = tuple(sorted({1, 3, *(base << k for k in range(12) for base in (2, 3))}
 class _Plan:
     """Shapes for one acceptance; made anew when it moved or when a larger tree is asked for."""
 
-    optimum: Optimum
+    optimum: OptimalTree
     depth: int
-    shapes: dict[tuple[int, int], Shape] = field(default_factory=dict)
+    shapes: dict[tuple[int, int], TreeShape] = field(default_factory=dict)
 
-    def shape(self, nodes: int, depth: int) -> Shape:
+    def shape(self, nodes: int, depth: int) -> TreeShape:
         """The best tree of at most ``nodes`` nodes, the root counted: of exactly so many if they fit."""
         nodes = self.optimum.largest(nodes, depth)
         if (nodes, depth) not in self.shapes:
@@ -74,7 +74,7 @@ class _Class:
 
     evidence: RankEvidence
     ranks: int  # no more children than the vocabulary has tokens
-    odds: Odds = field(default_factory=Odds)
+    odds: AcceptanceModel = field(default_factory=AcceptanceModel)
     lift: Lift = field(default_factory=Lift)
     plan: _Plan | None = None
     nodes: int = 0  # measured since the engine was built
@@ -92,7 +92,7 @@ class _Class:
                 return known
         if known is not None:
             nodes, depth = max(nodes, known.optimum.nodes), max(depth, known.depth)
-        self.plan = _Plan(Optimum(shares.tolist(), nodes, depth), depth)
+        self.plan = _Plan(OptimalTree(shares.tolist(), nodes, depth), depth)
         return self.plan
 
     @property
@@ -122,22 +122,25 @@ class Sequoia:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     length: ClassVar[Budget] = Budget(depth=8, nodes=32)
-    heeds: ClassVar[frozenset[Rule]] = frozenset()
+    heeds: ClassVar[frozenset[StopRule]] = frozenset()
     policy: ClassVar[str] = "goodput"
     declines: ClassVar[bool] = False
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model and the target's measured cost."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = Follower(parts.draft_model, parts.draft_read)
+        self._follower = DraftCache(parts.draft_model, parts.draft_read)
         self.step_seconds = parts.draft_step
-        self._pass, self._level = parts.cost, Line()  # a draft level's seconds over a target pass's
+        self._pass, self._level = (
+            parts.cost,
+            LinearFit(),
+        )  # a draft level's seconds over a target pass's
         self._around = 0.0  # seconds of a draft besides its levels: short passes notice
         self._ranks = min(WIDTH, parts.target.vocab)
         self._arity = int(parts.options.get("arity", 0))
         self._replaced = bool(parts.options.get("replacement", 0))
         self._static = bool(parts.options.get("static", 0)) or self._replaced or self._arity > 0
-        self._grown: dict[int, Sprout] = {}  # by request, until the outcome is known
+        self._grown: dict[int, TreeDraft] = {}  # by request, until the outcome is known
         self._classes: dict[tuple[bool, int], _Class] = {}
         self._own: dict[int, RankEvidence] = {}  # by request, once it was drafted for
 
@@ -194,23 +197,25 @@ class Sequoia:
             self._classes[key] = _Class(_started(context.priors.get(NAME)), self._ranks)
         return self._classes[key]
 
-    def _sprout(self, context: Context, budget: Budget, batch: Sequence[Context]) -> Sprout:
+    def _sprout(self, context: Context, budget: Budget, batch: Sequence[Context]) -> TreeDraft:
         nodes, depth = budget.nodes + 1, min(budget.depth, self._follower.room(context))
         if min(depth, budget.nodes) < 1:
-            return Shaped(context, NO_TREE)
+            return StaticTree(context, NO_TREE)
         if self._arity:
-            return Shaped(context, uniform(self._arity, nodes, depth), replaced=self._replaced)
+            return StaticTree(context, uniform(self._arity, nodes, depth), replaced=self._replaced)
         known = self._class(context)
         if known.resting and not budget.exact:
             known.plain += 1
-            return Shaped(context, NO_TREE)
+            return StaticTree(context, NO_TREE)
         plan = known.planned(nodes, depth)
         if not budget.exact:
             nodes, depth = self._fastest(known, plan, (nodes, depth), batch)
         if self._static:
-            return Shaped(context, plan.shape(nodes, depth), replaced=self._replaced)
+            return StaticTree(context, plan.shape(nodes, depth), replaced=self._replaced)
         nodes = plan.optimum.largest(nodes, depth)
-        return Spread(context, Room(nodes - 1, depth, plan.optimum.table, known.odds, self._ranks))
+        return AdaptiveTree(
+            context, TreeLimits(nodes - 1, depth, plan.optimum.table, known.odds, self._ranks)
+        )
 
     def _fastest(
         self, known: _Class, plan: _Plan, limit: tuple[int, int], batch: Sequence[Context]
@@ -261,7 +266,7 @@ class Sequoia:
         judge = [self._pass.seconds(many * n, context) for n in sizes]
         return np.add(judge, draft, dtype=np.float64)
 
-    def _grow(self, sprouts: list[Sprout]) -> float | None:
+    def _grow(self, sprouts: list[TreeDraft]) -> float | None:
         """Draw until nothing is open; the seconds of all levels, if nobody's prompt was read first."""
         began = time.perf_counter()
         starts = self._follower.start([s.context for s in sprouts])
@@ -279,7 +284,7 @@ class Sequoia:
             self._own.setdefault(sprout.context.request, RankEvidence())
         return levels if known else None
 
-    def _time(self, sprouts: Sequence[Sprout], rows: int, began: float) -> float:
+    def _time(self, sprouts: Sequence[TreeDraft], rows: int, began: float) -> float:
         """One level of the draft took from ``began`` until now; so many seconds."""
         seconds = time.perf_counter() - began
         context = sum(len(s.context.ids) for s in sprouts)
@@ -287,7 +292,7 @@ class Sequoia:
         return seconds
 
     @torch.inference_mode()
-    def _measure(self, outcome: Outcome, logits: Tensor, grown: Sprout) -> None:
+    def _measure(self, outcome: Outcome, logits: Tensor, grown: TreeDraft) -> None:
         """Chance of every rank at the nodes that the walk reached: same context for p and q."""
         tree, known = outcome.tree, self._class(outcome.context)
         nodes = [node for node in outcome.verdict.path if tree.children[node]]
@@ -334,7 +339,7 @@ def measure_acceptance(
     models: tuple[Target, DraftModel],
     sampling: SamplingParams,
     texts: Sequence[tuple[Sequence[int], int]],
-    chance: Chance,
+    chance: RandomSource,
     width: int = WIDTH,
 ) -> tuple[float, ...]:
     """Acceptance by rank of a pair of models, teacher-forced: no generation, one pass per text.

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.drafting.draft_cache import Follower, Growth
+from engine.drafting.draft_cache import DraftCache, NewNodes
 from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
-from engine.speculation.top_k import largest
+from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import DraftCost
 
@@ -96,9 +96,9 @@ class _Search:
         self.wave = found.tolist()
         return bool(self.wave)
 
-    def growth(self) -> Growth:
+    def growth(self) -> NewNodes:
         """The wave as the draft model is fed with it."""
-        return Growth(self.context.slot, self.wave, self._tokens, self._parents)
+        return NewNodes(self.context.slot, self.wave, self._tokens, self._parents)
 
     def expand(self, logits: Tensor) -> None:
         """Append those children of the wave, logits [n, V], that pass the bar."""
@@ -175,18 +175,18 @@ class SpecExec:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     length: ClassVar[Budget] = Budget(depth=8, nodes=24)
-    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.FLOOR})
+    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.FLOOR})
     policy: ClassVar[str] = "goodput"
     declines: ClassVar[bool] = False
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model; of the options ``wave``, ``branch``, ``waves`` and ``decay``.
 
         Unset, W is an eighth of the tree (8 to 128) and K a quarter (16 to 64).
         Raises InvalidRequest when an option is out of its range.
         """
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = Follower(parts.draft_model, parts.draft_read)
+        self._follower = DraftCache(parts.draft_model, parts.draft_read)
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
         self.reach = _reach(self.length, parts.cost.flat(FLAT))
         self.step_seconds = parts.draft_step  # what a wave costs, until one was measured
@@ -287,7 +287,7 @@ def _likeliest(
             rows, tokens = passing.nonzero(as_tuple=True)
             if int(rows.bincount(minlength=1).max()) <= count:
                 return _numpy(rows), _numpy(tokens), _numpy(law[rows, tokens].double())
-    best = largest(law, count)
+    best = top_k(law, count)
     rows = torch.arange(len(law)).repeat_interleave(count)
     return _numpy(rows), _numpy(best.indices.flatten()), _numpy(best.values.flatten().double())
 
@@ -304,7 +304,9 @@ def _reach(usual: Budget, rows: int) -> Budget:
     return usual if rows <= WIDE else Budget(DEEP, min(rows - 1, MOST_NODES))
 
 
-def _option(parts: Parts, name: str, default: float, bounds: tuple[float, float]) -> float:
+def _option(
+    parts: DrafterResources, name: str, default: float, bounds: tuple[float, float]
+) -> float:
     """An option's value, or the default where it is not given."""
     value = parts.options.get(name, default)
     if name in parts.options and not bounds[0] <= value <= bounds[1]:

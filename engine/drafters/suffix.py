@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from engine.drafting.match_confidence import LONGEST, Confidence, Confidences, Following
+from engine.drafting.match_confidence import LONGEST, Following, MatchConfidence, MatchConfidences
 from engine.drafting.ngram_candidates import BEGUN, FINISHED, OWN, Continuations, Source
 from engine.drafting.suffix_index import SuffixIndex
-from engine.interfaces.drafter import FLOOR, Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import FLOOR, Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree, single
 
@@ -23,7 +23,7 @@ class _Running:
     """One request: its text so far, and the longest match of each origin in the last draft."""
 
     ids: Sequence[int]  # the engine's own growing list: at the end it has the last round's tokens
-    confidences: tuple[Confidence, ...]  # by origin
+    confidences: tuple[MatchConfidence, ...]  # by origin
     index: SuffixIndex = field(default_factory=SuffixIndex)
     foremost: list[tuple[Source, list[int]]] = field(default_factory=list)  # and what follows there
 
@@ -43,17 +43,21 @@ class Suffix:
 
     needs: ClassVar[frozenset[Capability]] = frozenset()
     length: ClassVar[Budget] = Budget(depth=32, nodes=32)
-    heeds: ClassVar[frozenset[Rule]] = frozenset({Rule.PRICES})
+    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
     policy: ClassVar[str] = "priced"
     declines: ClassVar[bool] = True
     stands_in_for: ClassVar[frozenset[str]] = frozenset({"lookup"})
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Remember nothing yet; ``history`` of the options is how many tokens may be, 0: none."""
         self._trees = Capability.TREE in parts.target.offers
         self._finished = SuffixIndex(int(parts.options.get("history", HISTORY)))
         self._running: dict[int, _Running] = {}
-        self._confidences = Confidences(), Confidences(), Confidences(SOON)  # by origin
+        self._confidences = (
+            MatchConfidences(),
+            MatchConfidences(),
+            MatchConfidences(SOON),
+        )  # by origin
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; the root alone where nothing is likely enough."""

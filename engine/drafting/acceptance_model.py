@@ -55,7 +55,7 @@ class _Shares:
 
 
 @dataclass
-class Odds:
+class AcceptanceModel:
     """Chances that a child is kept, its elder siblings refused: before and after it is drawn."""
 
     _before: _Shares = field(default_factory=lambda: _Shares.guessed(0.3, 0.6))

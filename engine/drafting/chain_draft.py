@@ -9,12 +9,12 @@ from torch import Tensor
 
 from engine.interfaces.drafter import Budget, Context
 from engine.speculation.sampling import probabilities
-from engine.speculation.top_k import largest
+from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree, chain
 
 
 @dataclass
-class Strand:
+class ChainDraft:
     """Draws drafted tokens and ends where the budget, a stop token or the budget's rule says so."""
 
     context: Context
@@ -68,7 +68,7 @@ class Strand:
         most = min(max(counts) + 1, len(self._rows[0]))
         if most < 2:
             return []
-        ranked = largest(torch.stack(self._rows), most).indices.tolist()
+        ranked = top_k(torch.stack(self._rows), most).indices.tolist()
         pairs = zip(ranked, self.tokens[1:], counts, strict=True)
         return [[t for t in row if t != own][:count] for row, own, count in pairs]
 

@@ -16,7 +16,7 @@ _FADING = 0.8  # weight of earlier readings
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class NewNodes:
     """Nodes of a tree (tokens, parents) to feed; their parents were fed before."""
 
     slot: int
@@ -48,7 +48,7 @@ class _Reading:
         return self.seconds / self.tokens
 
 
-class Follower:
+class DraftCache:
     """Rows of a draft model, addressed by the nodes of the tree that is being drafted.
 
     A round is ``start`` (gives the root's scores), any number of ``grow``, then ``settle`` with
@@ -78,7 +78,7 @@ class Follower:
             self._reading.add(unread, perf_counter() - started)
         return grown
 
-    def grow(self, batch: Sequence[Growth]) -> list[Grown]:
+    def grow(self, batch: Sequence[NewNodes]) -> list[Grown]:
         """Feed nodes: scores [n, ...] for each request."""
         return self._model.grow([self._rows(growth) for growth in batch])
 
@@ -166,7 +166,7 @@ class Follower:
         self._trails[slot] = _Trail({0: missing - 1}, missing, len(ids))
         return Rows(slot, ids[known:], range(-1, missing - 1), last=1)
 
-    def _rows(self, growth: Growth) -> Rows:
+    def _rows(self, growth: NewNodes) -> Rows:
         trail = self._trails[growth.slot]
         first = self._model.pending(growth.slot)
         parents = [trail.rows[growth.parents[node]] for node in growth.nodes]

@@ -19,7 +19,7 @@ class Following:
     first: float = 4.0  # evaluated tokens that the first guess counts for
 
 
-class Confidence:
+class MatchConfidence:
     """How often the token behind a match of this length was the next one; measured, by powers of two.
 
     The guess (l + 1/2) / (l + 3/2) is what held over chats, sums and edits alike. Multiplied along a
@@ -28,7 +28,7 @@ class Confidence:
     """
 
     def __init__(
-        self, usual: "Confidence | None" = None, following: Following | None = None
+        self, usual: "MatchConfidence | None" = None, following: Following | None = None
     ) -> None:
         """Start from the guess, or one request from what is ``usual``: some copy, others do not."""
         self._usual, self._following = usual, following or Following()
@@ -104,7 +104,7 @@ class Confidence:
         return min(share, CERTAIN)
 
 
-class Confidences:
+class MatchConfidences:
     """A drafter's confidence by kind of task; a kind starts from what held over all of them.
 
     Where a text is to be copied the first matching word decides, elsewhere it is mostly chance.
@@ -113,12 +113,12 @@ class Confidences:
     def __init__(self, following: Following | None = None) -> None:
         """Know the guess alone."""
         self._following = following or Following()
-        self._overall = Confidence(None, self._following)
-        self._tasks: dict[str, Confidence] = {}
+        self._overall = MatchConfidence(None, self._following)
+        self._tasks: dict[str, MatchConfidence] = {}
 
-    def start(self, task: str, prior: Prior | None) -> Confidence:
+    def start(self, task: str, prior: Prior | None) -> MatchConfidence:
         """The confidence of a new request; what it learns, its kind and all of them learn."""
-        kind = self._tasks.setdefault(task, Confidence(self._overall, self._following))
+        kind = self._tasks.setdefault(task, MatchConfidence(self._overall, self._following))
         kind.remember(prior)
         kind.renew()
-        return Confidence(kind, self._following)
+        return MatchConfidence(kind, self._following)

@@ -10,7 +10,7 @@ in 0.80 of all cases where that said 0.75, and this 0.79.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.drafting.match_confidence import Confidence
+from engine.drafting.match_confidence import MatchConfidence
 
 OWN, FINISHED, BEGUN = range(3)  # where a match is: see Source
 
@@ -33,7 +33,7 @@ class Source(NamedTuple):
         return tokens if self.origin != OWN or len(tokens) == depth else (tokens * depth)[:depth]
 
 
-class Witness(NamedTuple):
+class NgramMatch(NamedTuple):
     """A source that said all tokens of a path so far, and what it says."""
 
     length: int  # of the match, before the path
@@ -45,12 +45,16 @@ class Continuations:
     """What may follow the newest words, in one tree; a node's score is the probability of its path."""
 
     def __init__(
-        self, root: int, sources: Sequence[Source], most: int, confidences: Sequence[Confidence]
+        self,
+        root: int,
+        sources: Sequence[Source],
+        most: int,
+        confidences: Sequence[MatchConfidence],
     ) -> None:
         """Nothing behind ``root`` yet; longest match first, ``most`` levels, confidences by origin."""
         self.tokens, self.parents, self.scores = [root], [-1], [1.0]
         self._sure = [confidence.at for confidence in confidences]
-        self._heard = [Witness(s.length, s.origin, s.following(most)) for s in sources]
+        self._heard = [NgramMatch(s.length, s.origin, s.following(most)) for s in sources]
         self._first = self._said(self._heard, 0)
 
     def grow(self, stops: frozenset[int], least: float) -> None:
@@ -93,11 +97,11 @@ class Continuations:
         return max(self._first[0].values())
 
     def _said(
-        self, witnesses: Sequence[Witness], depth: int
-    ) -> tuple[dict[int, float], dict[int, list[Witness]]]:
+        self, witnesses: Sequence[NgramMatch], depth: int
+    ) -> tuple[dict[int, float], dict[int, list[NgramMatch]]]:
         """By next token: its chance behind a path of ``depth`` tokens, and who says it."""
         chances: dict[int, float] = {}
-        agreed: dict[int, list[Witness]] = {}
+        agreed: dict[int, list[NgramMatch]] = {}
         left, start, many = 1.0, 0, len(witnesses)
         while start < many:
             length, origin, _ = witnesses[start]
@@ -120,7 +124,7 @@ class Continuations:
         return chances, agreed
 
     def _follow(
-        self, node: int, depth: int, witness: Witness, stops: frozenset[int], least: float
+        self, node: int, depth: int, witness: NgramMatch, stops: frozenset[int], least: float
     ) -> None:
         """What the only one left says behind a node, until that is too unlikely."""
         length, origin, says = witness

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.drafting.acceptance_model import Hint, Odds
+from engine.drafting.acceptance_model import AcceptanceModel, Hint
 
 EMPTY = 1e-9  # mass below which nothing is left to be drawn
 
@@ -47,11 +47,11 @@ class Siblings:
         """Tokens and their probabilities in draw order; drawn when the first child is asked for."""
         return self.draw()
 
-    def offer(self, odds: Odds) -> float:
+    def offer(self, odds: AcceptanceModel) -> float:
         """Chance that the next child is kept."""
         return self._left * odds.before(len(self.children), self._next)
 
-    def reveal(self, odds: Odds) -> "Child | None":
+    def reveal(self, odds: AcceptanceModel) -> "Child | None":
         """Draw the next child; None where nothing is left."""
         rank = len(self.children)
         if rank == len(self.draws):
@@ -101,7 +101,7 @@ def spread(
     level: Sequence[Siblings],
     nodes: int,
     worth: Sequence[float],
-    odds: Odds,
+    odds: AcceptanceModel,
     stops: frozenset[int] = frozenset(),
 ) -> None:
     """Draw children below a level while they are the best use of the ``nodes`` that are left.

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 
-class Ranks(NamedTuple):
+class RankAcceptance(NamedTuple):
     """Of M nodes, by rank of the child; NaN says that too little was drawn to know."""
 
     chances: Tensor  # [M, .]: the child of this rank is the one that is taken
     judged: Tensor  # [M, K + 1]: it is looked at, that is all before it are refused
 
 
-def drawn_ranks(p: Tensor, q: Tensor, drawn: Tensor) -> Ranks:
+def drawn_ranks(p: Tensor, q: Tensor, drawn: Tensor) -> RankAcceptance:
     """Chance of every rank under Sequoia's rule, for children drawn without replacement.
 
     p, q [M, V] are the laws of target and draft at M nodes, ``drawn`` [M, K] the children's tokens
@@ -51,10 +51,10 @@ def drawn_ranks(p: Tensor, q: Tensor, drawn: Tensor) -> Ranks:
         judged = torch.where(left, judged, 0.0)
         rest = torch.where(lost > 0, over / lost, rest)
         offer = offer.scatter(1, token, torch.where(known >= 0, 0.0, offer.gather(1, token)))
-    return Ranks(torch.stack(found, 1).clamp_(min=0), torch.stack(looked, 1))
+    return RankAcceptance(torch.stack(found, 1).clamp_(min=0), torch.stack(looked, 1))
 
 
-def chosen_ranks(p: Tensor, chosen: Tensor) -> Ranks:
+def chosen_ranks(p: Tensor, chosen: Tensor) -> RankAcceptance:
     """Chance of every rank for candidates that were chosen: the target's own probability of it.
 
     p [M, V], ``chosen`` [M, K] tokens by rank, -1 where there is none; chances [M, K].
@@ -62,7 +62,7 @@ def chosen_ranks(p: Tensor, chosen: Tensor) -> Ranks:
     found = p.gather(1, chosen.clamp(min=0))
     found = torch.where(chosen >= 0, found, torch.nan)
     before = torch.cat((torch.zeros_like(found[:, :1]), found.cumsum(1)), 1)
-    return Ranks(found, 1 - before)
+    return RankAcceptance(found, 1 - before)
 
 
 def padded(rows: Sequence[Sequence[int]], width: int) -> Tensor:

@@ -10,7 +10,7 @@ NEWEST = 4  # places that are kept of each: with 8, drafts were no better and to
 _STRIDE = 1 << 32  # a place is one integer: text * _STRIDE + offset
 
 
-class Match(NamedTuple):
+class SuffixMatch(NamedTuple):
     """``length`` tokens before ``text[end]`` equal the end of the text that was looked up."""
 
     length: int
@@ -65,16 +65,16 @@ class SuffixIndex:
         self._texts[self._count] = []
         self.extend(kept)
 
-    def matches(self, tail: Sequence[int]) -> list[Match]:
+    def matches(self, tail: Sequence[int]) -> list[SuffixMatch]:
         """Places that follow the end of ``tail``: longer suffix first, then newest first."""
-        found: dict[int, Match] = {}
+        found: dict[int, SuffixMatch] = {}
         for key in _grams(tail, len(tail)):
             for place in self._places.get(key, ()):
                 if len(found) < NEWEST and place not in found:
                     number, end = divmod(place, _STRIDE)
                     text = self._texts[number]
                     if length := _common(text, end, tail):  # 0: another gram with the same hash
-                        found[place] = Match(length, text, end)
+                        found[place] = SuffixMatch(length, text, end)
         return list(found.values())
 
     def _drop(self, number: int) -> None:

@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from engine.drafting.acceptance_model import Hint, Odds
-from engine.drafting.draft_cache import Growth
+from engine.drafting.acceptance_model import AcceptanceModel, Hint
+from engine.drafting.draft_cache import NewNodes
 from engine.drafting.node_allocation import Child, Siblings, marginal, spread
-from engine.drafting.tree_shape import Shape
+from engine.drafting.tree_shape import TreeShape
 from engine.interfaces.drafter import Context
 from engine.speculation.sampling import probabilities
-from engine.speculation.top_k import largest
+from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
 
 FAMILY = 32  # most children of one node
 TELLING = 8  # least draws of a node: what is measured must not depend on how many of them stay
 
 
-class Sprout(ABC):
+class TreeDraft(ABC):
     """Tokens behind the newest committed one; ``open`` are the nodes that get children next.
 
     Under a stop token nothing follows. Which nodes get how many children is decided before these are
@@ -44,9 +44,9 @@ class Sprout(ABC):
     def extend(self, logits: Tensor) -> None:
         """Give the open nodes their children, from the draft's logits [n, V] behind each of them."""
 
-    def growth(self) -> Growth:
+    def growth(self) -> NewNodes:
         """The open nodes, to be fed."""
-        return Growth(self.context.slot, self.open, self._tokens, self._parents)
+        return NewNodes(self.context.slot, self.open, self._tokens, self._parents)
 
     def tree(self) -> DraftTree:
         """What was drawn; a tree whose candidates were chosen has no law."""
@@ -66,20 +66,20 @@ class Sprout(ABC):
         return len(self._tokens) - 1
 
 
-class Room(NamedTuple):
+class TreeLimits(NamedTuple):
     """What a spread tree may have, and what is believed of it."""
 
     nodes: int  # without the root
     depth: int
     worth: NDArray[np.float64]  # [depths, nodes + 1], ``Optimum.table``
-    odds: Odds
+    odds: AcceptanceModel
     family: int = FAMILY  # most children of one node
 
 
-class Spread(Sprout):
+class AdaptiveTree(TreeDraft):
     """A tree whose nodes go where the draft's own laws make them worth most."""
 
-    def __init__(self, context: Context, room: Room) -> None:
+    def __init__(self, context: Context, room: TreeLimits) -> None:
         """Nothing is drawn yet."""
         super().__init__(context)
         self._room, self._left = room, room.nodes
@@ -128,7 +128,7 @@ class Spread(Sprout):
 
     def _siblings(self, nodes: Sequence[int], laws: Tensor) -> list[Siblings]:
         most = min(self._room.family, max(self._left, TELLING), laws.shape[-1])
-        best = largest(laws, most)
+        best = top_k(laws, most)
         ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         likeliest = [list(zip(tokens, values, strict=True)) for tokens, values in ranked]
         return [
@@ -145,10 +145,10 @@ class Spread(Sprout):
         return list(zip(tokens, law[tokens].tolist(), strict=True))
 
 
-class Shaped(Sprout):
+class StaticTree(TreeDraft):
     """A tree along a shape that was fixed before; with replacement, as SpecInfer draws, on demand."""
 
-    def __init__(self, context: Context, shape: Shape, *, replaced: bool = False) -> None:
+    def __init__(self, context: Context, shape: TreeShape, *, replaced: bool = False) -> None:
         """Nothing is drawn yet."""
         super().__init__(context)
         self._shape, self._replaced = shape, replaced
@@ -184,7 +184,7 @@ class Shaped(Sprout):
 
     def _candidates(self, wanted: Sequence[int], logits: Tensor) -> list[list[int]]:
         if not self.context.draws:
-            best = largest(logits, min(max(wanted), logits.shape[-1])).indices.tolist()
+            best = top_k(logits, min(max(wanted), logits.shape[-1])).indices.tolist()
             return [row[:count] for row, count in zip(best, wanted, strict=True)]
         laws = probabilities(logits, self.context.sampling)
         self._laws |= dict(zip(self.open, laws, strict=True))

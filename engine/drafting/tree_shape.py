@@ -23,7 +23,7 @@ IMPOSSIBLE = -np.inf
 
 
 @dataclass(frozen=True)
-class Shape:
+class TreeShape:
     """A tree in level order; siblings stand in draw order, as ``DraftTree`` wants them."""
 
     parents: tuple[int, ...]  # [n]; parents[0] == -1
@@ -58,7 +58,7 @@ class Shape:
         return len(self.levels) - 1
 
 
-class Optimum:
+class OptimalTree:
     """G(n, d) for every n and d up to a limit, and the shapes that reach it.
 
     With ``depth`` None the depth is free: layers are added until one more changes nothing, which
@@ -95,7 +95,7 @@ class Optimum:
         fitting = np.flatnonzero(self._best[self._level(depth)][: nodes + 1] > IMPOSSIBLE)
         return int(fitting[-1])
 
-    def shape(self, nodes: int, depth: int | None = None) -> Shape:
+    def shape(self, nodes: int, depth: int | None = None) -> TreeShape:
         """The best tree of exactly ``nodes`` nodes; ValueError where none exists."""
         level = self._level(depth)
         expected = float(self._best[level][nodes])
@@ -106,7 +106,7 @@ class Optimum:
             for share in self._split(count, below):
                 parents.append(node)
                 queue.append((share, below - 1))
-        return Shape(tuple(parents), expected)
+        return TreeShape(tuple(parents), expected)
 
     def _level(self, depth: int | None) -> int:
         last = len(self._best) - 1
@@ -168,7 +168,7 @@ def _best_split(rest: NDArray[np.float64], values: NDArray[np.float64]) -> NDArr
     return best
 
 
-def uniform(arity: int, nodes: int, depth: int) -> Shape:
+def uniform(arity: int, nodes: int, depth: int) -> TreeShape:
     """The first ``nodes`` nodes, in level order, of the tree that has ``arity`` children everywhere.
 
     ``expected`` is not known without an acceptance and is 0.
@@ -181,4 +181,4 @@ def uniform(arity: int, nodes: int, depth: int) -> Shape:
             break
         parents += fresh
         first_of_level, last = last + 1, last + len(fresh)
-    return Shape(tuple(parents), 0.0)
+    return TreeShape(tuple(parents), 0.0)

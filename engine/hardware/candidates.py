@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from engine.hardware.footprint import CPU, CUDA, TORCH, Footprint
-from engine.hardware.plan import Candidates, Need, Stage, Tier, Wishes
+from engine.hardware.plan import Candidates, Need, PlanConstraints, Stage, Tier
 from engine.hardware.profile import GIB, HardwareProfile
 
 MARGIN = GIB  # of each memory: this program, its libraries, the display, other programs' growth
@@ -26,7 +26,7 @@ Room = dict[Tier, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class Placement:
     """One way to run a model, before it is known whether it fits."""
 
     stage: Stage
@@ -47,10 +47,10 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedPlacement:
     """A rung that fits: the layers' places and every byte."""
 
-    rung: Rung
+    rung: Placement
     placement: tuple[Tier, ...]
     needs: tuple[Need, ...]
 
@@ -64,7 +64,9 @@ def room_of(profile: HardwareProfile) -> Room:
     }
 
 
-def rungs(profile: HardwareProfile, model: Candidates, wishes: Wishes) -> Iterator[Rung]:
+def placements(
+    profile: HardwareProfile, model: Candidates, wishes: PlanConstraints
+) -> Iterator[Placement]:
     """Every rung that this machine could try: shorter contexts before the draft model goes."""
     stages = [stage for stage in Stage if profile.gpu or stage not in _ON_GPU]
     wished = [form for form in model.forms if _wished(form, wishes)]
@@ -73,7 +75,7 @@ def rungs(profile: HardwareProfile, model: Candidates, wishes: Wishes) -> Iterat
             twin = _draft_of(stage, form, model.draft) if wishes.draft else None
             for draft in (twin, None) if twin else (None,):
                 for context, batch in product(*_ladders(stage, form, wishes)):
-                    yield Rung(stage, form, draft, context, batch)
+                    yield Placement(stage, form, draft, context, batch)
 
 
 def _preferred(
@@ -92,7 +94,7 @@ def _preferred(
     return sorted((form for form in forms if _possible(stage, form)), key=rank)
 
 
-def fit(rung: Rung, room: Room) -> Fitted | None:
+def fit(rung: Placement, room: Room) -> FittedPlacement | None:
     """The rung with as many layers as possible where passes run; None where it does not fit."""
     needs = _fixed(rung)
     left = {tier: free - _total(needs, tier) for tier, free in room.items()}
@@ -102,10 +104,10 @@ def fit(rung: Rung, room: Room) -> Fitted | None:
     needs += _layers(rung, placement)
     if any(_total(needs, tier) > free for tier, free in room.items()):
         return None
-    return Fitted(rung, placement, tuple(need for need in needs if need.bytes))
+    return FittedPlacement(rung, placement, tuple(need for need in needs if need.bytes))
 
 
-def lack(rung: Rung, room: Room) -> tuple[int, int]:
+def lack(rung: Placement, room: Room) -> tuple[int, int]:
     """(bytes that the rung needs at least, bytes there are) of the memories that it uses."""
     needs = _fixed(rung)
     if rung.stage in _FROM_DISK:
@@ -115,7 +117,7 @@ def lack(rung: Rung, room: Room) -> tuple[int, int]:
     return fixed + sum(rung.form.layers), sum(room[tier] for tier in tiers)
 
 
-def _wished(form: Footprint, wishes: Wishes) -> bool:
+def _wished(form: Footprint, wishes: PlanConstraints) -> bool:
     return wishes.backend in {None, form.backend} and wishes.dtype in {None, form.dtype}
 
 
@@ -139,7 +141,7 @@ def _draft_of(stage: Stage, form: Footprint, drafts: Sequence[Footprint]) -> Foo
 
 
 def _ladders(
-    stage: Stage, form: Footprint, wishes: Wishes
+    stage: Stage, form: Footprint, wishes: PlanConstraints
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Contexts and numbers of conversations at once to try, the most first."""
     usual = STREAMED_LONGEST if stage in STREAMED else LONGEST
@@ -152,7 +154,7 @@ def _ladders(
     return contexts, batches
 
 
-def _fixed(rung: Rung) -> list[Need]:
+def _fixed(rung: Placement) -> list[Need]:
     """Everything but the layers."""
     form, home = rung.form, rung.home
     shape = (rung.context, SCORED_ROWS, rung.batch)
@@ -175,7 +177,7 @@ def _fixed(rung: Rung) -> list[Need]:
     return needs
 
 
-def _draft_needs(rung: Rung) -> list[Need]:
+def _draft_needs(rung: Placement) -> list[Need]:
     if rung.draft is None:
         return []
     draft = rung.draft
@@ -188,7 +190,7 @@ def _draft_needs(rung: Rung) -> list[Need]:
     ]
 
 
-def _place(rung: Rung, left: Room) -> tuple[Tier, ...] | None:
+def _place(rung: Placement, left: Room) -> tuple[Tier, ...] | None:
     """A tier for each layer: the first ones where passes run, as llama.cpp has it the last ones."""
     sizes = rung.form.layers
     count = _fitting(sizes, left[rung.home])
@@ -216,7 +218,7 @@ def _fitting(sizes: Sequence[int], free: int) -> int:
     return count
 
 
-def _layers(rung: Rung, placement: tuple[Tier, ...]) -> list[Need]:
+def _layers(rung: Placement, placement: tuple[Tier, ...]) -> list[Need]:
     by_tier = dict.fromkeys(Tier, 0)
     for tier, size in zip(placement, rung.form.layers, strict=True):
         by_tier[tier] += size

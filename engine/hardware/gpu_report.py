@@ -23,7 +23,7 @@ from torch import Tensor
 
 from engine.decoder.weights import load_weights
 from engine.errors import EngineError, NumericalError
-from engine.kernels.philox import PhiloxChance
+from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.models.offload.ram import open_ram
 from engine.models.own.cuda_target import BUCKETS, CudaTarget, on_device
@@ -153,14 +153,14 @@ def verification(sizes: Sizes) -> Iterator[Row]:
 
 
 def _judge_fast(tree: DraftTree, logits: Tensor, sampling: SamplingParams) -> Verdict:
-    [found] = verify_all([tree], [logits], [sampling], [PhiloxChance(1)])
+    [found] = verify_all([tree], [logits], [sampling], [PhiloxRandom(1)])
     if isinstance(found, NumericalError):
         raise found
     return found
 
 
 def _judge_plain(tree: DraftTree, logits: Tensor, sampling: SamplingParams) -> Verdict:
-    return verify(tree, logits, sampling, PhiloxChance(1))
+    return verify(tree, logits, sampling, PhiloxRandom(1))
 
 
 def streaming(sizes: Sizes, folder: Path, across: float) -> Iterator[Row]:

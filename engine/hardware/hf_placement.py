@@ -13,7 +13,7 @@ LEAST_BESIDE = GIB
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class HfPlacement:
     """Where all the weights go."""
 
     device: str
@@ -22,7 +22,7 @@ class Whole:
 
 def whole(
     profile: HardwareProfile, model: str, elements: int, wished: str | None = None
-) -> Whole | Refusal:
+) -> HfPlacement | Refusal:
     """The place and the format of ``elements`` weights: the one that is wished, or what suits best.
 
     A GPU where they fit, read through RAM, with room beside them, as how much a conversation takes
@@ -34,13 +34,13 @@ def whole(
     weights = elements * BYTES[on_gpu]
     with_room = weights + max(weights // BESIDE, LEAST_BESIDE)
     if with_room <= free[Tier.DEVICE] and weights <= free[Tier.RAM]:
-        return Whole(CUDA, on_gpu)
+        return HfPlacement(CUDA, on_gpu)
     halves = 4 * elements >= LARGE and bool(BFLOAT16 & set(profile.instructions))
     usual = ("bfloat16", "float32") if halves else ("float32", "bfloat16")
     needs = {name: elements * BYTES[name] for name in ((wished,) if wished else usual)}
     found = next((name for name, needed in needs.items() if needed <= free[Tier.RAM]), None)
     if found is not None:
-        return Whole(CPU, found)
+        return HfPlacement(CPU, found)
     dtype, least = min(needs.items(), key=lambda need: need[1])
     return Refusal(
         model,

@@ -25,7 +25,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PlanConstraints:
     """What a person insists on; None leaves it to the plan."""
 
     context: int | None = None  # tokens; less is planned where it does not fit, and said

@@ -5,9 +5,17 @@ memory never gives a worse plan.
 """
 
 from engine.errors import ModelUnusable
-from engine.hardware.candidates import Fitted, Room, Rung, fit, lack, room_of, rungs
+from engine.hardware.candidates import (
+    FittedPlacement,
+    Placement,
+    Room,
+    fit,
+    lack,
+    placements,
+    room_of,
+)
 from engine.hardware.footprint import CPU, CUDA, TORCH
-from engine.hardware.plan import Candidates, Plan, Refusal, Stage, Tier, Wishes
+from engine.hardware.plan import Candidates, Plan, PlanConstraints, Refusal, Stage, Tier
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.reasons import Case, gib, reasons
 
@@ -21,16 +29,16 @@ _STREAMING = (
 
 
 def plan(
-    profile: HardwareProfile, model: Candidates, wishes: Wishes | None = None
+    profile: HardwareProfile, model: Candidates, wishes: PlanConstraints | None = None
 ) -> Plan | Refusal:
     """How to run ``model`` on this machine; a value for every answer, also for a no.
 
     Raises ModelUnusable when the model has no form of the kind that is wished.
     """
-    wishes = wishes or Wishes()
+    wishes = wishes or PlanConstraints()
     room = room_of(profile)
-    least_of: dict[Stage, Rung] = {}  # the last rung of every stage that was tried
-    for rung in rungs(profile, model, wishes):
+    least_of: dict[Stage, Placement] = {}  # the last rung of every stage that was tried
+    for rung in placements(profile, model, wishes):
         found = fit(rung, room)
         if found is not None:
             case = Case(found, model, wishes, room, dict(least_of))
@@ -41,7 +49,7 @@ def plan(
     return _refusal(model, least_of, room)
 
 
-def _drafter(found: Fitted, model: Candidates) -> str:
+def _drafter(found: FittedPlacement, model: Candidates) -> str:
     """The family by the product's rule; which of several wins is measured at every request."""
     rung = found.rung
     if not rung.form.dense:
@@ -74,7 +82,7 @@ def _plan(case: Case, drafter: str) -> Plan:
     )
 
 
-def _resident(found: Fitted) -> int | None:
+def _resident(found: FittedPlacement) -> int | None:
     """What a streaming target may take where its passes run: all but caches and the draft model."""
     if not found.rung.streams:
         return None
@@ -82,7 +90,7 @@ def _resident(found: Fitted) -> int | None:
     return sum(need.bytes for need in home if need.what in _STREAMING)
 
 
-def _no_such_form(model: Candidates, wishes: Wishes) -> str:
+def _no_such_form(model: Candidates, wishes: PlanConstraints) -> str:
     wished = " in ".join(text for text in (wishes.backend, wishes.dtype) if text)
     known = ", ".join(sorted({f"{form.backend} in {form.dtype}" for form in model.forms}))
     return (
@@ -90,7 +98,7 @@ def _no_such_form(model: Candidates, wishes: Wishes) -> str:
     )
 
 
-def _refusal(model: Candidates, tried: dict[Stage, Rung], room: Room) -> Refusal:
+def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Refusal:
     """The two numbers of the way that lacks least."""
     rung = min(tried.values(), key=lambda rung: lack(rung, room)[0] - lack(rung, room)[1])
     needed, free = lack(rung, room)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from engine.hardware.candidates import LONGEST, Fitted, Room, Rung, lack
+from engine.hardware.candidates import LONGEST, FittedPlacement, Placement, Room, lack
 from engine.hardware.footprint import LLAMA_CPP, TORCH
-from engine.hardware.plan import Candidates, Reason, Stage, Tier, Wishes
+from engine.hardware.plan import Candidates, PlanConstraints, Reason, Stage, Tier
 from engine.hardware.profile import GIB
 
 _PLACES = {Tier.DEVICE: "on the GPU", Tier.RAM: "in RAM", Tier.DISK: "on disk"}
@@ -21,14 +21,14 @@ _DRAFTERS = {
 class Case:
     """What the sentences are about."""
 
-    found: Fitted
+    found: FittedPlacement
     model: Candidates
-    wishes: Wishes
+    wishes: PlanConstraints
     room: Room
-    failed: dict[Stage, Rung]  # the least rung of every better stage
+    failed: dict[Stage, Placement]  # the least rung of every better stage
 
     @property
-    def rung(self) -> Rung:
+    def rung(self) -> Placement:
         """The rung that fits."""
         return self.found.rung
 

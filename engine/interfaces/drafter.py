@@ -11,9 +11,9 @@ from torch import Tensor
 
 from engine.interfaces.target import Capability, DraftModel, Scores, Target
 from engine.request import DrafterRun, Prior, SamplingParams
-from engine.speculation.copy_planning import gains
-from engine.speculation.grammar_mask import Guide
-from engine.speculation.rng import Chance
+from engine.speculation.copy_planning import copy_gains
+from engine.speculation.grammar_mask import GrammarMatcher
+from engine.speculation.rng import RandomSource
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
@@ -29,13 +29,13 @@ class Context:
     slot: int
     ids: Sequence[int]  # committed tokens; the last one is the tree's root
     sampling: SamplingParams
-    chance: Chance
+    chance: RandomSource
     stop_tokens: frozenset[int] = frozenset()
     priors: Mapping[str, Prior] = field(default_factory=dict)  # by drafter
     task: str = ""  # ``GenerationRequest.task``
     prompt: int = 0  # how many of ``ids`` the answer follows
     foretold: Sequence[int] = ()  # read between prompt and answer by those who copy
-    guide: Guide | None = None  # of a request that has a format
+    guide: GrammarMatcher | None = None  # of a request that has a format
 
     def copyable(self, known: int) -> Sequence[int]:
         """The text to copy from, behind its first ``known`` tokens: ``ids`` with what is foretold."""
@@ -80,7 +80,7 @@ class Siblings(Protocol):
         ...
 
 
-class Rule(StrEnum):
+class StopRule(StrEnum):
     """What drafts may end by, besides depth and nodes: length policies set it, some drafters heed it."""
 
     PRICES = "what rows cost"  # ``Budget.prices``
@@ -90,7 +90,7 @@ class Rule(StrEnum):
     EXIT = "the layer where the draft leaves the model"  # ``Budget.exit_layer``
 
 
-class Worth(NamedTuple):
+class DraftValue(NamedTuple):
     """How many of a draft's candidates to take, likeliest first, and what that brings."""
 
     drafted: int
@@ -128,28 +128,28 @@ class Budget:
             return self
         return replace(self, depth=depth, nodes=nodes)
 
-    def worth(self, chances: Sequence[float], *, copied: bool = False) -> Worth:
+    def worth(self, chances: Sequence[float], *, copied: bool = False) -> DraftValue:
         """How many of these candidates to draft, with chances that fall, and what they bring.
 
         With prices so many that they gain most over what they must bring, else those above the floor.
         What is ``copied`` later is worth something, too: see ``engine.speculation.copy_planning``.
         """
         if self.exact:
-            return Worth(len(chances), sum(chances))
+            return DraftValue(len(chances), sum(chances))
         if not self.prices:
             least = self.floor or FLOOR
             most = next((i for i, chance in enumerate(chances) if chance < least), len(chances))
-            return Worth(most, sum(chances[:most]))
+            return DraftValue(most, sum(chances[:most]))
         held = list(accumulate(chances, initial=0.0))
         if not copied:
             pairs = zip(held, self.prices, strict=False)
             gained = [sure - self.pace * price for sure, price in pairs]
             most = max(range(len(gained)), key=gained.__getitem__)
-            return Worth(most, held[most])
+            return DraftValue(most, held[most])
         costs = [self.pace * (1 + price) for price in self.prices[: self.nodes + 1]]
-        gained = gains(chances, costs)
+        gained = copy_gains(chances, costs)
         most = max(range(len(gained)), key=gained.__getitem__)
-        return Worth(most, held[most], gained[most] - (1 + held[most] - costs[most]))
+        return DraftValue(most, held[most], gained[most] - (1 + held[most] - costs[most]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Drafter(Protocol):
 
     needs: ClassVar[frozenset[Capability]]
     length: ClassVar[Budget]  # the longest useful draft; nodes > depth says that it draws trees
-    heeds: ClassVar[frozenset[Rule]]
+    heeds: ClassVar[frozenset[StopRule]]
     policy: ClassVar[str]  # the name of the length policy that suits it best
     # proposes only where it has reason to, and says in ``DraftTree.expected`` how much; asking
     # costs next to nothing
@@ -225,10 +225,10 @@ class Drafter(Protocol):
         ...
 
 
-class LengthPolicy(Protocol):
+class DraftLength(Protocol):
     """Decides how long drafts are; built from ``Parts`` and the drafter's name."""
 
-    steers_by: ClassVar[frozenset[Rule]]  # a drafter that does not heed all of it is refused
+    steers_by: ClassVar[frozenset[StopRule]]  # a drafter that does not heed all of it is refused
     prompt_rows: ClassVar[int]  # last rows of a prompt whose states it wants; 0: none
 
     def prompt(self, context: Context, states: Tensor) -> None:
@@ -325,11 +325,11 @@ class Arm:
     """A drafter with the policy that sets its lengths: what ``auto`` chooses among."""
 
     drafter: Drafter
-    policy: LengthPolicy
+    policy: DraftLength
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DrafterResources:
     """What every drafter and policy is built from."""
 
     target: Target
@@ -340,5 +340,5 @@ class Parts:
     exit_step: float = 0.0  # seconds of one row through the usual early exit; likewise
     options: Mapping[str, float] = field(default_factory=dict)
     acceptance_head: Path | None = None
-    heeds: frozenset[Rule] = frozenset()  # of the drafter whose lengths a policy sets
+    heeds: frozenset[StopRule] = frozenset()  # of the drafter whose lengths a policy sets
     arms: Mapping[str, Arm] = field(default_factory=dict)  # for auto alone

@@ -52,7 +52,7 @@ def uniform(key: int, call: int) -> float:
     return (int(coarse[0] >> 5) * 2.0**26 + int(fine[0] >> 6)) * 2.0**-53
 
 
-class PhiloxChance:
+class PhiloxRandom:
     """Chance of one request whose numbers the torch code and the kernels both can compute.
 
     ``calls`` counts the questions asked so far. A verdict of the kernels moves it on by as many

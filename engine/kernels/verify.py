@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import NumericalError
-from engine.kernels.philox import PhiloxChance
+from engine.kernels.philox import PhiloxRandom
 from engine.request import SamplingParams
-from engine.speculation.rng import Chance
+from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict, judge
@@ -72,7 +72,7 @@ def verify_all(
     trees: Sequence[DraftTree],
     logits: Sequence[Logits],
     samplings: Sequence[SamplingParams],
-    chances: Sequence[Chance],
+    chances: Sequence[RandomSource],
 ) -> list[Verdict | NumericalError]:
     """Judge every tree with its logits [N, V]; an error for those whose logits are not finite.
 
@@ -80,7 +80,7 @@ def verify_all(
     """
     cases = list(zip(trees, logits, samplings, chances, strict=True))
     followed = [
-        not sampling.greedy and isinstance(chance, PhiloxChance) for *_, sampling, chance in cases
+        not sampling.greedy and isinstance(chance, PhiloxRandom) for *_, sampling, chance in cases
     ]
     outs = _launched([case for case, able in zip(cases, followed, strict=True) if able])
     numbers = iter(outs)  # the only wait for all that are sampled
@@ -88,7 +88,7 @@ def verify_all(
     return [_verdict(case, next(numbers)) if able else judge(*case) for case, able in pairs]
 
 
-_Case = tuple[DraftTree, Logits, SamplingParams, Chance]
+_Case = tuple[DraftTree, Logits, SamplingParams, RandomSource]
 
 
 def _launched(cases: Sequence[_Case]) -> list[list[int]]:
@@ -109,7 +109,7 @@ def _launch(case: _Case, logits: Tensor, out: Tensor) -> None:
     from engine.kernels.tree_walk import lookup_walk
 
     tree, _, sampling, chance = case
-    assert isinstance(chance, PhiloxChance)
+    assert isinstance(chance, PhiloxRandom)
     work = _prepared(tree, logits, sampling, out)
     random = (chance.key, chance.calls, sampling.temperature)
     if tree.q is None:
@@ -217,6 +217,6 @@ def _verdict(case: _Case, numbers: Sequence[int]) -> Verdict | NumericalError:
     if not finite:
         return NumericalError("the model's logits are not finite; its weights may be damaged")
     path = tuple(numbers[_HEAD : _HEAD + length])
-    if isinstance(chance, PhiloxChance):
+    if isinstance(chance, PhiloxRandom):
         chance.calls += length if tree.q is None else numbers[_HEAD - 1]
     return Verdict(path, bonus)

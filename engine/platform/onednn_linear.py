@@ -34,7 +34,7 @@ Timed = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class OneDnnLinear:
     """A linear map whose weight only the processor's library can read."""
 
     weight: Tensor  # opaque
@@ -63,10 +63,10 @@ def packed(weights: DecoderWeights) -> DecoderWeights:
     """
     if not can_pack(weights.embedding.device, weights.embedding.dtype):
         return weights
-    return mapped(weights, Packing().map)
+    return mapped(weights, OneDnnPacker().map)
 
 
-class Packing:
+class OneDnnPacker:
     """Packs the maps of one model; what it tries, it tries once for all maps of a shape."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Packing:
         if not isinstance(linear, Dense) or linear.weight.numel() < SMALL:
             return linear
         as_four = self._widths(linear.weight)
-        return Packed(_reordered(linear.weight), linear.bias, as_four)
+        return OneDnnLinear(_reordered(linear.weight), linear.bias, as_four)
 
     def _widths(self, weight: Tensor) -> frozenset[int]:
         if weight.numel() < LARGE:
@@ -98,7 +98,7 @@ def choose_as_four(timed: Timed) -> frozenset[int]:
 def _trial(weight: Tensor) -> Timed:
     """Times products with maps as this one, so many that no cache holds them, or with a part of it."""
     part = weight[: max(1, TRIAL // weight.shape[1])]
-    maps = [Packed(_reordered(part)) for _ in range(max(1, TRIAL // part.numel()))]
+    maps = [OneDnnLinear(_reordered(part)) for _ in range(max(1, TRIAL // part.numel()))]
     x = {rows: weight.new_ones(rows, weight.shape[1]) for rows in (*NARROW, FOUR)}
 
     def timed(rows: int) -> float:
@@ -117,7 +117,7 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
         return False
     x, weight = torch.ones(2, 64, dtype=dtype), torch.ones(64, 64, dtype=dtype)
     try:
-        found = Packed(_reordered(weight))(x)
+        found = OneDnnLinear(_reordered(weight))(x)
     except (AttributeError, RuntimeError):  # another torch release, or a processor without the type
         return False
     return bool((found == 64).all())

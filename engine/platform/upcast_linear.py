@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder.decoder import Dense, Linear
-from engine.platform.onednn_linear import SMALL, TRIAL, Packed, can_pack
+from engine.platform.onednn_linear import SMALL, TRIAL, OneDnnLinear, can_pack
 
 BLOCK = 2**20  # weights of a block
 TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # rows
@@ -56,13 +56,13 @@ class Widening:
         """x [n, in] times weight [out, in]: [n, out] in float32."""
         rows, found = x.float(), torch.empty(len(x), len(weight))
         for first, wide in self.blocks(weight):
-            product = Packed(rows)(wide).t() if self.swaps else F.linear(rows, wide)
+            product = OneDnnLinear(rows)(wide).t() if self.swaps else F.linear(rows, wide)
             found[:, first : first + len(wide)] = product
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Upcast:
+class UpcastLinear:
     """A linear map over a 16-bit weight [out, in]; more rows than ``alone`` go in float32."""
 
     weight: Tensor
@@ -81,7 +81,7 @@ class Upcast:
         return found.to(x.dtype).view(*x.shape[:-1], len(self.weight))
 
 
-class Upcasting:
+class Upcaster:
     """Upcasts the maps of one model; what it tries, it tries once."""
 
     def __init__(self, widening: Widening) -> None:
@@ -96,8 +96,8 @@ class Upcasting:
             self._alone = choose_alone(self._trial(linear.weight))
         return self._upcast(linear, self._alone)
 
-    def _upcast(self, linear: Dense, alone: int) -> Upcast:
-        return Upcast(linear.weight, linear.bias, alone, self._widening)
+    def _upcast(self, linear: Dense, alone: int) -> UpcastLinear:
+        return UpcastLinear(linear.weight, linear.bias, alone, self._widening)
 
     def _trial(self, weight: Tensor) -> Timed:
         """Times products with copies of this map, so many that no cache holds them, or of a part."""

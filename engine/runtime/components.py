@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from engine.errors import NumericalError
 from engine.grammar.token_bytes import Speller
-from engine.interfaces.drafter import Drafter, LengthPolicy
+from engine.interfaces.drafter import Drafter, DraftLength
 from engine.interfaces.target import Streamed, Target
 from engine.request import ModelFacts, SamplingParams
-from engine.speculation.rng import Chance
+from engine.speculation.rng import RandomSource
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict
 from engine.statistics.pass_cost import PassCost
@@ -19,7 +19,7 @@ UNLIMITED = 1 << 30  # rows
 THROWN_AWAY: Options = (("warm_up", 1.0),)  # read by nobody: drafters are made for each set
 
 Verify = Callable[
-    [Sequence[DraftTree], Sequence[Logits], Sequence[SamplingParams], Sequence[Chance]],
+    [Sequence[DraftTree], Sequence[Logits], Sequence[SamplingParams], Sequence[RandomSource]],
     list[Verdict | NumericalError],
 ]
 """Judge one round: trees, their logits [N, V], each request's law and its random numbers.
@@ -28,7 +28,7 @@ Of logits that are not finite, which are no matter of the other requests', the e
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CacheCapacity:
     """What the caches of all slots hold together."""
 
     rows: int
@@ -37,22 +37,22 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Machinery:
+class EngineComponents:
     """What ``build`` puts together: one target; drafters and policies are made on demand."""
 
     target: Target
     draft_model: Target | None
     choose: Callable[[str], tuple[str, str]]  # asked for -> (drafter, why); raises InvalidRequest
     drafter: Callable[[str, Options], Drafter]
-    length: Callable[[str, str, Options], LengthPolicy]  # (policy, drafter); raises InvalidRequest
+    length: Callable[[str, str, Options], DraftLength]  # (policy, drafter); raises InvalidRequest
     cost: PassCost
     facts: ModelFacts
     slots: int  # requests that run at once
     warm: int  # further slots, which are free
-    room: Room
+    room: CacheCapacity
     verify: Verify
     damage: str  # what is said of logits that are not finite
-    chance: Callable[[int | None], Chance]  # of a request with this seed
+    chance: Callable[[int | None], RandomSource]  # of a request with this seed
     speller: Speller | None  # None: no request can have a grammar
 
     @property

@@ -3,14 +3,14 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from engine.interfaces.drafter import Arbiter, Drafter, LengthPolicy, Reader
-from engine.runtime.components import Machinery, Options
+from engine.interfaces.drafter import Arbiter, Drafter, DraftLength, Reader
+from engine.runtime.components import EngineComponents, Options
 
 KEPT_OPTIONS = 32  # sets of a request's options whose drafters outlive it
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class PooledDrafter:
     """A drafter, and what else it is: asking that of a protocol in every round takes too long."""
 
     drafter: Drafter
@@ -19,31 +19,31 @@ class Seat:
     readers: tuple[Reader, ...] = ()  # it, or those that it arbitrates between
 
 
-def seated(drafter: Drafter) -> Seat:
+def pooled(drafter: Drafter) -> PooledDrafter:
     """The seat of a drafter."""
     arbiter = drafter if isinstance(drafter, Arbiter) else None
     arms = (drafter,) if arbiter is None else [arm.drafter for arm in arbiter.arms.values()]
     readers = tuple(arm for arm in arms if isinstance(arm, Reader))
-    return Seat(drafter, arbiter, drafter.length.nodes == 0, readers)
+    return PooledDrafter(drafter, arbiter, drafter.length.nodes == 0, readers)
 
 
-class Seats:
+class DrafterPool:
     """What drafters and policies learn outlives requests: those with the same options share them."""
 
-    def __init__(self, machinery: Machinery) -> None:
+    def __init__(self, machinery: EngineComponents) -> None:
         """Nothing is made yet."""
         self._machinery = machinery
-        self.made: dict[tuple[str, Options], Seat] = {}
-        self.policies: dict[tuple[str, str, Options], LengthPolicy] = {}
+        self.made: dict[tuple[str, Options], PooledDrafter] = {}
+        self.policies: dict[tuple[str, str, Options], DraftLength] = {}
 
-    def seat(self, drafter: str, options: Options) -> Seat:
+    def seat(self, drafter: str, options: Options) -> PooledDrafter:
         """The drafter of this name with these options."""
         key = (drafter, options)
         if key not in self.made:
-            self.made[key] = seated(self._machinery.drafter(*key))
+            self.made[key] = pooled(self._machinery.drafter(*key))
         return self.made[key]
 
-    def policy(self, name: str, drafter: str, options: Options) -> LengthPolicy:
+    def policy(self, name: str, drafter: str, options: Options) -> DraftLength:
         """The drafter's length policy of this name; raises InvalidRequest."""
         key = (name, drafter, options)
         if key not in self.policies:

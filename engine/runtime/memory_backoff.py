@@ -28,7 +28,7 @@ class Movable(Protocol):
         ...
 
 
-class Passed(NamedTuple):
+class ScoreResult(NamedTuple):
     """One request's part of a pass: the tree that was scored, or why no tree could be."""
 
     tree: DraftTree
@@ -36,7 +36,7 @@ class Passed(NamedTuple):
     refused: OutOfMemory | None = None
 
 
-class Retreat:
+class MemoryBackoff:
     """Remembers how much fitted; what was given up is tried again after calm passes."""
 
     def __init__(self, target: Target) -> None:
@@ -47,14 +47,14 @@ class Retreat:
         self._calm = 0
         self._moved = 0  # bytes
 
-    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Passed]:
+    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[ScoreResult]:
         """One pass, or as many as it takes; one ``Passed`` for each tree."""
         self._calm += 1
         if self._calm >= CALM:
             self._recover()
         if self.together is None:
             return self._within(slots, trees)
-        size, found = self.together, list[Passed]()
+        size, found = self.together, list[ScoreResult]()
         for at in range(0, len(slots), size):
             found += self._within(slots[at : at + size], trees[at : at + size])
         return found
@@ -80,17 +80,17 @@ class Retreat:
         self._calm = 0
         self.nodes = max(1, min(nodes, self.nodes or nodes) // 2)
 
-    def _within(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Passed]:
-        tried = trees if self.nodes is None else [cut(tree, self.nodes) for tree in trees]
+    def _within(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[ScoreResult]:
+        tried = trees if self.nodes is None else [truncate_tree(tree, self.nodes) for tree in trees]
         try:
             scores = self._target.score(slots, tried)
         except OutOfMemory as error:
             return self._again(slots, tried, error)
-        return [Passed(tree, found) for tree, found in zip(tried, scores, strict=True)]
+        return [ScoreResult(tree, found) for tree, found in zip(tried, scores, strict=True)]
 
     def _again(
         self, slots: Sequence[int], trees: Sequence[DraftTree], error: OutOfMemory
-    ) -> list[Passed]:
+    ) -> list[ScoreResult]:
         """One step down the ladder, then the same pass."""
         for slot in slots:
             self._target.crop(slot, self._target.length(slot))
@@ -106,7 +106,7 @@ class Retreat:
             )
         if self._move_out(error):
             return self._within(slots, trees)
-        return [Passed(trees[0], None, self._refusal(error))]
+        return [ScoreResult(trees[0], None, self._refusal(error))]
 
     def _shorten(self, error: OutOfMemory, tried: int) -> None:
         if tried > 1:
@@ -134,7 +134,7 @@ class Retreat:
         self.chunk = min(PROMPT_CHUNK, 2 * self.chunk)
 
 
-def cut(tree: DraftTree, nodes: int | None) -> DraftTree:
+def truncate_tree(tree: DraftTree, nodes: int | None) -> DraftTree:
     """The first nodes of a tree; parents stand before children and siblings in draw order.
 
     Which nodes go is told by their place alone, so what is left of a drawn tree is a drawn tree.

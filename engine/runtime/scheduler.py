@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from engine.drafting.match_confidence import LONGEST
-from engine.interfaces.drafter import Context, LengthPolicy, Outcome
+from engine.interfaces.drafter import Context, DraftLength, Outcome
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
-from engine.runtime.components import Room
-from engine.runtime.drafter_pool import Seat
+from engine.runtime.components import CacheCapacity
+from engine.runtime.drafter_pool import PooledDrafter
 from engine.speculation.common_prefix import common_prefix
-from engine.speculation.grammar_mask import Guide
-from engine.speculation.rng import Chance
+from engine.speculation.grammar_mask import GrammarMatcher
+from engine.speculation.rng import RandomSource
 
 
 @dataclass
-class Run:
+class DrafterUsage:
     """What one drafter did for one session so far."""
 
     passes: int = 0
@@ -55,25 +55,25 @@ class Run:
 
 
 @dataclass
-class Session:
+class RunningRequest:
     """The only mutable state of a request while it runs."""
 
     id: int
     request: GenerationRequest
     drafter: str
-    seat: Seat
-    policy: LengthPolicy
+    seat: PooledDrafter
+    policy: DraftLength
     why: str
-    chance: Chance
+    chance: RandomSource
     ids: list[int]  # prompt and emitted tokens
-    guide: Guide | None = None  # of a request with a grammar
+    guide: GrammarMatcher | None = None  # of a request with a grammar
     priors: dict[str, Prior] = field(default_factory=dict)
     slot: int = -1
     cached: int = 0
     begun: bool = False  # reading the prompt has begun
     paused: bool = False  # others need the room; what it had read is put away, or read again later
     emitted: int = 0
-    runs: dict[str, Run] = field(default_factory=dict)  # by drafter
+    runs: dict[str, DrafterUsage] = field(default_factory=dict)  # by drafter
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
     judged: float = 0.0  # of them, behind the drafts
@@ -99,10 +99,10 @@ class Session:
         """
         return self.judged / self.nominal if self.nominal else 1.0
 
-    def run(self, drafter: str) -> Run:
+    def run(self, drafter: str) -> DrafterUsage:
         """What this drafter did so far."""
         if drafter not in self.runs:
-            self.runs[drafter] = Run()
+            self.runs[drafter] = DrafterUsage()
         return self.runs[drafter]
 
     def stats(self, runs: tuple[DrafterRun, ...]) -> Stats:
@@ -151,18 +151,18 @@ class Scheduler:
     have room.
     """
 
-    def __init__(self, slots: int, warm: int, room: Room) -> None:
+    def __init__(self, slots: int, warm: int, room: CacheCapacity) -> None:
         """``slots`` requests run at once, ``warm`` further slots."""
         self._rows = [_Row() for _ in range(slots + warm)]
         self._slots, self._room, self._clock = slots, room, 0
         self._gone: list[int] = []  # slots that were emptied since ``make_room``
         self._warm: dict[int, int] | None = None  # slot -> rows that it takes; None: counted anew
         self._alone: list[int] = []  # slots whose text nobody goes on with, since ``left_alone``
-        self._resumed: list[Session] = []  # since ``resumed``
-        self.waiting: deque[Session] = deque()
-        self.running: list[Session] = []
+        self._resumed: list[RunningRequest] = []  # since ``resumed``
+        self.waiting: deque[RunningRequest] = deque()
+        self.running: list[RunningRequest] = []
 
-    def admit(self) -> list[Session]:
+    def admit(self) -> list[RunningRequest]:
         """Sessions that got a slot just now; ``cached`` tells how much of the prompt is warm."""
         admitted = []
         while self.waiting and len(self.running) < self._slots:
@@ -176,7 +176,7 @@ class Scheduler:
             admitted.append(session)
         return admitted
 
-    def release(self, session: Session, cached: int) -> None:
+    def release(self, session: RunningRequest, cached: int) -> None:
         """The session is over; its first ``cached`` tokens stay warm in the slot."""
         self.running.remove(session)
         self._clock += 1
@@ -229,7 +229,7 @@ class Scheduler:
         alone, self._alone = self._alone, []
         return alone
 
-    def resumed(self) -> list[Session]:
+    def resumed(self) -> list[RunningRequest]:
         """Sessions that waited for room and have it now."""
         resumed, self._resumed = self._resumed, []
         return resumed
@@ -244,7 +244,7 @@ class Scheduler:
         self._rows[slot].ids, self._warm = [], None
         self._gone.append(slot)
 
-    def reader(self, session: Session, held: Callable[[int], int]) -> tuple[int, int]:
+    def reader(self, session: RunningRequest, held: Callable[[int], int]) -> tuple[int, int]:
         """The other slot that has read most of a prompt, and how many tokens of it.
 
         ``held`` tells how many tokens of a slot are cached.
@@ -256,7 +256,7 @@ class Scheduler:
         best = max(shared, key=shared.__getitem__, default=session.slot)
         return best, shared.get(best, 0)
 
-    def _choose(self, session: Session) -> tuple[int, int]:
+    def _choose(self, session: RunningRequest) -> tuple[int, int]:
         """The free slot whose text goes on here, else an empty one, else the oldest.
 
         A text that only begins alike, with the same preface say, stays where it is: slots share.

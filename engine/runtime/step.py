@@ -6,17 +6,17 @@ from typing import NamedTuple
 from engine.interfaces.drafter import Context, Outcome, SelfMeasured
 from engine.interfaces.target import Scores
 from engine.request import FinishReason, GenerationRequest, Logprob, Stats, Tokens
-from engine.runtime.scheduler import Run, Session
+from engine.runtime.scheduler import DrafterUsage, RunningRequest
 from engine.speculation.penalties import penalised
-from engine.speculation.top_k import largest
+from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits
 
 
-class Round(NamedTuple):
+class StepItem(NamedTuple):
     """One session's part of a step."""
 
-    session: Session
+    session: RunningRequest
     context: Context  # as the drafter saw it
     tree: DraftTree
     draft_seconds: float
@@ -24,12 +24,12 @@ class Round(NamedTuple):
     heard: bool = True  # its drafter and policy learn from it; not if the draft broke off
 
 
-class Fresh(NamedTuple):
+class Emitted(NamedTuple):
     """What one pass adds to an answer, and why the answer ends with it if it does."""
 
     ids: tuple[int, ...]
     end: FinishReason | None
-    run: Run  # of the drafter that had this pass
+    run: DrafterUsage  # of the drafter that had this pass
 
     @property
     def decoded(self) -> int:
@@ -37,7 +37,7 @@ class Fresh(NamedTuple):
         return len(self.ids) + (self.end is FinishReason.STOP)
 
 
-def judged(one: Round, scores: Scores) -> Logits:
+def logits_to_verify(one: StepItem, scores: Scores) -> Logits:
     """The rows that decide over this draft: the target's, with the request's penalties and grammar.
 
     Raises Stuck or Ambiguous.
@@ -51,7 +51,7 @@ def judged(one: Round, scores: Scores) -> Logits:
     return rows
 
 
-def cut(
+def until_end(
     fresh: list[int], stops: Container[int], room: int
 ) -> tuple[list[int], FinishReason | None]:
     """Tokens up to a stop token or as many as there is room for, and why the request ends there if it does."""
@@ -61,7 +61,7 @@ def cut(
     return fresh[:room], FinishReason.LENGTH if len(fresh) >= room else None
 
 
-def shown(request: GenerationRequest, outcome: Outcome, ids: tuple[int, ...]) -> Tokens:
+def tokens_event(request: GenerationRequest, outcome: Outcome, ids: tuple[int, ...]) -> Tokens:
     """What a pass added to the answer, with as much about it as was asked for."""
     close = margins(outcome)[: len(ids)] if request.margins else ()
     likely = () if request.logprobs is None else logprobs(outcome, ids, request.logprobs)
@@ -71,7 +71,7 @@ def shown(request: GenerationRequest, outcome: Outcome, ids: tuple[int, ...]) ->
 def margins(outcome: Outcome) -> tuple[float, ...]:
     """Largest logit less the second at every node of the accepted path."""
     assert outcome.scores is not None
-    best = largest(outcome.scores.logits[list(outcome.verdict.path)].float(), 2).values
+    best = top_k(outcome.scores.logits[list(outcome.verdict.path)].float(), 2).values
     return tuple((best[:, 0] - best[:, 1]).tolist())
 
 
@@ -80,7 +80,7 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
     assert outcome.scores is not None
     rows = outcome.scores.logits[list(outcome.verdict.path[: len(ids)])].float().log_softmax(-1)
     own = rows[range(len(ids)), list(ids)].tolist()
-    best = largest(rows, min(likeliest, rows.shape[-1]))
+    best = top_k(rows, min(likeliest, rows.shape[-1]))
     tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return tuple(
         Logprob(token, value, tuple(zip(*top, strict=True)))
@@ -88,7 +88,7 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
     )
 
 
-def told(session: Session) -> Stats:
+def request_stats(session: RunningRequest) -> Stats:
     """What a request did, its drafters' parts apart; an arbiter says why those drafted."""
     arbiter = session.seat.arbiter
     arms = {session.drafter: session.seat.drafter}

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from math import inf
 
 from engine.interfaces.drafter import Drafter, Reader, Stepping, farthest
-from engine.selection.arm_stats import GUESS, Standings
-from engine.selection.request_state import PLAIN, Match, promise
-from engine.selection.speed_prior import forecast
+from engine.selection.arm_stats import GUESS, ArmStats
+from engine.selection.request_state import PLAIN, RequestState, optimistic
+from engine.selection.speed_prior import expected_speed
 from engine.statistics.pass_cost import PassCost
 
 STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; of another look
@@ -20,7 +20,7 @@ MORE = 4  # times as many nodes: where passes hide rows, trees have hundreds, an
 AFFORDABLE = 0.01  # plain passes per token to come that reading for a trial may take
 
 
-class Trials:
+class Exploration:
     """An arm that was never tried is tried for a few rounds, long after the last such trial.
 
     First the one that promises most by what a step of its drafts takes, and never one that could
@@ -29,7 +29,7 @@ class Trials:
     """
 
     def __init__(
-        self, drafters: Mapping[str, Drafter], cost: PassCost, standings: Standings
+        self, drafters: Mapping[str, Drafter], cost: PassCost, standings: ArmStats
     ) -> None:
         """By arm: those that always propose, and how they stand."""
         self._drafters, self._cost, self._standings = drafters, cost, standings
@@ -37,7 +37,7 @@ class Trials:
         self._since_trial, self._since_probe, self._wait = APART, 0, PROBE_FIRST
         self._rounds = 0
 
-    def arm(self, match: Match, running: Collection[Match]) -> str:
+    def arm(self, match: RequestState, running: Collection[RequestState]) -> str:
         """The arm that is on trial in this round of one of the running matches; empty: none."""
         self._rounds += 1
         self._since_trial += 1
@@ -52,7 +52,9 @@ class Trials:
         self._since_trial = 0
         return match.on_trial if match.stint else ""
 
-    def _untried(self, match: Match, running: Collection[Match]) -> tuple[str, int] | None:
+    def _untried(
+        self, match: RequestState, running: Collection[RequestState]
+    ) -> tuple[str, int] | None:
         tokens = max(match.emitted, self._standings.usual_tokens)
         if tokens < SHORT or self._since_trial < APART or self._early(match):
             return None
@@ -67,21 +69,21 @@ class Trials:
         ]
         return (max(new, key=lambda name: self._forecast(name)[0]), STINT) if new else None
 
-    def _early(self, match: Match) -> bool:
+    def _early(self, match: RequestState) -> bool:
         """Whether a session has just begun, and history gave it an arm that pays."""
         paying = self._standings.remembers and match.favourite != PLAIN
         return paying and self._rounds <= PATIENCE
 
-    def _probe(self, match: Match) -> tuple[str, int]:
+    def _probe(self, match: RequestState) -> tuple[str, int]:
         if self._since_probe < self._wait:
             return PLAIN, 0
         self._since_probe, self._wait = 0, min(2 * self._wait, PROBE_LAST)
         paces = self._standings.paces
         others = (n for n in paces if n != match.favourite and self._hopeful(match, n))
         rivals = [name for name in others if self._affordable(match, name)]
-        best = max([1.0, *map(promise, paces.values())])
+        best = max([1.0, *map(optimistic, paces.values())])
         least = max(1.0, WORTH_A_PROBE * best)  # who is slower than plain is no runner-up
-        worth = [name for name in rivals if promise(paces[name]) >= least]
+        worth = [name for name in rivals if optimistic(paces[name]) >= least]
         chosen = min(worth, key=lambda name: paces[name].rounds, default=PLAIN)
         return chosen, PROBE if worth else 0
 
@@ -90,10 +92,10 @@ class Trials:
         if name not in self._forecasts:
             drafter = self._drafters[name]
             step = drafter.step_seconds if isinstance(drafter, Stepping) else 0.0
-            self._forecasts[name] = forecast(self._cost, step) if step else (GUESS, inf)
+            self._forecasts[name] = expected_speed(self._cost, step) if step else (GUESS, inf)
         return self._forecasts[name]
 
-    def _hopeful(self, match: Match, name: str) -> bool:
+    def _hopeful(self, match: RequestState, name: str) -> bool:
         """Whether an arm was tried, or could at its best be faster than all that were are here."""
         paces = self._standings.paces
         if paces[name].rounds:
@@ -116,6 +118,6 @@ class Trials:
         first, second = (farthest(arm).nodes for arm in arms if arm is not None)
         return second <= MORE * first
 
-    def _affordable(self, match: Match, name: str) -> bool:
+    def _affordable(self, match: RequestState, name: str) -> bool:
         """Whether the answer can bear what the arm reads before its trial."""
         return match.reading.get(name, 0.0) <= AFFORDABLE * self._standings.left(match)

@@ -11,22 +11,22 @@ from engine.interfaces.drafter import (
     farthest,
     only_in_formats,
 )
-from engine.selection.request_state import Match
+from engine.selection.request_state import RequestState
 from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import PassCost
-from engine.statistics.speedup import Luck, Pace, remembered
+from engine.statistics.speedup import Calibration, Speedup, speedup_from_prior
 
 MARGIN = 1.15  # on a proposal's price: one that just breaks even adds nothing but risk
 REPRICED = 16  # rounds for which the prices of rows are believed
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProposalRequest:
     """A request that an arm may propose something for."""
 
     context: Context
     budget: Budget
-    match: Match
+    match: RequestState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Proposal:
     pays: bool
 
 
-class Copies:
+class NgramProposals:
     """Arms that propose only where they have reason to say what they expect of it.
 
     They draft where that is more than what else would run brings, at the price that the request's
@@ -51,23 +51,25 @@ class Copies:
         """By arm: those that decline."""
         self._drafters, self._cost = drafters, cost
         self._always = {n: one for n, one in drafters.items() if not only_in_formats(one)}
-        self.luck: dict[str, dict[str, Luck]] = {}  # by kind of task, and arm
+        self.luck: dict[str, dict[str, Calibration]] = {}  # by kind of task, and arm
         self._longest = max((farthest(drafter).nodes for drafter in drafters.values()), default=0)
         self._prices: dict[int, RowPrices] = {}  # by requests
         self._rounds = 0
 
-    def start(self, context: Context, paces: Mapping[str, Pace]) -> None:
+    def start(self, context: Context, paces: Mapping[str, Speedup]) -> None:
         """At a kind's first round: where copies were slower than what else ran, they had no luck."""
         if context.task in self.luck:
             return
         best = max([1.0, *(pace.value for pace in paces.values())])
-        lucks = {name: Luck() for name in self._drafters}
+        lucks = {name: Calibration() for name in self._drafters}
         for name, luck in lucks.items():
-            if (found := remembered(context.priors.get(name), best)) is not None:
+            if (found := speedup_from_prior(context.priors.get(name), best)) is not None:
                 luck.believe(found.value / best)
         self.luck[context.task] = lucks
 
-    def proposals(self, batch: Sequence[Context], asked: Sequence[Asked]) -> dict[int, Proposal]:
+    def proposals(
+        self, batch: Sequence[Context], asked: Sequence[ProposalRequest]
+    ) -> dict[int, Proposal]:
         """By request, of those asked for: what brings more than the favourite would, or what is there.
 
         ``batch`` is all that share the pass.

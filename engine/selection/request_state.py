@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.statistics.speedup import Origins, Pace
+from engine.statistics.speedup import CopyShare, Speedup
 
 PLAIN = "none"
 STAKE = 1.0  # plain passes that an answer may bet on a proposal, with all that it won so far
@@ -12,21 +12,21 @@ CREDIT = 0.15  # for luck: share of a pace over the root of its rounds
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TaskStats:
     """What a session measured of one kind of task; its answers share and go on measuring it."""
 
-    paces: dict[str, Pace]  # of arms that always propose
-    origins: Origins  # of the tokens of its answers
+    paces: dict[str, Speedup]  # of arms that always propose
+    origins: CopyShare  # of the tokens of its answers
 
 
 @dataclass
-class Match:
+class RequestState:
     """One request; paces are tokens per plain pass, so that plain decoding has 1."""
 
-    paces: dict[str, Pace]  # of arms that always propose
-    whole: Pace  # of all arms
+    paces: dict[str, Speedup]  # of arms that always propose
+    whole: Speedup  # of all arms
     reading: dict[str, float]  # plain passes before an arm can draft; none once one of them did
-    kind: Kind
+    kind: TaskStats
     playing: str = PLAIN
     favourite: str = PLAIN  # of the arms that always propose, plain among them
     emitted: int = 0
@@ -63,7 +63,7 @@ class Match:
         Over many rounds the most tokens come from taking, in each, what brings most in this sense.
         """
         pace = self.paces[self.favourite]
-        return pace.length * (promise(pace) - self.rate)
+        return pace.length * (optimistic(pace) - self.rate)
 
     def count(self, tokens: int, passes: float, *, copied: bool) -> None:
         """One round of the arm that plays: tokens, and the plain passes whose seconds they took."""
@@ -81,6 +81,6 @@ class Match:
         return True
 
 
-def promise(pace: Pace) -> float:
+def optimistic(pace: Speedup) -> float:
     """What an arm may turn out to be."""
     return pace.lucky(CREDIT)

@@ -6,7 +6,7 @@ USUAL_SHARE, BEST_SHARE = 0.7, 0.9  # of drafted tokens that hold: to be hoped f
 LONGEST = 8  # drafted tokens
 
 
-def forecast(cost: PassCost, step: float) -> tuple[float, float]:
+def expected_speed(cost: PassCost, step: float) -> tuple[float, float]:
     """Paces, plain decoding's being 1, that chains can be hoped to reach, and hardly exceed.
 
     ``step`` is the seconds of a draft step. A chain of k tokens each of which holds with chance a

@@ -17,7 +17,7 @@ FREE = 0.04  # of a pass, that all these rows may take: they bring 0.2 tokens, a
 WIDEST = 64  # rows of a pass that are asked about
 
 
-class Grafts:
+class TreeMerge:
     """Hangs declined proposals beside drafts, as far as the pass has free rows."""
 
     def __init__(self, cost: PassCost, *, trees: bool) -> None:

@@ -17,7 +17,7 @@ from itertools import accumulate
 LATER = (1, 2, 3, 7, 15, 31)  # rows that rounds to come may draft; all widths gain 0.5 %
 
 
-def gains(chances: Sequence[float], costs: Sequence[float]) -> list[float]:
+def copy_gains(chances: Sequence[float], costs: Sequence[float]) -> list[float]:
     """Tokens that drafting the first 0, 1, ... candidates brings over R, [min(n + 1, m)].
 
     ``chances`` [n] are s_1..s_n, ``costs`` [m] R (1 + c_k) of 0, 1, ... drafted rows.

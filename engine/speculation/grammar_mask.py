@@ -26,7 +26,7 @@ KEPT_BYTES = 1 << 24  # of masks of one grammar
 MOST_STATES = 1 << 14  # of one grammar, 1 KiB each; then it is begun anew
 
 
-class Masks:
+class TokenMasks:
     """One grammar over one vocabulary: its states, and the tokens that each of them allows."""
 
     def __init__(self, grammar: Grammar, spelling: Spelling) -> None:
@@ -45,10 +45,10 @@ class Masks:
         return self._kept[state]
 
 
-class Guide:
+class GrammarMatcher:
     """Where one answer stands in its grammar."""
 
-    def __init__(self, masks: Masks, stops: frozenset[int], prompt: int) -> None:
+    def __init__(self, masks: TokenMasks, stops: frozenset[int], prompt: int) -> None:
         self.masks, self.stops = masks, stops
         self._read, self._state = prompt, masks.states.start
 
@@ -131,30 +131,30 @@ def _likeliest(logits: Logits) -> list[int]:
     return cast("list[int]", logits.argmax(-1).tolist())
 
 
-class Guides:
+class GrammarCache:
     """Guides of one model; the grammars that were asked for last stay."""
 
     def __init__(self, vocab: int, speller: Speller | None) -> None:
         self._vocab, self._speller = vocab, speller
         self._spelling: Spelling | None = None
-        self._masks: OrderedDict[Grammar, Masks] = OrderedDict()
+        self._masks: OrderedDict[Grammar, TokenMasks] = OrderedDict()
 
-    def guide(self, request: GenerationRequest) -> Guide | None:
+    def guide(self, request: GenerationRequest) -> GrammarMatcher | None:
         """For one answer; None where any will do. Raises InvalidRequest."""
         grammar = request.grammar
         if grammar is None:
             return None
         if not request.stop_tokens:
             raise InvalidRequest("a format needs stop tokens: its end must be told somehow")
-        return Guide(self._known(grammar), request.stop_tokens, len(request.prompt))
+        return GrammarMatcher(self._known(grammar), request.stop_tokens, len(request.prompt))
 
-    def _known(self, grammar: Grammar) -> Masks:
+    def _known(self, grammar: Grammar) -> TokenMasks:
         masks = self._masks.pop(grammar, None)
         if masks is None or masks.states.exhausted or len(masks.states) > MOST_STATES:
             spelling = self._vocabulary()
             grammar.check()
             spelling.check(grammar)
-            masks = Masks(grammar, spelling)
+            masks = TokenMasks(grammar, spelling)
         self._masks[grammar] = masks
         if len(self._masks) > KEPT:
             self._masks.popitem(last=False)

@@ -8,7 +8,7 @@ from torch import Tensor
 from engine.speculation.exponential_sampling import finishers
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """Source of randomness; independent of everything it was asked before."""
 
     def draw(self, law: Tensor) -> int:
@@ -24,7 +24,7 @@ class Chance(Protocol):
         ...
 
 
-class SeededChance:
+class SeededRandom:
     """Chance over one NumPy Generator; a request owns exactly one.
 
     Tokens are drawn by an exponential race and not by inverting the cumulative sum, which would be

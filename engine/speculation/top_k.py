@@ -7,7 +7,7 @@ BLOCK = 64  # tokens whose maximum stands for all of them while the largest are 
 SHORT = 2**14  # tokens of a row that are ranked as fast
 
 
-def largest(logits: Tensor, count: int) -> torch.return_types.topk:
+def top_k(logits: Tensor, count: int) -> torch.return_types.topk:
     """``topk`` of [N, V], exactly, in two steps: the largest stand in the blocks of largest maximum.
 
     One cheap pass replaces the selection over all of V. On a processor 8 rows of 32,000 and 152,000

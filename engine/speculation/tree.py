@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Warm:
+class ReusedRows:
     """Rows that early exit has run through the first layers already.
 
     ``states`` [E, M, C] are the states after each of the first E layers of the tree's first M nodes.
@@ -42,7 +42,7 @@ class DraftTree:
     #                                     from without replacement, in node order; None: the
     #                                     candidates were chosen deterministically
     replaced: bool = False  # children were drawn with replacement (SpecInfer); duplicates stay
-    warm: Warm | None = None
+    warm: ReusedRows | None = None
     trace: bool = False  # score() shall also return the state after every layer
     expected: float = 0.0  # accepted tokens, by the estimate of a drafter that knows its chances
     later: float = 0.0  # tokens that rounds to come gain by it, by the same estimate

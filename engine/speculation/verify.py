@@ -25,7 +25,7 @@ from torch import Tensor
 
 from engine.errors import NumericalError
 from engine.request import SamplingParams
-from engine.speculation.rng import Chance
+from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import not_finite, probabilities
 from engine.speculation.tree import DraftTree
 
@@ -40,7 +40,9 @@ class Verdict(NamedTuple):
     bonus: int
 
 
-def verify(tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: Chance) -> Verdict:
+def verify(
+    tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: RandomSource
+) -> Verdict:
     """Judge the tree with the target's logits [N, V]; raises NumericalError if they are not finite.
 
     Chosen candidates take one draw per emitted token, as plain decoding does, so a seed gives the
@@ -60,7 +62,7 @@ def verify(tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: Ch
 
 
 def judge(
-    tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: Chance
+    tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: RandomSource
 ) -> Verdict | NumericalError:
     """``verify`` of one of several requests: what is wrong with its logits is no matter of the others'."""
     try:
@@ -97,7 +99,9 @@ def _follow_rows(tree: DraftTree, rows: NDArray[np.float32]) -> Verdict:
     return _walk(tree, likeliest)
 
 
-def _look_up(tree: DraftTree, logits: Tensor, sampling: SamplingParams, chance: Chance) -> Verdict:
+def _look_up(
+    tree: DraftTree, logits: Tensor, sampling: SamplingParams, chance: RandomSource
+) -> Verdict:
     """Draw from the target's law at every node of the walk, whatever its children are."""
 
     def drawn(node: int) -> int:
@@ -162,7 +166,7 @@ class _Standing:
             self.offer = without(drawn_from.to(self.law), self.tried)
 
 
-def _traverse(tree: DraftTree, law: Callable[[int], Tensor], chance: Chance) -> Verdict:
+def _traverse(tree: DraftTree, law: Callable[[int], Tensor], chance: RandomSource) -> Verdict:
     """Judge drawn candidates from the leaves up: the first node to be kept ends the path.
 
     Token by token a path ends at the first refused token, although its later tokens may make up for

@@ -24,7 +24,7 @@ UNKNOWN_SECONDS = 1.0  # of any pass, before anything was measured: a flat curve
 
 
 @dataclass
-class Line:
+class LinearFit:
     """Least squares of y over x with exponential forgetting; neither part is ever negative."""
 
     weight: float = 0.0
@@ -221,7 +221,7 @@ class DraftCost:
     """
 
     step: float = 0.0  # seconds of one step of one request, as measured at load; 0: not known
-    lines: tuple[Line, ...] = field(default_factory=lambda: tuple(Line() for _ in SHARES))
+    lines: tuple[LinearFit, ...] = field(default_factory=lambda: tuple(LinearFit() for _ in SHARES))
     errors: list[float] = field(default_factory=lambda: [0.0] * len(SHARES))  # seconds, faded
 
     def observe(self, steps: int, rows: int, seconds: float) -> None:

@@ -17,7 +17,7 @@ LENGTH_RATE = 0.1  # of the newest round in the length of a usual one
 
 
 @dataclass
-class Pace:
+class Speedup:
     """Tokens over the plain passes whose seconds they took, both faded."""
 
     tokens: float = 0.0
@@ -51,33 +51,33 @@ class Pace:
         self.rounds += 1
         self.length += LENGTH_RATE * (passes - self.length)
 
-    def guessed(self, pace: float, passes: float) -> "Pace":
+    def guessed(self, pace: float, passes: float) -> "Speedup":
         """The same with a guess that counts for so many plain passes."""
         return replace(self, tokens=self.tokens + pace * passes, passes=self.passes + passes)
 
-    def weighing(self, passes: float) -> "Pace":
+    def weighing(self, passes: float) -> "Speedup":
         """The same pace with the weight of at most so many plain passes."""
         weight = min(passes, self.passes)
         return replace(self, tokens=weight * self.value, passes=weight)
 
 
-def earlier(prior: Prior | None) -> float | None:
+def prior_speedup(prior: Prior | None) -> float | None:
     """The pace that earlier sessions measured, plain's where it was slower; None: they say nothing."""
     if prior is None or prior.pace is None:
         return None
     return min(max(prior.pace, 1.0), FASTEST)
 
 
-def remembered(prior: Prior | None, highest: float) -> Pace | None:
+def speedup_from_prior(prior: Prior | None, highest: float) -> Speedup | None:
     """What earlier sessions measured of a drafter, as far as a new one may hope for it."""
     if prior is None or prior.pace is None or prior.pace_weight <= 0:
         return None
     weight, pace = min(EARLIER, prior.pace_weight), min(max(prior.pace, SLOWEST), highest)
-    return Pace(weight * pace, weight, max(1, round(prior.pace_weight)))
+    return Speedup(weight * pace, weight, max(1, round(prior.pace_weight)))
 
 
 @dataclass
-class Luck:
+class Calibration:
     """Accepted tokens of an arm's proposals, over those that it expected."""
 
     accepted: float = EVIDENCE
@@ -103,7 +103,7 @@ class Luck:
 
 
 @dataclass
-class Origins:
+class CopyShare:
     """Where the tokens of answers of one kind came from, newer ones first."""
 
     copied: float = 0.0

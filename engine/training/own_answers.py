@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.build import assemble
 from engine.errors import NumericalError
-from engine.interfaces.drafter import Parts
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Target
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
 
@@ -44,7 +44,7 @@ def plain_answers(
     Raises NumericalError when the target failed.
     """
     spec = ModelSpec("target", "", slots=max(1, len(asked)))
-    engine = assemble(spec, Parts(target), "answers are decoded plainly")
+    engine = assemble(spec, DrafterResources(target), "answers are decoded plainly")
     answers: dict[int, list[int]] = {}  # by request
     for one in asked:
         request = GenerationRequest(one.prompt, limit, one.law, stop_tokens, drafter="none")

@@ -11,7 +11,7 @@ from app.chat.loaded_model import LoadedModel
 from app.chat.reply import RunningReply
 from app.history.store import History
 from app.models.catalog import CatalogEntry
-from app.request import Delta, Message, Piece, ReplyOptions, Report, Turn
+from app.request import ChatRequest, Completion, Delta, Message, Piece, ReplyOptions
 from app.settings import Settings
 from app.text.chat_text import ChatText
 from app.worker.child import Entry
@@ -38,18 +38,18 @@ async def assisted(folder: Path, entry: Entry = fake_engine.parrot) -> AsyncIter
         await assistant.close()
 
 
-def said(text: str, **more: object) -> Turn:
-    return Turn((Message("user", text),), **more)
+def said(text: str, **more: object) -> ChatRequest:
+    return ChatRequest((Message("user", text),), **more)
 
 
-async def all_of(deltas: AsyncIterator[Delta]) -> tuple[list[Piece], Report]:
+async def all_of(deltas: AsyncIterator[Delta]) -> tuple[list[Piece], Completion]:
     """Pieces and the report; checks that the report is last and alone."""
     got = [delta async for delta in deltas]
-    assert [isinstance(delta, Report) for delta in got] == [False] * (len(got) - 1) + [True]
+    assert [isinstance(delta, Completion) for delta in got] == [False] * (len(got) - 1) + [True]
     return got[:-1], got[-1]
 
 
-async def report_of(deltas: AsyncIterator[Delta]) -> Report:
+async def report_of(deltas: AsyncIterator[Delta]) -> Completion:
     return (await all_of(deltas))[1]
 
 
@@ -57,15 +57,15 @@ def kill(assistant: Assistant) -> None:
     os.kill(assistant._model.worker.pid, signal.SIGKILL)
 
 
-async def ended(reply: RunningReply) -> Report:
+async def ended(reply: RunningReply) -> Completion:
     """The report of an answer of a conversation."""
     *_, report = [written async for written in reply.watch()]
-    assert isinstance(report, Report)
+    assert isinstance(report, Completion)
     return report
 
 
 async def begun(reply: RunningReply) -> None:
     """Wait for the first words."""
     async for written in reply.watch():
-        if isinstance(written, Report) or written.text:
+        if isinstance(written, Completion) or written.text:
             return

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.prefetch import Expected
+from app.chat.prefetch import ExpectedQuestion
 from app.reasoning_effort import THINKING, variables_for
-from app.request import Message, ReplyOptions, Turn
+from app.request import ChatRequest, Message, ReplyOptions
 from app.text.chat_text import ChatText
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
@@ -112,15 +112,19 @@ class TestOfTheLoadedModel:
             model, text = assistant._model, of(OFF, EFFORT)
             object.__setattr__(model, "text", text)
             assert await assistant.thinking() == ("off", "low", "high")
-            turn = Turn(tuple(ASKED), thinking="off")
+            turn = ChatRequest(tuple(ASKED), thinking="off")
             assert text.decode(model._prompt(turn, "").ids).endswith("</think>\n\n")
-            kwargs = Turn(tuple(ASKED), thinking="low", variables={"reasoning_effort": "high"})
+            kwargs = ChatRequest(
+                tuple(ASKED), thinking="low", variables={"reasoning_effort": "high"}
+            )
             assert text.decode(model._prompt(kwargs, "").ids).startswith("(high)")
             options = ReplyOptions(thinking="high")
             made = assistant.history.create_conversation("a")
             asked = await assistant._as_turn(made.id, list(ASKED), options)
             assert asked.thinking == "high"
-            request = await assistant._asks_ahead(model, Expected(None, "Be brief.", "", "low"))
+            request = await assistant._asks_ahead(
+                model, ExpectedQuestion(None, "Be brief.", "", "low")
+            )
             assert text.decode(request.prompt).startswith("(low)[system]Be brief.")
 
     @asynchronous
@@ -129,7 +133,9 @@ class TestOfTheLoadedModel:
         async with assisted(tmp_path) as assistant:
             model, text = assistant._model, of(OFF)
             object.__setattr__(model, "text", text)
-            held = Turn(tuple(ASKED), grammar=Grammar((("root", Text(b"5")),)), thinking="high")
+            held = ChatRequest(
+                tuple(ASKED), grammar=Grammar((("root", Text(b"5")),)), thinking="high"
+            )
             assert text.decode(model._prompt(held, "").ids).endswith("<think>\n\n</think>\n\n")
 
     @pytest.mark.parametrize(
@@ -150,12 +156,12 @@ class TestOfTheLoadedModel:
         async with assisted(tmp_path) as assistant:
             model, text = assistant._model, of(end)
             object.__setattr__(model, "text", text)
-            prompt = model._prompt(Turn(tuple(ASKED), thinking="off"), begun)
+            prompt = model._prompt(ChatRequest(tuple(ASKED), thinking="off"), begun)
             assert text.decode(prompt.ids) == f"[user]2 + 3?[assistant]{written}"
 
 
 def test_thoughts_hold_no_half_characters() -> None:
-    from app.request import check_turn
+    from app.request import check_request
 
     with pytest.raises(InvalidRequest, match="a thought"):
-        check_turn(Turn((*ASKED, Message("assistant", "5", thought="\ud83d"), *ASKED)))
+        check_request(ChatRequest((*ASKED, Message("assistant", "5", thought="\ud83d"), *ASKED)))

@@ -12,7 +12,7 @@ import pytest
 
 from app.models import gguf_check
 from app.models.gguf_check import RECORD, check_gguf
-from app.sandbox import Confined, Ended, Late
+from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.settings import Settings
 from engine.errors import ModelUnusable
 from tests.engine.models.gguf.files import exported
@@ -50,7 +50,7 @@ def nowhere():
 
 
 def test_messages_go_both_ways_and_nothing_comes_before_the_first_answer():
-    process = Confined(echo, (1, "two"), MEMORY)
+    process = Sandbox(echo, (1, "two"), MEMORY)
     assert process.receive(60) == (1, "two")
     process.send({"three": 4})
     assert process.receive(60) == {"three": 4}
@@ -58,9 +58,9 @@ def test_messages_go_both_ways_and_nothing_comes_before_the_first_answer():
 
 
 def test_what_is_late_is_told_in_seconds_and_gone():
-    process = Confined(slow, (), MEMORY)
+    process = Sandbox(slow, (), MEMORY)
     started = time.monotonic()
-    with pytest.raises(Late, match="more than 5 seconds"):
+    with pytest.raises(SandboxTimeout, match="more than 5 seconds"):
         process.receive(5)
     assert time.monotonic() - started < 10
     assert not process._process.is_alive()
@@ -89,8 +89,8 @@ def test_the_interrupt_key_is_blocked_from_the_first_instruction(kind):
 
 
 def end_of(work, *arguments):
-    with pytest.raises(Ended) as caught:
-        Confined(work, arguments, MEMORY).receive(60)
+    with pytest.raises(SandboxEnded) as caught:
+        Sandbox(work, arguments, MEMORY).receive(60)
     return caught.value
 
 
@@ -106,9 +106,9 @@ def test_an_end_says_how_and_whether_the_work_is_to_blame(nowhere):
 
 
 def test_an_end_is_the_works_also_where_nobody_had_read_that_it_began():
-    process = Confined(leaves, (3,), MEMORY)
+    process = Sandbox(leaves, (3,), MEMORY)
     process._process.join(60)
-    with pytest.raises(Ended, match="code 3$") as caught:
+    with pytest.raises(SandboxEnded, match="code 3$") as caught:
         process.send("anything")
     assert not caught.value.passing
 

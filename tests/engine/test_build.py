@@ -11,10 +11,10 @@ import pytest
 from engine.build import SAMPLED, WARM, _randomness, _verification, build
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
-from engine.kernels.philox import PhiloxChance
+from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.request import GenerationRequest, ModelSpec
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 ROOT = Path(__file__).parents[2]
@@ -113,5 +113,5 @@ def test_warming_up_runs_every_drafter_and_leaves_nothing_behind(folders):
 def test_kernels_and_their_random_numbers_only_where_triton_is(monkeypatch, there):
     monkeypatch.setattr("engine.build.find_spec", lambda name: object() if there else None)
     assert (_verification("cuda") is verify_all) == there
-    assert _randomness("cuda") is (PhiloxChance if there else SeededChance)
-    assert _randomness("cpu") is SeededChance
+    assert _randomness("cuda") is (PhiloxRandom if there else SeededRandom)
+    assert _randomness("cpu") is SeededRandom

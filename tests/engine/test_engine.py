@@ -10,7 +10,7 @@ import torch
 from engine.draft_length.fixed import Fixed
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.interfaces.drafter import Parts
+from engine.interfaces.drafter import DrafterResources
 from engine.request import (
     Done,
     FinishReason,
@@ -19,7 +19,7 @@ from engine.request import (
     SamplingParams,
     Tokens,
 )
-from engine.runtime.drafter_pool import Seats
+from engine.runtime.drafter_pool import DrafterPool
 from engine.speculation.tree import single
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
@@ -293,8 +293,10 @@ def test_a_chain_is_never_asked_for_more_nodes_than_levels():
             return super().budgets(batch, longest)
 
     made = engine()
-    made._machinery = replace(made._machinery, length=lambda _, name, __: Noting(Parts(None), name))
-    made._seats = Seats(made._machinery)
+    made._machinery = replace(
+        made._machinery, length=lambda _, name, __: Noting(DrafterResources(None), name)
+    )
+    made._seats = DrafterPool(made._machinery)
     run_all(made, [request(drafter="chain")])
     assert asked[0] == (11, 11)
     assert all(depth == nodes for depth, nodes in asked)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from engine.drafters.suffix import Suffix
 from engine.drafting.match_confidence import LONGEST
 from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
 
 COPYING = ("lookup", "suffix", "auto")
@@ -60,7 +60,7 @@ def test_nothing_is_drafted_beyond_its_end():
     engine = engine_over(target)
     engine.submit(replace(request, drafter="suffix"))
     [session] = engine._sessions.values()
-    tree = Suffix(Parts(target)).draft([session.context], [Budget(9, 9, exact=True)])[0]
+    tree = Suffix(DrafterResources(target)).draft([session.context], [Budget(9, 9, exact=True)])[0]
     assert tree.tokens == (3, 7, 8, 9)
 
 
@@ -102,7 +102,7 @@ def test_read_in_pieces_it_is_the_same_text(prompt, foretold, answer, first):
     for token in [*range(200, 200 + answer), None]:
         if len(ids) >= prompt + min(first, answer):
             here = Context(
-                1, 0, ids, SamplingParams(), SeededChance(0), prompt=prompt, foretold=told
+                1, 0, ids, SamplingParams(), SeededRandom(0), prompt=prompt, foretold=told
             )
             text += here.copyable(len(text))
         ids += [] if token is None else [token]

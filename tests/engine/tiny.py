@@ -9,7 +9,7 @@ from engine.build import assemble
 from engine.decoder.decoder import Architecture, Dense, Layer, Rotary
 from engine.decoder.weights import DecoderWeights
 from engine.engine import Engine
-from engine.interfaces.drafter import Parts
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Capability, Grown, Rows, Scores
 from engine.models.own.target import TorchTarget
 from engine.platform.numpy_forward import narrowed
@@ -165,7 +165,9 @@ def engine_over(target, draft_model=None, slots=3, cost=None, speller=None, **op
     exit_layer = options.get("exit_layer", 1)
     spec = ModelSpec("tiny", "", exit_layer=exit_layer, slots=slots)
     cost = cost or PassCost()
-    parts = Parts(target, draft_model, cost, options={"exit_layer": float(exit_layer), **options})
+    parts = DrafterResources(
+        target, draft_model, cost, options={"exit_layer": float(exit_layer), **options}
+    )
     return assemble(spec, parts, "no draft model", speller)
 
 

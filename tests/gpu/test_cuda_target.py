@@ -9,12 +9,12 @@ import torch
 import engine
 from engine.build import build
 from engine.decoder.weights import load_weights
-from engine.kernels.philox import PhiloxChance
+from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.models.own.cuda_target import BUCKETS, on_device
 from engine.models.own.target import TorchTarget
 from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
-from engine.speculation.tree import DraftTree, Warm, chain
+from engine.speculation.tree import DraftTree, ReusedRows, chain
 from engine.speculation.verify import verify
 
 POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
@@ -54,7 +54,7 @@ def test_verdicts_are_those_of_the_torch_code(device, kind, vocab):
     logits = torch.randn(len(tree), vocab, generator=random)
     logits[:, : len(tree)] += 9
     for seed in range(20):
-        plain, fast = PhiloxChance(seed), PhiloxChance(seed)
+        plain, fast = PhiloxRandom(seed), PhiloxRandom(seed)
         expected = verify(tree, logits, sampling, plain)
         assert verify_all([tree], [logits.to(device)], [sampling], [fast]) == [expected]
         assert fast.calls == plain.calls
@@ -94,7 +94,7 @@ def test_a_recorded_draft_of_early_layers_and_its_verification(device, trace):
         found = []
         for target in (plain, recorded):
             steps = [target.shallow([0], [token], layers) for token in (30, 31, 32)]
-            warm = Warm(torch.cat([states for _, states in steps], 1))
+            warm = ReusedRows(torch.cat([states for _, states in steps], 1))
             tree = replace(chain([30, 31, 32, 33]), warm=warm, trace=trace)
             scores = target.score([0], [tree])[0]
             found.append([logits.cpu() for logits, _ in steps] + [scores.logits.cpu()])

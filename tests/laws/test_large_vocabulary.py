@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from engine.drafters import DRAFTERS
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.exponential_sampling import SHORT
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.sampling import at_once
 from engine.speculation.tree import chain
 from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
@@ -86,7 +86,7 @@ def test_sampled_tokens_follow_the_targets_law(name, sampling):
     )
     counts, accepted, refused = Counter(), 0, 0
     for begin in range(0, RUNS, TOGETHER):
-        chances = [SeededChance(seed) for seed in range(begin, begin + TOGETHER)]
+        chances = [SeededRandom(seed) for seed in range(begin, begin + TOGETHER)]
         for ids, done in run_all(engine, [request] * TOGETHER, chances=chances):
             counts[named(ids, laws)] += 1
             accepted += done.stats.accepted

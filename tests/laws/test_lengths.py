@@ -9,9 +9,9 @@ from engine.build import _named
 from engine.draft_length import LENGTHS
 from engine.drafters import AUTO, DRAFTERS
 from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, StopRule
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from tests.engine.tiny import engine_over, tiny_target
 
 LOOPING = [3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3, 1]
@@ -22,23 +22,23 @@ PAIRS = [(policy, drafter) for policy in LENGTHS for drafter in DRAFTERS]
 class Ends:
     """A stop that ends a draft at the first question of one kind."""
 
-    kind: Rule
+    kind: StopRule
 
     def drawn(self, probability: float) -> bool:
         assert 0 < probability <= 1
-        return self.kind is Rule.CHANCES
+        return self.kind is StopRule.CHANCES
 
     def fed(self, hidden) -> bool:
         assert hidden.ndim == 1
-        return self.kind is Rule.STATES
+        return self.kind is StopRule.STATES
 
 
 # rule -> a budget that leaves room for four tokens and takes it back by that rule alone
 TAKEN_BACK = {
-    Rule.PRICES: Budget(4, 4, prices=(0.0, 9.0, 18.0, 27.0, 36.0)),
-    Rule.FLOOR: Budget(4, 4, floor=1.1),
-    Rule.CHANCES: Budget(4, 4, stop=Ends(Rule.CHANCES)),
-    Rule.STATES: Budget(4, 4, stop=Ends(Rule.STATES)),
+    StopRule.PRICES: Budget(4, 4, prices=(0.0, 9.0, 18.0, 27.0, 36.0)),
+    StopRule.FLOOR: Budget(4, 4, floor=1.1),
+    StopRule.CHANCES: Budget(4, 4, stop=Ends(StopRule.CHANCES)),
+    StopRule.STATES: Budget(4, 4, stop=Ends(StopRule.STATES)),
 }
 HEEDED = [
     (rule, name)
@@ -49,8 +49,8 @@ HEEDED = [
 
 
 def drafted(name, budget):
-    parts = Parts(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
-    context = Context(1, 0, LOOPING, SamplingParams(), SeededChance(0))
+    parts = DrafterResources(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
+    context = Context(1, 0, LOOPING, SamplingParams(), SeededRandom(0))
     parts.target.feed(0, LOOPING[:-1])
     [tree] = _named(DRAFTERS, name)(parts).draft([context], [budget])
     return tree.drafted
@@ -65,12 +65,12 @@ def test_what_a_drafter_heeds_makes_its_drafts_shorter(rule, name):
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name != AUTO])
 def test_the_exit_is_heeded_by_whom_it_concerns(name):
     kind = _named(DRAFTERS, name)
-    parts = Parts(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
-    context = Context(1, 0, LOOPING, SamplingParams(), SeededChance(0))
+    parts = DrafterResources(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
+    context = Context(1, 0, LOOPING, SamplingParams(), SeededRandom(0))
     parts.target.feed(0, LOOPING[:-1])
     [tree] = kind(parts).draft([context], [Budget(2, 2, exact=True, exit_layer=2)])
     layer = None if tree.warm is None else tree.warm.layer
-    assert layer == (2 if Rule.EXIT in kind.heeds else None)
+    assert layer == (2 if StopRule.EXIT in kind.heeds else None)
 
 
 @pytest.mark.parametrize(("policy", "drafter"), PAIRS)

@@ -12,12 +12,12 @@ from scipy.stats import chisquare
 from engine.build import _named, _new_drafter
 from engine.drafters import AUTO, DRAFTERS
 from engine.grammar.token_bytes import Spelling
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.interfaces.target import Capability
 from engine.request import FinishReason, GenerationRequest, Penalties, SamplingParams
-from engine.speculation.grammar_mask import Guide, Masks
+from engine.speculation.grammar_mask import GrammarMatcher, TokenMasks
 from engine.speculation.penalties import penalised
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import chain
 from engine.speculation.verify import verify
@@ -89,9 +89,9 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, samp
 
     def run(chance):
         target, draft = Markov(laws, markov(5)), Markov(markov(7, zeros=1))
-        drafter = drafter_over(name, Parts(target, draft, options={"exit_layer": 1.0}))
+        drafter = drafter_over(name, DrafterResources(target, draft, options={"exit_layer": 1.0}))
         spelling = Spelling(SPELLED, Words(SPELLED).encode)
-        guide = grammar and Guide(Masks(grammar, spelling), frozenset(), len(prompt))
+        guide = grammar and GrammarMatcher(TokenMasks(grammar, spelling), frozenset(), len(prompt))
         ids = list(prompt)
         target.feed(0, ids[:-1])
         while len(ids) < len(prompt) + length:
@@ -380,7 +380,7 @@ def test_sampled_tokens_follow_the_enumerated_law(name, sampling):
     request = GenerationRequest(prompt, length, sampling, drafter=name, length="fixed",
                                 draft_depth=2, draft_nodes=4)  # fmt: skip
     for first in range(0, runs, TOGETHER):
-        chances = [SeededChance(seed) for seed in range(first, first + TOGETHER)]
+        chances = [SeededRandom(seed) for seed in range(first, first + TOGETHER)]
         for ids, done in run_all(engine, [request] * TOGETHER, chances=chances):
             counts[tuple(ids)] += 1
             branches["accepted"] += done.stats.accepted

@@ -12,7 +12,7 @@ import torch
 from engine.build import assemble, load
 from engine.engine import Engine
 from engine.errors import ModelUnusable
-from engine.interfaces.drafter import Parts
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Abortable, Streamed
 from engine.models.offload import direct_files as files
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
@@ -31,16 +31,16 @@ PROMPT = tuple(range(200, 260))
 
 
 @pytest.fixture(scope="module")
-def resident() -> Parts:
+def resident() -> DrafterResources:
     return load(SPEC)[0]
 
 
 @pytest.fixture(scope="module")
-def streamed() -> Parts:
+def streamed() -> DrafterResources:
     return load(replace(SPEC, resident=LIMIT))[0]
 
 
-def source_of(parts: Parts):
+def source_of(parts: DrafterResources):
     assert isinstance(parts.target, Streamed)
     return parts.target.source
 
@@ -56,12 +56,14 @@ def answer(engine: Engine, request: GenerationRequest) -> tuple[list[int], Done]
                 return ids, event
 
 
-def test_most_of_the_model_is_streamed(streamed: Parts) -> None:
+def test_most_of_the_model_is_streamed(streamed: DrafterResources) -> None:
     source = source_of(streamed)
     assert source.streamed > 2 * source.resident > 0
 
 
-def test_logits_of_a_tree_are_those_of_the_resident_model(resident: Parts, streamed: Parts) -> None:
+def test_logits_of_a_tree_are_those_of_the_resident_model(
+    resident: DrafterResources, streamed: DrafterResources
+) -> None:
     tree = DraftTree((5, 9, 30, 31, 32, 77, 78, 79, 80, 81), (-1, 0, 0, 1, 1, 2, 5, 6, 7, 8))
     found = []
     for parts in (resident, streamed):
@@ -73,7 +75,7 @@ def test_logits_of_a_tree_are_those_of_the_resident_model(resident: Parts, strea
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(0.7, top_p=0.9, seed=4)])
 def test_every_drafter_gives_the_resident_models_tokens(
-    resident: Parts, streamed: Parts, sampling: SamplingParams
+    resident: DrafterResources, streamed: DrafterResources, sampling: SamplingParams
 ) -> None:
     request = GenerationRequest(PROMPT, 24, sampling, drafter="none")
     wanted, _ = answer(assemble(SPEC, resident, ""), request)
@@ -85,7 +87,7 @@ def test_every_drafter_gives_the_resident_models_tokens(
         assert found == wanted, drafter
 
 
-def test_with_ample_memory_nothing_is_read_again(resident: Parts) -> None:
+def test_with_ample_memory_nothing_is_read_again(resident: DrafterResources) -> None:
     spec = replace(SPEC, resident=200_000_000)
     parts, _ = load(spec)
     assert (source_of(parts).streamed, source_of(parts).whole) == (0, parts.target.layers)
@@ -105,7 +107,7 @@ def test_what_cannot_be_streamed_is_refused() -> None:
             load(replace(SPEC, resident=LIMIT, **fields))
 
 
-def test_early_exit_needs_a_layer_that_stays(streamed: Parts) -> None:
+def test_early_exit_needs_a_layer_that_stays(streamed: DrafterResources) -> None:
     engine = assemble(SPEC, streamed, "")
     whole = source_of(streamed).whole
     assert ("early_exit" in engine.facts.drafters) == (whole > 0)
@@ -151,7 +153,9 @@ def test_first_layers_that_were_not_trained_to_draft_are_no_draft_model() -> Non
     assert "no draft model is paired" in no_draft
 
 
-def test_a_long_prompt_is_read_in_passes_that_fit(resident: Parts, streamed: Parts) -> None:
+def test_a_long_prompt_is_read_in_passes_that_fit(
+    resident: DrafterResources, streamed: DrafterResources
+) -> None:
     assert source_of(streamed).widest < 256
     request = GenerationRequest(PROMPT * 6, 8, drafter="none")
     wanted, _ = answer(assemble(SPEC, resident, ""), request)
@@ -160,7 +164,7 @@ def test_a_long_prompt_is_read_in_passes_that_fit(resident: Parts, streamed: Par
 
 @pytest.mark.parametrize("layer", [0, 1, 3, 5])
 def test_a_prompt_that_breaks_off_behind_any_layer_leaves_nothing(
-    resident: Parts, streamed: Parts, layer: int
+    resident: DrafterResources, streamed: DrafterResources, layer: int
 ) -> None:
     """What the source has begun to read for the layers behind it is not taken for something else."""
     tree = DraftTree((5, 9, 30), (-1, 0, 0))
@@ -179,7 +183,7 @@ def test_a_prompt_that_breaks_off_behind_any_layer_leaves_nothing(
     torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-4)
 
 
-def test_no_tree_is_wider_than_a_pass_may_be(streamed: Parts) -> None:
+def test_no_tree_is_wider_than_a_pass_may_be(streamed: DrafterResources) -> None:
     engine = assemble(SPEC, streamed, "")
     asked = GenerationRequest(
         PROMPT, 16, drafter="specexec", length="fixed", draft_depth=16, draft_nodes=900

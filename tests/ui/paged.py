@@ -14,13 +14,13 @@ from tests.app import fake_engine
 from tests.app.assisted import assisted
 from ui.chat.actions import ACTIONS
 from ui.chat.command import Command
-from ui.chat.page_session import Pages, Session
+from ui.chat.page_session import Pages, PageSession
 
 
 class Page:
     """What a browser would show: regions are applied as they come."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PageSession) -> None:
         self.session = session
         self.regions: dict[str, Any] = {}
         self._task = asyncio.create_task(self._show())

@@ -11,11 +11,11 @@ from app.request import AUTO, ReplyOptions
 from engine.errors import EngineError, InvalidRequest
 from ui.chat import transcript
 from ui.chat.command import Command
-from ui.chat.page_session import Actions, Session
+from ui.chat.page_session import Actions, PageSession
 from ui.chat.view import WINDOW
 
 
-async def hello(session: Session, command: Command) -> None:
+async def hello(session: PageSession, command: Command) -> None:
     """A page was opened, perhaps again: the conversation that it showed before."""
     await refresh(session, command)
     session.come_back(command.name)
@@ -28,7 +28,7 @@ async def hello(session: Session, command: Command) -> None:
             session.leave()
 
 
-async def refresh(session: Session, _: Command) -> None:
+async def refresh(session: PageSession, _: Command) -> None:
     """Read everything again that this page did not change itself."""
     shown, assistant = session.shown, session.assistant
     shown.facts, shown.model = assistant.facts, assistant.entry.name
@@ -42,7 +42,7 @@ async def refresh(session: Session, _: Command) -> None:
             session.leave()
 
 
-async def ended(session: Session, command: Command) -> None:
+async def ended(session: PageSession, command: Command) -> None:
     """The answer that was watched is stored."""
     if session.shown.conversation and session.shown.conversation.id == command.id:
         try:
@@ -53,17 +53,17 @@ async def ended(session: Session, command: Command) -> None:
     await session.list_conversations()
 
 
-async def look(_session: Session, _command: Command) -> None:
+async def look(_session: PageSession, _command: Command) -> None:
     """Only the settings changed, which every command brings."""
 
 
-async def new(session: Session, _: Command) -> None:
+async def new(session: PageSession, _: Command) -> None:
     """An empty page; an answer that runs goes on."""
     session.leave()
     session.expect()
 
 
-async def open_(session: Session, command: Command) -> None:
+async def open_(session: PageSession, command: Command) -> None:
     """Another conversation."""
     session.leave()
     session.shown.window = WINDOW
@@ -71,18 +71,18 @@ async def open_(session: Session, command: Command) -> None:
     session.expect()
 
 
-async def earlier(session: Session, _: Command) -> None:
+async def earlier(session: PageSession, _: Command) -> None:
     """More of a long conversation."""
     session.shown.window += WINDOW
 
 
-async def search(session: Session, command: Command) -> None:
+async def search(session: PageSession, command: Command) -> None:
     """Only conversations with these words."""
     session.shown.words = command.text
     await session.list_conversations()
 
 
-async def send(session: Session, command: Command) -> None:
+async def send(session: PageSession, command: Command) -> None:
     """Answer a message; what cannot be answered goes back into the input with the reason."""
     shown = session.shown
     before = shown.conversation
@@ -103,7 +103,7 @@ async def send(session: Session, command: Command) -> None:
     await _started(session, reply)
 
 
-async def edit(session: Session, command: Command) -> None:
+async def edit(session: PageSession, command: Command) -> None:
     """Another version of a message, with the same files, and its answer."""
     try:
         conversation = _current(session)
@@ -120,7 +120,7 @@ async def edit(session: Session, command: Command) -> None:
     await _started(session, reply)
 
 
-async def again(session: Session, command: Command) -> None:
+async def again(session: PageSession, command: Command) -> None:
     """Another version of an answer."""
     conversation = _current(session)
     _check_free(session)
@@ -128,19 +128,19 @@ async def again(session: Session, command: Command) -> None:
     await _started(session, await session.assistant.regenerate(conversation.id, options, which))
 
 
-async def go_on(session: Session, _: Command) -> None:
+async def go_on(session: PageSession, _: Command) -> None:
     """More of the last answer."""
     conversation = _current(session)
     _check_free(session)
     await _started(session, await session.assistant.extend(conversation.id, _options(session)))
 
 
-async def stop(session: Session, _: Command) -> None:
+async def stop(session: PageSession, _: Command) -> None:
     """End the answer; what was written of it stays."""
     session.assistant.stop(_current(session).id)
 
 
-async def show(session: Session, command: Command) -> None:
+async def show(session: PageSession, command: Command) -> None:
     """Another version, with what follows it."""
     conversation = _current(session)
     _check_free(session)
@@ -149,7 +149,7 @@ async def show(session: Session, command: Command) -> None:
     session.expect()
 
 
-async def rename(session: Session, command: Command) -> None:
+async def rename(session: PageSession, command: Command) -> None:
     """Another title."""
     title = " ".join(command.text.split())
     if not title:
@@ -158,14 +158,14 @@ async def rename(session: Session, command: Command) -> None:
     await _changed(session)
 
 
-async def pin(session: Session, command: Command) -> None:
+async def pin(session: PageSession, command: Command) -> None:
     """Keep a conversation at the top, or let it go."""
     pinned = command.do == "pin"
     await asyncio.to_thread(session.assistant.history.pin, command.id, pinned=pinned)
     await _changed(session)
 
 
-async def delete(session: Session, command: Command) -> None:
+async def delete(session: PageSession, command: Command) -> None:
     """Forget a conversation; its answer is stopped first."""
     running = session.assistant.running(command.id)
     if running is not None:
@@ -178,7 +178,7 @@ async def delete(session: Session, command: Command) -> None:
     await _changed(session)
 
 
-async def export(session: Session, command: Command) -> None:
+async def export(session: PageSession, command: Command) -> None:
     """Give the page a file to save."""
     markdown = command.do == "export-markdown"
     history = session.assistant.history
@@ -189,7 +189,7 @@ async def export(session: Session, command: Command) -> None:
     session.shown.tell(file=content, name=f"{name}.{'md' if markdown else 'json'}")
 
 
-async def take_in(session: Session, command: Command) -> None:
+async def take_in(session: PageSession, command: Command) -> None:
     """Make a conversation of a file."""
     _check_arrived(command)
     history = session.assistant.history
@@ -200,7 +200,7 @@ async def take_in(session: Session, command: Command) -> None:
     session.expect()
 
 
-async def attach(session: Session, command: Command) -> None:
+async def attach(session: PageSession, command: Command) -> None:
     """Put a text file in front of the next message."""
     _check_arrived(command)
     file = read_attachment(command.name, command.file)
@@ -209,14 +209,14 @@ async def attach(session: Session, command: Command) -> None:
     session.expect()
 
 
-async def detach(session: Session, command: Command) -> None:
+async def detach(session: PageSession, command: Command) -> None:
     """Leave an attached file out."""
     kept = session.shown.attachments
     session.attach([one for place, one in enumerate(kept) if str(place) != command.id])
     session.expect()
 
 
-async def instruct(session: Session, command: Command) -> None:
+async def instruct(session: PageSession, command: Command) -> None:
     """Tell the model something before the first message."""
     shown = session.shown
     if shown.conversation is None:
@@ -228,12 +228,12 @@ async def instruct(session: Session, command: Command) -> None:
     session.expect()
 
 
-async def expect(session: Session, _: Command) -> None:
+async def expect(session: PageSession, _: Command) -> None:
     """Another model is there, which has read nothing."""
     session.expect()
 
 
-async def save_preset(session: Session, command: Command) -> None:
+async def save_preset(session: PageSession, command: Command) -> None:
     """Keep the system prompt and the sampling under a name."""
     name = " ".join(command.name.split())
     if not name:
@@ -245,7 +245,7 @@ async def save_preset(session: Session, command: Command) -> None:
     await _changed(session)
 
 
-async def use_preset(session: Session, command: Command) -> None:
+async def use_preset(session: PageSession, command: Command) -> None:
     """Put a preset into the settings."""
     chosen = next((one for one in session.shown.presets if one.name == command.name), None)
     if chosen is None:
@@ -256,7 +256,7 @@ async def use_preset(session: Session, command: Command) -> None:
     session.shown.tell(settings=kept, system=chosen.system)
 
 
-async def delete_preset(session: Session, command: Command) -> None:
+async def delete_preset(session: PageSession, command: Command) -> None:
     """Forget a preset."""
     if not command.name:
         raise InvalidRequest("choose the preset to delete first")
@@ -264,14 +264,14 @@ async def delete_preset(session: Session, command: Command) -> None:
     await _changed(session)
 
 
-async def switch(session: Session, command: Command) -> None:
+async def switch(session: PageSession, command: Command) -> None:
     """Load another model; the page stays in use meanwhile."""
     if command.name == session.assistant.entry.name or session.shown.loading:
         return
     session.load(command.name)
 
 
-async def _started(session: Session, reply: RunningReply) -> None:
+async def _started(session: PageSession, reply: RunningReply) -> None:
     conversation = _current(session).id
     await session.open(conversation)
     if session.assistant.running(conversation) is None:  # over already, or it never began
@@ -279,13 +279,13 @@ async def _started(session: Session, reply: RunningReply) -> None:
     await _changed(session)
 
 
-async def _begin(session: Session, content: str) -> Conversation:
+async def _begin(session: PageSession, content: str) -> Conversation:
     history = session.assistant.history
     title = transcript.title(content)
     return await asyncio.to_thread(history.create_conversation, title, session.shown.system)
 
 
-async def _take_back(session: Session, before: Conversation | None, text: str) -> None:
+async def _take_back(session: PageSession, before: Conversation | None, text: str) -> None:
     """Forget a conversation that never began."""
     begun, session.shown.conversation = session.shown.conversation, before
     session.shown.tell(box=text)
@@ -293,7 +293,7 @@ async def _take_back(session: Session, before: Conversation | None, text: str) -
         await asyncio.to_thread(session.assistant.history.delete, begun.id)
 
 
-async def _changed(session: Session) -> None:
+async def _changed(session: PageSession) -> None:
     await session.list_conversations()
     if session.shown.conversation is not None:
         read = session.assistant.history.conversation
@@ -301,13 +301,13 @@ async def _changed(session: Session) -> None:
     session.pages.changed(session)
 
 
-def _current(session: Session) -> Conversation:
+def _current(session: PageSession) -> Conversation:
     if session.shown.conversation is None:
         raise UnknownConversation("no conversation is open; write a message first")
     return session.shown.conversation
 
 
-def _check_free(session: Session) -> None:
+def _check_free(session: PageSession) -> None:
     """One answer of a conversation at a time."""
     conversation = session.shown.conversation
     if session.shown.loading:
@@ -322,7 +322,7 @@ def _check_arrived(command: Command) -> None:
         raise InvalidRequest(f"{command.name} {command.text}")
 
 
-def _options(session: Session) -> ReplyOptions:
+def _options(session: PageSession) -> ReplyOptions:
     """As the controls stand; a speed mode that this model lacks is kept for one that has it."""
     settings, facts = session.shown.settings, session.assistant.facts
     if settings.mode not in (AUTO, *facts.drafters):

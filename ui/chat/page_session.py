@@ -8,11 +8,11 @@ from contextlib import suppress
 
 from app.chat.assistant import Assistant
 from app.chat.attachments import compose
-from app.chat.prefetch import Expected
+from app.chat.prefetch import ExpectedQuestion
 from app.chat.reply import RunningReply
 from app.errors import AppError
 from app.models.library.inventory import suggestion
-from app.request import Report
+from app.request import Completion
 from engine.errors import EngineError, InvalidRequest
 from ui.chat.command import Command, adopted
 from ui.chat.view import Counted, Shown, Values, values
@@ -27,7 +27,7 @@ LISTED = 200  # conversations in the list; the search finds the others
 _UNEXPECTED = "something unexpected failed; nothing that you wrote is lost, please try again"
 
 
-class Session:
+class PageSession:
     """What one page shows, and the only one who writes to it.
 
     Answers run in the assistant: a session watches, and a page that is reloaded watches again.
@@ -132,7 +132,7 @@ class Session:
         conversation = shown.conversation.id if shown.conversation else None
         known = conversation or begun or shown.system.strip()
         thinking = shown.settings.thinking
-        expected = Expected(conversation, shown.system, begun, thinking) if known else None
+        expected = ExpectedQuestion(conversation, shown.system, begun, thinking) if known else None
         self.assistant.expect(expected)
 
     def leave(self) -> None:
@@ -186,7 +186,7 @@ class Session:
         conversation = self.shown.conversation
         try:
             async for written in reply.watch():
-                if not isinstance(written, Report):
+                if not isinstance(written, Completion):
                     self.shown.written = written
                     self._wake.set()
         except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
@@ -247,7 +247,7 @@ class Session:
         self.shown.notice = str(error) if expected else _UNEXPECTED
 
 
-Action = Callable[[Session, Command], Awaitable[None]]
+Action = Callable[[PageSession, Command], Awaitable[None]]
 Actions = Mapping[str, Action]
 
 
@@ -256,14 +256,14 @@ class Pages:
 
     def __init__(self, assistant: Assistant, actions: Actions) -> None:
         self._assistant, self._actions = assistant, actions
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, PageSession] = {}
         self._attached: dict[str, Sequence[Counted]] = {}  # by tab, the one of the last change last
         assistant.when_switching(self.changed)
         assistant.when_reading(self.redraw)
 
-    def session(self, key: str) -> Session:
+    def session(self, key: str) -> PageSession:
         """The page of that key, made when it is new."""
-        return self._sessions.setdefault(key, Session(self._assistant, self, self._actions))
+        return self._sessions.setdefault(key, PageSession(self._assistant, self, self._actions))
 
     def close(self, key: str) -> None:
         """A page was closed."""
@@ -287,7 +287,7 @@ class Pages:
         for session in self._sessions.values():
             session.redraw()
 
-    def changed(self, by: Session | None = None) -> None:
+    def changed(self, by: PageSession | None = None) -> None:
         """Something that every page shows was changed, perhaps by one of them."""
         for session in self._sessions.values():
             if session is not by:

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.chat.attachments import Attachment, split
 from app.history.records import AnswerFacts, StoredMessage
-from app.request import Written
+from app.request import PartialAnswer
 from ui.chat.caption import caption
 from ui.icons import icon
 
@@ -25,7 +25,7 @@ _DOLLARS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Appearance:
     """How answers are shown: as plain text or Markdown, and whether drafted words are coloured."""
 
     plain: bool
@@ -36,7 +36,7 @@ def rows(
     messages: Sequence[StoredMessage],
     facts: Mapping[str, AnswerFacts],
     siblings: Siblings,
-    look: Look,
+    look: Appearance,
     *,
     running: bool = False,
     unseen: int = 0,
@@ -58,7 +58,7 @@ def rows(
     return made
 
 
-def answering(written: Written, look: Look) -> list[Row]:
+def answering(written: PartialAnswer, look: Appearance) -> list[Row]:
     """An answer that is still being written; its caption keeps the place of the figures."""
     state = f"Writing · {written.tokens:,} tokens" if written.text else "Reading"
     source = _overlay(written.text, written.spans) if look.overlay else ""
@@ -117,7 +117,7 @@ def _file(file: Attachment) -> str:
     )
 
 
-def _answer(text: str, look: Look) -> Row:
+def _answer(text: str, look: Appearance) -> Row:
     """What the model wrote: letter by letter if it is plain text, else as Markdown."""
     shown = f'<div class="plain">{escape(text)}</div>'
     part = _html(shown) if look.plain else {"type": "text", "text": formulas(text)}
@@ -125,7 +125,7 @@ def _answer(text: str, look: Look) -> Row:
 
 
 def _answered(
-    message: StoredMessage, facts: AnswerFacts | None, choice: str, look: Look, *, last: bool
+    message: StoredMessage, facts: AnswerFacts | None, choice: str, look: Appearance, *, last: bool
 ) -> list[Row]:
     """A whole answer, and under it what ran."""
     acts = act("copy", "Copy this answer", message.id, shape="copy", text=message.content)

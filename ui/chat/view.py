@@ -11,7 +11,7 @@ from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
 from app.models.catalog import CatalogEntry
 from app.models.library.fit import Fit
 from app.reasoning_effort import Thinking
-from app.request import Written
+from app.request import PartialAnswer
 from engine.request import ModelFacts
 from ui.chat import composer, transcript
 from ui.chat.caption import sentence
@@ -19,7 +19,7 @@ from ui.chat.command import Settings
 from ui.chat.settings_panel import presets
 from ui.chat.sidebar import sidebar
 from ui.chat.suggestions import welcome
-from ui.chat.transcript import Look, Siblings
+from ui.chat.transcript import Appearance, Siblings
 
 WINDOW = 100  # messages that are shown at first; a long conversation opens as fast as a short one
 PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
@@ -45,7 +45,7 @@ class Shown:
     told: Mapping[str, AnswerFacts] = field(default_factory=dict)
     siblings: Siblings = field(default_factory=dict)
     window: int = WINDOW
-    written: Written | None = None  # of the answer that runs
+    written: PartialAnswer | None = None  # of the answer that runs
     reading: bool = False  # something is read ahead
     loading: str = ""  # the model that is being loaded
     suggested: Fit | None = None  # a better model for this machine
@@ -59,11 +59,11 @@ class Shown:
     taken: int = 0  # the number of the last command that was obeyed
 
     @property
-    def look(self) -> Look:
+    def look(self) -> Appearance:
         """How answers are shown now."""
         small = self.facts.parameters < PLAIN_BELOW
         plain = {"auto": small, "markdown": False, "text": True}[self.settings.look]
-        return Look(plain, self.settings.overlay)
+        return Appearance(plain, self.settings.overlay)
 
     def tell(self, **once: str) -> None:
         """Let the page's script do something one time."""

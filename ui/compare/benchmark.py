@@ -5,7 +5,7 @@ from html import escape
 
 from app.bench.compare.benchmark import Benchmark
 from app.bench.compare.record import BenchmarkRecord, Figures
-from app.bench.compare.saved import Kept, as_json
+from app.bench.compare.saved import SavedBenchmark, as_json
 from app.bench.verify import PLAIN
 from ui.chat.caption import mode_name
 from ui.compare.card import agreement, card, kind, summary
@@ -52,7 +52,7 @@ def minutes(seconds: float) -> str:
     return f"{round(seconds / 60)} minutes"
 
 
-def saved(kept: Sequence[Kept], opened: str) -> str:
+def saved(kept: Sequence[SavedBenchmark], opened: str) -> str:
     """The saved benchmarks, one of them open. HTML."""
     if not kept:
         return ""
@@ -63,7 +63,7 @@ def saved(kept: Sequence[Kept], opened: str) -> str:
     )
 
 
-def _line(one: Kept, act: str) -> str:
+def _line(one: SavedBenchmark, act: str) -> str:
     record = one.record
     best = record.best
     speed = best.all.speedup if best is not None else None
@@ -74,11 +74,11 @@ def _line(one: Kept, act: str) -> str:
     )
 
 
-def _closed(one: Kept) -> str:
+def _closed(one: SavedBenchmark) -> str:
     return f"<li>{_line(one, button('Show', 'open', one.name))}</li>"
 
 
-def _opened(one: Kept) -> str:
+def _opened(one: SavedBenchmark) -> str:
     key = f"remove-{one.name.replace('.', '-')}"
     remove = confirmed(
         key,

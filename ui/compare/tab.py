@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from app.bench.compare.benchmark import Benchmark, BenchmarkOptions
-from app.bench.compare.service import Laboratory
+from app.bench.compare.service import BenchmarkService
 from app.chat.assistant import Assistant
 from app.errors import AppError
 from engine.errors import EngineError, InvalidRequest
@@ -40,7 +40,7 @@ def build(assistant: Assistant) -> None:
     """Lay the tab out in the one that is open, and connect it."""
     tab = gr.context.Context.block
     assert isinstance(tab, gr.Tab)  # only called inside one
-    laboratory = Laboratory(assistant)
+    laboratory = BenchmarkService(assistant)
     assistant.when_switching(laboratory.change)
     screens: dict[str, Screen] = {}
     with gr.Column(elem_id="compare", elem_classes="screen"):
@@ -75,7 +75,7 @@ def build(assistant: Assistant) -> None:
 class Screen:
     """What one page shows of the laboratory."""
 
-    laboratory: Laboratory
+    laboratory: BenchmarkService
     opened: str = ""  # the saved benchmark that is looked at
     says: str = ""  # what the latest click could not do
     asked: str = ""  # by that click

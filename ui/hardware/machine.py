@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from app.setup.checks import Finding
-from app.setup.machine_view import Look
+from app.setup.machine_view import MachineView
 from engine.hardware.profile import HardwareProfile
 from ui.widgets import bar, button, gib, notice, sentence
 
 Figure = tuple[str, str, str]  # value, what it is, and HTML below
 
 
-def section(found: Look, says: str = "") -> str:
+def section(found: MachineView, says: str = "") -> str:
     """This machine at one moment. HTML."""
     known = found.profile.rates.memory is not None
     measure = button("Measure again" if known else "Measure its speed", "measure")

@@ -7,13 +7,13 @@ from typing import Any
 import gradio as gr
 
 from app.chat.assistant import Assistant
-from app.models.library.simulation import PUBLISHED, Memory, Shelf, published_plan, without
+from app.models.library.simulation import PUBLISHED, Memory, SimulatedPlans, published_plan, without
 from app.setup import machine_view as machine
-from app.setup.machine_view import Look
+from app.setup.machine_view import MachineView
 from engine.hardware.profile import HardwareProfile
 from ui.hardware import machine as found
 from ui.hardware import plans, sliders
-from ui.widgets import WIRE, Asked, sheet, told
+from ui.widgets import WIRE, TabCommand, error_notice, sheet
 
 _QUIET: dict[str, Any] = {
     "show_progress": "hidden",
@@ -54,11 +54,11 @@ class Screen:
 
     def __init__(self, assistant: Assistant) -> None:
         self._assistant = assistant
-        self._shelf = Shelf({})  # read when the tab is opened, kept while sliders move
+        self._shelf = SimulatedPlans({})  # read when the tab is opened, kept while sliders move
 
     def show(self) -> tuple[str, str, str]:
         """All three parts, looked up anew. HTML."""
-        self._shelf = Shelf.read(self._assistant.settings)
+        self._shelf = SimulatedPlans.read(self._assistant.settings)
         look = machine.look(self._assistant.settings)
         return (
             _found(look),
@@ -72,18 +72,18 @@ class Screen:
             asked = sliders.Imagined.read(written)
             return self._plans(machine.look(self._assistant.settings).profile, asked)
         except Exception as error:  # noqa: BLE001 - the page's edge: told in place, or raised again
-            return sheet(told(error))
+            return sheet(error_notice(error))
 
     async def measured(self, written: object) -> AsyncGenerator[str]:
         """What was found, at once with a word that it is being measured, then with new rates."""
         settings = self._assistant.settings
         look = await asyncio.to_thread(machine.look, settings)
         try:
-            Asked.read(written)
+            TabCommand.read(written)
             yield _found(look, found.measuring())
             yield _found(await machine.measure(settings))
         except Exception as error:  # noqa: BLE001 - the page's edge: told in place, or raised again
-            yield _found(look, told(error))
+            yield _found(look, error_notice(error))
 
     def _plans(self, profile: HardwareProfile, asked: sliders.Imagined) -> str:
         profile, memory = without(profile, self._assistant.plan), asked.memory
@@ -101,5 +101,5 @@ class Screen:
         )
 
 
-def _found(look: Look, says: str = "") -> str:
+def _found(look: MachineView, says: str = "") -> str:
     return sheet(found.section(look, says))

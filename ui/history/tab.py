@@ -12,7 +12,7 @@ from engine.errors import InvalidRequest
 from ui.history import charts as figures
 from ui.history import database
 from ui.history import priors as beliefs
-from ui.widgets import WIRE, Asked, notice, sheet, told
+from ui.widgets import WIRE, TabCommand, error_notice, notice, sheet
 
 _QUIET: dict[str, Any] = {
     "show_progress": "hidden",
@@ -52,15 +52,15 @@ def screen(history: History, model: str = "", says: str = "") -> str:
 def _obey(history: History, written: object) -> str:
     model = ""
     try:
-        asked = Asked.read(written)
+        asked = TabCommand.read(written)
         model = asked.name if asked.ask == "model" else ""
         says = _done(history, asked)
     except Exception as error:  # noqa: BLE001 - the page's edge: told in place, or raised again
-        says = told(error)
+        says = error_notice(error)
     return screen(history, model, says)
 
 
-def _done(history: History, asked: Asked) -> str:
+def _done(history: History, asked: TabCommand) -> str:
     """What was done, as HTML."""
     if asked.ask == "model":
         return ""

@@ -7,7 +7,7 @@ from app.models.catalog import CatalogEntry
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.search import Found
 from app.models.library.fit import Fit, no_room
-from app.models.library.repository_view import Choice, CloserLook
+from app.models.library.repository_view import Choice, RepositoryView
 from engine.hardware.plan import Plan
 from ui.chat.caption import mode_name
 from ui.widgets import button, sentence
@@ -55,7 +55,7 @@ def catalogue(offered: Sequence[Fit], busy: Collection[str]) -> str:
     )
 
 
-def results(words: str, found: Sequence[Found] | None, looks: Mapping[str, CloserLook]) -> str:
+def results(words: str, found: Sequence[Found] | None, looks: Mapping[str, RepositoryView]) -> str:
     """What the hub answered, most downloaded first; nothing before a search. HTML."""
     if found is None:
         return ""
@@ -155,7 +155,7 @@ def _named(html: str, name: str) -> str:
     return html.replace("<button ", f'<button aria-label="{label}: {escape(name)}" ', 1)
 
 
-def _found(one: Found, look: CloserLook | None) -> str:
+def _found(one: Found, look: RepositoryView | None) -> str:
     known = [
         _count(one.parameters),
         "GGUF" if one.gguf else "safetensors",
@@ -174,14 +174,14 @@ def _found(one: Found, look: CloserLook | None) -> str:
     )
 
 
-def _looked(look: CloserLook) -> str:
+def _looked(look: RepositoryView) -> str:
     if look.known is not None and not look.known.gguf:
         told = f"In the catalogue as {look.known.name}."
         return f'<p class="note">{escape(told)}</p>{"".join(_choice(look, one) for one in look.choices)}'
     return "".join(_choice(look, one) for one in look.choices)
 
 
-def _choice(look: CloserLook, one: Choice) -> str:
+def _choice(look: RepositoryView, one: Choice) -> str:
     plan = one.found if isinstance(one.found, Plan) else None
     how = (
         _plan(plan, sentence(str(plan.stage)), paired=False)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from app.model_manager import Library
+from app.model_manager import ModelManager
 from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.snapshot import Snapshot, State
 from ui.icons import icon
@@ -44,7 +44,7 @@ def tray(downloads: Sequence[Snapshot], says: str) -> str:
     )
 
 
-def state(library: Library, downloads: Sequence[Snapshot], done: int) -> str:
+def state(library: ModelManager, downloads: Sequence[Snapshot], done: int) -> str:
     """What the page's script needs: figures of the downloads, the model that answers. HTML."""
     here = library.shelf.installed if library.shelf else ()
     now = {

@@ -5,8 +5,8 @@ from html import escape
 
 from app.models.downloads.partial_file import shown_bytes
 from app.models.library.installed import Installed
-from app.models.library.inventory import Shelf
-from app.models.library.other_programs import Elsewhere
+from app.models.library.inventory import Inventory
+from app.models.library.other_programs import ForeignModel
 from ui.widgets import button, confirmed
 
 LOOKING = '<p class="note" role="status">Looking at this computer \u2026</p>'
@@ -28,7 +28,7 @@ class Use:
     loading: str
 
 
-def section(shelf: Shelf, use: Use) -> str:
+def section(shelf: Inventory, use: Use) -> str:
     """Everything that is here. HTML."""
     missing = {fit.entry.name: fit.entry.size or 0 for fit in shelf.offered}
     rows = "".join(
@@ -112,7 +112,7 @@ def _delete(number: int, one: Installed, use: Use) -> str:
     return confirmed(f"delete-{number}", "Delete", question, act)
 
 
-def _other(one: Elsewhere) -> str:
+def _other(one: ForeignModel) -> str:
     facts = f"{shown_bytes(one.size)} \u00b7 {one.program}"
     return (
         f'<li data-row="{escape(str(one.path))}" tabindex="-1"><div class="what"><b>{escape(one.name)}</b>'

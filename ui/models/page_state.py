@@ -4,15 +4,15 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from app.errors import AccessDenied, AppError
-from app.model_manager import Library
+from app.model_manager import ModelManager
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.search import Found
-from app.models.library.repository_view import CloserLook
+from app.models.library.repository_view import RepositoryView
 from engine.errors import EngineError, InvalidRequest
 from ui.models import available as models_list
 from ui.models import downloads as models_tray
 from ui.models import installed as models_here
-from ui.widgets import Asked, button, notice
+from ui.widgets import TabCommand, button, notice
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +24,12 @@ Values = dict[str, str]  # HTML by region
 class ModelsPage:
     """The library is shared by all pages; what was searched and said belongs to one."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: ModelManager) -> None:
         self._library = library
         self._says = ""  # HTML
         self._words = ""  # of the search
         self._found: tuple[Found, ...] | None = None
-        self._looks: dict[str, CloserLook] = {}
+        self._looks: dict[str, RepositoryView] = {}
         self._wants_token = False
         self._done = 0  # commands so far
         self._acts: dict[str, Callable[[str], Awaitable[None]]] = {
@@ -60,7 +60,7 @@ class ModelsPage:
                 yield changed
             await self._library.changed(seen)
 
-    async def obey(self, asked: Asked) -> None:
+    async def obey(self, asked: TabCommand) -> None:
         """Do one thing and say what came of it."""
         self._says = ""
         try:
@@ -140,7 +140,7 @@ class ModelsPage:
         self._words, self._found = words.strip(), found
 
     async def _closer(self, repo: str) -> None:
-        self._looks[repo] = await self._library.look_closer(repo)
+        self._looks[repo] = await self._library.inspect_repository(repo)
 
     async def _visit(self, _: str) -> None:
         await self._library.visit()

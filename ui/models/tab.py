@@ -8,14 +8,14 @@ from typing import Any
 import gradio as gr
 
 from app.chat.assistant import Assistant
-from app.model_manager import Library
+from app.model_manager import ModelManager
 from ui.models import available as models_list
 from ui.models.page_state import ModelsPage
-from ui.widgets import Asked
+from ui.widgets import TabCommand
 
 # Clicks and forms of the whole tab go up through one element; the script also filters and counts.
 _WIRE = "window.slipstream.models.connect((asked) => trigger('click', { asked }));"
-_VISIT = Asked(ask="visit")
+_VISIT = TabCommand(ask="visit")
 _QUIET: dict[str, Any] = {
     "show_progress": "hidden",
     "api_visibility": "private",
@@ -28,7 +28,7 @@ def build(assistant: Assistant) -> None:
     tab = gr.context.Context.block
     assert isinstance(tab, gr.Tab)  # only called inside one
     regions, wire = _lay_out()
-    library = Library(assistant)
+    library = ModelManager(assistant)
     assistant.before_close(library.close)
     pages: dict[str, ModelsPage] = {}
     doing: set[asyncio.Task[None]] = set()
@@ -36,7 +36,7 @@ def build(assistant: Assistant) -> None:
     def page(request: gr.Request) -> ModelsPage:
         return pages.setdefault(str(request.session_hash), ModelsPage(library))
 
-    def start(request: gr.Request, asked: Asked) -> None:
+    def start(request: gr.Request, asked: TabCommand) -> None:
         task = asyncio.create_task(page(request).obey(asked))
         doing.add(task)  # it goes on when the page is closed
         task.add_done_callback(doing.discard)
@@ -54,7 +54,7 @@ def build(assistant: Assistant) -> None:
         start(request, _VISIT)
 
     async def obey(event: gr.EventData, request: gr.Request) -> None:
-        start(request, Asked.read(event.asked))
+        start(request, TabCommand.read(event.asked))
 
     outputs = list(regions.values())
     # One stream for as long as the page is open, begun once; coming back reads everything anew.

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from app.bench.compare.isolated_run import Run, Track
+from app.bench.compare.isolated_run import IsolatedRunner, Run
 from app.bench.compare.race import check_drafters
 from app.bench.papers.prompts import EDIT, WORD_PROBLEM, load_prompts
 from app.bench.verify import PLAIN
@@ -108,7 +108,7 @@ def questions(each: int) -> tuple[Question, ...]:
     return tuple(Question(name, turns[0]) for name, group in groups for turns in group)
 
 
-async def run_benchmark(track: Track, benchmark: Benchmark) -> None:
+async def run_benchmark(track: IsolatedRunner, benchmark: Benchmark) -> None:
     """Every question in every lane, who begins changing; the first question once before, untimed.
 
     The drafters of a lane remember from question to question, as in a day's use.
@@ -127,7 +127,7 @@ async def run_benchmark(track: Track, benchmark: Benchmark) -> None:
 
 
 async def _ask(
-    track: Track,
+    track: IsolatedRunner,
     benchmark: Benchmark,
     question: Question,
     order: Sequence[str],

@@ -16,7 +16,7 @@ from app.bench.run import SESSION
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel
 from app.errors import RequestFailed
-from app.request import Message, Turn, Written
+from app.request import ChatRequest, Message, PartialAnswer
 from engine.request import FinishReason, GenerationRequest, Stats, Tokens
 
 _NUMBERS = 52  # bits: a whole number of so many is exact as a float
@@ -51,7 +51,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class IsolatedRequest:
     """A prompt that lanes answer, greedily; ``thought`` is what it opens of the answer already."""
 
     request: GenerationRequest
@@ -66,7 +66,7 @@ def ignore(_: Pass | None) -> None:
 
 
 @dataclass(slots=True)
-class Track:
+class IsolatedRunner:
     """Where the runs of one comparison take place, one after another."""
 
     assistant: Assistant
@@ -74,12 +74,14 @@ class Track:
     changed: Callable[[], None]  # told when a run waits for somebody's answer, and when it goes on
     _sessions: dict[str, float] = field(default_factory=dict)  # by key
 
-    def asked(self, messages: tuple[Message, ...], max_tokens: int) -> Asked:
+    def asked(self, messages: tuple[Message, ...], max_tokens: int) -> IsolatedRequest:
         """The prompt as the model takes it; raises InvalidRequest, ContextOverflow."""
-        prepared = self.model.prepare(Turn(messages, max_tokens=max_tokens), Written())
-        return Asked(prepared.request, prepared.begun.thought)
+        prepared = self.model.prepare(ChatRequest(messages, max_tokens=max_tokens), PartialAnswer())
+        return IsolatedRequest(prepared.request, prepared.begun.thought)
 
-    async def run(self, asked: Asked, drafter: str, key: str, follow: Follow = ignore) -> Run:
+    async def run(
+        self, asked: IsolatedRequest, drafter: str, key: str, follow: Follow = ignore
+    ) -> Run:
         """Answer once, undisturbed; runs of one ``key`` share drafters, which remember.
 
         ``follow`` hears None when the run begins, perhaps again, and then of every pass.
@@ -104,7 +106,7 @@ class Track:
             await self.assistant.idle()
             self.changed()
 
-    async def _attempt(self, asked: Asked, begun: int, follow: Follow) -> Run | None:
+    async def _attempt(self, asked: IsolatedRequest, begun: int, follow: Follow) -> Run | None:
         """The answer; None when somebody else's began meanwhile."""
         drafter, before = asked.request.drafter, asked.thought
         detokenizer = self.model.text.detokenizer(thought=before)

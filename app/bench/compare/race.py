@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.bench.compare.isolated_run import Asked, Follow, Pass, Run, Track
+from app.bench.compare.isolated_run import Follow, IsolatedRequest, IsolatedRunner, Pass, Run
 from app.bench.compare.result import Judge, LaneResult
 from app.bench.verify import PLAIN
 from app.request import AUTO, Message
@@ -120,7 +120,7 @@ def check_drafters(drafters: tuple[str, ...], facts: ModelFacts) -> None:
             raise InvalidRequest(f"{name} cannot run with {facts.name}: {why}")
 
 
-async def run_race(tracks: Mapping[str, Track], race: Race) -> None:
+async def run_race(tracks: Mapping[str, IsolatedRunner], race: Race) -> None:
     """Run all rounds, each lane on the track of its name.
 
     Raises WorkerCrashed, RequestFailed, InvalidRequest, ContextOverflow.
@@ -142,7 +142,9 @@ async def run_race(tracks: Mapping[str, Track], race: Race) -> None:
     await _judge(tracks, asked, race, rounds)
 
 
-async def _drive(track: Track, asked: Asked, race: Race, name: str, drafter: str) -> Run:
+async def _drive(
+    track: IsolatedRunner, asked: IsolatedRequest, race: Race, name: str, drafter: str
+) -> Run:
     lane, key = race.lanes[name], f"{name} {race.round}"
     run = await track.run(asked, drafter, key, _follower(race, lane))
     lane.running, lane.last = False, run
@@ -152,8 +154,8 @@ async def _drive(track: Track, asked: Asked, race: Race, name: str, drafter: str
 
 
 async def _judge(
-    tracks: Mapping[str, Track],
-    asked: Mapping[str, Asked],
+    tracks: Mapping[str, IsolatedRunner],
+    asked: Mapping[str, IsolatedRequest],
     race: Race,
     rounds: Sequence[Mapping[str, Run]],
 ) -> None:
@@ -163,7 +165,7 @@ async def _judge(
     margins: tuple[float, ...] = ()
     if same and any(run.ids != runs[first].ids for runs in rounds for run in runs.values()):
         told = replace(asked[first].request, margins=True)
-        margins = (await track.run(Asked(told), PLAIN, "margins")).margins
+        margins = (await track.run(IsolatedRequest(told), PLAIN, "margins")).margins
     judge = Judge(margins, track.model.text.decode, same)
     race.results = judge.results(names, rounds)
     race.changed()

@@ -16,7 +16,7 @@ FOLDER = "benchmarks"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedBenchmark:
     """A saved benchmark; ``name`` is its file's, without the ending."""
 
     name: str
@@ -24,12 +24,12 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class SavedBenchmarks:
     """The folder ``benchmarks`` of ``home``, made when it is needed."""
 
     home: Path
 
-    def keep(self, record: BenchmarkRecord) -> Kept:
+    def keep(self, record: BenchmarkRecord) -> SavedBenchmark:
         """Write it; raises OutputFileError."""
         name = _name(record)
         file = self._folder / f"{name}.json"
@@ -42,9 +42,9 @@ class Shelf:
             raise OutputFileError(
                 f"the benchmark cannot be kept in {file} ({error.strerror}); make room there"
             ) from error
-        return Kept(name, record)
+        return SavedBenchmark(name, record)
 
-    def all(self) -> list[Kept]:
+    def all(self) -> list[SavedBenchmark]:
         """Every file that can be read, newest first; others are told in the log."""
         files = sorted(self._folder.glob("*.json"), reverse=True)
         kept = []
@@ -54,10 +54,10 @@ class Shelf:
             except (OSError, ValidationError):
                 log.warning("%s is no benchmark that this version can read", file, exc_info=True)
                 continue
-            kept.append(Kept(file.stem, record))
+            kept.append(SavedBenchmark(file.stem, record))
         return kept
 
-    def find(self, name: str) -> Kept:
+    def find(self, name: str) -> SavedBenchmark:
         """The benchmark of that name; raises OutputFileError."""
         found = next((one for one in self.all() if one.name == name), None)
         if found is None:

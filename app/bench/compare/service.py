@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
-from app.bench.compare.isolated_run import Track
+from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.race import Race, RaceOptions, check_race, run_race
 from app.bench.compare.record import record
-from app.bench.compare.saved import Kept, Shelf
+from app.bench.compare.saved import SavedBenchmark, SavedBenchmarks
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel
 from app.errors import AppError, WorkerCrashed
@@ -24,14 +24,16 @@ _UNEXPECTED = "something unexpected failed; the log says more, please try again"
 
 
 @dataclass(slots=True)
-class Laboratory:
+class BenchmarkService:
     """Starts and stops measurements on the assistant's model; they go on when nobody watches."""
 
     assistant: Assistant
     race: Race | None = None  # the latest
     benchmark: Benchmark | None = None  # the latest
-    kept: Kept | None = None  # what the latest benchmark became
-    saved: tuple[Kept, ...] = ()  # every benchmark, newest first, as of the latest reading
+    kept: SavedBenchmark | None = None  # what the latest benchmark became
+    saved: tuple[
+        SavedBenchmark, ...
+    ] = ()  # every benchmark, newest first, as of the latest reading
     latest: type[Race | Benchmark] = Race  # what the latest measurement was
     problem: str = ""  # why the latest measurement broke off
     version: int = 0  # grows with every change
@@ -59,9 +61,9 @@ class Laboratory:
         return self.busy and self.assistant.answering > 0
 
     @property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> SavedBenchmarks:
         """The saved benchmarks."""
-        return Shelf(self.assistant.settings.home)
+        return SavedBenchmarks(self.assistant.settings.home)
 
     async def read_saved(self) -> None:
         """Look at the saved benchmarks again."""
@@ -87,7 +89,9 @@ class Laboratory:
         race = Race.of(own, options, self.change)
         self.race, self.latest = race, Race
         self._begin(
-            partial(self._race, Track(self.assistant, self.assistant.loaded, self.change), race)
+            partial(
+                self._race, IsolatedRunner(self.assistant, self.assistant.loaded, self.change), race
+            )
         )
 
     def start_benchmark(self, options: BenchmarkOptions) -> None:
@@ -95,7 +99,7 @@ class Laboratory:
         self._check_free()
         lanes = options.lanes(self.assistant.facts)
         benchmark = Benchmark(options, lanes, questions(SIZES[options.size].each), self.change)
-        track = Track(self.assistant, self.assistant.loaded, self.change)
+        track = IsolatedRunner(self.assistant, self.assistant.loaded, self.change)
         self.benchmark, self.kept, self.latest = benchmark, None, Benchmark
         self._begin(partial(self._measure, track, benchmark))
 
@@ -121,19 +125,19 @@ class Laboratory:
         while self.version == seen:
             await self._changed.wait()
 
-    async def _race(self, track: Track, race: Race) -> None:
+    async def _race(self, track: IsolatedRunner, race: Race) -> None:
         """A rival is loaded beside the model for as long as the race lasts, if there is room."""
         if not race.options.rival:
             await run_race(dict.fromkeys(race.lanes, track), race)
             return
         rival = await LoadedModel.open(self.assistant.settings, race.options.rival)
         try:
-            other = Track(self.assistant, rival, self.change)
+            other = IsolatedRunner(self.assistant, rival, self.change)
             await run_race({race.model: track, race.options.rival: other}, race)
         finally:
             await rival.worker.close()
 
-    async def _measure(self, track: Track, benchmark: Benchmark) -> None:
+    async def _measure(self, track: IsolatedRunner, benchmark: Benchmark) -> None:
         await run_benchmark(track, benchmark)
         whole = record(benchmark, track.model)
         if not whole.questions:

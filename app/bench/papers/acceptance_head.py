@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
-from app.bench.papers.harness import Instrument, over_best, ranked, rates
+from app.bench.papers.harness import Harness, over_best, ranked, rates
 from app.bench.papers.row import Check, Row, row
 
 COSTS = (2, 4, 8, 16, 32)  # inflations to try: the first at which a draft step is cheap enough
@@ -17,7 +17,7 @@ SWEPT, FINALISTS = 9, 3  # one prompt in so many for the sweep; lengths that go 
 PROMPTS, TOKENS = 15, 64  # of each kind, once: one length suits the words of one prompt
 
 
-def show(instrument: Instrument) -> Row:
+def show(instrument: Harness) -> Row:
     """At least 1.05 times the best fixed length; the head tells rejections apart (AUC 0.75)."""
     share, inflate = 1.0, COSTS[0]
     for inflate in COSTS:
@@ -47,7 +47,7 @@ def show(instrument: Instrument) -> Row:
     return row("SpecDec++", checks, figures)
 
 
-def _auc(instrument: Instrument) -> float:
+def _auc(instrument: Harness) -> float:
     """Of the shipped head, on prompts that it was not trained on; its training wrote it down."""
     folder = instrument.loaded(COSTS[0]).spec.acceptance_head
     if folder is None:

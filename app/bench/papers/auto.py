@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.bench.lanes import PLAIN, Lane
 from app.bench.options import Conditions
-from app.bench.papers.harness import Instrument, over_best, rates
+from app.bench.papers.harness import Harness, over_best, rates
 from app.bench.papers.prompts import Category
 from app.bench.papers.row import Check, Row, row
 from app.bench.run import Measurement, Sample
@@ -21,7 +21,7 @@ SOON = 200.0  # seconds
 CLOSE = 0.9  # of the best one's rate there, at least, in some kind
 
 
-def show(instrument: Instrument) -> Row:
+def show(instrument: Harness) -> Row:
     """At least 0.95 of the best single drafter in every category, at least 0.97 of plain.
 
     The beginnings of two answers of a kind, where drafting pays least, tell which drafters are worth
@@ -89,7 +89,7 @@ def _sessions(session: Callable[[], Measurement]) -> Measurement:
 
 
 def _session(
-    instrument: Instrument,
+    instrument: Harness,
     kinds: Sequence[Category],
     lanes: Sequence[Lane],
     asked: tuple[int, int],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.bench.machine import Machine, describe_machine
 from app.bench.options import CLAIMS, SeedsOptions
-from app.bench.papers.harness import Instrument
+from app.bench.papers.harness import Harness
 from app.bench.papers.parallel import each_shown
 from app.bench.papers.prompts import load_prompts
 from app.bench.papers.row import Row
@@ -22,7 +22,7 @@ def show_claims(options: SeedsOptions) -> int:
     """Print each row as it is shown; 0 only if every row holds."""
     started = time.perf_counter()
     prompts = load_prompts(options.prompts, EACH)
-    instrument = Instrument(options.settings, options.model, prompts, show_progress)
+    instrument = Harness(options.settings, options.model, prompts, show_progress)
     machine = describe_machine()
     _print(_head(machine))
     rows = []

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
-from app.bench.papers.harness import Instrument, Rival, over_best, ranked, rates
+from app.bench.papers.harness import Baseline, Harness, over_best, ranked, rates
 from app.bench.papers.row import Check, Row, row
 from app.bench.prompt_files import Turns
 from app.bench.run import Measurement
@@ -32,7 +32,7 @@ HOPELESS = 2, 4
 PROMPTS, EDITS, TOKENS = 10, 16, 64
 
 
-def show(instrument: Instrument) -> Row:
+def show(instrument: Harness) -> Row:
     """At least the best static pair, and 1.1 times the median one, on three kinds of task."""
     kinds = {
         "word problems": instrument.prompts.problems[:PROMPTS],
@@ -59,7 +59,7 @@ def show(instrument: Instrument) -> Row:
     return row("DEL", checks, figures)
 
 
-def _over_pairs(measured: Measurement, adaptive: Lane) -> Rival:
+def _over_pairs(measured: Measurement, adaptive: Lane) -> Baseline:
     """One of the two adaptive lanes against the best pair."""
     other = {ADAPTIVE.name, CHAINS.name} - {adaptive.name}
     kept = tuple(s for s in measured.samples if s.lane not in other)
@@ -68,7 +68,7 @@ def _over_pairs(measured: Measurement, adaptive: Lane) -> Rival:
 
 
 def _sweep(
-    instrument: Instrument, inflate: int, prompts: Sequence[Turns]
+    instrument: Harness, inflate: int, prompts: Sequence[Turns]
 ) -> tuple[dict[str, float], list[Lane]]:
     """Tokens per second of every pair, roughly, and the pairs by these; the hopeless ones are last."""
     lanes = [_fixed(e, length) for e in EXITS for length in LENGTHS]

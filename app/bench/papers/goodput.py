@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from app.bench.lanes import PLAIN, Lane
 from app.bench.options import Conditions
-from app.bench.papers.harness import Instrument, over_best, ranked, rates
+from app.bench.papers.harness import Harness, over_best, ranked, rates
 from app.bench.papers.row import Check, Row, row
 from app.bench.prompt_files import Turns
 from app.bench.run import Measurement
@@ -18,7 +18,7 @@ PROMPTS = 32  # once each: one length suits the words of one prompt
 QUEUED = 16  # prompts that are submitted at once
 
 
-def show(instrument: Instrument) -> Row:
+def show(instrument: Harness) -> Row:
     """At least 0.97 of the better of off and the best fixed length at every load, above somewhere."""
     pairs = zip(instrument.prompts.problems, instrument.prompts.questions(()), strict=False)
     mixed = [prompt for pair in pairs for prompt in pair]
@@ -44,7 +44,7 @@ def _fixed(length: int) -> Lane:
 
 
 def _run(
-    instrument: Instrument, load: int, prompts: Sequence[Turns], lanes: Sequence[Lane]
+    instrument: Harness, load: int, prompts: Sequence[Turns], lanes: Sequence[Lane]
 ) -> Measurement:
     """Every prompt once; many are submitted at once, so that the load stays what it is meanwhile."""
     conditions = Conditions(

@@ -26,7 +26,7 @@ from app.worker.with_parent import end_with_parent
 from engine.build import assemble, load
 from engine.engine import Engine
 from engine.errors import ModelUnusable
-from engine.interfaces.drafter import Parts
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Rows
 from engine.models.own.target import TorchTarget
 from engine.request import ModelSpec, tokens_per_pass
@@ -45,7 +45,7 @@ class Loaded:
     """Models in memory, from which fresh engines can be put together."""
 
     spec: ModelSpec
-    parts: Parts
+    parts: DrafterResources
     no_draft: str
 
     def engine(self, slots: int = 1) -> Engine:
@@ -96,7 +96,7 @@ Asked = tuple[Settings, str, PromptSet]
 
 
 @dataclass
-class Instrument:
+class Harness:
     """What every claim is shown with."""
 
     settings: Settings
@@ -144,7 +144,7 @@ class Instrument:
         return self._text
 
     def apart(
-        self, part: Callable[["Instrument", PartT], FoundT], parts: Sequence[PartT]
+        self, part: Callable[["Harness", PartT], FoundT], parts: Sequence[PartT]
     ) -> list[FoundT]:
         """``part`` of each of ``parts``, one a core, for what counts and times nothing.
 
@@ -195,11 +195,11 @@ def begin_worker(threads: int) -> None:
 
 def _part(
     asked: Asked,
-    part: Callable[[Instrument, PartT], FoundT],
+    part: Callable[[Harness, PartT], FoundT],
     each: PartT,
 ) -> FoundT:
     """In a process of its own; what it does is told by how many parts are done."""
-    return part(Instrument(*asked, silent), each)
+    return part(Harness(*asked, silent), each)
 
 
 def rates(measurement: Measurement) -> dict[str, float]:
@@ -211,7 +211,7 @@ Figure = Callable[[Measurement], dict[str, float]]  # one figure of every lane
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class Baseline:
     """The best of several lanes, and how one more lane compares with it."""
 
     name: str  # the best over all repeats
@@ -227,7 +227,7 @@ def ranked(found: Mapping[str, float], lanes: Sequence[Lane]) -> list[Lane]:
     return sorted(lanes, key=lambda lane: found[lane.name], reverse=True)
 
 
-def over_best(measurement: Measurement, adaptive: Lane, figure: Figure = rates) -> Rival:
+def over_best(measurement: Measurement, adaptive: Lane, figure: Figure = rates) -> Baseline:
     """A lane against the best of all others, none of which profits from luck of its own.
 
     So in each part of the measurement the lane to beat is the one that was best in the other parts,
@@ -241,7 +241,7 @@ def over_best(measurement: Measurement, adaptive: Lane, figure: Figure = rates) 
         here = figure(_of(measurement, {part}))
         chosen = _best(figure(_of(measurement, set(parts) - {part} or {part})), adaptive)
         ratios.append(here[adaptive.name] / here[chosen])
-    return Rival(_best(figure(measurement), adaptive), geometric_mean(ratios))
+    return Baseline(_best(figure(measurement), adaptive), geometric_mean(ratios))
 
 
 Part = tuple[int, int]  # repeat, and which half of a single repeat

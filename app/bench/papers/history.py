@@ -6,7 +6,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from app.bench.papers.harness import Instrument, Loaded
+from app.bench.papers.harness import Harness, Loaded
 from app.bench.papers.row import Check, Row, row
 from app.bench.papers.shared_prefill import Readers
 from app.bench.race import take_turns
@@ -24,7 +24,7 @@ TOKENS, ANSWERS, REPEATS = 64, 5, 15
 GREEDY = SamplingParams()
 
 
-def show(instrument: Instrument) -> Row:
+def show(instrument: Harness) -> Row:
     """First 64 tokens of a second session against the first one's last, with history and without.
 
     The first session ends, and the others begin, with the same question, asked once in each: each
@@ -64,7 +64,7 @@ def show(instrument: Instrument) -> Row:
 class _Bench(NamedTuple):
     """What the sessions that are compared with each other have in common."""
 
-    instrument: Instrument
+    instrument: Harness
     loaded: Loaded
     readers: Readers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.bench.lanes import PLAIN, Lane
 from app.bench.options import Conditions
-from app.bench.papers.harness import Instrument
+from app.bench.papers.harness import Harness
 from app.bench.papers.row import Check, Row, row
 from app.bench.prompt_files import Turns
 from app.placement.machine_name import cores
@@ -35,7 +35,7 @@ class Part:
     tokens: int
 
 
-def show(instrument: Instrument) -> Row:
+def show(instrument: Harness) -> Row:
     """All drafters on problems, edits and open questions; in a checkout also the laws by enumeration and chi-square."""
     engine = instrument.loaded(1).engine()
     lanes = [Lane(PLAIN, "none")]
@@ -61,7 +61,7 @@ def show(instrument: Instrument) -> Row:
     return row("Lossless", checks, figures)
 
 
-def agreeing(instrument: Instrument, part: Part) -> tuple[int, int]:
+def agreeing(instrument: Harness, part: Part) -> tuple[int, int]:
     """Lanes whose every answer is plain decoding's, and answers that were compared with it."""
     conditions = Conditions(
         sampling=part.sampling, max_tokens=part.tokens, repeats=1, warm_up=False

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Queue
 from threading import Thread
 
-from app.bench.papers.harness import Asked, Instrument, begin_worker
+from app.bench.papers.harness import Asked, Harness, begin_worker
 from app.bench.papers.row import Row
 from app.placement.machine_name import cores
 
@@ -36,16 +36,14 @@ def seats() -> int:
     return max(min(2, cores()), cores() // CORES)
 
 
-def shown(name: str, instrument: Instrument, package: str = CLAIMS) -> Row:
+def shown(name: str, instrument: Harness, package: str = CLAIMS) -> Row:
     """One claim, in this process."""
     started = time.perf_counter()
-    show: Callable[[Instrument], Row] = import_module(f"{package}.{name}").show
+    show: Callable[[Harness], Row] = import_module(f"{package}.{name}").show
     return replace(show(instrument), seconds=round(time.perf_counter() - started, 1))
 
 
-def each_shown(
-    names: Sequence[str], instrument: Instrument, package: str = CLAIMS
-) -> Iterator[Row]:
+def each_shown(names: Sequence[str], instrument: Harness, package: str = CLAIMS) -> Iterator[Row]:
     """Every claim as soon as it is shown: one after the other, or as many at once as have seats.
 
     Raises what kept one from being shown; of several at once, when the others are shown.
@@ -104,7 +102,7 @@ def _take_a_seat(places: Queue[tuple[int, ...]]) -> None:
 
 
 def _shown_there(package: str, asked: Asked, told: Queue[str], name: str) -> Row:
-    return shown(name, Instrument(*asked, lambda text: told.put(f"{name}: {text}")), package)
+    return shown(name, Harness(*asked, lambda text: told.put(f"{name}: {text}")), package)
 
 
 @contextmanager

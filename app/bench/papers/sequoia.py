@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
-from app.bench.papers.harness import Instrument, Rival, over_best, per_pass, ranked
+from app.bench.papers.harness import Baseline, Harness, over_best, per_pass, ranked
 from app.bench.papers.row import Check, Row, row
 from app.bench.run import Measurement
 from engine.request import SamplingParams
@@ -33,7 +33,7 @@ class Cell:
     swept: int
 
 
-def show(instrument: Instrument) -> Row:
+def show(instrument: Harness) -> Row:
     """More tokens per pass than chains, k-ary trees and SpecInfer; still more with a larger budget."""
     cells = [
         Cell(temperature, nodes, PROMPTS, TOKENS, REPEATS[nodes], SWEPT[nodes])
@@ -58,7 +58,7 @@ def show(instrument: Instrument) -> Row:
     return row("Sequoia", checks, figures)
 
 
-def compared(instrument: Instrument, cell: Cell) -> tuple[Rival, dict[str, float]]:
+def compared(instrument: Harness, cell: Cell) -> tuple[Baseline, dict[str, float]]:
     """Sequoia against the best of its rivals, and tokens per pass of all that went on."""
     rivals = _rivals(instrument, cell)
     lanes = [_sequoia(cell.nodes), *rivals]
@@ -70,7 +70,7 @@ def _sequoia(nodes: int) -> Lane:
     return Lane(OWN, "sequoia", length="fixed", depth=DEEP, nodes=nodes)
 
 
-def _rivals(instrument: Instrument, cell: Cell) -> list[Lane]:
+def _rivals(instrument: Harness, cell: Cell) -> list[Lane]:
     """The best of a sweep over all others, and those that come close to it."""
     nodes = cell.nodes
     exact = _sequoia(nodes)
@@ -85,7 +85,7 @@ def _rivals(instrument: Instrument, cell: Cell) -> list[Lane]:
 
 
 def _run(
-    instrument: Instrument, cell: Cell, lanes: Sequence[Lane], repeats: int, prompts: int
+    instrument: Harness, cell: Cell, lanes: Sequence[Lane], repeats: int, prompts: int
 ) -> Measurement:
     conditions = Conditions(
         sampling=SamplingParams(temperature=cell.temperature),

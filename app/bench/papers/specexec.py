@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
-from app.bench.papers.harness import Instrument
+from app.bench.papers.harness import Harness
 from app.bench.papers.row import Check, Row, row
 from engine.request import SamplingParams
 
@@ -25,7 +25,7 @@ class Part:
     end: int
 
 
-def show(instrument: Instrument) -> Row:
+def show(instrument: Harness) -> Row:
     """Growing from 16 to 1024 nodes; at least 4 tokens per pass at 256, on word problems."""
     parts = [Part(BUDGETS, TOKENS, at, PROMPTS) for at in range(min(PARTS, PROMPTS))]
     counted = instrument.apart(tokens_and_passes, parts)
@@ -41,7 +41,7 @@ def show(instrument: Instrument) -> Row:
     )
 
 
-def tokens_and_passes(instrument: Instrument, part: Part) -> dict[int, tuple[int, int]]:
+def tokens_and_passes(instrument: Harness, part: Part) -> dict[int, tuple[int, int]]:
     """Of every budget, over some of the prompts."""
     lanes = {nodes: _lane(nodes) for nodes in part.budgets}
     prompts = instrument.prompts.problems[part.first : part.end : PARTS]

@@ -7,9 +7,9 @@ from pathlib import Path
 from filelock import Timeout
 
 from app.models.downloads.fetch import Source, fetch
-from app.models.downloads.manifest import Order
+from app.models.downloads.manifest import Manifest
 from app.models.downloads.partial_file import PartialFile
-from app.models.downloads.rate import Meter
+from app.models.downloads.rate import TransferRate
 from app.models.downloads.reuse import cached_blob, link_or_copy
 from app.models.downloads.snapshot import Snapshot, State
 from app.models.downloads.space import CHECK_EVERY, Space
@@ -25,7 +25,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class JobContext:
     """What every job works with; ``cache`` is huggingface_hub's."""
 
     hub: Hub
@@ -37,13 +37,13 @@ class Surroundings:
 class Job:
     """Runs once; another try of the same order is another job."""
 
-    def __init__(self, order: Order, around: Surroundings) -> None:
+    def __init__(self, order: Manifest, around: JobContext) -> None:
         self.order = order
         self._around = around
         self._staging = Staging(around.models_folder, order.name)
         self._source = Source(around.hub, order.repo, order.commit)
         self._stop, self._discard = threading.Event(), False
-        self._meter = Meter()
+        self._meter = TransferRate()
         self._state = State.QUEUED
         self._file: str | None = None
         self._done = order.total - self._staging.remaining(order)

@@ -18,7 +18,7 @@ from app.models.hub.selection import choose_files, model_name
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Manifest:
     """A model to download; ``name`` is its folder below the models and what a person types."""
 
     name: str
@@ -42,16 +42,16 @@ class Order:
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> "Order":
+    def from_json(cls, text: str) -> "Manifest":
         """The order again; raises ValueError, KeyError or TypeError for anything else."""
         content: dict[str, Any] = json.loads(text)
         files = tuple(_file(row) for row in content.pop("files"))
         return cls(files=files, **content)
 
 
-def orders_for(
+def manifests_for(
     hub: Hub, catalog: Sequence[CatalogEntry], name: str, wanted: Sequence[str] = ()
-) -> tuple[Order, ...]:
+) -> tuple[Manifest, ...]:
     """The model of that name, or of that repository, then its draft unless it is here already.
 
     ``wanted`` are names or patterns of files, in place of the usual choice. Raises UnknownModel,
@@ -74,7 +74,7 @@ def _is_meant(entry: CatalogEntry, name: str, wanted: Sequence[str]) -> bool:
 
 def _draft(
     hub: Hub, catalog: Sequence[CatalogEntry], entry: CatalogEntry, *, found: bool
-) -> tuple[Order, ...]:
+) -> tuple[Manifest, ...]:
     draft = next((other for other in catalog if other.name == entry.draft), None)
     if draft is not None and draft.folder is None:
         return (_of_entry(hub, draft, ()),)
@@ -83,7 +83,7 @@ def _draft(
     return ()
 
 
-def _of_entry(hub: Hub, entry: CatalogEntry, wanted: Sequence[str]) -> Order:
+def _of_entry(hub: Hub, entry: CatalogEntry, wanted: Sequence[str]) -> Manifest:
     if entry.repo is None:
         raise SettingsError(
             f"{entry.name} is not downloaded, it comes with Slipstream; reinstall it"
@@ -97,7 +97,7 @@ def _of_entry(hub: Hub, entry: CatalogEntry, wanted: Sequence[str]) -> Order:
 
 def _of_repository(
     hub: Hub, catalog: Sequence[CatalogEntry], name: str, wanted: Sequence[str]
-) -> Order:
+) -> Manifest:
     if not (is_repository(name) and "/" in name):
         raise UnknownModel(name, (entry.name for entry in catalog if entry.repo))
     repository = read_repository(hub, name)
@@ -112,8 +112,10 @@ def _of_repository(
     return _order(called, repository, files)
 
 
-def _order(name: str, repository: Repository, files: tuple[RemoteFile, ...]) -> Order:
-    return Order(name, repository.repo, repository.commit, files, repository.licence or "unknown")
+def _order(name: str, repository: Repository, files: tuple[RemoteFile, ...]) -> Manifest:
+    return Manifest(
+        name, repository.repo, repository.commit, files, repository.licence or "unknown"
+    )
 
 
 def _file(row: dict[str, Any]) -> RemoteFile:
@@ -121,9 +123,9 @@ def _file(row: dict[str, Any]) -> RemoteFile:
     return RemoteFile(str(row["name"]), int(row["size"]), digest)
 
 
-def stored_order(file: Path) -> Order | None:
+def stored_manifest(file: Path) -> Manifest | None:
     """The order that an earlier process wrote, None where there is none that can be used."""
     try:
-        return Order.from_json(file.read_text(encoding="utf-8"))
+        return Manifest.from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
 from app.errors import AccessDenied, AppError, DownloadFailed
-from app.models.downloads.job import Job, Stopped, Surroundings
-from app.models.downloads.manifest import Order
+from app.models.downloads.job import Job, JobContext, Stopped
+from app.models.downloads.manifest import Manifest
 from app.models.downloads.snapshot import ENDED, Snapshot, State
 from app.models.downloads.staging import Staging, unfinished
 from app.models.hub.client import Hub
@@ -37,7 +37,7 @@ class _Item:
 class Downloads:
     """The queue of one process; it asks the hub for nothing before ``add`` or ``resume``."""
 
-    def __init__(self, around: Surroundings, at_once: int = AT_ONCE) -> None:
+    def __init__(self, around: JobContext, at_once: int = AT_ONCE) -> None:
         self._around, self._at_once = around, at_once
         self._items: dict[str, _Item] = {}
         self._change = threading.Condition(threading.RLock())
@@ -49,7 +49,7 @@ class Downloads:
         """Where orders are made; closed with the queue."""
         return self._around.hub
 
-    def add(self, orders: Iterable[Order]) -> None:
+    def add(self, orders: Iterable[Manifest]) -> None:
         """Queue ``orders``; one that is there already goes on. Raises DiskFull before anything."""
         with self._change:
             new = list(orders)
@@ -118,7 +118,7 @@ class Downloads:
     def _open(self) -> list[_Item]:
         return [item for item in self._items.values() if item.busy or not item.ended]
 
-    def _job(self, order: Order) -> Job:
+    def _job(self, order: Manifest) -> Job:
         return Job(order, self._around)
 
     def _staging(self, name: str) -> Staging:

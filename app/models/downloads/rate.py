@@ -8,7 +8,7 @@ WINDOW = 10.0  # seconds that the speed is an average of
 STEP = 0.25  # seconds that one sample stands for, at the least
 
 
-class Meter:
+class TransferRate:
     """Bytes over the last seconds; for one thread that adds and others that read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from app.errors import DownloadFailed
 from app.files import replace_file, sync_folder
-from app.models.downloads.manifest import Order, stored_order
+from app.models.downloads.manifest import Manifest, stored_manifest
 from app.models.hub.repository import RemoteFile
 from app.models.model_record import ModelRecord
 
@@ -45,9 +45,9 @@ class Staging:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(self.folder.with_name(f"{self.name}.lock"), thread_local=False)
 
-    def write(self, order: Order) -> None:
+    def write(self, order: Manifest) -> None:
         """Remember the order before its first byte; nothing of another order stays."""
-        earlier = stored_order(self.folder / ORDER)
+        earlier = stored_manifest(self.folder / ORDER)
         if earlier is None:
             self.discard()
         for file in set(earlier.files if earlier else ()) - set(order.files):
@@ -67,13 +67,13 @@ class Staging:
         place = self.place(file)
         return place.is_file() and place.stat().st_size == file.size
 
-    def remaining(self, order: Order) -> int:
+    def remaining(self, order: Manifest) -> int:
         """Bytes of the order that are not here yet."""
         if self.installed.exists():
             return 0
         return sum(file.size - self._arrived(file) for file in order.files)
 
-    def install(self, order: Order) -> None:
+    def install(self, order: Manifest) -> None:
         """Make the whole model appear under its name in one step."""
         source = f"{order.repo}@{order.commit}"
         ModelRecord(order.name, source, order.licence, order.draft).write(self.files)
@@ -130,14 +130,14 @@ class Staging:
         return min(part.stat().st_size, file.size) if part.is_file() else 0
 
 
-def unfinished(models_folder: Path) -> Iterator[Order]:
+def unfinished(models_folder: Path) -> Iterator[Manifest]:
     """Every download that some process began and none finished, by name.
 
     A process that was killed after its model had its name may have left the order behind.
     """
     incomplete = models_folder / INCOMPLETE
     for folder in sorted(incomplete.iterdir()) if incomplete.is_dir() else ():
-        order = stored_order(folder / ORDER)
+        order = stored_manifest(folder / ORDER)
         if order is None or order.name != folder.name:
             continue
         if not Staging(models_folder, order.name).installed.exists():

@@ -1,6 +1,6 @@
 """A queue of downloads for this person's settings; opening it asks the network for nothing."""
 
-from app.models.downloads.job import Surroundings
+from app.models.downloads.job import JobContext
 from app.models.downloads.queue import Downloads
 from app.models.downloads.space import Space
 from app.models.hub.client import Hub
@@ -16,4 +16,4 @@ def open_hub(settings: Settings) -> Hub:
 def open_downloads(settings: Settings, hub: Hub) -> Downloads:
     """The queue, with what earlier processes left unfinished as paused; closing it closes ``hub``."""
     folder = settings.models_folder
-    return Downloads(Surroundings(hub, folder, Space(folder), settings.others.hub))
+    return Downloads(JobContext(hub, folder, Space(folder), settings.others.hub))

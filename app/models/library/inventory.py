@@ -6,7 +6,7 @@ from app.models.catalog import load_catalog
 from app.models.hub.token import read_token
 from app.models.library.fit import Fit, best, fits
 from app.models.library.installed import Installed, installed_models
-from app.models.library.other_programs import Elsewhere, found_models
+from app.models.library.other_programs import ForeignModel, found_models
 from app.models.library.simulation import without
 from app.placement.machine_profile import known_profile
 from app.settings import Settings
@@ -14,22 +14,22 @@ from engine.hardware.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class Inventory:
     """For the screen of models; nothing of it is asked of the network."""
 
     installed: tuple[Installed, ...]  # with drafts, but not those of the box
-    elsewhere: tuple[Elsewhere, ...]  # of other programs
+    elsewhere: tuple[ForeignModel, ...]  # of other programs
     offered: tuple[Fit, ...]  # in the catalogue, and not here
     suggested: Fit | None  # better than everything that is here
     token: bool  # whether one is kept or in the environment
 
 
-def read_shelf(settings: Settings, loaded: Plan | None = None) -> Shelf:
+def read_inventory(settings: Settings, loaded: Plan | None = None) -> Inventory:
     """Read the disk and look at the machine, as it is without the model that is ``loaded`` now."""
     here = installed_models(settings)
     folders = [model.entry.folder for model in here if model.entry.folder is not None]
     offered = fits(load_catalog(settings), without(known_profile(settings), loaded))
-    return Shelf(
+    return Inventory(
         installed=tuple(model for model in here if model.entry.visible or not model.bundled),
         elsewhere=found_models(settings.others, folders),
         offered=offered,

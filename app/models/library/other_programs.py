@@ -18,7 +18,7 @@ OLLAMA_HOME = ("registry.ollama.ai", "library")  # of models without an owner
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class ForeignModel:
     """A model of another program; ``path`` can be imported, size in bytes."""
 
     program: str
@@ -27,7 +27,7 @@ class Elsewhere:
     size: int
 
 
-def found_models(others: OtherFolders, imported: Iterable[Path] = ()) -> tuple[Elsewhere, ...]:
+def found_models(others: OtherFolders, imported: Iterable[Path] = ()) -> tuple[ForeignModel, ...]:
     """Everything that can be imported; not what ``imported`` (folders or files) has already."""
     known = {_identity(file) for place in imported for file in _weights(place)}
     programs = (
@@ -42,8 +42,8 @@ def found_models(others: OtherFolders, imported: Iterable[Path] = ()) -> tuple[E
 
 
 def _readable(
-    look: Callable[[Path | None], Iterator[Elsewhere]], folder: Path | None
-) -> tuple[Elsewhere, ...]:
+    look: Callable[[Path | None], Iterator[ForeignModel]], folder: Path | None
+) -> tuple[ForeignModel, ...]:
     """Nothing of a program whose folder is not ours to read: it is no fault of the models here."""
     try:
         return tuple(look(folder))
@@ -51,7 +51,7 @@ def _readable(
         return ()
 
 
-def _in_hub(cache: Path | None) -> Iterator[Elsewhere]:
+def _in_hub(cache: Path | None) -> Iterator[ForeignModel]:
     if cache is None or not cache.is_dir():
         return
     from huggingface_hub import scan_cache_dir  # here: it takes half a second, most never need it
@@ -62,21 +62,21 @@ def _in_hub(cache: Path | None) -> Iterator[Elsewhere]:
             yield from _in_snapshot(repo.repo_id, newest.snapshot_path)
 
 
-def _in_snapshot(repo: str, folder: Path) -> Iterator[Elsewhere]:
+def _in_snapshot(repo: str, folder: Path) -> Iterator[ForeignModel]:
     program = "Hugging Face cache"
     if is_model_folder(folder):
-        yield Elsewhere(program, repo.rpartition("/")[2], folder, _size(_weights(folder)))
+        yield ForeignModel(program, repo.rpartition("/")[2], folder, _size(_weights(folder)))
     for file in _ggufs(folder):
-        yield Elsewhere(program, _stem(file), file, _size(shards(file)))
+        yield ForeignModel(program, _stem(file), file, _size(shards(file)))
 
 
-def _in_lm_studio(folder: Path | None) -> Iterator[Elsewhere]:
+def _in_lm_studio(folder: Path | None) -> Iterator[ForeignModel]:
     """Laid out as publisher/repository/file.gguf; its MLX folders run on Macs only."""
     for file in _ggufs(folder) if folder is not None else ():
-        yield Elsewhere("LM Studio", _stem(file), file, _size(shards(file)))
+        yield ForeignModel("LM Studio", _stem(file), file, _size(shards(file)))
 
 
-def _in_ollama(folder: Path | None) -> Iterator[Elsewhere]:
+def _in_ollama(folder: Path | None) -> Iterator[ForeignModel]:
     """A manifest names its layers by digest; the layer with the weights is a GGUF file."""
     manifests = None if folder is None else folder / "manifests"
     if folder is None or manifests is None or not manifests.is_dir():
@@ -85,7 +85,7 @@ def _in_ollama(folder: Path | None) -> Iterator[Elsewhere]:
         blob = _ollama_blob(folder, manifest)
         if blob is not None and is_gguf(blob):
             name = _ollama_name(manifest.relative_to(manifests).parts)
-            yield Elsewhere("Ollama", name, blob, blob.stat().st_size)
+            yield ForeignModel("Ollama", name, blob, blob.stat().st_size)
 
 
 def _ollama_blob(folder: Path, manifest: Path) -> Path | None:

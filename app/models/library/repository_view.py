@@ -47,7 +47,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class CloserLook:
+class RepositoryView:
     """What the hub said, read against this machine."""
 
     repo: str
@@ -57,14 +57,16 @@ class CloserLook:
     known: CatalogEntry | None  # the catalogue's entry for this repository
 
 
-def look_closer(settings: Settings, hub: Hub, repo: str, loaded: Plan | None = None) -> CloserLook:
+def inspect_repository(
+    settings: Settings, hub: Hub, repo: str, loaded: Plan | None = None
+) -> RepositoryView:
     """Ask the hub for the files and the config of ``repo``; raises HubError and its kinds."""
     if not is_repository(repo):
         raise UnknownRepository(f"{repo!r} is no repository; one looks like Qwen/Qwen3-0.6B")
     repository = read_repository(hub, repo)
     machine = without(known_profile(settings), loaded)
     entries = (entry for entry in load_catalog(settings) if entry.repo == repo)
-    return CloserLook(
+    return RepositoryView(
         repo=repo,
         licence=repository.licence,
         gated=repository.gated,

@@ -69,14 +69,14 @@ def without(profile: HardwareProfile, loaded: Plan | None) -> HardwareProfile:
     return replace(profile, ram=replace(ram, available=available), gpus=gpus)
 
 
-class Shelf:
+class SimulatedPlans:
     """The models whose plans are shown, their files' headers read once."""
 
     def __init__(self, known: Mapping[str, Candidates | Planned]) -> None:
         self._known = known
 
     @classmethod
-    def read(cls, settings: Settings) -> "Shelf":
+    def read(cls, settings: Settings) -> "SimulatedPlans":
         """All that are here, but drafts that only draft."""
         here = (one for one in load_catalog(settings) if one.visible and one.folder is not None)
         return cls({entry.name: _read(settings, entry) for entry in here})

@@ -4,12 +4,12 @@ import json
 import uuid
 from collections.abc import Iterator
 
-from app.request import Piece, Report
-from app.server.anthropic.schemas import MessagesRequest
+from app.request import Completion, Piece
+from app.server.anthropic.schemas import MessagesBody
 from app.server.errors import Failure
 from app.server.openai_chat.answer import Body, how_it_went
-from app.text.output_parser import Hearing
-from app.text.tools.call_parser import CallPart, CallReader, Heard
+from app.text.output_parser import OutputParser
+from app.text.tools.call_parser import CallPart, ParsedOutput, ToolCallParser
 from engine.request import FinishReason, Stats
 
 TEXT, CALL, THOUGHT = "text", "tool_use", "thinking"
@@ -18,15 +18,15 @@ TEXT, CALL, THOUGHT = "text", "tool_use", "thinking"
 class MessageAnswer:
     """One answer."""
 
-    def __init__(self, asked: MessagesRequest, reader: CallReader | None = None) -> None:
+    def __init__(self, asked: MessagesBody, reader: ToolCallParser | None = None) -> None:
         """``reader`` is there where tools may be called."""
-        self._asked, self._hearing = asked, Hearing(reader)
+        self._asked, self._hearing = asked, OutputParser(reader)
         self._id = f"msg_{uuid.uuid4().hex}"
         self._blocks: list[Body] = []
         self._open = False  # the last block is not over
         self._given = ""  # JSON of what the last block calls its tool with
 
-    def whole(self, report: Report) -> Body:
+    def whole(self, report: Completion) -> Body:
         """The message at once."""
         for _ in (*self.piece(Piece(report.text, (), 0, 0)), *self.last(report)):
             pass
@@ -45,7 +45,7 @@ class MessageAnswer:
         heard = self._hearing.feed(piece.text)
         yield from self._heard(heard)
 
-    def last(self, report: Report) -> Iterator[Body]:
+    def last(self, report: Completion) -> Iterator[Body]:
         """What was held back, why the answer ended, and how it went."""
         yield from self._heard(self._hearing.end())
         if not self._blocks:
@@ -62,7 +62,7 @@ class MessageAnswer:
         """The event of an answer that broke off."""
         return failure.body
 
-    def _heard(self, heard: Heard) -> Iterator[Body]:
+    def _heard(self, heard: ParsedOutput) -> Iterator[Body]:
         if heard.thought:
             yield from self._think(heard.thought)
         if heard.said:
@@ -110,7 +110,7 @@ class MessageAnswer:
                 self._blocks[-1]["input"] = _read(self._given)
             yield {"type": "content_block_stop", "index": len(self._blocks) - 1}
 
-    def _reason(self, report: Report) -> str:
+    def _reason(self, report: Completion) -> str:
         if report.finish_reason is FinishReason.LENGTH:
             return "max_tokens"
         if report.stopped_by:

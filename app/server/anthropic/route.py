@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from app.chat.assistant import Assistant
 from app.server.anthropic.answer import MessageAnswer
-from app.server.anthropic.schemas import CountRequest, MessagesRequest
+from app.server.anthropic.schemas import CountBody, MessagesBody
 from app.server.models import check_served
 from app.server.named_events import tell
 
@@ -17,13 +17,13 @@ def router(assistant: Assistant) -> APIRouter:
     routes = APIRouter()
 
     @routes.post("/messages", response_model=None)
-    async def answer(body: MessagesRequest, request: Request) -> Response:
+    async def answer(body: MessagesBody, request: Request) -> Response:
         check_served(assistant, body.model)
         reader = None if body.use is None else await assistant.call_reader(body.use)
         return await tell(body, assistant.reply(body.turn), MessageAnswer(body, reader), request)
 
     @routes.post("/messages/count_tokens")
-    async def count(body: CountRequest) -> dict[str, Any]:
+    async def count(body: CountBody) -> dict[str, Any]:
         check_served(assistant, body.model)
         return {"input_tokens": await assistant.prompt_tokens(body.turn)}
 

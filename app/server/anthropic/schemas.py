@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import Message, ToolUse, Turn
+from app.request import ChatRequest, Message, ToolUse
 from app.server.anthropic.blocks import Conversation, System
 from app.server.openai_chat.schemas import REFUSED, Calling, Count, ResponseFormat, Stop
 from app.server.text_schemas import sendable
@@ -53,7 +53,7 @@ def _nested(tool: object) -> object:
 OwnTools = Annotated[list[Annotated[ToolSpec, BeforeValidator(_nested)]], Field(max_length=MOST)]
 
 
-class Choice(BaseModel):
+class ToolChoice(BaseModel):
     """Which tool is to be called."""
 
     model_config = ConfigDict(strict=True)
@@ -92,7 +92,7 @@ class ThinkingOptions(BaseModel):
     type: Literal["enabled", "adaptive", "disabled"]
 
 
-class MessagesRequest(Calling):
+class MessagesBody(Calling):
     """A request for a message."""
 
     refused, filling = _REFUSED, "messages"
@@ -104,7 +104,7 @@ class MessagesRequest(Calling):
         None
     )
     tools: OwnTools | None = None
-    tool_choice: Choice | None = None
+    tool_choice: ToolChoice | None = None
     output_config: OutputOptions | None = None
     thinking: ThinkingOptions | None = None
 
@@ -127,13 +127,13 @@ class MessagesRequest(Calling):
 
     @property
     @override
-    def turn(self) -> Turn:
+    def turn(self) -> ChatRequest:
         """What the assistant is asked."""
         told = (Message("system", self.system),) if self.system else ()
         said, begun = [*self.messages], ""
         if said[-1].role == "assistant":  # the rest of this answer is asked for
             begun = said.pop().content
-        return Turn(
+        return ChatRequest(
             messages=(*told, *said),
             begun=begun,
             sampling=self.sampling,
@@ -157,7 +157,7 @@ class MessagesRequest(Calling):
         return "output_config", None if told is None else told.wanted
 
 
-class CountRequest(MessagesRequest):
+class CountBody(MessagesBody):
     """The same conversation, of which only the tokens are counted."""
 
     max_tokens: Count = 1

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from app.request import Piece, Report
-from app.text.output_parser import Hearing
-from app.text.tools.call_parser import CallPart, CallReader, Heard
+from app.request import Completion, Piece
+from app.text.output_parser import OutputParser
+from app.text.tools.call_parser import CallPart, ParsedOutput, ToolCallParser
 from engine.request import FinishReason, Logprob, Stats
 
 Body = dict[str, Any]
@@ -17,7 +17,7 @@ Spelling = Callable[[int], bytes]
 IMPOSSIBLE = -9999.0  # OpenAI's number for it; JSON has no infinity
 
 
-def usage(report: Report) -> Body:
+def usage(report: Completion) -> Body:
     """Token counts; cached tokens are part of the prompt's, those of a thought of the answer's.
 
     Those of a thought and of a prediction are there with one.
@@ -36,7 +36,7 @@ def usage(report: Report) -> Body:
     }
 
 
-def together(reports: Sequence[Report]) -> Report:
+def together(reports: Sequence[Completion]) -> Completion:
     """The answers to one request as one: counts added up, the prompt's once, the longest of times."""
     if len(reports) == 1:
         return reports[0]
@@ -84,7 +84,7 @@ def timings(stats: Stats) -> Body:
     }
 
 
-def speculation(report: Report) -> Body:
+def speculation(report: Completion) -> Body:
     """What ran, and why."""
     return {
         "drafter": report.stats.drafter,
@@ -154,11 +154,11 @@ def spelt_apart(told: Sequence[Logprob], spelt: Spelling, offsets: Offsets) -> B
 class Shape(Protocol):
     """How an answer is told: as a message of a chat, or as the rest of a text."""
 
-    def choice(self, report: Report) -> Body:
+    def choice(self, report: Completion) -> Body:
         """The whole answer at once."""
         ...
 
-    def completion(self, choices: list[Body], report: Report) -> Body:
+    def completion(self, choices: list[Body], report: Completion) -> Body:
         """What a request gets that is not streamed; the report is of all choices together."""
         ...
 
@@ -174,11 +174,11 @@ class Shape(Protocol):
         """What was held back until the answer had ended."""
         ...
 
-    def last(self, report: Report) -> Body:
+    def last(self, report: Completion) -> Body:
         """The step that says why the answer ended, and how it went."""
         ...
 
-    def counts(self, report: Report) -> Body:
+    def counts(self, report: Completion) -> Body:
         """The extra step with token counts and no choice, sent only to those who asked."""
         ...
 
@@ -204,7 +204,7 @@ class Envelope:
         }
 
 
-def how_it_went(report: Report) -> Body:
+def how_it_went(report: Completion) -> Body:
     """Times, and what ran."""
     return {"timings": timings(report.stats), "speculation": speculation(report)}
 
@@ -213,13 +213,13 @@ class ChatAnswer:
     """A message of the assistant's."""
 
     def __init__(
-        self, envelope: Envelope, index: int, spelt: Spelling, reader: CallReader | None = None
+        self, envelope: Envelope, index: int, spelt: Spelling, reader: ToolCallParser | None = None
     ) -> None:
         """``spelt`` gives the bytes of a token; ``reader`` is there where tools may be called."""
         self._envelope, self._index, self._spelt = envelope, index, spelt
-        self._hearing = Hearing(reader)
+        self._hearing = OutputParser(reader)
 
-    def choice(self, report: Report) -> Body:
+    def choice(self, report: Completion) -> Body:
         """The whole message."""
         heard = self._hearing.feed(report.text)
         left = self._hearing.end()
@@ -238,7 +238,7 @@ class ChatAnswer:
             "index": self._index, "message": message, "logprobs": told, "finish_reason": reason
         }  # fmt: skip
 
-    def completion(self, choices: list[Body], report: Report) -> Body:
+    def completion(self, choices: list[Body], report: Completion) -> Body:
         """All messages."""
         whole = self._envelope.around("chat.completion", choices)
         return {**whole, "usage": usage(report), **how_it_went(report)}
@@ -259,15 +259,15 @@ class ChatAnswer:
         delta = _delta(self._hearing.end())
         return self._chunk(delta) if delta else None
 
-    def last(self, report: Report) -> Body:
+    def last(self, report: Completion) -> Body:
         """Why it ended."""
         return {**self._chunk({}, self._reason(report)), **how_it_went(report)}
 
-    def counts(self, report: Report) -> Body:
+    def counts(self, report: Completion) -> Body:
         """Token counts."""
         return {**self._envelope.around("chat.completion.chunk", []), "usage": usage(report)}
 
-    def _reason(self, report: Report) -> str:
+    def _reason(self, report: Completion) -> str:
         ended = report.finish_reason
         return "tool_calls" if self._hearing.called and ended is FinishReason.STOP else ended.value
 
@@ -286,7 +286,7 @@ class ChatAnswer:
         return self._envelope.around("chat.completion.chunk", [choice])
 
 
-def _delta(heard: Heard) -> Body:
+def _delta(heard: ParsedOutput) -> Body:
     """What became known, each kind in its field; thoughts where llama-server and vLLM have them."""
     told: Body = {"reasoning_content": heard.thought, "content": heard.said}
     delta = {name: text for name, text in told.items() if text}
@@ -317,12 +317,12 @@ class TextAnswer:
         self._envelope, self._index, self._spelt = envelope, index, spelt
         self._offsets = Offsets(len(prompt))
 
-    def choice(self, report: Report) -> Body:
+    def choice(self, report: Completion) -> Body:
         """All of it."""
         told = spelt_apart(report.logprobs, self._spelt, self._offsets)
         return self._choice(report.text, told, report.finish_reason.value)
 
-    def completion(self, choices: list[Body], report: Report) -> Body:
+    def completion(self, choices: list[Body], report: Completion) -> Body:
         """All texts."""
         whole = self._envelope.around("text_completion", choices)
         return {**whole, "usage": usage(report), **how_it_went(report)}
@@ -340,11 +340,11 @@ class TextAnswer:
     def rest(self) -> None:
         """Nothing is held back."""
 
-    def last(self, report: Report) -> Body:
+    def last(self, report: Completion) -> Body:
         """Why it ended."""
         return {**self._body("", None, report.finish_reason.value), **how_it_went(report)}
 
-    def counts(self, report: Report) -> Body:
+    def counts(self, report: Completion) -> Body:
         """Token counts."""
         return {**self._envelope.around("text_completion", []), "usage": usage(report)}
 

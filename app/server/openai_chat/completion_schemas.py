@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
-from app.request import Turn
-from app.server.openai_chat.schemas import REFUSED, Asked
+from app.request import ChatRequest
+from app.server.openai_chat.schemas import REFUSED, RequestBody
 from app.server.text_schemas import valid_unicode
 
 _NO_TOOLS = "tools are not supported here; send messages to /v1/chat/completions"
@@ -45,7 +45,7 @@ def _only_prompt(prompt: object) -> object:
 Prompt = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_only_prompt)]
 
 
-class CompletionRequest(Asked):
+class CompletionBody(RequestBody):
     """A text that the model is to go on with, as it stands."""
 
     refused, filling = _REFUSED_OF_TEXT, "prompt"
@@ -55,9 +55,9 @@ class CompletionRequest(Asked):
 
     @property
     @override
-    def turn(self) -> Turn:
+    def turn(self) -> ChatRequest:
         """What the assistant is asked."""
-        return Turn(
+        return ChatRequest(
             messages=(),
             text=self.prompt,
             sampling=self.sampling,

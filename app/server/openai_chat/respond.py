@@ -8,10 +8,10 @@ from dataclasses import replace
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from app.request import Delta, Piece, Report
+from app.request import Completion, Delta, Piece
 from app.server.errors import ApiError, Failure, explain
 from app.server.openai_chat.answer import Body, Shape, together
-from app.server.openai_chat.schemas import Asked
+from app.server.openai_chat.schemas import RequestBody
 from app.server.sse import DONE, ClientLeftError, EventStream, attend, drop, event
 from engine.errors import ContextOverflow
 from engine.request import FinishReason
@@ -22,7 +22,7 @@ FAILED = "generation_failed"  # where the engine knew no better
 
 
 async def respond(
-    asked: Asked,
+    asked: RequestBody,
     answers: Sequence[AsyncGenerator[Delta]],
     shapes: Sequence[Shape],
     request: Request,
@@ -36,7 +36,7 @@ async def respond(
             choices = [shape.choice(report) for shape, report in pairs]
             return JSONResponse(shapes[0].completion(choices, together(reports)))
         first = await attend(request, anext(arriving))
-        if isinstance(first[1], Report):
+        if isinstance(first[1], Completion):
             finished(first[1])
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
@@ -73,7 +73,7 @@ async def _merged(answers: Sequence[AsyncGenerator[Delta]]) -> AsyncGenerator[Ar
         await drop(*following)
 
 
-def finished(report: Report) -> Report:
+def finished(report: Completion) -> Completion:
     """The report of an answer that ended by itself; any other is a failure to the client."""
     if report.finish_reason is FinishReason.ERROR:
         raise ApiError(
@@ -84,12 +84,12 @@ def finished(report: Report) -> Report:
     return report
 
 
-async def _reports(arriving: AsyncGenerator[Arrived], many: int) -> list[Report]:
+async def _reports(arriving: AsyncGenerator[Arrived], many: int) -> list[Completion]:
     """The reports of so many answers."""
-    found: dict[int, Report] = {}
+    found: dict[int, Completion] = {}
     async with aclosing(arriving):
         async for at, delta in arriving:
-            if isinstance(delta, Report):
+            if isinstance(delta, Completion):
                 found[at] = finished(delta)
     if len(found) < many:
         raise ApiError(Failure(500, "the answer ended without a report"))

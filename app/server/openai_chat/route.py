@@ -6,9 +6,9 @@ from fastapi.responses import Response
 from app.chat.assistant import Assistant
 from app.server.models import check_served
 from app.server.openai_chat.answer import ChatAnswer, Envelope, TextAnswer
-from app.server.openai_chat.completion_schemas import CompletionRequest
+from app.server.openai_chat.completion_schemas import CompletionBody
 from app.server.openai_chat.respond import respond
-from app.server.openai_chat.schemas import ChatRequest
+from app.server.openai_chat.schemas import ChatBody
 
 
 def router(assistant: Assistant) -> APIRouter:
@@ -16,7 +16,7 @@ def router(assistant: Assistant) -> APIRouter:
     routes = APIRouter()
 
     @routes.post("/chat/completions", response_model=None)
-    async def chat(body: ChatRequest, request: Request) -> Response:
+    async def chat(body: ChatBody, request: Request) -> Response:
         check_served(assistant, body.model)
         envelope, turns = Envelope(body.model, "chatcmpl"), body.turns
         shapes = [
@@ -31,7 +31,7 @@ def router(assistant: Assistant) -> APIRouter:
         return await respond(body, [*map(assistant.reply, turns)], shapes, request)
 
     @routes.post("/completions", response_model=None)
-    async def complete(body: CompletionRequest, request: Request) -> Response:
+    async def complete(body: CompletionBody, request: Request) -> Response:
         check_served(assistant, body.model)
         envelope, turns = Envelope(body.model, "cmpl"), body.turns
         shapes = [

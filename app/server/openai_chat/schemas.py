@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from app.errors import UnknownDrafter
 from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import AUTO, Message, ToolUse, Turn, check_drafter
+from app.request import AUTO, ChatRequest, Message, ToolUse, check_drafter
 from app.server.text_schemas import Text, Thought, valid_unicode
 from app.server.tool_schemas import Calls, ToolChoice, Tools, checked_json, tool_use
 from app.text.formats.gbnf import gbnf_grammar
@@ -144,7 +144,7 @@ class ResponseFormat(BaseModel):
         return {"type": "object"} if told is None else told
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """What every request for an answer may say; unknown fields are ignored.
 
     Known ones that cannot be served are refused. A request without a temperature is greedy, so it
@@ -223,11 +223,11 @@ class Asked(BaseModel):
 
     @property
     @abstractmethod
-    def turn(self) -> Turn:
+    def turn(self) -> ChatRequest:
         """What the assistant is asked for one answer."""
 
     @property
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[ChatRequest]:
         """One for each choice; with a seed the first has it, and the others those that follow it."""
         turn, seed = self.turn, self.seed
         found = [turn] * (self.n or 1)
@@ -264,7 +264,7 @@ class Asked(BaseModel):
         return None if asked == Penalties() else asked
 
 
-class Calling(Asked):
+class Calling(RequestBody):
     """What a request says whose answer may call tools."""
 
     _use: ToolUse | None = PrivateAttr(default=None)
@@ -287,7 +287,7 @@ class Calling(Asked):
         return self._use
 
 
-class ChatRequest(Calling):
+class ChatBody(Calling):
     """A chat request."""
 
     filling = "messages"
@@ -350,11 +350,11 @@ class ChatRequest(Calling):
 
     @property
     @override
-    def turn(self) -> Turn:
+    def turn(self) -> ChatRequest:
         """What the assistant is asked; the newer of the two token limits wins."""
         messages = [entry.message for entry in self.messages]
         begun = messages.pop().content if self.continue_final_message else ""
-        return Turn(
+        return ChatRequest(
             messages=tuple(messages),
             begun=begun,
             sampling=self.sampling,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
-from app.request import Piece, Report
+from app.request import Completion, Piece
 from app.server.errors import Failure
 from app.server.openai_chat.answer import Body, Spelling, how_it_went, log_probabilities
-from app.server.openai_responses.schemas import ResponseRequest
-from app.text.output_parser import Hearing
-from app.text.tools.call_parser import CallPart, CallReader, Heard
+from app.server.openai_responses.schemas import ResponsesBody
+from app.text.output_parser import OutputParser
+from app.text.tools.call_parser import CallPart, ParsedOutput, ToolCallParser
 from engine.request import FinishReason
 
 _FIRST = {"content_index": 0}  # a message has one part
@@ -134,10 +134,10 @@ class ResponseAnswer:
     """One answer and its numbered events."""
 
     def __init__(
-        self, asked: ResponseRequest, spelt: Spelling, reader: CallReader | None = None
+        self, asked: ResponsesBody, spelt: Spelling, reader: ToolCallParser | None = None
     ) -> None:
         """``spelt`` gives the bytes of a token; ``reader`` is there where tools may be called."""
-        self._asked, self._spelt, self._hearing = asked, spelt, Hearing(reader)
+        self._asked, self._spelt, self._hearing = asked, spelt, OutputParser(reader)
         self._id, self._created = _new_id("resp"), int(time.time())
         self._over: list[Body] = []
         self._item: _Message | _Call | _Thought | None = None
@@ -145,7 +145,7 @@ class ResponseAnswer:
         self._calls = 0  # that were begun
         self._numbers = count()  # of events
 
-    def whole(self, report: Report) -> Body:
+    def whole(self, report: Completion) -> Body:
         """The response at once."""
         for _ in (*self.piece(Piece(report.text, (), 0, 0, report.logprobs)), *self.last(report)):
             pass
@@ -160,7 +160,7 @@ class ResponseAnswer:
         """What the next words make known."""
         return self._numbered(self._piece(piece))
 
-    def last(self, report: Report) -> Iterator[Body]:
+    def last(self, report: Completion) -> Iterator[Body]:
         """What was held back, the ends of what is open, and how it went."""
         return self._numbered(self._last(report))
 
@@ -179,7 +179,7 @@ class ResponseAnswer:
         self._told += entries["content"] if entries else []
         yield from self._heard(self._hearing.feed(piece.text))
 
-    def _last(self, report: Report) -> Iterator[Body]:
+    def _last(self, report: Completion) -> Iterator[Body]:
         yield from self._heard(self._hearing.end())
         untold = bool(self._told) and isinstance(self._item, _Message)
         if untold or not (self._over or self._item):
@@ -188,12 +188,12 @@ class ResponseAnswer:
         yield from self._close(status)
         yield _event(status, {"response": self._response(status, report)})
 
-    def _status(self, report: Report) -> str:
+    def _status(self, report: Completion) -> str:
         """A call that a stop text cut short is not complete, either."""
         cut = self._calls > self._hearing.called
         return INCOMPLETE if cut or report.finish_reason is FinishReason.LENGTH else COMPLETED
 
-    def _heard(self, heard: Heard) -> Iterator[Body]:
+    def _heard(self, heard: ParsedOutput) -> Iterator[Body]:
         if heard.thought:
             yield from self._think(heard.thought)
         if heard.said:
@@ -244,7 +244,7 @@ class ResponseAnswer:
     def _place(self) -> Body:
         return {"output_index": len(self._over)}
 
-    def _response(self, status: str, report: Report | None = None) -> Body:
+    def _response(self, status: str, report: Completion | None = None) -> Body:
         length = report is not None and report.finish_reason is FinishReason.LENGTH
         cut = {"reason": "max_output_tokens"} if status == INCOMPLETE and length else None
         body: Body = {
@@ -259,7 +259,7 @@ def _event(name: str, body: Body) -> Body:
     return {"type": f"response.{name}", **body}
 
 
-def _usage(report: Report) -> Body:
+def _usage(report: Completion) -> Body:
     stats = report.stats
     return {
         "input_tokens": stats.prompt_tokens,
@@ -270,7 +270,7 @@ def _usage(report: Report) -> Body:
     }
 
 
-def _echoed(asked: ResponseRequest) -> Body:
+def _echoed(asked: ResponsesBody) -> Body:
     """What was asked for, which clients expect to be told again."""
     told = None if asked.text is None else asked.text.format
     described = {} if told is None else told.model_dump(by_alias=True, exclude_none=True)

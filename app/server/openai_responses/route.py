@@ -7,7 +7,7 @@ from app.chat.assistant import Assistant
 from app.server.models import check_served
 from app.server.named_events import tell
 from app.server.openai_responses.answer import ResponseAnswer
-from app.server.openai_responses.schemas import ResponseRequest
+from app.server.openai_responses.schemas import ResponsesBody
 
 
 def router(assistant: Assistant) -> APIRouter:
@@ -15,7 +15,7 @@ def router(assistant: Assistant) -> APIRouter:
     routes = APIRouter()
 
     @routes.post("/responses", response_model=None)
-    async def answer(body: ResponseRequest, request: Request) -> Response:
+    async def answer(body: ResponsesBody, request: Request) -> Response:
         check_served(assistant, body.model)
         reader = None if body.use is None else await assistant.call_reader(body.use)
         telling = ResponseAnswer(body, assistant.token_bytes, reader)

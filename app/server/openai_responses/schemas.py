@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
-from app.request import Message, ToolUse, Turn
+from app.request import ChatRequest, Message, ToolUse
 from app.server.openai_chat.schemas import (
     REFUSED,
     Calling,
@@ -84,7 +84,7 @@ class ReasoningOptions(BaseModel):
     effort: Effort | None = None
 
 
-class ResponseRequest(Calling):
+class ResponsesBody(Calling):
     """A request for a response."""
 
     filling = "input"
@@ -121,11 +121,11 @@ class ResponseRequest(Calling):
 
     @property
     @override
-    def turn(self) -> Turn:
+    def turn(self) -> ChatRequest:
         """What the assistant is asked; instructions come before all that was said."""
         told = (Message("system", self.instructions),) if self.instructions else ()
         wanted = self.top_logprobs is not None or LOGPROBS in (self.include or ())
-        return Turn(
+        return ChatRequest(
             messages=(*told, *self.input),
             sampling=self.sampling,
             max_tokens=self.max_output_tokens or self.max_tokens,

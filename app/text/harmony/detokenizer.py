@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from enum import Enum, auto
 
 from app.text.detokenizer import ByteTable, Detokenizer
-from app.text.harmony.format import ANALYSIS, FUNCTIONS, Channels
-from app.text.output_parser import THOUGHT_BEGINS, THOUGHT_ENDS, parted
+from app.text.harmony.format import ANALYSIS, FUNCTIONS, HarmonyFormat
+from app.text.output_parser import THOUGHT_BEGINS, THOUGHT_ENDS, split_reasoning
 from app.text.tools.call_format import TOLD
 
 # What a header begins with where the recipient stands before the channel, or a part of it.
@@ -26,13 +26,13 @@ class _Part(Enum):
     UNHEARD = auto()  # a thought behind what was said already: there is no place for it
 
 
-class ChannelDetokenizer:
+class HarmonyDetokenizer:
     """Of one answer: headers are not told, the thought stands in tags, calls stand in words.
 
     Any grouping of the tokens gives the same text. An answer without a header is told as it is.
     """
 
-    def __init__(self, channels: Channels, table: ByteTable, *, begins: bool = True) -> None:
+    def __init__(self, channels: HarmonyFormat, table: ByteTable, *, begins: bool = True) -> None:
         """``begins`` is False for the rest of a text, whose first space is text."""
         self._channels, self._table = channels, table
         self._part, self._text = _Part.LOOSE, Detokenizer(table, begins=begins)
@@ -42,11 +42,11 @@ class ChannelDetokenizer:
         self._thinking = self._spoken = False  # a thought is open; something was said behind it
 
     @classmethod
-    def behind(cls, begun: str, channels: Channels, table: ByteTable) -> "ChannelDetokenizer":
+    def behind(cls, begun: str, channels: HarmonyFormat, table: ByteTable) -> "HarmonyDetokenizer":
         """For the rest of an answer, whose part the prompt has opened: see ``going_on``."""
         made = cls(channels, table, begins=False)
         made._fresh = False
-        made._thinking = parted(begun).said is None
+        made._thinking = split_reasoning(begun).said is None
         made._part = _Part.THOUGHT if made._thinking else _Part.SPEECH
         made._spoken = not made._thinking
         return made

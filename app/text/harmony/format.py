@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from app.request import Message
-from app.text.output_parser import apart, parted
+from app.text.output_parser import split_reasoning, with_reasoning_apart
 from app.text.tools.call_format import CallForm
 from app.text.vocabulary import Vocabulary
 
@@ -29,7 +29,7 @@ SPELT = b"\xff"  # in grammars before the text of a control token: no text has s
 
 
 @dataclass(frozen=True, slots=True)
-class Channels:
+class HarmonyFormat:
     """The control tokens of a vocabulary whose answers are written in channels."""
 
     start: int
@@ -39,7 +39,7 @@ class Channels:
     ends: frozenset[int]
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary) -> "Channels | None":
+    def of(cls, vocabulary: Vocabulary) -> "HarmonyFormat | None":
         """None for a vocabulary that lacks one of them."""
         known = frozenset(vocabulary.control_texts())
         if not known.issuperset(MARKS):
@@ -72,7 +72,7 @@ def unthought(message: Message) -> Message:
 
     With a call they take a thought or words, not both, and tell either as a thought.
     """
-    message = apart(message)
+    message = with_reasoning_apart(message)
     if not (message.calls and message.thought and message.content):
         return message
     return replace(message, content="", thought=f"{message.thought}\n\n{message.content}")
@@ -86,7 +86,7 @@ def going_on(begun: str, hidden: Callable[[str], str], *, thinks: bool) -> str:
     """
     if not begun and thinks:
         return ""
-    thought, said = parted(begun)
+    thought, said = split_reasoning(begun)
     if said is None and not thinks:
         said = ""
     parts = [(ANALYSIS, thought), (FINAL, said)]

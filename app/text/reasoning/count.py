@@ -3,7 +3,7 @@
 from app.text.output_parser import CLOSE, OPEN
 
 
-class ThoughtCount:
+class ReasoningCount:
     """Tokens up to the end of the thought, its marks among them; 0 where an answer begins otherwise."""
 
     def __init__(self, begun: str = "") -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 
 from app.text.detokenizer import ByteTable, Detokenizer, open_length
-from app.text.output_parser import THOUGHT_BEGINS, THOUGHT_ENDS, parted
+from app.text.output_parser import THOUGHT_BEGINS, THOUGHT_ENDS, split_reasoning
 from app.text.reasoning.markers import SpeltMarks
 
 
-class ThoughtDetokenizer:
+class ReasoningDetokenizer:
     """Of one answer: the thought that it begins with stands in tags, and an empty one nowhere.
 
     Any grouping of the tokens gives the same text. An answer that begins otherwise is told as it is.
@@ -23,11 +23,11 @@ class ThoughtDetokenizer:
         self._take: Callable[[int], str] = self._begin
 
     @classmethod
-    def behind(cls, begun: str, marks: SpeltMarks, table: ByteTable) -> "ThoughtDetokenizer":
+    def behind(cls, begun: str, marks: SpeltMarks, table: ByteTable) -> "ReasoningDetokenizer":
         """For the rest of an answer, in its thought or behind it: see ``going_on``."""
         made = cls(marks, table)
         made._text = Detokenizer(table, begins=False)
-        thought, said = parted(begun)
+        thought, said = split_reasoning(begun)
         made._opened, made._thought = thought is not None, bool(thought)
         if thought is not None and said is None:
             made._take = made._think

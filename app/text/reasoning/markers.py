@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from app.reasoning_effort import variables_for
 from app.request import Message, Tool, ToolCall
-from app.text.output_parser import OPEN, THOUGHT_BEGINS, parted
+from app.text.output_parser import OPEN, THOUGHT_BEGINS, split_reasoning
 from app.text.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
 from engine.speculation.common_prefix import common_prefix
@@ -32,7 +32,7 @@ _CAME = Message("tool", "probe", answers=_CALL.id)
 
 
 @dataclass(frozen=True, slots=True)
-class ThoughtMarks:
+class ReasoningMarkers:
     """What stands before and behind a thought, with the space there, as a template writes it."""
 
     opening: str
@@ -51,11 +51,11 @@ class SpeltMarks:
 class _Shown(NamedTuple):
     """One thought as a template writes it."""
 
-    marks: ThoughtMarks
+    marks: ReasoningMarkers
     behind: str  # all that follows its marks
 
 
-def deduced(render: Render, control: re.Pattern[str] | None = None) -> ThoughtMarks | None:
+def deduced(render: Render, control: re.Pattern[str] | None = None) -> ReasoningMarkers | None:
     """The marks of a template; None where it has none, or they are unclear, or they are ``<think>``.
 
     ``control`` matches the texts of control tokens, which stand in a mark as wholes. Many templates
@@ -73,7 +73,7 @@ def deduced(render: Render, control: re.Pattern[str] | None = None) -> ThoughtMa
     return None if marks.opening.strip().startswith(OPEN) else marks
 
 
-def _bare(marks: ThoughtMarks) -> tuple[str, str]:
+def _bare(marks: ReasoningMarkers) -> tuple[str, str]:
     return marks.opening.strip(), marks.closing.strip()
 
 
@@ -93,7 +93,7 @@ def _shown(
     last = max(mark.finditer(before), key=lambda found: found.end(), default=None)
     if closing is None or last is None or _THOUGHT in behind:
         return None
-    marks = ThoughtMarks(before[last.start() :], closing.group())
+    marks = ReasoningMarkers(before[last.start() :], closing.group())
     begin = common_prefix(told, without)
     emptied = without[begin:].lstrip().startswith(closing.group().strip())
     if (last.end() <= begin and not emptied) or not _belong(marks):
@@ -101,14 +101,14 @@ def _shown(
     return _Shown(marks, behind[closing.end() :])
 
 
-def _belong(marks: ThoughtMarks) -> bool:
+def _belong(marks: ReasoningMarkers) -> bool:
     """Whether these are short, and one word is in both of them."""
     one, other = (set(_WORD.findall(text)) for text in (marks.opening, marks.closing))
     return max(len(marks.opening), len(marks.closing)) <= LONGEST and not one.isdisjoint(other)
 
 
 def spelt(
-    marks: ThoughtMarks, vocabulary: Vocabulary, control: re.Pattern[str] | None
+    marks: ReasoningMarkers, vocabulary: Vocabulary, control: re.Pattern[str] | None
 ) -> SpeltMarks:
     """The marks without the space around them, as ``app/text/reasoning/detokenizer.py`` looks for them."""
     stand_ins: dict[int, str] = {}
@@ -125,14 +125,19 @@ def spelt(
 
 
 def going_on(
-    rendered: str, begun: str, marks: ThoughtMarks, hidden: Callable[[str], str], *, thinks: bool
+    rendered: str,
+    begun: str,
+    marks: ReasoningMarkers,
+    hidden: Callable[[str], str],
+    *,
+    thinks: bool,
 ) -> tuple[str, str]:
     """A prompt with what has ``begun`` of its answer, and the thought that it opens by itself.
 
     ``hidden`` keeps control texts that were typed from becoming control tokens.
     """
     opens = rendered.rstrip().endswith(marks.opening.strip())
-    thought, said = parted(begun)
+    thought, said = split_reasoning(begun)
     if thought is None:
         if opens and thinks and not begun:
             return rendered, THOUGHT_BEGINS
@@ -143,7 +148,7 @@ def going_on(
     return rendered + hidden(thought) + rest, ""
 
 
-def _without_empty(rendered: str, marks: ThoughtMarks) -> str:
+def _without_empty(rendered: str, marks: ReasoningMarkers) -> str:
     """Without the empty thought that templates end with where a model is not to think."""
     opening, closing = map(re.escape, _bare(marks))
     return re.sub(rf"{opening}\s*{closing}\s*\Z", "", rendered)

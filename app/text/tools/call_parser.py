@@ -25,7 +25,7 @@ class CallPart:
 
 
 @dataclass(slots=True)
-class Heard:
+class ParsedOutput:
     """What became known by one step."""
 
     said: str = ""
@@ -33,20 +33,20 @@ class Heard:
     calls: list[CallPart] = field(default_factory=list)
 
 
-class CallReader:
+class ToolCallParser:
     """Reads one answer; text that may yet become a call is held back until that is known."""
 
     def __init__(self, form: CallForm, tools: Iterable[Tool]) -> None:
         """``tools`` are those that there are: a call of another one is text."""
         self._form, self._tools = form, {tool.name: tool for tool in tools}
         self._held, self._said = "", False
-        self._step: Callable[[Heard], bool] = self._speak
+        self._step: Callable[[ParsedOutput], bool] = self._speak
         self._arguments: Arguments = ObjectArguments()
         self.called = 0  # calls so far
 
-    def feed(self, text: str) -> Heard:
+    def feed(self, text: str) -> ParsedOutput:
         """What the next text makes known."""
-        heard = Heard()
+        heard = ParsedOutput()
         self._held += text
         while self._held and self._step(heard):
             pass
@@ -61,7 +61,7 @@ class CallReader:
         left, self._held = "" if self.called or arguing else self._held, ""
         return left
 
-    def _speak(self, heard: Heard) -> bool:
+    def _speak(self, heard: ParsedOutput) -> bool:
         """Text up to where a call may begin; space before a call is nobody's."""
         at = self._call_at()
         if at < 0:
@@ -71,7 +71,7 @@ class CallReader:
         self._held, self._step = self._held.lstrip(), self._open
         return True
 
-    def _say(self, heard: Heard, end: int) -> None:
+    def _say(self, heard: ParsedOutput, end: int) -> None:
         """Let text go, but for space at its end."""
         free = self._held[:end].rstrip()
         heard.said += free
@@ -96,7 +96,7 @@ class CallReader:
         """Of calls that only their place tells: nothing stands before them."""
         return not self._said and not self.called
 
-    def _open(self, heard: Heard) -> bool:
+    def _open(self, heard: ParsedOutput) -> bool:
         """The opening, a name and what stands before an object; anything else was text."""
         before, between = self._form.before.lstrip(), self._form.between
         between += "" if self._form.pair else "{"
@@ -122,7 +122,7 @@ class CallReader:
         self._step = self._argue
         return True
 
-    def _argue(self, heard: Heard) -> bool:
+    def _argue(self, heard: ParsedOutput) -> bool:
         """Arguments up to their end."""
         part, self._held = self._arguments.take(self._held)
         if part:
@@ -132,7 +132,7 @@ class CallReader:
             self._step = self._close
         return self._arguments.over
 
-    def _close(self, _: Heard) -> bool:
+    def _close(self, _: ParsedOutput) -> bool:
         """What the form has behind the arguments."""
         after = self._form.after
         if after.startswith(self._held) and self._held != after:

@@ -16,7 +16,7 @@ _HOW = (
 _EXAMPLE = f"{TOLD.before}NAME{TOLD.between}{{...}}{TOLD.after}"
 
 
-def told(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+def tools_in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     """The conversation in words alone: tools, calls and what came of them as text."""
     spoken = _together(messages)
     if not tools:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.decoder.decoder import Dense, Linear
-from engine.platform.upcast_linear import Upcast
+from engine.platform.upcast_linear import UpcastLinear
 
 
 def lay_out(module: Any, change: Callable[[Linear], Linear]) -> None:
@@ -30,7 +30,7 @@ def lay_out(module: Any, change: Callable[[Linear], Linear]) -> None:
         if found is stored:
             continue
         each.forward = found
-        if not isinstance(found, Upcast):
+        if not isinstance(found, UpcastLinear):
             each.weight = nn.Parameter(_nothing(each.weight), requires_grad=False)
 
 

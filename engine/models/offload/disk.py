@@ -11,8 +11,8 @@ from torch import Tensor
 from engine.interfaces.target import Block, Streaming
 from engine.models.offload.direct_files import Read, Weights, open_weights, pages, read_into
 from engine.models.offload.memory_budget import BUFFERS, divide
-from engine.models.offload.prefetch_buffer import PATIENCE, Ring
-from engine.models.offload.shards import PAGE, Piece, cut
+from engine.models.offload.prefetch_buffer import PATIENCE, PrefetchBuffer
+from engine.models.offload.shards import PAGE, Shard, cut
 from engine.models.offload.tensor_ranges import locate
 
 
@@ -45,7 +45,7 @@ class Disk:
         self.resident = sum(piece.size for piece in self._held)
         self.whole = moving[0].layer if moving else streaming.maps[-1].layer + 1
         filled = _Filling(self._files, read)
-        self._ring = Ring(moving, filled, BUFFERS, patience) if moving else None
+        self._ring = PrefetchBuffer(moving, filled, BUFFERS, patience) if moving else None
         self._finalizer = weakref.finalize(self, _close, self._ring, tuple(self._files.values()))
 
     @property
@@ -76,7 +76,7 @@ class Disk:
         """End the readers and close the files."""
         self._finalizer()
 
-    def _whole(self, piece: Piece) -> Tensor:
+    def _whole(self, piece: Shard) -> Tensor:
         """A piece in memory of its own."""
         buffer = pages(piece.span[1])
         _Filling(self._files, self._read)(piece, memoryview(buffer))
@@ -89,7 +89,7 @@ class _Filling:
     def __init__(self, files: dict[Path, Weights], read: Read) -> None:
         self._files, self._read = files, read
 
-    def __call__(self, piece: Piece, buffer: memoryview) -> None:
+    def __call__(self, piece: Shard, buffer: memoryview) -> None:
         """Raises OSError when the file is not what it was or gives too little."""
         file = self._files[piece.extent.file]
         file.check()
@@ -102,7 +102,7 @@ class _Filling:
         file.drop_cached(start, size)
 
 
-def _view(piece: Piece, buffer: mmap.mmap) -> Tensor:
+def _view(piece: Shard, buffer: mmap.mmap) -> Tensor:
     """The piece's matrix inside the pages around it."""
     flat = torch.frombuffer(
         buffer,
@@ -113,7 +113,7 @@ def _view(piece: Piece, buffer: mmap.mmap) -> Tensor:
     return flat.view(piece.rows, piece.extent.columns)
 
 
-def _fitting(pieces: list[Piece], room: int) -> int:
+def _fitting(pieces: list[Shard], room: int) -> int:
     """How many of the first pieces fit."""
     for count, piece in enumerate(pieces):
         room -= piece.span[1]
@@ -122,7 +122,7 @@ def _fitting(pieces: list[Piece], room: int) -> int:
     return len(pieces)
 
 
-def _close(ring: Ring | None, files: tuple[Weights, ...]) -> None:
+def _close(ring: PrefetchBuffer | None, files: tuple[Weights, ...]) -> None:
     if ring is not None:
         ring.close()
     for file in files:

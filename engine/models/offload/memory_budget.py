@@ -12,7 +12,7 @@ LIBRARY = 320 << 20  # at 1 GB: its code, its copies while it multiplies, the al
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryBudget:
     """Bytes, all inside one limit."""
 
     buffer: int  # of each of ``BUFFERS``
@@ -20,7 +20,7 @@ class Room:
     widest: int  # rows of the longest pass
 
 
-def divide(limit: int, fixed: int, row: int) -> Room:
+def divide(limit: int, fixed: int, row: int) -> MemoryBudget:
     """``fixed`` bytes are taken already, a pass takes ``row`` bytes for each row.
 
     Raises ModelUnusable when the limit is too small to stream anything.
@@ -36,4 +36,4 @@ def divide(limit: int, fixed: int, row: int) -> Room:
     spare = (limit - needed) // row
     share = limit // ROWS_SHARE // row
     widest = max(FEWEST_ROWS, min(share, MOST_ROWS, FEWEST_ROWS + spare // 2))
-    return Room(buffer, limit - needed - (widest - FEWEST_ROWS) * row, widest)
+    return MemoryBudget(buffer, limit - needed - (widest - FEWEST_ROWS) * row, widest)

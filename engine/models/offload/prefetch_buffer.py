@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from engine.errors import LayerUnreadable
 from engine.models.offload.direct_files import pages
-from engine.models.offload.shards import Piece
+from engine.models.offload.shards import Shard
 
 READERS = 2  # reads at once: one leaves the disk idle between requests
 PATIENCE = 60.0  # seconds without an answer from the disk
 GLANCE = 0.5  # seconds between two looks whether the readers are alive
 
-Fill = Callable[[Piece, memoryview], None]
+Fill = Callable[[Shard, memoryview], None]
 """Read a piece's span into a buffer; raises OSError."""
 
 
@@ -28,11 +28,11 @@ class _Filled:
     error: str = ""
 
 
-class Ring:
+class PrefetchBuffer:
     """One consumer, several readers; holds ``buffers`` times ``size`` bytes and no more."""
 
     def __init__(
-        self, pieces: Sequence[Piece], fill: Fill, buffers: int, patience: float = PATIENCE
+        self, pieces: Sequence[Shard], fill: Fill, buffers: int, patience: float = PATIENCE
     ) -> None:
         """Nothing is read before the first piece is asked for."""
         size = max(piece.span[1] for piece in pieces)
@@ -49,7 +49,7 @@ class Ring:
         self._changed = threading.Condition()
         self._readers: list[threading.Thread] = []
 
-    def take(self, piece: Piece) -> mmap.mmap:
+    def take(self, piece: Shard) -> mmap.mmap:
         """The filled buffer, to be given back; raises LayerUnreadable."""
         with self._changed:
             if not self._reading or self._pieces[self._use % len(self._pieces)] != piece:
@@ -63,7 +63,7 @@ class Ring:
                 self._fail(piece, found.error)
             return found.buffer
 
-    def _wait(self, piece: Piece) -> None:
+    def _wait(self, piece: Shard) -> None:
         started = time.monotonic()
         while self._use not in self._ready:
             self._check(piece, started + self._patience)
@@ -82,7 +82,7 @@ class Ring:
             self._ended = True
             self._changed.notify_all()
 
-    def _turn_to(self, piece: Piece) -> None:
+    def _turn_to(self, piece: Shard) -> None:
         """Start reading here."""
         self._forget()
         self._use = self._read = self._place[piece]
@@ -106,14 +106,14 @@ class Ring:
         for reader in fresh:
             reader.start()
 
-    def _check(self, piece: Piece, deadline: float) -> None:
+    def _check(self, piece: Shard, deadline: float) -> None:
         """Raises LayerUnreadable rather than wait for what will not come."""
         if not all(reader.is_alive() for reader in self._readers):
             self._fail(piece, "a reader of the weights ended unexpectedly")
         if time.monotonic() > deadline:
             self._fail(piece, f"the disk gave no answer for {self._patience:.0f} seconds")
 
-    def _fail(self, piece: Piece, why: str) -> None:
+    def _fail(self, piece: Shard, why: str) -> None:
         """The next request starts afresh."""
         self._forget()
         raise LayerUnreadable(piece.layer, piece.tensor, str(piece.extent.file), why)

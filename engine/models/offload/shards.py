@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 from engine.errors import ModelUnusable
 from engine.interfaces.target import MapParts
-from engine.models.offload.tensor_ranges import Extent
+from engine.models.offload.tensor_ranges import TensorRange
 
 PAGE = 4096  # direct reads start and end at multiples of it
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Shard:
     """Rows [first, first + rows) of a layer's map, wholly inside one tensor."""
 
     layer: int
     tensor: str
-    extent: Extent
+    extent: TensorRange
     row: int  # inside the tensor
     rows: int
     first: int  # inside the map
@@ -44,13 +44,13 @@ class Piece:
 
 
 def cut(
-    maps: Sequence[MapParts], extents: Mapping[str, Extent], most: int
-) -> dict[tuple[int, str], tuple[Piece, ...]]:
+    maps: Sequence[MapParts], extents: Mapping[str, TensorRange], most: int
+) -> dict[tuple[int, str], tuple[Shard, ...]]:
     """The pieces of every map, none with a span above ``most`` bytes unless one row is longer."""
     return {(m.layer, m.name): tuple(_pieces(m, extents, most)) for m in maps}
 
 
-def _pieces(parts: MapParts, extents: Mapping[str, Extent], most: int) -> Iterator[Piece]:
+def _pieces(parts: MapParts, extents: Mapping[str, TensorRange], most: int) -> Iterator[Shard]:
     first = 0
     for tensor in parts.tensors:
         extent = extents.get(tensor)
@@ -64,5 +64,5 @@ def _pieces(parts: MapParts, extents: Mapping[str, Extent], most: int) -> Iterat
         for number in range(count):  # of nearly the same size
             row = extent.rows * number // count
             end = extent.rows * (number + 1) // count
-            yield Piece(parts.layer, tensor, extent, row, end - row, first + row)
+            yield Shard(parts.layer, tensor, extent, row, end - row, first + row)
         first += extent.rows

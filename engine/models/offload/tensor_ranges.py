@@ -15,7 +15,7 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class TensorRange:
     """A row-major matrix [rows, columns] from byte ``start`` of a file."""
 
     file: Path
@@ -35,15 +35,15 @@ class Extent:
         return self.rows * self.row_bytes
 
 
-def locate(files: Sequence[Path]) -> dict[str, Extent]:
+def locate(files: Sequence[Path]) -> dict[str, TensorRange]:
     """Every matrix of these files by name; vectors are left out. Raises ModelUnusable."""
-    found: dict[str, Extent] = {}
+    found: dict[str, TensorRange] = {}
     for file in files:
         found |= dict(_matrices(file))
     return found
 
 
-def _matrices(file: Path) -> Iterator[tuple[str, Extent]]:
+def _matrices(file: Path) -> Iterator[tuple[str, TensorRange]]:
     """Tensors of two dimensions and a type that can be computed with."""
     try:
         with safe_open(str(file), framework="pt", device="cpu"):
@@ -57,6 +57,6 @@ def _matrices(file: Path) -> Iterator[tuple[str, Extent]]:
         if name != "__metadata__" and len(entry["shape"]) == 2 and entry["dtype"] in DTYPES:
             begin, end = entry["data_offsets"]
             rows, columns = entry["shape"]
-            found = Extent(file, 8 + length + begin, rows, columns, DTYPES[entry["dtype"]])
+            found = TensorRange(file, 8 + length + begin, rows, columns, DTYPES[entry["dtype"]])
             if found.size == end - begin and math.prod(entry["shape"]):
                 yield name, found

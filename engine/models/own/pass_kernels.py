@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.decoder.decoder import IN_TORCH, Architecture, Between, Rotary
+from engine.decoder.decoder import IN_TORCH, Architecture, ElementwiseOps, Rotary
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(q [n, H, D], keys [K, T, D], values, bits [n, W] int32, extent [2] int32) -> [n, H, D]."""
@@ -29,7 +29,7 @@ class PassKernels:
 
     attention: Attention
     placing: Placing
-    between: Between
+    between: ElementwiseOps
 
 
 def masked_attention(
@@ -74,4 +74,4 @@ def kernels_for(arch: Architecture) -> PassKernels | None:
     from engine.kernels.fused_ops import gated, rms_norm, turned_into_cache
     from engine.kernels.tree_attention import tree_attention
 
-    return PassKernels(tree_attention, turned_into_cache, Between(rms_norm, gated))
+    return PassKernels(tree_attention, turned_into_cache, ElementwiseOps(rms_norm, gated))

@@ -13,9 +13,9 @@ from engine.errors import ModelUnusable
 from engine.models.gguf.library import llama_library
 from engine.models.own.int8 import Quantising
 from engine.platform.numpy_forward import narrowed
-from engine.platform.onednn_linear import Packing, can_pack
+from engine.platform.onednn_linear import OneDnnPacker, can_pack
 from engine.platform.toolchain import REBUILD
-from engine.platform.upcast_linear import Upcasting, Widening, wide_type
+from engine.platform.upcast_linear import Upcaster, Widening, wide_type
 from engine.request import ModelSpec
 
 FULL, INT8 = "full", "int8"
@@ -46,8 +46,8 @@ def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callabl
     if spec.weights == INT8:
         return Quantising(Widening() if upcasts else None).map
     if upcasts:
-        return Upcasting(Widening()).map
-    return Packing().map if can_pack(device, dtype) else _unchanged
+        return Upcaster(Widening()).map
+    return OneDnnPacker().map if can_pack(device, dtype) else _unchanged
 
 
 def _unchanged(linear: Linear) -> Linear:

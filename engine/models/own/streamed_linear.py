@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.interfaces.target import LayerSource
-from engine.platform.onednn_linear import Packed
+from engine.platform.onednn_linear import OneDnnLinear
 from engine.platform.upcast_linear import Widening
 
 SWAP_ROWS = 8  # fewer are slower swapped, or in parts
@@ -76,7 +76,7 @@ class StreamedMap:
             elif weight.shape[1] >= max(PART, LONG * len(weight)):
                 product = _in_parts(weight, x)
             else:
-                product = Packed(x)(weight)
+                product = OneDnnLinear(x)(weight)
             if self.bias is not None:
                 product += self.bias[first : first + len(product)].unsqueeze(1)
             yield first, product

@@ -30,7 +30,7 @@ from engine.interfaces.target import LayerSource, MapParts, Streaming
 from engine.models.own.precision import change
 from engine.models.own.streamed_linear import Scratch, StreamedFeedForward, StreamedMap
 from engine.models.own.target import TorchTarget
-from engine.platform.upcast_linear import Upcast, Widening, wide_type
+from engine.platform.upcast_linear import UpcastLinear, Widening, wide_type
 from engine.request import ModelSpec
 
 OpenSource = Callable[[Streaming], LayerSource]
@@ -184,7 +184,7 @@ def _streaming(spec: ModelSpec, alone: DecoderWeights, checkpoint: Checkpoint) -
 
 def _reads(head: Linear, embedding: Tensor) -> bool:
     """Whether the head needs no memory of its own: it is tied, and has no layout of its own."""
-    return isinstance(head, Dense | Upcast) and head.weight is embedding
+    return isinstance(head, Dense | UpcastLinear) and head.weight is embedding
 
 
 def _stored(names: frozenset[str], index: int, name: str) -> tuple[str, ...]:

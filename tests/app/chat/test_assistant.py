@@ -8,7 +8,7 @@ import pytest
 
 from app.chat.assistant import Assistant
 from app.errors import UnknownDrafter, UnknownModel
-from app.request import AUTO, Foretold, Message, Turn
+from app.request import AUTO, ChatRequest, Message, PredictionUsage
 from app.settings import Settings
 from app.text.chat_text import ChatText, Prompt
 from engine.drafters import DRAFTERS
@@ -80,7 +80,7 @@ class TestReply:
             right = await report_of(assistant.reply(said("one two three", prediction=plain.text)))
             part = await report_of(assistant.reply(said("one two three", prediction="one three")))
         assert plain.foretold is None
-        assert right.foretold == Foretold(len(right.token_ids), 0)
+        assert right.foretold == PredictionUsage(len(right.token_ids), 0)
         assert part.foretold is not None
         assert 0 < part.foretold.accepted < len(plain.token_ids)
         assert right.stats.prompt_tokens == plain.stats.prompt_tokens
@@ -211,7 +211,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("turn", "error", "sentence"),
         [
-            (Turn(()), InvalidRequest, "prompt is empty"),
+            (ChatRequest(()), InvalidRequest, "prompt is empty"),
             (said("  \n"), InvalidRequest, "prompt is empty"),
             (said("\ud83d"), InvalidRequest, r"half a character \(U\+D83D\) at position 0"),
             (said("a", stop=("\udc00",)), InvalidRequest, "a stop text holds half a character"),
@@ -220,12 +220,12 @@ class TestRefusals:
             (said("a", drafter="magic"), UnknownDrafter, "no drafter named 'magic'; choose from"),
             (said("a", drafter="chain"), InvalidRequest, "chain cannot run with fake: it has no"),
             (said("word " * 300), ContextOverflow, "the model holds 256"),
-            (Turn((Message("root", "a"),)), InvalidRequest, "no role 'root'"),
+            (ChatRequest((Message("root", "a"),)), InvalidRequest, "no role 'root'"),
         ],
     )
     @asynchronous
     async def test_come_before_the_first_piece(
-        self, turn: Turn, error: type[Exception], sentence: str, tmp_path: Path
+        self, turn: ChatRequest, error: type[Exception], sentence: str, tmp_path: Path
     ) -> None:
         async with assisted(tmp_path) as assistant:
             with pytest.raises(error, match=sentence):
@@ -239,7 +239,7 @@ class TestRefusals:
             assert await assistant.prompt_tokens(short) < 256
             assert await assistant.prompt_tokens(long) > 256
             with pytest.raises(InvalidRequest, match="no role 'root'"):
-                await assistant.prompt_tokens(Turn((Message("root", "a"),)))
+                await assistant.prompt_tokens(ChatRequest((Message("root", "a"),)))
 
     @asynchronous
     async def test_of_the_engine_come_before_the_first_piece_too(self, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ class TestOpen:
             turn = said("Say hello and list the numbers from 1 to 5.", max_tokens=24)
             answers = {}
             for drafter in assistant.facts.drafters:
-                asked = Turn(turn.messages, max_tokens=24, drafter=drafter)
+                asked = ChatRequest(turn.messages, max_tokens=24, drafter=drafter)
                 answers[drafter] = (await report_of(assistant.reply(asked))).token_ids
             assert {*answers, AUTO} == {*DRAFTERS, AUTO}
             assert set(answers.values()) == {answers["none"]}
@@ -294,7 +294,7 @@ class TestOpen:
         try:
             answer = await report_of(assistant.reply(said("What is 17 + 25?", max_tokens=24)))
             text = "<|bos|><|user|>What is 17 + 25?<|end|><|assistant|>"
-            going_on = Turn((), max_tokens=24, text=text)
+            going_on = ChatRequest((), max_tokens=24, text=text)
             assert (await report_of(assistant.reply(going_on))).token_ids == answer.token_ids
             half = answer.text[:10]
             rest = await report_of(assistant.reply(replace(going_on, text=text + half)))

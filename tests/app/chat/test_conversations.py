@@ -14,7 +14,7 @@ from app.chat.assistant import Assistant
 from app.chat.reply import SAVE_SECONDS
 from app.errors import AppError, UnknownConversation, UnknownModel
 from app.history.store import History
-from app.request import ReplyOptions, Report
+from app.request import Completion, ReplyOptions
 from app.settings import Settings
 from engine.errors import ContextOverflow, EngineError, InvalidRequest
 from engine.request import FinishReason, Penalties, SamplingParams
@@ -27,7 +27,7 @@ def talk(assistant: Assistant) -> str:
     return assistant.history.create_conversation("test").id
 
 
-async def ask(assistant: Assistant, chat: str, text: str) -> Report:
+async def ask(assistant: Assistant, chat: str, text: str) -> Completion:
     return await ended(await assistant.send(chat, text, PLAIN))
 
 

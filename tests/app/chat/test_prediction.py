@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.chat.prediction import compared
-from app.request import Foretold
+from app.request import PredictionUsage
 
 WORDS = st.lists(st.integers(0, 4), max_size=12)
 
@@ -23,7 +23,7 @@ def test_it_is_the_longest_common_subsequence(prediction, answer):
         return max(longest(n - 1, m), longest(n, m - 1))
 
     common = longest(len(prediction), len(answer))
-    assert compared(prediction, answer) == Foretold(common, len(prediction) - common)
+    assert compared(prediction, answer) == PredictionUsage(common, len(prediction) - common)
 
 
 def test_long_texts_of_few_words_take_no_time():

@@ -8,7 +8,7 @@ import pytest
 
 from app.chat.assistant import Assistant
 from app.chat.attachments import Attachment, compose
-from app.chat.prefetch import Expected
+from app.chat.prefetch import ExpectedQuestion
 from tests.app import fake_engine
 from tests.app.assisted import PLAIN, TEXT, assisted, ended, kill, report_of, said
 from tests.app.asynchronous import asynchronous
@@ -46,7 +46,7 @@ async def test_a_conversation_that_is_opened_is_read_before_it_is_gone_on_with(
 ) -> None:
     async with assisted(tmp_path) as assistant:
         chat = talk(assistant, *TALK)
-        assistant.expect(Expected(chat))
+        assistant.expect(ExpectedQuestion(chat))
         await read(assistant)
         assert await cached(assistant, chat, "good") == (BEFORE, REST)
 
@@ -55,7 +55,7 @@ async def test_a_conversation_that_is_opened_is_read_before_it_is_gone_on_with(
 async def test_a_file_is_read_before_it_is_asked_about(tmp_path: Path) -> None:
     file = compose("", [Attachment("notes.txt", "milk, bread and some apples")])
     async with assisted(tmp_path) as assistant:
-        assistant.expect(Expected(None, "Be brief.", file))
+        assistant.expect(ExpectedQuestion(None, "Be brief.", file))
         await read(assistant)
         chat = assistant.history.create_conversation("test", "Be brief.").id
         known, rest = await cached(assistant, chat, f"{file}how many apples?")
@@ -67,7 +67,7 @@ async def test_a_file_is_read_before_it_is_asked_about(tmp_path: Path) -> None:
 async def test_an_answer_goes_first_and_the_rest_is_read_behind_it(tmp_path: Path) -> None:
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         chat = talk(assistant, *TALK)
-        assistant.expect(Expected(chat))
+        assistant.expect(ExpectedQuestion(chat))
         await asyncio.sleep(0.05)
         assert (await report_of(assistant.reply(said("quick")))).text == "quick"
         assert assistant._ahead._expected is not None  # not all of it was read by then
@@ -80,7 +80,7 @@ async def test_nothing_is_read_beside_an_answer(tmp_path: Path) -> None:
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         chat, other = talk(assistant, "how are you?", "well"), talk(assistant)
         reply = await assistant.send(other, "one two three four five six seven", PLAIN)
-        assistant.expect(Expected(chat))
+        assistant.expect(ExpectedQuestion(chat))
         assert assistant._ahead._task is None
         await ended(reply)
         await read(assistant)
@@ -94,7 +94,7 @@ async def test_the_newest_expectation_counts(tmp_path: Path) -> None:
             talk(assistant, text, "yes") for text in ("is it red?", "or is it blue, or green?")
         ]
         for chat in chats:
-            assistant.expect(Expected(chat))
+            assistant.expect(ExpectedQuestion(chat))
             await asyncio.sleep(0.05)
         await read(assistant)
         assert (await cached(assistant, chats[1], "good"))[1] == REST
@@ -104,7 +104,7 @@ async def test_the_newest_expectation_counts(tmp_path: Path) -> None:
 async def test_nothing_is_expected_any_more(tmp_path: Path) -> None:
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         chat = talk(assistant, "how are you?", "well")
-        assistant.expect(Expected(chat))
+        assistant.expect(ExpectedQuestion(chat))
         await asyncio.sleep(0.05)
         assistant.expect(None)
         await asyncio.sleep(0.8)
@@ -116,7 +116,7 @@ async def test_whoever_spares_a_battery_reads_only_what_is_asked(tmp_path: Path)
     async with assisted(tmp_path) as assistant:
         assistant._settings = replace(assistant._settings, read_ahead=False)
         chat = talk(assistant, "how are you?", "well")
-        assistant.expect(Expected(chat))
+        assistant.expect(ExpectedQuestion(chat))
         await asyncio.sleep(0.1)
         assert (await cached(assistant, chat, "good"))[0] == 0
 
@@ -129,7 +129,7 @@ async def test_what_cannot_be_read_is_left(tmp_path: Path, words: int) -> None:
         chat = talk(assistant, "how are you?", "well")
         if words == 1:
             assistant.history.delete(chat)
-        assistant.expect(Expected(chat, begun="word " * words))
+        assistant.expect(ExpectedQuestion(chat, begun="word " * words))
         await read(assistant)
         assert (await report_of(assistant.reply(said("hello")))).text == "hello"
 
@@ -137,7 +137,7 @@ async def test_what_cannot_be_read_is_left(tmp_path: Path, words: int) -> None:
 @asynchronous
 async def test_an_engine_that_ends_meanwhile_answers_the_next_question(tmp_path: Path) -> None:
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
-        assistant.expect(Expected(talk(assistant, "how are you?", "well")))
+        assistant.expect(ExpectedQuestion(talk(assistant, "how are you?", "well")))
         await asyncio.sleep(0.05)
         kill(assistant)
         await read(assistant)
@@ -147,7 +147,7 @@ async def test_an_engine_that_ends_meanwhile_answers_the_next_question(tmp_path:
 @asynchronous
 async def test_the_end_waits_for_nothing_that_is_read_ahead(tmp_path: Path) -> None:
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
-        assistant.expect(Expected(talk(assistant, "how are you?", "well")))
+        assistant.expect(ExpectedQuestion(talk(assistant, "how are you?", "well")))
         await asyncio.sleep(0.05)
         task = assistant._ahead._task
     assert task is not None

@@ -12,7 +12,7 @@ from app.commands.verify import exact_spec
 from app.errors import SettingsError
 from app.models.catalog import read_catalog
 from app.placement import dtype as number_format
-from app.placement.dtype import DTYPES, FORMATS, format_of, in_format, placed
+from app.placement.dtype import DTYPES, FORMATS, dtype_name, place_with_dtype, with_dtype
 from app.placement.plans import Placed
 from app.settings import Settings
 from engine.errors import ModelUnusable
@@ -34,7 +34,7 @@ def test_every_name_that_can_be_typed_is_known() -> None:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_a_spec_has_the_format_that_was_asked_for(name) -> None:
-    assert format_of(in_format(SPEC, name)) == name
+    assert dtype_name(with_dtype(SPEC, name)) == name
 
 
 def test_the_engine_takes_every_format() -> None:
@@ -42,15 +42,15 @@ def test_the_engine_takes_every_format() -> None:
     from engine.models.own.precision import check
 
     for name in DTYPES:
-        spec = in_format(SPEC, name)
+        spec = with_dtype(SPEC, name)
         check(spec)
         dtype_named(spec.dtype)
 
 
 def test_a_gguf_file_keeps_its_own(settings) -> None:
-    assert format_of(GGUF) == "numbers as in the file"
+    assert dtype_name(GGUF) == "numbers as in the file"
     with pytest.raises(ModelUnusable, match="GGUF file, whose numbers stay as they are"):
-        placed(settings, GGUF, "bfloat16")
+        place_with_dtype(settings, GGUF, "bfloat16")
 
 
 class TestPlan:
@@ -73,17 +73,17 @@ class TestPlan:
     def test_what_a_plan_does_not_know_is_planned_as_bfloat16(
         self, settings, planned, name
     ) -> None:
-        found = placed(settings, SPEC, name).spec
+        found = place_with_dtype(settings, SPEC, name).spec
         assert planned == ["bfloat16"]
-        assert (format_of(found), found.context) == (name, 4096)
+        assert (dtype_name(found), found.context) == (name, 4096)
 
     def test_without_a_name_the_plan_decides(self, settings, planned) -> None:
-        assert placed(settings, SPEC, None).spec.dtype == "bfloat16"
+        assert place_with_dtype(settings, SPEC, None).spec.dtype == "bfloat16"
         assert planned == [None]
 
     def test_what_must_be_streamed_cannot_be_rounded(self, settings, planned) -> None:
         with pytest.raises(ModelUnusable, match="large does not fit in memory in bfloat16, from"):
-            placed(settings, replace(SPEC, name="large"), "int8")
+            place_with_dtype(settings, replace(SPEC, name="large"), "int8")
 
 
 class TestWhereItComesFrom:
@@ -117,9 +117,9 @@ class TestWhereItComesFrom:
         file = tmp_path / "p.jsonl"
         file.write_text('{"turns": ["a"]}\n')
         argv = ["bench", "--prompts", str(file), "--lane", "lookup"]
-        assert format_of(bench_spec(self.options(settings, *argv))) == "float32"
+        assert dtype_name(bench_spec(self.options(settings, *argv))) == "float32"
         argv += ["--dtype", "int8"]
-        assert format_of(bench_spec(self.options(settings, *argv))) == "int8"
+        assert dtype_name(bench_spec(self.options(settings, *argv))) == "int8"
 
     @asynchronous
     async def test_an_entry_of_the_catalogue_has_its_own(self, settings, monkeypatch) -> None:
@@ -127,7 +127,7 @@ class TestWhereItComesFrom:
         loaded = []
 
         async def load(entry, spec, plan):
-            loaded.append(format_of(spec))
+            loaded.append(dtype_name(spec))
 
         entry = replace(read_catalog(_catalogue(settings), (POCKET_HOME,))[0])
         monkeypatch.setattr("app.chat.loaded_model.find_entry", lambda catalog, model: entry)

@@ -11,7 +11,7 @@ from pathlib import Path
 from app.chat.prediction import compared
 from app.history.store import History
 from app.models.catalog import CatalogEntry
-from app.request import Delta, Message, Piece, ReplyOptions, Report, Turn
+from app.request import ChatRequest, Completion, Delta, Message, Piece, ReplyOptions
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import DepthCount, FinishReason, Logprob, ModelFacts, Stats
 
@@ -45,13 +45,13 @@ class FakeAssistant:
 
     def forget(self) -> None:
         self.pause = 0.005  # seconds of a pass
-        self.turns: list[Turn] = []
+        self.turns: list[ChatRequest] = []
         self.ended = threading.Event()  # set when an answer ends, however it does
         self.going = 0  # answers that run
         self._conversations: dict[str, list[Message]] = {}
         self._stopped: set[str] = set()
 
-    def reply(self, turn: Turn) -> AsyncIterator[Delta]:
+    def reply(self, turn: ChatRequest) -> AsyncIterator[Delta]:
         self.turns.append(turn)
         return self._answer(turn, turn.session or "")
 
@@ -64,7 +64,7 @@ class FakeAssistant:
         while messages[-1].role != "user":
             messages.pop()
         return self._stored(
-            conversation, Turn(tuple(messages), options.sampling, options.max_tokens)
+            conversation, ChatRequest(tuple(messages), options.sampling, options.max_tokens)
         )
 
     def stop(self, conversation: str) -> None:
@@ -80,15 +80,15 @@ class FakeAssistant:
     async def close(self) -> None:
         self._stopped.update(self._conversations)
 
-    async def _stored(self, conversation: str, turn: Turn) -> Answer:
+    async def _stored(self, conversation: str, turn: ChatRequest) -> Answer:
         async with aclosing(self._answer(turn, conversation)) as answer:
             async for delta in answer:
-                if isinstance(delta, Report):
+                if isinstance(delta, Completion):
                     reply = Message("assistant", delta.text)
                     self._conversations[conversation].append(reply)
                 yield delta
 
-    async def _answer(self, turn: Turn, conversation: str) -> Answer:
+    async def _answer(self, turn: ChatRequest, conversation: str) -> Answer:
         self._stopped.discard(conversation)
         said = turn.asked[-1].content
         prompt = sum(len(message.content.split()) for message in turn.asked)
@@ -118,7 +118,7 @@ class FakeAssistant:
             self.going -= 1
             self.ended.set()
 
-    async def _words(self, said: str, turn: Turn) -> AsyncGenerator[Piece]:
+    async def _words(self, said: str, turn: ChatRequest) -> AsyncGenerator[Piece]:
         words = said.split()
         count = 0
         while count < (turn.max_tokens or 10**9) and (words or said == FOREVER):
@@ -131,7 +131,7 @@ class FakeAssistant:
             if said == BUG:
                 raise RuntimeError("a bug, and its secrets")
 
-    def _report(self, text: str, prompt: int, reason: FinishReason, said: str) -> Report:
+    def _report(self, text: str, prompt: int, reason: FinishReason, said: str) -> Completion:
         emitted = len(text.split())
         passes = (emitted + 1) // 2
         stats = Stats(
@@ -150,5 +150,5 @@ class FakeAssistant:
         ids = tuple(range(emitted))
         if said == CRASH:
             broken = "the engine's process ended by itself; the next answer runs on a new one"
-            return Report(text, ids, FinishReason.ERROR, stats, broken)
-        return Report(text, ids, reason, stats)
+            return Completion(text, ids, FinishReason.ERROR, stats, broken)
+        return Completion(text, ids, reason, stats)

@@ -10,7 +10,7 @@ import openai
 import pydantic
 import pytest
 
-from app.server.openai_chat.schemas import ChatRequest
+from app.server.openai_chat.schemas import ChatBody
 from tests.app.server.serving import served
 
 ASKED = "Extract the name and the age as JSON: Anna Berg is 34 years old and likes cats."
@@ -167,7 +167,7 @@ def test_a_format_that_cannot_be_held_is_refused(
 
 def test_plain_text_is_no_format() -> None:
     body = {"model": "pocket", "messages": [{"role": "user", "content": "hi"}]}
-    asked = ChatRequest.model_validate({**body, "response_format": {"type": "text"}})
-    assert asked.turn == ChatRequest.model_validate(body).turn
-    held = ChatRequest.model_validate({**body, "response_format": {"type": "json_object"}})
+    asked = ChatBody.model_validate({**body, "response_format": {"type": "text"}})
+    assert asked.turn == ChatBody.model_validate(body).turn
+    held = ChatBody.model_validate({**body, "response_format": {"type": "json_object"}})
     assert held.turn.grammar is not None

@@ -9,10 +9,10 @@ import openai
 import pydantic
 import pytest
 
-from app.request import Message, Piece, Report, ToolCall
+from app.request import Completion, Message, Piece, ToolCall
 from app.server.openai_responses.answer import ResponseAnswer
 from app.server.openai_responses.items import Items
-from app.server.openai_responses.schemas import ResponseRequest
+from app.server.openai_responses.schemas import ResponsesBody
 from engine.request import FinishReason, Logprob
 from tests.app.history.replies import stats
 from tests.app.server.conftest import Running
@@ -134,10 +134,10 @@ def test_calls_are_the_assistants_and_stand_in_the_message_that_they_came_with()
 
 
 def test_what_the_last_token_without_a_text_had_for_a_probability_is_told_too() -> None:
-    asked = ResponseRequest(model="pocket", input=SUM, top_logprobs=0)
+    asked = ResponsesBody(model="pocket", input=SUM, top_logprobs=0)
     telling = ResponseAnswer(asked, lambda _: b"x")
     first, second = Logprob(1, -0.5), Logprob(2, -0.7)
-    report = Report("x", (1, 2), FinishReason.LENGTH, stats(), logprobs=(first, second))
+    report = Completion("x", (1, 2), FinishReason.LENGTH, stats(), logprobs=(first, second))
     found = [*telling.piece(Piece("x", (1,), 0, 0, (first,)))]
     found += [*telling.piece(Piece("", (2,), 0, 0, (second,))), *telling.last(report)]
     told = [one["logprob"] for event in found if "delta" in event for one in event["logprobs"]]

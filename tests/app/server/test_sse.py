@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.request import Delta, Report
+from app.request import Completion, Delta
 from app.server.errors import ApiError
 from app.server.openai_chat.respond import respond
 from app.server.sse import PING, EventStream, event
@@ -76,7 +76,7 @@ def test_a_stream_that_fails_before_its_first_word_is_a_plain_error() -> None:
     """Clients read the status before they read events."""
 
     async def failing() -> AsyncGenerator[Delta]:
-        yield Report("", (), FinishReason.ERROR, stats(), error="no room", code="out_of_memory")
+        yield Completion("", (), FinishReason.ERROR, stats(), error="no room", code="out_of_memory")
 
     asked: Any = SimpleNamespace(stream=True, include_usage=False, filling="messages")
     staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait())

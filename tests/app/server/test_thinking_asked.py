@@ -3,9 +3,9 @@
 import pydantic
 import pytest
 
-from app.server.anthropic.schemas import MessagesRequest
-from app.server.openai_chat.schemas import ChatRequest
-from app.server.openai_responses.schemas import ResponseRequest
+from app.server.anthropic.schemas import MessagesBody
+from app.server.openai_chat.schemas import ChatBody
+from app.server.openai_responses.schemas import ResponsesBody
 
 HI = [{"role": "user", "content": "hi"}]
 
@@ -18,8 +18,8 @@ HI = [{"role": "user", "content": "hi"}]
     ],
 )  # fmt: skip
 def test_by_effort(effort, thinking):
-    chat = ChatRequest(model="m", messages=HI, reasoning_effort=effort)
-    response = ResponseRequest(model="m", input=HI, reasoning={"effort": effort, "summary": "auto"})
+    chat = ChatBody(model="m", messages=HI, reasoning_effort=effort)
+    response = ResponsesBody(model="m", input=HI, reasoning={"effort": effort, "summary": "auto"})
     assert chat.turn.thinking == response.turn.thinking == thinking
 
 
@@ -33,18 +33,18 @@ def test_by_effort(effort, thinking):
     ],
 )
 def test_by_switch(options, thinking):
-    request = MessagesRequest(model="m", messages=HI, max_tokens=5, thinking=options)
+    request = MessagesBody(model="m", messages=HI, max_tokens=5, thinking=options)
     assert request.turn.thinking == thinking
 
 
 def test_nothing_is_asked_where_nothing_is_said():
-    assert ResponseRequest(model="m", input=HI).turn.thinking == ""
-    assert ChatRequest(model="m", messages=HI).turn.variables == {}
+    assert ResponsesBody(model="m", input=HI).turn.thinking == ""
+    assert ChatBody(model="m", messages=HI).turn.variables == {}
 
 
 def test_by_the_templates_own_variables():
     sent = {"enable_thinking": False, "custom_instructions": "Be brief."}
-    assert ChatRequest(model="m", messages=HI, chat_template_kwargs=sent).turn.variables == sent
+    assert ChatBody(model="m", messages=HI, chat_template_kwargs=sent).turn.variables == sent
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_by_the_templates_own_variables():
 )
 def test_what_cannot_be_is_refused(field, value):
     with pytest.raises(pydantic.ValidationError, match=field):
-        ChatRequest(model="m", messages=HI, **{field: value})
+        ChatBody(model="m", messages=HI, **{field: value})
     with pytest.raises(pydantic.ValidationError, match="type"):
-        MessagesRequest(model="m", messages=HI, max_tokens=5, thinking={"type": "perhaps"})
+        MessagesBody(model="m", messages=HI, max_tokens=5, thinking={"type": "perhaps"})

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.request import Tool
-from app.text.output_parser import Hearing
+from app.text.output_parser import OutputParser
 from app.text.tools.call_format import TOLD
-from app.text.tools.call_parser import CallReader
+from app.text.tools.call_parser import ToolCallParser
 
 texts = st.text(st.sampled_from("ab<>/ \n{}think"), max_size=30)
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -17,7 +17,7 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 
 def heard(text: str, places: list[int] = (), *, tools: bool = False) -> tuple[str, str, str]:
     """The thought, what was said, and the arguments of calls."""
-    hearing = Hearing(CallReader(TOLD, [Tool("add")]) if tools else None)
+    hearing = OutputParser(ToolCallParser(TOLD, [Tool("add")]) if tools else None)
     edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
     parts = [hearing.feed(text[a:b]) for a, b in pairwise(edges)]
     parts.append(hearing.end())
@@ -60,9 +60,9 @@ def test_calls_behind_a_thought(places: list[int]) -> None:
 
 
 def test_text_goes_on_at_once_where_nothing_can_begin() -> None:
-    hearing = Hearing()
+    hearing = OutputParser()
     assert [hearing.feed(piece).said for piece in ("H", "i <", "think>")] == ["H", "i <", "think>"]
-    hearing = Hearing()
+    hearing = OutputParser()
     parts = [hearing.feed(piece) for piece in ("<think>a ", "b", " </", "c", "</think>d")]
     assert [part.thought for part in parts] == ["a", " b", "", " </c", ""]
     assert parts[-1].said == "d"

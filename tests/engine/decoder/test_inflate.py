@@ -10,7 +10,7 @@ from engine.decoder.inflate import inflated, padded
 from engine.errors import ModelUnusable
 from engine.interfaces.target import Rows
 from engine.models.own.target import TorchTarget
-from engine.speculation.tree import DraftTree, Warm, chain, single
+from engine.speculation.tree import DraftTree, ReusedRows, chain, single
 from tests.engine.tiny import tiny_weights
 
 TOLERANCE = 1e-5
@@ -68,7 +68,7 @@ def test_early_exit_drafts_and_resumes_alike(pair, layers):
     for target in pair:
         logits, states = target.shallow([0], [4], layers)
         read = target.read(states[-1])
-        tree = DraftTree((4, 5), (-1, 0), warm=Warm(states))
+        tree = DraftTree((4, 5), (-1, 0), warm=ReusedRows(states))
         found.append((logits, states, read, target.score([0], [tree])[0].logits))
     for small, large in zip(*found, strict=True):
         assert near(large, small)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from engine.draft_length.exit_value import Odds, RoundCost
+from engine.draft_length.exit_value import ExitOdds, RoundCost
 from engine.draft_length.shadow_tokens import BESIDE, BINS, Counts
 from engine.interfaces.drafter import Context, Outcome
 from engine.request import SamplingParams
-from engine.speculation.tree import Warm, chain
+from engine.speculation.tree import ReusedRows, chain
 from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
 
@@ -45,11 +45,11 @@ def chains(layers, depth):
 def odds(alpha, caught=None):
     """Of exits with this acceptance; of their misses nothing is caught unless it is said what."""
     none = np.zeros((len(alpha), len(BESIDE)))
-    return Odds(np.asarray(alpha, float), none if caught is None else np.asarray(caught, float))
+    return ExitOdds(np.asarray(alpha, float), none if caught is None else np.asarray(caught, float))
 
 
 def drafted(depth, layer, seconds, request=1):
-    tree = replace(chain(range(depth + 1)), warm=Warm(torch.zeros(layer, depth, 4)))
+    tree = replace(chain(range(depth + 1)), warm=ReusedRows(torch.zeros(layer, depth, 4)))
     return Outcome(context(request), tree, Verdict((0,), 0), seconds, 1.0)
 
 

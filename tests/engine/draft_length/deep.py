@@ -4,8 +4,8 @@ import torch
 
 from engine.draft_length.dynamic_exit import DynamicExit
 from engine.drafters.early_exit import EarlyExit
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
-from engine.speculation.rng import SeededChance
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
+from engine.speculation.rng import SeededRandom
 from engine.speculation.verify import verify
 from tests.engine.draft_length.counted import GREEDY
 from tests.engine.tiny import Markov
@@ -43,25 +43,25 @@ def one_hot(*following):
 
 
 def new(target, **options):
-    return DynamicExit(Parts(target, options={"units": 1.0, **options}), "early_exit")
+    return DynamicExit(DrafterResources(target, options={"units": 1.0, **options}), "early_exit")
 
 
 def over(target, cost, **options):
     """The same with measured passes."""
-    return DynamicExit(Parts(target, cost=cost, options=options), "early_exit")
+    return DynamicExit(DrafterResources(target, cost=cost, options=options), "early_exit")
 
 
 def round_of(policy, target, ids, sampling=GREEDY, chance=None):
     """Draft, score and verify once; what the policy would hear."""
     here = Context(1, 0, list(ids), sampling, chance)
-    tree = EarlyExit(Parts(target)).draft([here], policy.budgets([here], [LONGEST]))[0]
+    tree = EarlyExit(DrafterResources(target)).draft([here], policy.budgets([here], [LONGEST]))[0]
     scores = target.score([0], [tree])[0]
     return Outcome(here, tree, verify(tree, scores.logits, sampling, chance), 0.0, 0.0, scores)
 
 
 def rounds(target, policy, ids, until, sampling=GREEDY):
     """Outcomes of a whole answer; ``ids`` grows."""
-    chance, target_length = SeededChance(3), len(ids) + until
+    chance, target_length = SeededRandom(3), len(ids) + until
     states = target.feed(0, ids[:-1], policy.prompt_rows)
     policy.prompt(Context(1, 0, ids, sampling, chance), states)
     while len(ids) < target_length:

@@ -4,21 +4,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.draft_length.acceptance import CERTAIN, MEMORY, OPTIMISM, Depths, pooled, shrunk
+from engine.draft_length.acceptance import (
+    CERTAIN,
+    MEMORY,
+    OPTIMISM,
+    DepthAcceptance,
+    pooled,
+    shrunk,
+)
 
 walks = st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=60)
 
 
 def after(walks, memory=MEMORY):
-    depths = Depths(memory)
+    depths = DepthAcceptance(memory)
     for accepted, refused in walks:
         depths.note(accepted, refused=refused)
     return depths
 
 
 def test_nothing_known_is_optimism_at_every_depth():
-    assert pooled(Depths(MEMORY), 3) == [OPTIMISM] * 3
-    assert shrunk(Depths(MEMORY), [0.5, 0.4]) == pytest.approx([0.5, 0.4])
+    assert pooled(DepthAcceptance(MEMORY), 3) == [OPTIMISM] * 3
+    assert shrunk(DepthAcceptance(MEMORY), [0.5, 0.4]) == pytest.approx([0.5, 0.4])
 
 
 def test_tokens_behind_a_refusal_were_not_evaluated():
@@ -40,7 +47,7 @@ def test_rates_are_probabilities_whatever_was_walked(own, others):
 
 @given(st.floats(0.1, 0.9))
 def test_much_evidence_overrules_the_pool(share):
-    own = Depths(MEMORY)
+    own = DepthAcceptance(MEMORY)
     taken = 0.0
     for n in range(200):  # as even a sequence as there is
         hit = (n + 1) * share - taken >= 1

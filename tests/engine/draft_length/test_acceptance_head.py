@@ -24,7 +24,7 @@ from engine.draft_length.acceptance_head import (
 )
 from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable
-from engine.interfaces.drafter import Budget, Context, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.models.own.target import load_target
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_target
@@ -56,7 +56,7 @@ def pair():
 
 def parts_with(folder, pair, head, **options):
     save_head(head, folder, Likeness.of(*pair), {})
-    return Parts(*pair, acceptance_head=folder, options=options)
+    return DrafterResources(*pair, acceptance_head=folder, options=options)
 
 
 # --- the network ----------------------------------------------------------------------------------
@@ -198,7 +198,9 @@ def run_with(folder, pair, head, sampling=GREEDY, prompts=((1, 2, 3),), **option
     target, draft = pair
     made = engine_over(target, draft)._machinery
     save_head(head, folder, Likeness.of(target, draft), {})
-    policy = AcceptanceHead(Parts(target, draft, acceptance_head=folder, options=options), "chain")
+    policy = AcceptanceHead(
+        DrafterResources(target, draft, acceptance_head=folder, options=options), "chain"
+    )
     machinery = replace(made, length=lambda name, drafter, options: policy)
     machinery.cost.profile(1, 1e3)  # a dear target, so that goodput never says no
     machinery.cost.profile(64, 1e3)
@@ -242,7 +244,7 @@ def test_a_head_of_another_width_ends_the_request_with_a_sentence(tmp_path, pair
 def test_the_bundled_head_is_the_bundled_pairs_and_tells_rejections():
     folder = BUNDLED / "pocket-head"
     target, draft = (load_target(BUNDLED / n, "float32", "cpu") for n in ("pocket", "pocket-draft"))
-    policy = AcceptanceHead(Parts(target, draft, acceptance_head=folder), "chain")
+    policy = AcceptanceHead(DrafterResources(target, draft, acceptance_head=folder), "chain")
     sure = policy.acceptance(torch.zeros(128), math.log(0.99), Kind.of(HERE))
     unsure = policy.acceptance(torch.zeros(128), math.log(0.05), Kind.of(HERE))
     assert sure > unsure + 0.3
@@ -257,7 +259,7 @@ def test_the_bundled_head_is_the_bundled_pairs_and_tells_rejections():
 
 def test_without_a_head_it_says_how_to_get_one(pair):
     with pytest.raises(InvalidRequest, match=r"no acceptance head.*slipstream train-head"):
-        AcceptanceHead(Parts(*pair), "chain")
+        AcceptanceHead(DrafterResources(*pair), "chain")
     request = GenerationRequest((1,), 5, drafter="chain", length="acceptance_head")
     with pytest.raises(InvalidRequest, match="no acceptance head"):
         engine_over(*pair).submit(request)

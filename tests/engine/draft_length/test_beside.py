@@ -2,13 +2,13 @@
 
 import pytest
 
-from engine.draft_length.exit_rules import Stop
-from engine.draft_length.exit_value import Choice
+from engine.draft_length.exit_rules import ExitStop
+from engine.draft_length.exit_value import ExitChoice
 from engine.draft_length.shadow_tokens import BINS, Counts
 from engine.drafters.early_exit import EarlyExit
-from engine.interfaces.drafter import Budget, Context, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.interfaces.target import Capability
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.tree import DraftTree
 from tests.engine.draft_length.counted import GREEDY, flat
 from tests.engine.draft_length.deep import Deep, one_hot, over, rounds
@@ -50,11 +50,11 @@ def test_no_more_nodes_than_are_left_though_a_choice_was_made_for_more():
     ids = [0, 1, 2, 0]
     for _ in rounds(target, policy, ids, 30):
         pass
-    chance = SeededChance(1)
+    chance = SeededRandom(1)
     for nodes in (12, 6, 3, 2):
         here = Context(1, 0, list(ids), GREEDY, chance)
         budget = policy.budgets([here], [Budget(nodes, nodes)])[0]
-        tree = EarlyExit(Parts(target)).draft([here], [budget])[0]
+        tree = EarlyExit(DrafterResources(target)).draft([here], [budget])[0]
         assert 0 < tree.drafted <= nodes
 
 
@@ -65,8 +65,8 @@ def test_untraced_rounds_tell_which_candidate_beside_the_chain_was_right():
     next(rounds(target, policy, [0, 1, 2, 0], 9))
     for path, found in (((0, 1, 4), 1.0), ((0, 1), 0.0), ((0, 1, 2), None)):
         request = policy._requests[1]
-        request.choice = Choice(1, 2, 1.0)
-        request.stop = Stop(bool, [0.9, 0.8])
+        request.choice = ExitChoice(1, 2, 1.0)
+        request.stop = ExitStop(bool, [0.9, 0.8])
         request.counts = Counts.empty(2)
         tree = DraftTree((0, 1, 2, 5, 6, 7), (-1, 0, 1, 1, 1, 0))
         request.untraced(tree, path)

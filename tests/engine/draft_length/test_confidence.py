@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.draft_length.stop_threshold import Floors, Unsure
+from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
 from engine.request import GenerationRequest, SamplingParams
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
@@ -14,16 +14,16 @@ def length(rule, probabilities):
 
 def test_the_product_of_all_tokens_decides():
     assert (
-        length(Unsure(0.0, Floors.constant(0.3)), [0.9, 0.7, 0.6, 0.5, 0.9]) == 4
+        length(ConfidenceStop(0.0, StopThreshold.constant(0.3)), [0.9, 0.7, 0.6, 0.5, 0.9]) == 4
     )  # 0.9, 0.63, 0.378, 0.189
 
 
 def test_one_unlikely_token_decides_where_tau_is_given():
-    assert length(Unsure(0.5, Floors.constant(0.0)), [0.9, 0.6, 0.4, 0.9]) == 3
+    assert length(ConfidenceStop(0.5, StopThreshold.constant(0.0)), [0.9, 0.6, 0.4, 0.9]) == 3
 
 
 def test_a_certain_draft_never_ends_by_itself():
-    assert length(Unsure(0.5, Floors.constant(0.5)), [1.0] * 20) == 20
+    assert length(ConfidenceStop(0.5, StopThreshold.constant(0.5)), [1.0] * 20) == 20
 
 
 @pytest.mark.parametrize("drafter", ["chain", "early_exit"])

@@ -20,7 +20,7 @@ from engine.draft_length.dynamic_exit import (
 from engine.draft_length.exit_rules import Exit, Price
 from engine.draft_length.exit_value import RoundCost, best_exit
 from engine.draft_length.shadow_tokens import BINS, COLUMNS, POOL_WEIGHT, Counts
-from engine.interfaces.drafter import Budget, Outcome, Parts
+from engine.interfaces.drafter import Budget, DrafterResources, Outcome
 from engine.interfaces.target import Scores
 from engine.request import SamplingParams
 from engine.speculation.tree import DraftTree, chain
@@ -46,7 +46,7 @@ LONGEST = Budget(6, 6)
 
 def test_the_threshold_ends_a_draft_with_the_first_token_below_it():
     policy = DynamicExit(
-        Parts(Deep(*[one_hot(0, 1)] * 8), options={"threshold": 1.0}), "early_exit"
+        DrafterResources(Deep(*[one_hot(0, 1)] * 8), options={"threshold": 1.0}), "early_exit"
     )
     table = counts(*[[(0.9, True), (0.9, True), (0.5, False)]] * 7)
     cost = chains(8, 6)
@@ -77,7 +77,7 @@ def test_an_unsure_token_or_the_last_price_ends_a_draft():
 
 def test_the_papers_units_on_request():
     cost = flat(seconds=77.0)
-    policy = DynamicExit(Parts(Deep(*[one_hot(0, 1)] * 4), cost=cost, options={"units": 1.0}), "early_exit")  # fmt: skip
+    policy = DynamicExit(DrafterResources(Deep(*[one_hot(0, 1)] * 4), cost=cost, options={"units": 1.0}), "early_exit")  # fmt: skip
     policy.observe([drafted(2, 2, 5.0)])
     assert policy._costs.table([context()], 3).chains * 4 == pytest.approx(units(4, 3))
 

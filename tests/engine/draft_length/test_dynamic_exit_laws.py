@@ -10,7 +10,7 @@ from engine.draft_length import dynamic_exit
 from engine.drafters.early_exit import EarlyExit
 from engine.engine import Engine
 from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.models.own.target import TorchTarget
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.sampling import probabilities
@@ -62,7 +62,7 @@ def check_joint_law(sampling, policy_over):
         ids = list(prompt)
         here = Context(1, 0, ids, sampling, chance)
         policy.prompt(here, target.feed(0, ids[:-1], policy.prompt_rows))
-        drafter, log = EarlyExit(Parts(target)), []
+        drafter, log = EarlyExit(DrafterResources(target)), []
         while len(ids) < len(prompt) + length:
             here = Context(1, 0, list(ids), sampling, chance)
             tree = drafter.draft([here], policy.budgets([here], [Budget(2, 2)]))[0]

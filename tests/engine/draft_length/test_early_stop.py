@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from engine.draft_length.confidence import Confidence
-from engine.draft_length.stop_threshold import LEAST, Floors, Unsure
+from engine.draft_length.stop_threshold import LEAST, ConfidenceStop, StopThreshold
 from engine.drafters.chain import Chain
 from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import Prior, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import chain
@@ -40,7 +40,7 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 
     def run(chance):
         target, draft = Markov(laws), Markov(drafts)
-        parts = Parts(target, draft, options={"floor": floor})
+        parts = DrafterResources(target, draft, options={"floor": floor})
         drafter, policy = Chain(parts), Confidence(parts, "chain")
         ids = list(prompt)
         target.feed(0, ids[:-1])
@@ -72,7 +72,7 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 
 def taught(cost=None, draft_step=0.1, priors=(), rounds=40):
     """A policy whose drafts of mixed lengths all held, the budget of its next round, and its context."""
-    parts = Parts(None, cost=cost or PassCost({1: 1.0}), draft_step=draft_step)
+    parts = DrafterResources(None, cost=cost or PassCost({1: 1.0}), draft_step=draft_step)
     policy = Confidence(parts, "chain")
     here = replace(HERE, priors={prior.drafter: prior for prior in priors})
     for drafted in (1, 2, 4, 8) * (rounds // 4):
@@ -114,18 +114,18 @@ def test_the_first_round_already_knows_what_a_step_takes_and_what_earlier_sessio
 
 
 def test_chains_that_still_grow_share_a_step_and_the_last_one_pays_for_it_alone():
-    floors = Floors(1.0, [0.1] * 9, StepSeconds(9.0, 0.4, 0.05), growing=4)
+    floors = StopThreshold(1.0, [0.1] * 9, StepSeconds(9.0, 0.4, 0.05), growing=4)
     assert floors.behind(1) == pytest.approx(0.1 + 0.05 + 0.4 / 4)
     assert floors.ends(0.2, 1)
     assert not floors.ends(0.9, 1)
     assert floors.behind(2) == pytest.approx(0.1 + 0.05 + 0.4 / 3)
-    unsure = [Unsure(0.5, floors) for _ in range(2)]
+    unsure = [ConfidenceStop(0.5, floors) for _ in range(2)]
     assert [rule.drawn(0.4) for rule in unsure] == [True, True]
     assert floors.behind(20) == pytest.approx(0.1 + 0.05 + 0.4)
 
 
 def test_a_draft_that_read_the_prompt_does_not_count_as_a_draft():
-    policy = Confidence(Parts(None, cost=PassCost({1: 1.0})), "chain")
+    policy = Confidence(DrafterResources(None, cost=PassCost({1: 1.0})), "chain")
     for number in range(1, 4):
         here = replace(HERE, request=number)
         policy.observe([outcome(4, 2, 50.0, 1.0, context=here)])
@@ -138,7 +138,7 @@ def test_a_draft_that_read_the_prompt_does_not_count_as_a_draft():
 
 
 def test_nothing_is_drafted_while_speculation_loses_and_probes_come_ever_later():
-    parts = Parts(None)
+    parts = DrafterResources(None)
     policy, waits, plain = Confidence(parts, "chain"), [], 0
     for _ in range(400):
         budget = policy.budgets([HERE], [LONGEST])[0]
@@ -153,7 +153,7 @@ def test_nothing_is_drafted_while_speculation_loses_and_probes_come_ever_later()
 
 
 def test_a_decision_to_draft_is_asked_for_again_only_now_and_then():
-    policy, asked = Confidence(Parts(None), "chain"), []
+    policy, asked = Confidence(DrafterResources(None), "chain"), []
     decide = policy._switch._allotted
     policy._switch._allotted = lambda *given: asked.append(1) or decide(*given)
     for rounds in range(1, 11):
@@ -171,12 +171,14 @@ def test_a_decision_to_draft_is_asked_for_again_only_now_and_then():
 )  # fmt: skip
 def test_drafts_reach_as_far_as_drafter_paper_and_option_allow(longest, limit, depth):
     options = {} if limit is None else {"limit": limit}
-    budget = Confidence(Parts(None, options=options), "chain").budgets([HERE], [longest])[0]
+    budget = Confidence(DrafterResources(None, options=options), "chain").budgets(
+        [HERE], [longest]
+    )[0]
     assert (budget.depth, budget.nodes) == (depth, depth)
 
 
 def test_every_draft_gets_a_stop_of_its_own():
-    policy = Confidence(Parts(None), "chain")
+    policy = Confidence(DrafterResources(None), "chain")
     first, second = policy.budgets([HERE, HERE], [LONGEST, LONGEST])
     assert first.stop is not second.stop
 
@@ -187,4 +189,4 @@ def test_every_draft_gets_a_stop_of_its_own():
 @pytest.mark.parametrize("name", ["limit", "floor", "tau"])
 def test_an_option_out_of_its_range_is_named(name):
     with pytest.raises(InvalidRequest, match=f"option {name} is -1"):
-        Confidence(Parts(None, options={name: -1.0}), "chain")
+        Confidence(DrafterResources(None, options={name: -1.0}), "chain")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.draft_length.exit_rules import Beside, Exit, Price
+from engine.draft_length.exit_rules import Exit, ExitSiblings, Price
 from engine.draft_length.shadow_tokens import BIN_WEIGHT, BINS
 
 NOTHING = np.zeros(BINS)
@@ -26,23 +26,23 @@ def dear(drafted):
 
 
 def test_free_rows_are_all_used():
-    counts = Beside(exit_of(0.5, 0.2, 0.1), [0.6, 0.9], lambda _: np.zeros(6)).beside(2)
+    counts = ExitSiblings(exit_of(0.5, 0.2, 0.1), [0.6, 0.9], lambda _: np.zeros(6)).beside(2)
     assert counts == [3, 2]
 
 
 def test_where_rows_cost_more_than_they_bring_there_are_none():
-    assert Beside(exit_of(0.5, 0.2), [0.6, 0.9], dear).beside(2) == [0, 0]
+    assert ExitSiblings(exit_of(0.5, 0.2), [0.6, 0.9], dear).beside(2) == [0, 0]
 
 
 def test_a_token_that_is_sure_to_hold_needs_nobody_beside_it():
-    counts = Beside(exit_of(0.5, 0.2), [1.0, 0.5], lambda _: np.arange(5) * 0.01).beside(2)
+    counts = ExitSiblings(exit_of(0.5, 0.2), [1.0, 0.5], lambda _: np.arange(5) * 0.01).beside(2)
     assert counts == [0, 2]
 
 
 def test_a_rise_in_the_price_is_paid_where_what_lies_behind_it_is_worth_it():
     step = np.array([0.0, 0.6, 0.6, 0.6])
-    assert Beside(exit_of(0.4, 0.35, 0.25), [0.0], lambda _: step).beside(1) == [3]
-    assert Beside(exit_of(0.4), [0.0], lambda _: step).beside(1) == [0]
+    assert ExitSiblings(exit_of(0.4, 0.35, 0.25), [0.0], lambda _: step).beside(1) == [3]
+    assert ExitSiblings(exit_of(0.4), [0.0], lambda _: step).beside(1) == [0]
 
 
 @given(
@@ -62,7 +62,7 @@ def test_no_other_number_of_candidates_gains_more(heard, shares, steps):
             reach *= exit_.survives(probability)
         return found - prices[sum(counts)]
 
-    chosen = Beside(exit_, heard, lambda _: prices).beside(len(heard))
+    chosen = ExitSiblings(exit_, heard, lambda _: prices).beside(len(heard))
     every = product(range(len(caught) + 1), repeat=len(heard))
     assert sum(chosen) < len(prices)
     assert gain(chosen) == pytest.approx(max(gain(c) for c in every if sum(c) < len(prices)))

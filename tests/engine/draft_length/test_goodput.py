@@ -12,7 +12,7 @@ from engine.draft_length.goodput import (
     Goodput,
     _offers,
 )
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, Rule
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.request import Prior, SamplingParams
 from engine.speculation.tree import DraftTree, chain
 from engine.speculation.verify import Verdict
@@ -20,7 +20,7 @@ from engine.statistics.pass_cost import PassCost
 
 LONGEST = Budget(8, 8)
 HERE = Context(1, 0, [1], SamplingParams(), None)
-SELECTIVE = frozenset({Rule.FLOOR})
+SELECTIVE = frozenset({StopRule.FLOOR})
 
 
 def outcome(drafted, accepted, draft_seconds, score_seconds):
@@ -38,7 +38,7 @@ class Measured(Goodput):
 
 
 def new():
-    return Measured(Parts(None), "chain")
+    return Measured(DrafterResources(None), "chain")
 
 
 def taught(accept, flat, slope, draft, rounds=40):
@@ -161,7 +161,7 @@ def contexts(count):
 
 def steady(cost, accept, rounds=60):
     """A policy on a machine with this pass cost; its requests accept, in turn, so many of four."""
-    policy = Goodput(Parts(None, cost=cost), "chain")
+    policy = Goodput(DrafterResources(None, cost=cost), "chain")
     for n, accepted in accept.items():
         for i in range(rounds):
             one = outcome(4, accepted[i % len(accepted)], 0.4, 0.0)
@@ -214,12 +214,13 @@ def test_the_allocation_is_the_best_of_all_by_enumeration():
     assert goodput(chosen) == pytest.approx(goodput(best))
 
 
-TELLING = frozenset({Rule.CHANCES})
+TELLING = frozenset({StopRule.CHANCES})
 
 
 def test_a_chain_that_tells_its_chances_is_admitted_by_averages_and_ends_by_its_own():
     averages, told = (
-        Goodput(Parts(None, cost=STEEP, heeds=h), "chain") for h in (frozenset(), TELLING)
+        Goodput(DrafterResources(None, cost=STEEP, heeds=h), "chain")
+        for h in (frozenset(), TELLING)
     )
     for policy in (averages, told):
         for accepted in (0, 1, 2, 3, 4, 4) * 5:
@@ -232,7 +233,7 @@ def test_a_chain_that_tells_its_chances_is_admitted_by_averages_and_ends_by_its_
 
 
 def test_a_chain_that_tells_its_chances_is_still_switched_off():
-    policy = Goodput(Parts(None, cost=STEEP, heeds=TELLING), "chain")
+    policy = Goodput(DrafterResources(None, cost=STEEP, heeds=TELLING), "chain")
     for _ in range(40):
         policy.observe([outcome(4, 0, 4.0, 0.0)])
     (budget,) = policy.budgets([HERE], [LONGEST])
@@ -240,7 +241,7 @@ def test_a_chain_that_tells_its_chances_is_still_switched_off():
 
 
 def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
-    policy = Goodput(Parts(None, cost=FLAT, heeds=TELLING), "chain")
+    policy = Goodput(DrafterResources(None, cost=FLAT, heeds=TELLING), "chain")
     first, second = policy.budgets(contexts(2), [LONGEST] * 2)
     assert first.stop is not second.stop
     assert first.stop.floors is second.stop.floors
@@ -248,7 +249,7 @@ def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
 
 
 def test_trees_are_allotted_by_averages_even_where_the_drafter_tells_its_chances():
-    policy = Goodput(Parts(None, cost=FLAT, heeds=TELLING), "chain")
+    policy = Goodput(DrafterResources(None, cost=FLAT, heeds=TELLING), "chain")
     (budget,) = policy.budgets([HERE], [TREE])
     assert (budget.nodes > 0, budget.stop) == (True, None)
 
@@ -264,7 +265,7 @@ def tree_outcome(nodes, accepted):
 
 
 def grown(cost, gains, rounds=30, heeds=frozenset()):
-    policy = Goodput(Parts(None, cost=cost, heeds=heeds), "sequoia")
+    policy = Goodput(DrafterResources(None, cost=cost, heeds=heeds), "sequoia")
     for _ in range(rounds):
         for nodes, accepted in gains.items():
             policy.observe([tree_outcome(nodes, accepted)])
@@ -286,7 +287,7 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
     for hidden, nodes in ((0, 4), (33, 32), (65, 64), (900, 64)):
         cost = curve((1, 10.0), (64, 10.5))
         cost.hidden = hidden
-        policy = Goodput(Parts(None, cost=cost, heeds=SELECTIVE), "specexec")
+        policy = Goodput(DrafterResources(None, cost=cost, heeds=SELECTIVE), "specexec")
         for _ in range(30):
             for size, accepted in few.items():
                 policy.observe([tree_outcome(size, accepted)])
@@ -327,7 +328,7 @@ def test_a_row_has_a_price_where_passes_are_steep():
 def test_history_sets_the_first_length_and_fades():
     poor = Prior("chain", depths=((500.0, 50.0),) * 8)
     here = replace(HERE, priors={"chain": poor})
-    policy = Goodput(Parts(None, cost=curve((1, 10.0), (64, 40.0))), "chain")
+    policy = Goodput(DrafterResources(None, cost=curve((1, 10.0), (64, 40.0))), "chain")
     assert policy.budgets([here], [LONGEST])[0].depth < 2
     for _ in range(30):
         policy.observe([replace(outcome(4, 4, 0.1, 0.0), context=here)])
@@ -337,7 +338,7 @@ def test_history_sets_the_first_length_and_fades():
 def test_history_of_another_drafter_and_of_nothing_is_ignored():
     empty = Prior("chain", depths=((0.0, 0.0),))
     other = Prior("lookup", depths=((500.0, 0.0),))
-    policy = Goodput(Parts(None, cost=FLAT), "chain")
+    policy = Goodput(DrafterResources(None, cost=FLAT), "chain")
     for number, prior in enumerate((empty, other), 5):
         here = replace(HERE, request=number, priors={prior.drafter: prior})
         assert policy.budgets([here], [LONGEST])[0].depth == LONGEST.depth
@@ -345,7 +346,7 @@ def test_history_of_another_drafter_and_of_nothing_is_ignored():
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
-    policy = Goodput(Parts(None, draft_step=0.1), "chain")
+    policy = Goodput(DrafterResources(None, draft_step=0.1), "chain")
     for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
         policy._cost.profile(rows, seconds)
     for n in (1, 4):
@@ -368,7 +369,7 @@ def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
 
 def test_trees_of_a_batch_share_out_what_gives_most():
     """Against every choice of sizes, each valued by the formula."""
-    policy = Goodput(Parts(None, draft_step=0.02), "sequoia")
+    policy = Goodput(DrafterResources(None, draft_step=0.02), "sequoia")
     for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
         policy._cost.profile(rows, seconds)
     traces = [policy._trace(replace(HERE, request=number)) for number in (1, 2, 3)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.draft_length.acceptance import Faded
+from engine.draft_length.acceptance import DecayedCounts
 from engine.draft_length.goodput import (
     BELIEVED,
     HISTORY_WEIGHT,
@@ -32,7 +32,13 @@ def test_probes_never_stand_farther_apart_than_the_last_interval():
 
 
 def test_a_larger_tree_is_never_expected_to_bring_less():
-    trace = _Trace(sizes={0: Faded(90.0, 100.0), 1: Faded(10.0, 100.0), 2: Faded(300.0, 100.0)})
+    trace = _Trace(
+        sizes={
+            0: DecayedCounts(90.0, 100.0),
+            1: DecayedCounts(10.0, 100.0),
+            2: DecayedCounts(300.0, 100.0),
+        }
+    )
     gains = [offer.gain for offer in _offers(trace, Budget(4, 8), [])]
     assert gains[1] == 0
     assert min(gains) >= 0

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.draft_length.priced import Priced
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts, RowPrices
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, RowPrices
 from engine.request import Prior, SamplingParams
-from engine.speculation.copy_planning import gains
+from engine.speculation.copy_planning import copy_gains
 from engine.speculation.tree import chain
 from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
@@ -26,7 +26,7 @@ def priced(knots):
     cost = PassCost()
     for rows, seconds in knots.items():
         cost.profile(rows, seconds)
-    return Priced(Parts(None, cost=cost), "lookup")
+    return Priced(DrafterResources(None, cost=cost), "lookup")
 
 
 @given(
@@ -38,9 +38,9 @@ def test_no_other_number_of_candidates_gains_more(chances, prices):
     drafted, expected, later = Budget(12, 12, prices=prices).worth(chances)
     assert later == 0
     assert expected == pytest.approx(sum(chances[:drafted]))
-    gains = [sum(chances[:n]) - prices[n] for n in range(len(chances) + 1)]
-    assert gains[drafted] == pytest.approx(max(gains))
-    assert gains[drafted] >= 0
+    copy_gains = [sum(chances[:n]) - prices[n] for n in range(len(chances) + 1)]
+    assert copy_gains[drafted] == pytest.approx(max(copy_gains))
+    assert copy_gains[drafted] >= 0
 
 
 @given(
@@ -68,7 +68,7 @@ def test_of_a_copy_what_gains_most_with_all_that_follows_is_drafted(chances, pri
     prices = (0.0, *prices)
     budget = Budget(12, 12, prices=prices, pace=pace)
     drafted, expected, later = budget.worth(chances, copied=True)
-    found = gains(chances, [pace * (1 + price) for price in prices])
+    found = copy_gains(chances, [pace * (1 + price) for price in prices])
     assert found[drafted] == max(found)
     alone = 1 + expected - pace * (1 + prices[drafted])
     assert alone + later == pytest.approx(max(found))

@@ -4,14 +4,16 @@ from pkgutil import resolve_name
 
 from engine.drafters import DRAFTERS
 from engine.drafters.chain import TREES, Chain
-from engine.interfaces.drafter import Parts, stands_in_for
+from engine.interfaces.drafter import DrafterResources, stands_in_for
 from engine.interfaces.target import Capability
 from engine.statistics.pass_cost import PassCost
 from tests.engine.tiny import tiny_target
 
 
 def covered(knots):
-    return stands_in_for(Chain(Parts(tiny_target(), tiny_target(), cost=PassCost(knots))))
+    return stands_in_for(
+        Chain(DrafterResources(tiny_target(), tiny_target(), cost=PassCost(knots)))
+    )
 
 
 def test_where_sixteen_rows_cost_a_third_of_a_pass_it_stands_in_for_trees():

@@ -6,10 +6,10 @@ from app.text.formats.json_schema import schema_grammar
 from engine.drafters.format import Foregone, Format, Spelled
 from engine.grammar.rules import Choice, Grammar, Repeat, Row, Text
 from engine.grammar.token_bytes import Spelling
-from engine.interfaces.drafter import Budget, Context, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.grammar_mask import Guide, Masks
-from engine.speculation.rng import SeededChance
+from engine.speculation.grammar_mask import GrammarMatcher, TokenMasks
+from engine.speculation.rng import SeededRandom
 from tests.engine.tiny import SlowMachine, Words, engine_over, run_all, tiny_target
 
 STOPS = frozenset({0})
@@ -18,7 +18,7 @@ LETTERS = (b"", *(bytes([byte]) for byte in range(32, 127)), b"\n", b"name", b'"
 
 def guided(grammar, words=LETTERS, stops=STOPS):
     speller = Words(words)
-    return Guide(Masks(grammar, Spelling(words, speller.encode)), stops, 1), speller
+    return GrammarMatcher(TokenMasks(grammar, Spelling(words, speller.encode)), stops, 1), speller
 
 
 def offered(grammar, said=b"", stops=STOPS):
@@ -81,10 +81,10 @@ WORDS = (b"", b"n", b"a", b"m", b"e", b"x", b"am")
 def drafts(words, rounds=40, prices=(0.0, 0.3, 0.6, 0.9)):
     """How many tokens are offered behind each "n" of an answer that is spelled in letters."""
     guide, _ = guided(NAMES, words)
-    format_, ids, found = Format(Parts(tiny_target())), [5], []
+    format_, ids, found = Format(DrafterResources(tiny_target())), [5], []
     for _ in range(rounds):
         ids.append(1)
-        context = Context(1, 0, list(ids), SamplingParams(), SeededChance(0), prompt=1, guide=guide)
+        context = Context(1, 0, list(ids), SamplingParams(), SeededRandom(0), prompt=1, guide=guide)
         [tree] = format_.draft([context], [Budget(32, 32, prices=prices)])
         found.append(tree.drafted)
         assert tree.expected <= tree.drafted
@@ -106,8 +106,8 @@ def test_what_rows_cost_and_how_many_are_allowed_is_kept():
 
 
 def test_without_a_format_nothing_is_offered():
-    context = Context(1, 0, [5, 1], SamplingParams(), SeededChance(0), prompt=1)
-    [tree] = Format(Parts(tiny_target())).draft([context], [Budget(32, 32)])
+    context = Context(1, 0, [5, 1], SamplingParams(), SeededRandom(0), prompt=1)
+    [tree] = Format(DrafterResources(tiny_target())).draft([context], [Budget(32, 32)])
     assert tree.tokens == (1,)
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.lookup import Lookup
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import GenerationRequest, Prior, SamplingParams
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.verify import Verdict
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
@@ -17,11 +17,11 @@ LONG = Budget(32, 32)
 
 
 def context(ids, request=1, stops=()):
-    return Context(request, 0, ids, SamplingParams(), SeededChance(0), frozenset(stops))
+    return Context(request, 0, ids, SamplingParams(), SeededRandom(0), frozenset(stops))
 
 
 def lookup(**options):
-    return Lookup(Parts(tiny_target(), options=options))
+    return Lookup(DrafterResources(tiny_target(), options=options))
 
 
 def drafted(drafter, ids, budget=LONG, **about):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.recycling import WIDTH, Recycling
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.interfaces.target import Scores
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.tree import DraftTree, chain
 from engine.speculation.verify import Verdict
 from tests.engine.tiny import engine_over, run_all, tiny_target
@@ -22,11 +22,11 @@ V = 13
 
 
 def context(ids, request=1, stops=()):
-    return Context(request, 0, ids, SamplingParams(), SeededChance(0), frozenset(stops))
+    return Context(request, 0, ids, SamplingParams(), SeededRandom(0), frozenset(stops))
 
 
 def recycling():
-    return Recycling(Parts(tiny_target()))
+    return Recycling(DrafterResources(tiny_target()))
 
 
 def logits_for(*rows):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from engine.drafters.sequoia import DEFAULT, WIDTH, Sequoia
-from engine.drafting.acceptance_model import Odds
+from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.tree_shape import uniform
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
 from engine.statistics.pass_cost import PassCost
@@ -40,11 +40,11 @@ class Counting:
 
 def sequoia_over(draft=None, cost=None, **options):
     draft = draft or tiny_target(5, sharpness=1.0)
-    return Sequoia(Parts(tiny_target(), draft, cost=cost or PassCost(), options=options))
+    return Sequoia(DrafterResources(tiny_target(), draft, cost=cost or PassCost(), options=options))
 
 
 def context(sampling=HOT, request=1, chance=None, **fields):
-    chance = chance or SeededChance(request)
+    chance = chance or SeededRandom(request)
     return Context(request, fields.pop("slot", 0), [3, 1, 2], sampling, chance, **fields)
 
 
@@ -94,9 +94,9 @@ def test_nodes_go_where_the_draft_is_sure_and_width_where_it_is_not():
     sure, lost = torch.full((6,), 1e-6), torch.full((6,), 1 / 6)
     sure[0] = 1.0
     draft = Markov(torch.stack([sure, lost, lost, lost, lost, lost]))
-    drafter = Sequoia(Parts(Markov(torch.full((6, 6), 1 / 6)), draft))
+    drafter = Sequoia(DrafterResources(Markov(torch.full((6, 6), 1 / 6)), draft))
     trees = [
-        drafter.draft([Context(token, token, [3, token], HOT, SeededChance(1))], [exact(6, 6)])[0]
+        drafter.draft([Context(token, token, [3, token], HOT, SeededRandom(1))], [exact(6, 6)])[0]
         for token in (0, 1)
     ]
     assert max(trees[0].depth) > max(trees[1].depth)
@@ -121,8 +121,8 @@ def test_siblings_are_distinct_and_inner_nodes_alone_have_a_law():
 
 def test_the_law_handed_over_is_the_one_drawn_from():
     draft = Markov(torch.stack([random_law(3, row) for row in range(3)]))
-    drafter = Sequoia(Parts(Markov(torch.full((3, 3), 1 / 3)), draft))
-    context = Context(1, 0, [0, 1], WARM, SeededChance(1))
+    drafter = Sequoia(DrafterResources(Markov(torch.full((3, 3), 1 / 3)), draft))
+    context = Context(1, 0, [0, 1], WARM, SeededRandom(1))
     tree = drafter.draft([context], [exact(9, 3)])[0]
     for node, law in tree.q.items():
         wanted = probabilities(draft._logits[tree.tokens[node]], WARM)
@@ -131,7 +131,7 @@ def test_the_law_handed_over_is_the_one_drawn_from():
 
 def test_chosen_candidates_are_the_likeliest_and_take_no_randomness():
     draft = Markov(torch.stack([random_law(5, row) for row in range(5)]))
-    drafter = Sequoia(Parts(Markov(torch.full((5, 5), 0.2)), draft))
+    drafter = Sequoia(DrafterResources(Markov(torch.full((5, 5), 0.2)), draft))
     for sampling in (GREEDY, SEEDED):
         tree = drafter.draft([Context(1, 0, [0, 1], sampling, None)], [exact(9, 3)])[0]
         assert tree.q is None
@@ -209,7 +209,9 @@ VAGUE = torch.stack([random_law(3, 10 + row, zeros=row % 2) for row in range(3)]
 SURE = torch.tensor([[0.9, 0.06, 0.04], [0.1, 0.85, 0.05], [0.03, 0.07, 0.9]]).double()
 
 
-@pytest.mark.parametrize(("odds", "draft"), [(Odds, VAGUE), (Trusted, VAGUE), (Trusted, SURE)])
+@pytest.mark.parametrize(
+    ("odds", "draft"), [(AcceptanceModel, VAGUE), (Trusted, VAGUE), (Trusted, SURE)]
+)
 @pytest.mark.parametrize(
     ("options", "stops", "nodes"),
     [
@@ -228,7 +230,7 @@ def test_joint_law_of_emitted_tokens_is_the_targets(
 
     def run(chance):
         target = Markov(LAWS)
-        drafter = Sequoia(Parts(target, Markov(draft), options=options))
+        drafter = Sequoia(DrafterResources(target, Markov(draft), options=options))
         ids = [0, 1]
         target.feed(0, ids[:-1])
         while len(ids) < 2 + length:
@@ -252,7 +254,7 @@ def test_how_many_siblings_there_are_hangs_on_their_elders_alone(monkeypatch):
     monkeypatch.setattr("engine.drafters.sequoia.Odds", Trusted)
 
     def families(chance):
-        drafter = Sequoia(Parts(Markov(LAWS), Markov(SURE)))
+        drafter = Sequoia(DrafterResources(Markov(LAWS), Markov(SURE)))
         tree = drafter.draft([Context(1, 0, [0, 1], HOT, chance)], [exact(3, 2)])[0]
         return tuple(tuple(tree.tokens[c] for c in children) for children in tree.children)
 
@@ -268,8 +270,10 @@ def test_uniform_trees_are_drawn_when_asked_for():
 
 def test_replacement_draws_duplicates_and_says_so():
     draft = Markov(torch.tensor([[0.9, 0.05, 0.05]]).repeat(3, 1))
-    drafter = Sequoia(Parts(Markov(torch.full((3, 3), 1 / 3)), draft, options={"replacement": 1.0}))
-    tree = drafter.draft([Context(1, 0, [0, 1], HOT, SeededChance(1))], [exact(20, 3)])[0]
+    drafter = Sequoia(
+        DrafterResources(Markov(torch.full((3, 3), 1 / 3)), draft, options={"replacement": 1.0})
+    )
+    tree = drafter.draft([Context(1, 0, [0, 1], HOT, SeededRandom(1))], [exact(20, 3)])[0]
     assert tree.replaced
     assert any(
         len({tree.tokens[c] for c in children}) < len(children) for children in tree.children

@@ -15,9 +15,9 @@ from engine.drafters.sequoia import (
     _Class,
     measure_acceptance,
 )
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import Prior
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.verify import verify
 from engine.statistics.pass_cost import PassCost
 from tests.engine.drafters.test_sequoia import GREEDY, HOT, SEEDED, WARM, context, exact
@@ -31,11 +31,11 @@ class Trial:
     def __init__(self, p, q, **parts):
         self.p, self.q, size = p, q, len(p)
         self.target, self.model = Markov(p.repeat(size, 1)), Markov(q.repeat(size, 1))
-        self.drafter = Sequoia(Parts(self.target, self.model, **parts))
+        self.drafter = Sequoia(DrafterResources(self.target, self.model, **parts))
 
     def play(self, rounds, budget, sampling=HOT, request=1, **fields):
         """Nodes drafted in each round."""
-        chance, sizes = SeededChance(7), []
+        chance, sizes = SeededRandom(7), []
         for _ in range(rounds):
             at = Context(request, 0, [0, 1], sampling, chance, **fields)
             tree = self.drafter.draft([at], [budget])[0]
@@ -80,12 +80,12 @@ def test_measuring_offline_gives_what_is_learned_online():
         ([0, *np.random.default_rng(seed).integers(0, 6, 40).tolist()], 1) for seed in range(8)
     ]
     models = Markov(P.repeat(6, 1)), Markov(Q.repeat(6, 1))
-    found = measure_acceptance(models, HOT, texts, SeededChance(1), 3)
+    found = measure_acceptance(models, HOT, texts, SeededRandom(1), 3)
     assert found == pytest.approx(true_ranks(P, Q, 3), abs=0.03)
-    greedy = measure_acceptance(models, GREEDY, texts, SeededChance(1), 6)
+    greedy = measure_acceptance(models, GREEDY, texts, SeededRandom(1), 6)
     place = Q.argsort(descending=True).tolist().index(int(P.argmax()))
     assert greedy == pytest.approx(np.eye(6)[place])
-    seeded = measure_acceptance(models, SEEDED, texts, SeededChance(1), 6)
+    seeded = measure_acceptance(models, SEEDED, texts, SeededRandom(1), 6)
     assert seeded == pytest.approx(P[Q.argsort(descending=True)].tolist())
 
 

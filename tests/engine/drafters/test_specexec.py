@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.drafters.specexec import DECAY, SpecExec, _likeliest
 from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import SamplingParams
 from engine.speculation.tree import chain
 from engine.speculation.verify import Verdict
@@ -47,7 +47,7 @@ def context(ids, slot=0, stops=()):
 
 
 def specexec(model, cost=None, **options):
-    return SpecExec(Parts(model, model, cost=cost or PassCost(), options=options))
+    return SpecExec(DrafterResources(model, model, cost=cost or PassCost(), options=options))
 
 
 def grown(model, budget, ids=(1, 2, 0), stops=(), **options):

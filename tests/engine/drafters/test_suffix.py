@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from engine.drafters.suffix import FLOOR, Suffix
 from engine.engine import Engine
-from engine.interfaces.drafter import Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.tree import chain
 from engine.speculation.verify import Verdict
 from tests.engine.tiny import engine_over, run_all, tiny_target
@@ -26,12 +26,12 @@ class ChainsOnly:
 
 
 def context(ids, request=1, stops=()):
-    return Context(request, 0, ids, SamplingParams(), SeededChance(0), frozenset(stops))
+    return Context(request, 0, ids, SamplingParams(), SeededRandom(0), frozenset(stops))
 
 
 def suffix(finished=(), target=None, **options):
     """A drafter that has finished these requests, oldest first."""
-    drafter = Suffix(Parts(target or tiny_target(), options=options))
+    drafter = Suffix(DrafterResources(target or tiny_target(), options=options))
     for number, text in enumerate(finished, 100):
         drafter.draft([context(text, number)], [Budget(1, 1)])
         drafter.forget(number, 0)
@@ -180,7 +180,7 @@ def rounds(drafter, answers, first):
         prompt, said, took = [1000 + number, 2000 + number, *ASKED], [], 0
         while len(said) < len(answer):
             here = Context(
-                number, 0, [*prompt, *said], SamplingParams(), SeededChance(0), prompt=len(prompt)
+                number, 0, [*prompt, *said], SamplingParams(), SeededRandom(0), prompt=len(prompt)
             )
             [tree] = drafter.draft([here], [PRICED])
             left = answer[len(said) :]

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from engine.drafters.early_exit import EarlyExit
-from engine.drafting.chain_draft import Strand
-from engine.interfaces.drafter import Budget, Context, Parts
+from engine.drafting.chain_draft import ChainDraft
+from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import SamplingParams
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
 from tests.engine.draft_length.counted import GREEDY
@@ -48,7 +48,7 @@ class Given:
 
 
 def strand(counts, sampling=GREEDY, chance=None, depth=3):
-    return Strand(
+    return ChainDraft(
         Context(1, 0, [7], sampling, chance), Budget(depth, 9, siblings=Given(tuple(counts)))
     )
 
@@ -76,11 +76,11 @@ def test_nothing_stands_beside_what_was_not_drafted():
 
 def test_no_candidate_is_drawn_where_the_mass_runs_out():
     logits = torch.tensor([0.0, 1.0, 2.0]).log()  # two tokens have mass
-    grown = strand([5, 5], SamplingParams(1.0, top_k=1), SeededChance(1), depth=2)
+    grown = strand([5, 5], SamplingParams(1.0, top_k=1), SeededRandom(1), depth=2)
     grown.draw(logits)
     grown.draw(logits)
     assert grown.tree().tokens == (7, 2, 2)
-    grown = strand([5], SamplingParams(1.0), SeededChance(1), depth=1)
+    grown = strand([5], SamplingParams(1.0), SeededRandom(1), depth=1)
     grown.draw(logits)
     assert sorted(grown.tree().tokens[1:]) == [1, 2]
 
@@ -98,7 +98,7 @@ def test_the_joint_law_is_the_targets_however_many_stand_beside(sampling, room):
     def run(chance):
         target, ids = Markov(laws, 0.4 * laws + 0.6 * early), [0, 1]
         target.feed(0, ids[:-1])
-        drafter = EarlyExit(Parts(target))
+        drafter = EarlyExit(DrafterResources(target))
         while len(ids) < 2 + length:
             here, mood = Context(1, 0, list(ids), sampling, chance), Moody(room)
             tree = drafter.draft([here], [Budget(2, 9, stop=mood, siblings=mood)])[0]
@@ -129,8 +129,8 @@ def test_a_tree_that_resumes_behind_an_exit_scores_every_path_as_if_it_were_alon
     ids = [1, 2, 3, 4]
     target.feed(0, ids[:-1])
     budget = Budget(3, 9, exit_layer=exit_layer, siblings=Given((2, 0, 3)))
-    here = Context(1, 0, ids, GREEDY, SeededChance(0))
-    [tree] = EarlyExit(Parts(target)).draft([here], [budget])
+    here = Context(1, 0, ids, GREEDY, SeededRandom(0))
+    [tree] = EarlyExit(DrafterResources(target)).draft([here], [budget])
     assert len(tree) == 1 + 3 + 5
     scores = target.score([0], [tree])[0]
     for node in range(len(tree)):

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 import torch
 
-from engine.drafting.draft_cache import Follower, Growth
+from engine.drafting.draft_cache import DraftCache, NewNodes
 from engine.errors import OutOfMemory
 from engine.interfaces.drafter import Context, Outcome
 from engine.interfaces.target import SHARED
@@ -36,25 +36,25 @@ def settle(follower, ids, tree, path):
 
 
 def test_start_catches_up_from_nothing_and_after_a_jump():
-    follower = Follower(tiny_target())
+    follower = DraftCache(tiny_target())
     assert near(start(follower, [1, 2, 3]), fresh_logits([1, 2, 3]))
     assert near(start(follower, [1, 2, 9, 4]), fresh_logits([1, 2, 9, 4]))
 
 
 def test_a_long_prompt_is_caught_up_in_chunks():
     ids = [i % 13 for i in range(600)]
-    follower = Follower(tiny_target(context=1000))
+    follower = DraftCache(tiny_target(context=1000))
     wanted = tiny_target(context=1000).score([0], [chain(ids)])[0].logits[-1]
     assert near(start(follower, ids), wanted)
 
 
 def test_accepted_rows_stay_and_rejected_rows_go():
     model = tiny_target()
-    follower = Follower(model)
+    follower = DraftCache(model)
     ids = [1, 2, 3]
     start(follower, ids)
     tokens, parents = [3, 4, 5, 6], [-1, 0, 0, 1]
-    follower.grow([Growth(0, [1, 2], tokens, parents)])
+    follower.grow([NewNodes(0, [1, 2], tokens, parents)])
     settle(follower, ids, DraftTree(tuple(tokens), tuple(parents)), (0, 2))
     assert model.length(0) == 4
     ids += [5, 7]
@@ -64,11 +64,11 @@ def test_accepted_rows_stay_and_rejected_rows_go():
 def test_a_fully_accepted_chain_feeds_its_last_token_next_round():
     """The newest leaf was never fed to the draft; forgetting it only lowers acceptance, silently."""
     model = tiny_target()
-    follower = Follower(model)
+    follower = DraftCache(model)
     ids = [1, 2, 3]
     start(follower, ids)
     tokens, parents = [3, 4, 5], [-1, 0, 1]
-    follower.grow([Growth(0, [1], tokens, parents)])
+    follower.grow([NewNodes(0, [1], tokens, parents)])
     settle(follower, ids, DraftTree(tuple(tokens), tuple(parents)), (0, 1, 2))
     assert model.length(0) == 4
     ids += [4, 5, 6]
@@ -77,11 +77,11 @@ def test_a_fully_accepted_chain_feeds_its_last_token_next_round():
 
 def test_renumbered_nodes_keep_their_rows():
     model = tiny_target()
-    follower = Follower(model)
+    follower = DraftCache(model)
     ids = [1, 2, 3]
     start(follower, ids)
     tokens, parents = [3, 4, 5, 6], [-1, 0, 0, 2]
-    logits = follower.grow([Growth(0, [1, 2], tokens, parents)])[0].logits
+    logits = follower.grow([NewNodes(0, [1, 2], tokens, parents)])[0].logits
     assert near(logits[1], fresh_logits([*ids, 5]))
     follower.relabel(0, {0: 0, 2: 1, 3: 2})
     settle(follower, ids, DraftTree((3, 5, 6), (-1, 0, 1)), (0, 1, 2))
@@ -92,7 +92,7 @@ def test_renumbered_nodes_keep_their_rows():
 
 
 def test_what_reading_takes_is_measured_and_what_is_known_costs_nothing():
-    follower = Follower(tiny_target(context=1000))
+    follower = DraftCache(tiny_target(context=1000))
     ids = [i % 13 for i in range(600)]
     assert follower.reading(context(ids)) == 0.0  # nothing was measured
     start(follower, ids[:300])
@@ -107,7 +107,7 @@ def test_what_reading_takes_is_measured_and_what_is_known_costs_nothing():
 
 def test_what_reading_takes_may_be_known_before_the_first_text():
     ids = [i % 13 for i in range(600)]
-    follower = Follower(tiny_target(context=1000), read=2.0)
+    follower = DraftCache(tiny_target(context=1000), read=2.0)
     assert follower.reading(context(ids)) == 1200.0
     start(follower, ids)
     assert follower.reading(context([14, *ids])) < 120.0  # what was measured soon overrules it
@@ -138,7 +138,7 @@ def test_requests_that_begin_alike_read_that_once(common):
     read = counted(model)
     texts = [[*LONG[:common], 1 + n, *LONG[: 599 - common]] for n in range(3)]
     batch = [context(ids, slot) for slot, ids in enumerate(texts)]
-    for found, ids in zip(Follower(model).start(batch), texts, strict=True):
+    for found, ids in zip(DraftCache(model).start(batch), texts, strict=True):
         assert near(found.logits[-1], logits_of(tuple(ids)))
     assert sum(many for _, many in read) == common + 3 * (600 - common)
     assert all(many <= 256 for _, many in read)
@@ -146,7 +146,7 @@ def test_requests_that_begin_alike_read_that_once(common):
 
 def test_what_another_slot_holds_is_taken_over_and_costs_nothing():
     model = tiny_target(context=ROOM)
-    follower = Follower(model)
+    follower = DraftCache(model)
     start(follower, LONG)
     settle(follower, LONG, chain([LONG[-1]]), (0,))
     read = counted(model)
@@ -162,7 +162,7 @@ def test_little_is_read_rather_than_copied():
     model = tiny_target(context=ROOM)
     read = counted(model)
     batch = [context(LONG[:SHARED], slot) for slot in range(2)]
-    Follower(model).start(batch)
+    DraftCache(model).start(batch)
     assert read == [(0, SHARED), (1, SHARED)]
 
 
@@ -183,6 +183,6 @@ def test_without_memory_or_means_for_a_copy_every_slot_reads(sharing):
     model = tiny_target(context=ROOM)
     model.share = full
     read = counted(model)
-    found = Follower(model if sharing else Alone(model)).start([context(LONG, s) for s in (0, 1)])
+    found = DraftCache(model if sharing else Alone(model)).start([context(LONG, s) for s in (0, 1)])
     assert sum(many for _, many in read) == 2 * len(LONG)
     assert all(near(each.logits[-1], logits_of(tuple(LONG))) for each in found)

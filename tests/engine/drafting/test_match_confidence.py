@@ -6,24 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting.match_confidence import CERTAIN, KINDS, LONGEST, Confidence, Confidences
+from engine.drafting.match_confidence import (
+    CERTAIN,
+    KINDS,
+    LONGEST,
+    MatchConfidence,
+    MatchConfidences,
+)
 from engine.request import Prior
 
 NOTES = st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=60)
 
 
 def taught(notes):
-    confidence = Confidence()
+    confidence = MatchConfidence()
     for length, hit in notes:
         confidence.learn(length, [7], [7 if hit else 8])
     return confidence
 
 
 def test_before_anything_is_known_longer_matches_are_surer():
-    known = [Confidence().at(length) for length in range(1, LONGEST + 1)]
+    known = [MatchConfidence().at(length) for length in range(1, LONGEST + 1)]
     assert known == sorted(known)
     assert known[0] == pytest.approx(0.6)
-    assert Confidence().at(1000) == known[-1] < CERTAIN
+    assert MatchConfidence().at(1000) == known[-1] < CERTAIN
 
 
 @given(NOTES)
@@ -33,7 +39,7 @@ def test_it_is_a_probability_whatever_happens(notes):
 
 
 def test_evidence_overrules_the_guess_for_matches_of_that_length_only():
-    missing, before = taught([(2, False)] * 200), Confidence()
+    missing, before = taught([(2, False)] * 200), MatchConfidence()
     assert missing.at(2) < missing.at(3) < 0.35  # 2 and 3 are one kind; their guesses differ
     assert [missing.at(n) for n in (1, 4, 24)] == [before.at(n) for n in (1, 4, 24)]
     assert taught([(2, True)] * 200).at(2) > 0.85
@@ -56,24 +62,24 @@ def test_a_copy_survives_as_the_match_that_grows_with_it_says(notes, length, mos
 
 
 def test_a_short_match_survives_less_far_than_a_long_one():
-    found = [Confidence().survival(length, 100) for length in (1, 2, 4)]
+    found = [MatchConfidence().survival(length, 100) for length in (1, 2, 4)]
     assert [sum(chance >= 0.15 for chance in chances) for chances in found] == [8, 14, 25]
 
 
 def test_a_request_starts_from_what_is_usual_and_soon_goes_its_own_way():
     session = taught([(4, True)] * 200)
-    copying, inventing = Confidence(session), Confidence(session)
+    copying, inventing = MatchConfidence(session), MatchConfidence(session)
     assert copying.at(4) == inventing.at(4) == session.at(4) > 0.97
     for _ in range(4):
         inventing.learn(4, [1], [2])
     assert inventing.at(4) < 0.55
     assert copying.at(4) > 0.97  # requests of the same time do not see each other's luck at once
     assert 0.9 < session.at(4) < 0.97
-    assert Confidence(session).at(4) == session.at(4)
+    assert MatchConfidence(session).at(4) == session.at(4)
 
 
 def test_what_comes_after_a_miss_counts_for_nothing():
-    confidence, wanted = Confidence(), Confidence()
+    confidence, wanted = MatchConfidence(), MatchConfidence()
     confidence.learn(3, [1, 2, 3, 4], [1, 9, 3, 4])
     wanted.learn(3, [1], [1])
     wanted.learn(4, [2], [9])
@@ -81,18 +87,18 @@ def test_what_comes_after_a_miss_counts_for_nothing():
 
 
 def test_only_what_was_said_is_judged():
-    confidence = Confidence()
+    confidence = MatchConfidence()
     confidence.learn(1, [1, 2, 3], [])
     confidence.learn(1, [], [1, 2])
-    assert confidence.at(1) == Confidence().at(1)
+    assert confidence.at(1) == MatchConfidence().at(1)
 
 
 def test_a_new_session_starts_from_what_the_last_one_measured():
     shares, events = taught([(2, False)] * 20 + [(5, True)] * 30).shares()
     assert sum(shares) == pytest.approx(1)
-    again = Confidence()
+    again = MatchConfidence()
     again.remember(Prior("lookup", shares=shares, share_weight=events))
-    fresh = Confidence()
+    fresh = MatchConfidence()
     assert again.at(2) < 0.5 * fresh.at(2)
     assert again.at(5) > fresh.at(5)
     assert again.at(1) == fresh.at(1)
@@ -109,13 +115,13 @@ def test_what_earlier_sessions_measured_does_not_overrule_this_one():
 
 @pytest.mark.parametrize("shares", [(), (0.5, 0.5), (0.1,) * (2 * KINDS + 1)])
 def test_a_record_of_another_form_says_nothing(shares):
-    confidence, fresh = Confidence(), Confidence()
+    confidence, fresh = MatchConfidence(), MatchConfidence()
     confidence.remember(Prior("lookup", shares=shares, share_weight=50.0))
     assert confidence.at(3) == fresh.at(3)
 
 
 def test_kinds_of_tasks_are_told_apart_and_a_new_one_starts_from_all():
-    kinds, fresh = Confidences(), Confidence()
+    kinds, fresh = MatchConfidences(), MatchConfidence()
     edit = kinds.start("edit", None)
     for _ in range(20):
         edit.learn(1, [7], [7])
@@ -131,12 +137,12 @@ def test_kinds_of_tasks_are_told_apart_and_a_new_one_starts_from_all():
 
 
 def test_earlier_sessions_speak_of_their_own_kind_of_task():
-    kinds = Confidences()
+    kinds = MatchConfidences()
     shares, events = taught([(2, False)] * 20).shares()
     prior = Prior("lookup", shares=shares, share_weight=events)
     assert kinds.start("chat", prior).at(2) < 0.3
-    assert kinds.start("edit", None).at(2) == Confidence().at(2)
+    assert kinds.start("edit", None).at(2) == MatchConfidence().at(2)
 
 
 def test_before_anything_was_evaluated_there_is_nothing_to_keep():
-    assert Confidence().shares() == ((), 0.0)
+    assert MatchConfidence().shares() == ((), 0.0)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting.match_confidence import Confidence
+from engine.drafting.match_confidence import MatchConfidence
 from engine.drafting.ngram_candidates import BEGUN, FINISHED, OWN, Continuations, Source
 
 TEXTS = st.lists(
@@ -26,7 +26,7 @@ def sources(places):
 
 
 def grown(places, most=8, stops=NOTHING, least=0.0):
-    found = Continuations(9, sources(places), most, [Confidence() for _ in range(3)])
+    found = Continuations(9, sources(places), most, [MatchConfidence() for _ in range(3)])
     found.grow(stops, least)
     return found
 

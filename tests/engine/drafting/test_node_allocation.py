@@ -5,14 +5,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.drafting.acceptance_model import Odds
+from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.node_allocation import Siblings, marginal, spread
-from engine.drafting.tree_shape import Optimum
+from engine.drafting.tree_shape import OptimalTree
 
 ACCEPTANCE = (0.6, 0.2, 0.1, 0.05)
 
 
-class ByRank(Odds):
+class ByRank(AcceptanceModel):
     """Chances that depend on the rank alone, as the paper has them."""
 
     def before(self, rank, likeliest):
@@ -23,7 +23,7 @@ class ByRank(Odds):
         return self.before(rank, 0.0)
 
 
-class Trusted(Odds):
+class Trusted(AcceptanceModel):
     """The draft is right as often as it says."""
 
     def before(self, rank, likeliest):
@@ -41,7 +41,7 @@ def siblings(law, order=None, reached=1.0):
 
 
 def worths(nodes, depth):
-    table = Optimum(ACCEPTANCE, nodes + 1, depth).table
+    table = OptimalTree(ACCEPTANCE, nodes + 1, depth).table
     return marginal(table[min(depth, len(table) - 1)])
 
 
@@ -50,9 +50,9 @@ def test_where_rank_says_all_the_root_gets_what_the_optimal_shape_gives_it(nodes
     depth = 4
     root = siblings([0.25] * 4)
     spread([root], nodes, worths(nodes, depth - 1), ByRank())
-    best = Optimum(ACCEPTANCE, nodes + 1, depth)
+    best = OptimalTree(ACCEPTANCE, nodes + 1, depth)
     shape = best.shape(nodes + 1, depth)
-    tables = Optimum(ACCEPTANCE, nodes + 1, depth - 1)
+    tables = OptimalTree(ACCEPTANCE, nodes + 1, depth - 1)
     reached = [child.reached for child in root.children]
     assert reached == pytest.approx(ACCEPTANCE[: len(reached)])
     worth = 1 + sum(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting.tree_shape import Optimum, uniform
+from engine.drafting.tree_shape import OptimalTree, uniform
 
 SMALL = (0.6, 0.2, 0.1, 0.05)
 
@@ -59,7 +59,7 @@ def brute(acceptance, nodes, depth):
 
 @given(ranks, st.integers(1, 9), st.integers(0, 5))
 def test_the_recursion_finds_the_best_tree(acceptance, nodes, depth):
-    optimum = Optimum(acceptance, nodes, depth)
+    optimum = OptimalTree(acceptance, nodes, depth)
     for count in range(1, nodes + 1):
         for below in range(depth + 1):
             wanted = brute(tuple(acceptance), count, below)
@@ -68,7 +68,7 @@ def test_the_recursion_finds_the_best_tree(acceptance, nodes, depth):
 
 @given(ranks, st.integers(1, 40), st.one_of(st.none(), st.integers(1, 6)))
 def test_a_shape_is_what_its_number_says(acceptance, nodes, depth):
-    optimum = Optimum(acceptance, nodes, depth)
+    optimum = OptimalTree(acceptance, nodes, depth)
     count = optimum.largest(nodes, depth)
     shape = optimum.shape(count, depth)
     assert len(shape) == count
@@ -80,7 +80,7 @@ def test_a_shape_is_what_its_number_says(acceptance, nodes, depth):
 
 @given(ranks, st.integers(1, 40), st.one_of(st.none(), st.integers(1, 6)))
 def test_parents_stand_before_their_children_level_by_level(acceptance, nodes, depth):
-    optimum = Optimum(acceptance, nodes, depth)
+    optimum = OptimalTree(acceptance, nodes, depth)
     shape = optimum.shape(optimum.largest(nodes, depth), depth)
     assert all(first <= second for first, second in pairwise(shape.parents))
     assert [node for level in shape.levels for node in level] == list(range(len(shape)))
@@ -98,18 +98,18 @@ def test_with_falling_ranks_the_best_tree_is_the_likeliest_paths(acceptance, nod
         for p in acceptance:
             order += 1
             heapq.heappush(heap, (value * p, order, ()))
-    assert Optimum(acceptance, nodes).expected(nodes) == pytest.approx(total, abs=1e-9)
+    assert OptimalTree(acceptance, nodes).expected(nodes) == pytest.approx(total, abs=1e-9)
 
 
 def test_published_vector_without_a_depth_limit():
-    optimum = Optimum(SMALL, 16)
+    optimum = OptimalTree(SMALL, 16)
     found = [optimum.expected(n) for n in (1, 2, 3, 4, 5, 6, 8, 12, 16)]
     wanted = [1, 1.6, 1.96, 2.176, 2.376, 2.5056, 2.7456, 3.0674, 3.3094]
     assert found == pytest.approx(wanted, abs=1e-4)
 
 
 def test_published_shape_of_eight_nodes():
-    shape = Optimum(SMALL, 8).shape(8)
+    shape = OptimalTree(SMALL, 8).shape(8)
     below = [1] * 8
     for node in range(7, 0, -1):
         below[shape.parents[node]] += below[node]
@@ -121,7 +121,7 @@ def test_published_shape_of_eight_nodes():
     [(2, 1.6342), (4, 2.2914), (8, 2.7322), (16, 3.1303), (32, 3.5007), (64, 3.8523)],
 )
 def test_shipped_vector_by_size(nodes, wanted):
-    assert Optimum(SHIPPED, 64, 9).expected(nodes) == pytest.approx(wanted, abs=ROUNDED)
+    assert OptimalTree(SHIPPED, 64, 9).expected(nodes) == pytest.approx(wanted, abs=ROUNDED)
 
 
 @pytest.mark.parametrize(
@@ -130,35 +130,35 @@ def test_shipped_vector_by_size(nodes, wanted):
 )
 def test_shipped_vector_by_depth(depth, wanted):
     """Shallow trees are wide and rest on ranks behind the eleven that are known here."""
-    assert Optimum(SHIPPED, 64, 9).expected(64, depth) == pytest.approx(wanted, abs=ROUNDED)
+    assert OptimalTree(SHIPPED, 64, 9).expected(64, depth) == pytest.approx(wanted, abs=ROUNDED)
 
 
 @pytest.mark.parametrize(("depth", "wanted"), [(3, 3.2230), (4, 3.5261)])
 def test_shipped_vector_of_shallow_trees_without_its_last_digits(depth, wanted):
-    assert Optimum(SHIPPED, 64, 9).expected(64, depth) == pytest.approx(wanted, rel=0.01)
+    assert OptimalTree(SHIPPED, 64, 9).expected(64, depth) == pytest.approx(wanted, rel=0.01)
 
 
 def test_more_nodes_and_more_depth_are_never_worse():
-    table = Optimum(SHIPPED, 64, 9).table
+    table = OptimalTree(SHIPPED, 64, 9).table
     possible = np.where(np.isfinite(table), table, 0)
     assert (np.diff(possible, axis=0) >= -1e-12).all()
     assert (np.diff(possible[-1, 1:]) >= -1e-12).all()
 
 
 def test_a_chain_where_only_the_first_rank_counts():
-    shape = Optimum((0.8, 0.0), 6).shape(6)
+    shape = OptimalTree((0.8, 0.0), 6).shape(6)
     assert shape.parents == (-1, 0, 1, 2, 3, 4)
     assert shape.expected == pytest.approx(sum(0.8**i for i in range(6)))
 
 
 def test_what_does_not_fit_is_said():
-    optimum = Optimum((0.5, 0.2), 20, 2)
+    optimum = OptimalTree((0.5, 0.2), 20, 2)
     assert optimum.largest(20, 2) == 7
     assert optimum.expected(8, 2) == -np.inf
     with pytest.raises(ValueError, match="8 nodes"):
         optimum.shape(8, 2)
     with pytest.raises(ValueError, match="root"):
-        Optimum((0.5,), 0)
+        OptimalTree((0.5,), 0)
 
 
 @pytest.mark.parametrize(

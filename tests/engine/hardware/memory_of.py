@@ -61,12 +61,12 @@ def taken(field: str) -> int:
 def plain_weights(target: "TorchTarget") -> "Iterator[Tensor]":
     """Embedding and maps that are not packed; a processor may be unable to pack any."""
     from engine.decoder.decoder import Dense
-    from engine.platform.upcast_linear import Upcast
+    from engine.platform.upcast_linear import UpcastLinear
 
     yield target._weights.embedding
     for layer in target._weights.layers:
         for linear in (layer.qkv, layer.out, layer.gate_up, layer.down):
-            if isinstance(linear, Dense | Upcast):
+            if isinstance(linear, Dense | UpcastLinear):
                 yield linear.weight
 
 

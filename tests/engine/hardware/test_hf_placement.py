@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.hardware.candidates import MARGIN
-from engine.hardware.hf_placement import Whole, whole
+from engine.hardware.hf_placement import HfPlacement, whole
 from engine.hardware.plan import Refusal
 from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram
 
@@ -28,23 +28,23 @@ def machine(free, *instructions):
     ],
 )
 def test_the_format_suits_the_machine(elements, free, instructions, wanted):
-    assert whole(machine(free, *instructions), "m", elements) == Whole("cpu", wanted)
+    assert whole(machine(free, *instructions), "m", elements) == HfPlacement("cpu", wanted)
 
 
 def test_a_wish_is_kept_or_refused():
     found = whole(machine(32 * GIB, "bf16"), "m", 3 * BILLION, "float32")
-    assert found == Whole("cpu", "float32")
+    assert found == HfPlacement("cpu", "float32")
     assert isinstance(whole(machine(8 * GIB), "m", 3 * BILLION, "float32"), Refusal)
 
 
 @pytest.mark.parametrize(
     ("elements", "ram", "gpu", "wished", "wanted"),
     [
-        (BILLION // 10, 32, 2, None, Whole("cuda", "bfloat16")),
-        (3 * BILLION, 32, 8, None, Whole("cuda", "bfloat16")),
-        (3 * BILLION, 32, 8, "float32", Whole("cpu", "float32")),  # 11.2 GiB
-        (3 * BILLION, 32, 16, "float32", Whole("cuda", "float32")),
-        (3 * BILLION, 32, 6, None, Whole("cpu", "float32")),  # no room for a conversation
+        (BILLION // 10, 32, 2, None, HfPlacement("cuda", "bfloat16")),
+        (3 * BILLION, 32, 8, None, HfPlacement("cuda", "bfloat16")),
+        (3 * BILLION, 32, 8, "float32", HfPlacement("cpu", "float32")),  # 11.2 GiB
+        (3 * BILLION, 32, 16, "float32", HfPlacement("cuda", "float32")),
+        (3 * BILLION, 32, 6, None, HfPlacement("cpu", "float32")),  # no room for a conversation
         (3 * BILLION, 5, 8, None, None),  # it is read through RAM
     ],
 )

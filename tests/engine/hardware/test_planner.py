@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.errors import ModelUnusable
 from engine.hardware.footprint import LLAMA_CPP
-from engine.hardware.plan import Plan, Refusal, Stage, Tier, Wishes
+from engine.hardware.plan import Plan, PlanConstraints, Refusal, Stage, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import GIB, imagined
 from engine.hardware.published import MACHINES, MODELS, SHAPES, candidates, weights
@@ -17,7 +17,7 @@ from engine.hardware.reasons import gib
 MODEL = st.sampled_from(sorted(MODELS))
 MEMORY = st.integers(0, 160 * GIB)
 WISHES = st.builds(
-    Wishes,
+    PlanConstraints,
     context=st.none() | st.integers(1, 200_000),
     batch=st.none() | st.integers(1, 8),
     draft=st.booleans(),
@@ -34,7 +34,7 @@ def rank(found: Plan | Refusal) -> tuple[int, ...]:
 
 @given(MODEL, MEMORY, MEMORY, WISHES)
 def test_a_plan_never_takes_more_than_there_is(
-    model: str, gpu: int, ram: int, wishes: Wishes
+    model: str, gpu: int, ram: int, wishes: PlanConstraints
 ) -> None:
     machine = imagined(gpu, ram)
     found = plan(machine, candidates(model), wishes)
@@ -57,7 +57,7 @@ def test_a_plan_never_takes_more_than_there_is(
 
 @given(MODEL, MEMORY, MEMORY, WISHES, st.integers(0, 80 * GIB), st.integers(0, 80 * GIB))
 def test_more_memory_never_gives_a_worse_plan(
-    model: str, gpu: int, ram: int, wishes: Wishes, more_gpu: int, more_ram: int
+    model: str, gpu: int, ram: int, wishes: PlanConstraints, more_gpu: int, more_ram: int
 ) -> None:
     for dtype in {None, *(form.dtype for form in candidates(model).forms)}:
         fixed = replace(wishes, dtype=dtype)
@@ -69,14 +69,16 @@ def test_more_memory_never_gives_a_worse_plan(
 
 @given(MODEL, MEMORY, MEMORY, WISHES)
 def test_the_same_question_gets_the_same_answer(
-    model: str, gpu: int, ram: int, wishes: Wishes
+    model: str, gpu: int, ram: int, wishes: PlanConstraints
 ) -> None:
     machine = imagined(gpu, ram)
     assert plan(machine, candidates(model), wishes) == plan(machine, candidates(model), wishes)
 
 
 @given(MODEL, MEMORY, MEMORY, WISHES)
-def test_every_choice_has_a_sentence(model: str, gpu: int, ram: int, wishes: Wishes) -> None:
+def test_every_choice_has_a_sentence(
+    model: str, gpu: int, ram: int, wishes: PlanConstraints
+) -> None:
     found = plan(imagined(gpu, ram), candidates(model), wishes)
     if isinstance(found, Plan):
         chosen = {field.name for field in fields(Plan)} - {"model", "stage", "needs", "room", "why"}
@@ -89,7 +91,7 @@ def test_every_choice_has_a_sentence(model: str, gpu: int, ram: int, wishes: Wis
 
 @given(MODEL, MEMORY, MEMORY, WISHES)
 def test_a_draft_model_is_counted_in_the_form_in_which_it_is_loaded(
-    model: str, gpu: int, ram: int, wishes: Wishes
+    model: str, gpu: int, ram: int, wishes: PlanConstraints
 ) -> None:
     found = plan(imagined(gpu, ram), candidates(model), wishes)
     if isinstance(found, Plan) and found.draft_model:
@@ -103,7 +105,7 @@ def test_a_draft_model_is_counted_in_the_form_in_which_it_is_loaded(
 
 
 @given(MEMORY, MEMORY, WISHES)
-def test_experts_are_never_streamed(gpu: int, ram: int, wishes: Wishes) -> None:
+def test_experts_are_never_streamed(gpu: int, ram: int, wishes: PlanConstraints) -> None:
     found = plan(imagined(gpu, ram), candidates("qwen3-30b-a3b-q4"), wishes)
     if isinstance(found, Plan):
         assert Tier.DISK not in found.placement
@@ -111,7 +113,7 @@ def test_experts_are_never_streamed(gpu: int, ram: int, wishes: Wishes) -> None:
 
 
 @given(st.integers(8 * GIB, 17 * GIB), st.integers(32 * GIB, 160 * GIB), WISHES)
-def test_experts_on_two_memories_take_no_trees(gpu: int, ram: int, wishes: Wishes) -> None:
+def test_experts_on_two_memories_take_no_trees(gpu: int, ram: int, wishes: PlanConstraints) -> None:
     """No memory of the law above was between too little and enough, so this was never asked."""
     found = plan(imagined(gpu, ram), candidates("qwen3-30b-a3b-q4"), wishes)
     assert isinstance(found, Plan)
@@ -147,7 +149,7 @@ def test_a_shorter_context_comes_before_the_draft_model_goes() -> None:
 
 def test_a_form_that_the_model_has_not_is_said() -> None:
     with pytest.raises(ModelUnusable, match="cannot run as float32"):
-        plan(imagined(0, 64 * GIB), candidates("llama-3.1-8b-q4"), Wishes(dtype="float32"))
+        plan(imagined(0, 64 * GIB), candidates("llama-3.1-8b-q4"), PlanConstraints(dtype="float32"))
 
 
 def test_weights_of_llama_8b_in_16_bits_by_hand() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy.stats import chisquare, kstest
 
-from engine.kernels.philox import PhiloxChance, exponentials, philox, uniform
+from engine.kernels.philox import PhiloxRandom, exponentials, philox, uniform
 from tests.engine.enumeration import random_law
 
 LAW = random_law(5, 3)
@@ -17,13 +17,13 @@ def test_philox_gives_the_words_that_its_authors_publish():
 
 
 def test_draws_follow_the_law():
-    chance = PhiloxChance(7)
+    chance = PhiloxRandom(7)
     counts = np.bincount([chance.draw(LAW) for _ in range(4000)], minlength=5)
     assert chisquare(counts, 4000 * LAW.numpy()).pvalue > 1e-3
 
 
 def test_the_first_of_distinct_draws_follows_the_law():
-    chance = PhiloxChance(8)
+    chance = PhiloxRandom(8)
     drawn = [chance.draw_distinct(LAW, 3) for _ in range(4000)]
     counts = np.bincount([tokens[0] for tokens in drawn], minlength=5)
     assert chisquare(counts, 4000 * LAW.numpy()).pvalue > 1e-3
@@ -31,7 +31,7 @@ def test_the_first_of_distinct_draws_follows_the_law():
 
 
 def test_impossible_tokens_are_never_drawn_nor_accepted():
-    chance = PhiloxChance(9)
+    chance = PhiloxRandom(9)
     law = torch.tensor([0.0, 1.0, 0.0])
     assert all(chance.draw(law) == 1 for _ in range(200))
     assert chance.draw_distinct(law, 3) == [1]
@@ -48,8 +48,8 @@ def test_a_seed_repeats_and_no_seed_does_not():
     def tokens(chance):
         return [chance.draw(LAW) for _ in range(50)]
 
-    assert tokens(PhiloxChance(3)) == tokens(PhiloxChance(3))
-    assert tokens(PhiloxChance(None)) != tokens(PhiloxChance(None))
+    assert tokens(PhiloxRandom(3)) == tokens(PhiloxRandom(3))
+    assert tokens(PhiloxRandom(None)) != tokens(PhiloxRandom(None))
 
 
 def test_a_device_makes_the_same_numbers(device):

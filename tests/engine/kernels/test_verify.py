@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import NumericalError
-from engine.kernels.philox import PhiloxChance
+from engine.kernels.philox import PhiloxRandom
 from engine.request import SamplingParams
 from engine.speculation.tree import DraftTree, chain, single
 from engine.speculation.verify import verify
@@ -19,7 +19,7 @@ def judge(tree, logits, sampling, seed, asked=0):
     """(verdict of the reference, questions asked), (the same of the kernels)."""
     from engine.kernels.verify import verify_all
 
-    plain, fast = PhiloxChance(seed), PhiloxChance(seed)
+    plain, fast = PhiloxRandom(seed), PhiloxRandom(seed)
     plain.calls = fast.calls = asked
     expected = verify(tree, logits.cpu(), sampling, plain)
     found = verify_all([tree], [logits], [sampling], [fast])[0]
@@ -46,7 +46,7 @@ def chosen_tree(seed, nodes, vocab):
 def drawn_tree(seed, widths, vocab, closeness, replaced=False):
     """Levels drawn from laws of their own, and logits that are ``closeness`` to these laws."""
     random = torch.Generator().manual_seed(seed)
-    chance = PhiloxChance(seed + 1000)
+    chance = PhiloxRandom(seed + 1000)
     tokens, parents, q, level = [0], [-1], {}, [0]
     for width in widths:
         fresh = []
@@ -173,11 +173,11 @@ def test_a_seeded_walk_draws_what_plain_steps_draw(device):
     from engine.kernels.verify import verify_all
 
     laws = 2 * torch.randn(7, 7, generator=torch.Generator().manual_seed(4))
-    plain, ids = PhiloxChance(5), [0]
+    plain, ids = PhiloxRandom(5), [0]
     while len(ids) < 12:
         rows = laws[[ids[-1]]].to(device)
         ids.append(verify_all([single(ids[-1])], [rows], [SAMPLED], [plain])[0].bonus)
-    drafted, found = PhiloxChance(5), [0]
+    drafted, found = PhiloxRandom(5), [0]
     while len(found) < 12:
         tree = chain([found[-1], *ids[len(found) : len(found) + 3], 6])
         verdict = verify_all([tree], [laws[list(tree.tokens)].to(device)], [SAMPLED], [drafted])[0]
@@ -194,9 +194,9 @@ def test_several_requests_in_one_round(device):
             drawn_tree(seed, (2, 1), 8, 0.7) if seed % 2 else (single(1), torch.randn(1, 8))
         )
         cases.append((tree, logits, sampling))
-    expected = [verify(*case, PhiloxChance(9 + i)) for i, case in enumerate(cases)]
+    expected = [verify(*case, PhiloxRandom(9 + i)) for i, case in enumerate(cases)]
     trees, logits, samplings = zip(*cases, strict=True)
-    chances = [PhiloxChance(9 + i) for i in range(len(cases))]
+    chances = [PhiloxRandom(9 + i) for i in range(len(cases))]
     assert verify_all(trees, [x.to(device) for x in logits], samplings, chances) == expected
 
 
@@ -208,7 +208,7 @@ def test_logits_that_are_not_finite_are_refused(device, sampling, value):
 
     logits = torch.full((1, 9), value, device=device)
     sound = torch.arange(9.0, device=device)[None]
-    rows, chances = [sound, logits, sound], [PhiloxChance(seed) for seed in range(3)]
+    rows, chances = [sound, logits, sound], [PhiloxRandom(seed) for seed in range(3)]
     found = verify_all([single(0)] * 3, rows, [sampling] * 3, chances)
     assert isinstance(found[1], NumericalError)
     assert "not finite" in str(found[1])

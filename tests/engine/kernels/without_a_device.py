@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 
 from engine.kernels import verify as host
 from engine.kernels.fused_ops import gated, rms_norm, turned_into_cache
-from engine.kernels.philox import PhiloxChance
+from engine.kernels.philox import PhiloxRandom
 from engine.kernels.tree_attention import tree_attention
 from engine.kernels.tree_walk import speeds
 from engine.request import SamplingParams
@@ -86,7 +86,7 @@ def judged() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             out = torch.zeros(4 + len(tree), dtype=torch.int32)
             logits = torch.randn(len(tree), VOCAB).to(dtype)
-            host._launch((tree, logits, sampling, PhiloxChance(2**40)), logits, out)
+            host._launch((tree, logits, sampling, PhiloxRandom(2**40)), logits, out)
 
 
 def passed() -> None:

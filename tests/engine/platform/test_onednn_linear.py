@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from engine.decoder.decoder import Dense
 from engine.models.own.target import TorchTarget
-from engine.platform.onednn_linear import Packed, can_pack, choose_as_four, packed
+from engine.platform.onednn_linear import OneDnnLinear, can_pack, choose_as_four, packed
 from engine.speculation.tree import DraftTree
 from tests.engine.tiny import tiny_weights
 
@@ -37,12 +37,12 @@ def maps_of(weights):
 def test_a_packed_map_gives_the_plain_maps_values(shape):
     plain = with_bias(tiny_weights())
     layer = packed(tiny_weights()).layers[0].qkv
-    assert isinstance(layer, Packed)
+    assert isinstance(layer, OneDnnLinear)
     x = torch.randn(*shape, 32)
     near = F.linear(x, plain.weight)
     with torch.inference_mode():
         assert (layer(x) - near).abs().max() < 1e-5
-        assert (Packed(layer.weight, plain.bias)(x) - near - plain.bias).abs().max() < 1e-5
+        assert (OneDnnLinear(layer.weight, plain.bias)(x) - near - plain.bias).abs().max() < 1e-5
 
 
 @needs_packing
@@ -51,7 +51,7 @@ def test_few_rows_as_four_are_the_same_rows(rows):
     plain, layer = tiny_weights().layers[0].qkv, packed(tiny_weights()).layers[0].qkv
     x = torch.randn(rows, 32)
     with torch.inference_mode():
-        found = Packed(layer.weight, None, frozenset({1, 2}))(x)
+        found = OneDnnLinear(layer.weight, None, frozenset({1, 2}))(x)
         assert found.shape == plain(x).shape
         assert (found - plain(x)).abs().max() < 1e-5
 

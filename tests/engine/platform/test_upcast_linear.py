@@ -13,8 +13,8 @@ from engine.platform import upcast_linear as upcast
 from engine.platform.upcast_linear import (
     EVERY,
     TRIED,
-    Upcast,
-    Upcasting,
+    Upcaster,
+    UpcastLinear,
     Widening,
     choose_alone,
     wide_type,
@@ -54,7 +54,7 @@ def test_a_map_is_the_plain_map_rounded_once(dtype, biased, swaps, shape, monkey
     bias = torch.linspace(-1, 1, 37).to(dtype) if biased else None
     x = torch.randn(*shape, 64, generator=torch.Generator().manual_seed(1)).to(dtype)
     with torch.inference_mode():
-        found = Upcast(plain, bias, 2, widening)(x)
+        found = UpcastLinear(plain, bias, 2, widening)(x)
     exact = x.double() @ plain.double().T + (0 if bias is None else bias.double())
     step = torch.finfo(dtype).eps * exact.abs()  # half of it, and what sums lose
     assert found.dtype == dtype
@@ -97,9 +97,9 @@ def test_what_is_tried_is_tried_once_for_all_maps(monkeypatch, lacking):
     tried = []
     monkeypatch.setattr(upcast, "TRIAL", 2**12)
     monkeypatch.setattr(upcast, "choose_alone", lambda timed: tried.append(timed(2)) or 2)
-    upcasting = Upcasting(Widening())
+    upcasting = Upcaster(Widening())
     maps = [upcasting.map(Dense(weight(n, 64, torch.bfloat16))) for n in (40, 50, 60)]
-    assert [type(each) for each in maps] == [Upcast] * 3
+    assert [type(each) for each in maps] == [UpcastLinear] * 3
     assert len({each.widening for each in maps}) == 1
     [(plain, blocks)] = tried
     assert min(plain, blocks) > 0
@@ -107,7 +107,7 @@ def test_what_is_tried_is_tried_once_for_all_maps(monkeypatch, lacking):
 
 def test_small_maps_stay_plain():
     small = Dense(weight(8, 8, torch.bfloat16))
-    assert Upcasting(Widening()).map(small) is small
+    assert Upcaster(Widening()).map(small) is small
 
 
 def test_only_what_a_processor_lacks_is_widened(lacking):
@@ -118,8 +118,8 @@ def test_only_what_a_processor_lacks_is_widened(lacking):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_model_in_halves_is_near_itself_in_float32_in_steps_trees_and_prompts(dtype, lacking):
     full, half = (load(ModelSpec("p", str(POCKET), dtype=d)) for d in ("float32", dtype))
-    assert isinstance(half._weights.layers[0].qkv, Upcast)
-    assert isinstance(half._weights.head, Upcast)
+    assert isinstance(half._weights.layers[0].qkv, UpcastLinear)
+    assert isinstance(half._weights.head, UpcastLinear)
     ids = [(37 * i) % 4000 + 10 for i in range(40)]
     tree = DraftTree((5, 6, 7, 8, 9), (-1, 0, 0, 1, 2))
     found = []

@@ -8,8 +8,8 @@ import torch
 from engine.drafters import DRAFTERS
 from engine.errors import OutOfMemory
 from engine.request import FinishReason, GenerationRequest, SamplingParams
-from engine.runtime.memory_backoff import CALM, Retreat, cut
-from engine.speculation.tree import DraftTree, Warm, chain, graft, single
+from engine.runtime.memory_backoff import CALM, MemoryBackoff, truncate_tree
+from engine.speculation.tree import DraftTree, ReusedRows, chain, graft, single
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_target
 
@@ -129,7 +129,7 @@ def test_a_refusal_tells_numbers_and_what_was_tried():
 
 def test_what_was_given_up_is_tried_again():
     cramped = Cramped(tiny_target(), 2)
-    retreat = Retreat(cramped)
+    retreat = MemoryBackoff(cramped)
     cramped.feed(0, [1, 2])
     tree = chain([3, 4, 5, 6, 7, 8, 9, 10])
     assert len(retreat.score([0], [tree])[0].tree) == 2
@@ -140,7 +140,7 @@ def test_what_was_given_up_is_tried_again():
 
 def test_requests_are_parted_until_as_many_calm_passes_went_by():
     cramped = Cramped(tiny_target(), 99)
-    retreat = Retreat(cramped)
+    retreat = MemoryBackoff(cramped)
     for slot in (0, 1, 2, 3):
         cramped.feed(slot, [1, 2])
     pass_of_four = ([0, 1, 2, 3], [single(3)] * 4)
@@ -160,19 +160,19 @@ def test_requests_are_parted_until_as_many_calm_passes_went_by():
 
 def test_a_cut_tree_is_the_shorter_draft():
     laws = {0: torch.ones(4) / 4, 1: torch.ones(4) / 4}
-    tree = DraftTree((0, 1, 2, 3, 1), (-1, 0, 0, 1, 1), laws, warm=Warm(torch.zeros(1, 2, 3)))
-    shorter = cut(tree, 3)
+    tree = DraftTree((0, 1, 2, 3, 1), (-1, 0, 0, 1, 1), laws, warm=ReusedRows(torch.zeros(1, 2, 3)))
+    shorter = truncate_tree(tree, 3)
     assert (shorter.tokens, shorter.parents) == ((0, 1, 2), (-1, 0, 0))
     assert set(shorter.q) == {0}
     assert shorter.warm is None
-    assert cut(tree, 9) is tree
-    assert cut(tree, None) is tree
+    assert truncate_tree(tree, 9) is tree
+    assert truncate_tree(tree, None) is tree
 
 
 @pytest.mark.parametrize(("nodes", "own"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 3)])
 def test_of_a_tree_with_grafts_its_own_nodes_are_left_longest(nodes, own):
     tree = graft(chain([0, 1, 2]), chain([0, 7, 8]), 9)
-    shorter = cut(tree, nodes)
+    shorter = truncate_tree(tree, nodes)
     assert len(shorter) == nodes
     assert shorter.own == chain([0, 1, 2][:own])
 
@@ -187,7 +187,7 @@ def test_the_law_of_a_cut_drawn_tree_is_the_targets(nodes):
 
     def run(chance):
         tokens = chance.draw_distinct(q, 3)
-        tree = cut(DraftTree((0, *tokens), (-1, *(0 for _ in tokens)), {0: q}), nodes)
+        tree = truncate_tree(DraftTree((0, *tokens), (-1, *(0 for _ in tokens)), {0: q}), nodes)
         verdict = verify(tree, logits[: len(tree)], SamplingParams(1.0), chance)
         return tree.tokens[verdict.path[1]] if len(verdict.path) > 1 else verdict.bonus
 

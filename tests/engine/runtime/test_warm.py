@@ -11,7 +11,7 @@ from engine.build import PUT_AWAY, assemble, build
 from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.profile import Ram
-from engine.interfaces.drafter import Parts
+from engine.interfaces.drafter import DrafterResources
 from engine.request import GenerationRequest, ModelSpec, SamplingParams
 from tests.engine.models.gguf.files import exported, random_gguf
 from tests.engine.tiny import SlowMachine, run_all, tiny_target
@@ -22,7 +22,7 @@ CONTEXT = 2048
 def engine(slots=2, **options):
     spec = ModelSpec("tiny", "", slots=slots, **options)
     target, draft = tiny_target(context=CONTEXT), tiny_target(4, context=CONTEXT)
-    return assemble(spec, Parts(target, draft, cost=SlowMachine()), "no draft model")
+    return assemble(spec, DrafterResources(target, draft, cost=SlowMachine()), "no draft model")
 
 
 def text(seed, length):
@@ -118,7 +118,7 @@ def test_whatever_was_asked_caches_stay_within_what_was_planned_and_answers_are_
 def test_nobody_waits_where_all_are_at_the_end_of_their_context():
     """Trees reach behind it, for which caches double."""
     target, draft = tiny_target(context=512), tiny_target(4, context=512)
-    parts = Parts(target, draft, cost=SlowMachine())
+    parts = DrafterResources(target, draft, cost=SlowMachine())
     held = assemble(ModelSpec("tiny", "", slots=3), parts, "no draft model")
     fed, feed = [], target.feed
     target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)

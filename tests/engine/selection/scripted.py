@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from engine.draft_length.fixed import Fixed
 from engine.drafters.auto import Auto
-from engine.interfaces.drafter import Arm, Budget, Context, Outcome, Parts
+from engine.interfaces.drafter import Arm, Budget, Context, DrafterResources, Outcome
 from engine.request import SamplingParams
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
@@ -74,7 +74,7 @@ def auto_over(offers=frozenset(), **arms):
     cost.profile(1, 1.0)
     cost.profile(8, 1.0)
     plain = Scripted(0, 1.0, every=10**9, declines=True)
-    parts = Parts(Judge(offers), cost=cost)
+    parts = DrafterResources(Judge(offers), cost=cost)
     pairs = {"none": plain, **arms}
     return Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in pairs.items()}))
 

@@ -7,11 +7,11 @@ import pytest
 
 from engine.interfaces.drafter import Context, Outcome
 from engine.request import Prior, SamplingParams
-from engine.selection.arm_stats import MEMORY, STICKINESS, UNDRAFTED, USUAL_RATE, Standings
+from engine.selection.arm_stats import MEMORY, STICKINESS, UNDRAFTED, USUAL_RATE, ArmStats
 from engine.selection.exploration import APART, PROBE, PROBE_FIRST, SHORT, STINT
-from engine.selection.request_state import Match
+from engine.selection.request_state import RequestState
 from engine.speculation.verify import Verdict
-from engine.statistics.speedup import Pace
+from engine.statistics.speedup import Speedup
 from tests.engine.selection.scripted import ROOM, Reads, Scripted, auto_over, play
 
 
@@ -152,10 +152,12 @@ def test_a_long_prompt_is_read_only_for_an_answer_that_pays_for_it(prompt, usual
 
 def standing(**paces):
     """Standings of arms that a session knows well, and an answer that knows as much."""
-    standings = Standings({name: Scripted(1, 1.0) for name in paces})
-    standings.paces = {name: Pace(10_000 * pace, 10_000.0, 10**6) for name, pace in paces.items()}
-    known = {"none": Pace(1.0, 1.0, 10**6), **standings.paces}
-    return standings, Match(known, Pace(1.0, 1.0), {}, standings.kind(""))
+    standings = ArmStats({name: Scripted(1, 1.0) for name in paces})
+    standings.paces = {
+        name: Speedup(10_000 * pace, 10_000.0, 10**6) for name, pace in paces.items()
+    }
+    known = {"none": Speedup(1.0, 1.0, 10**6), **standings.paces}
+    return standings, RequestState(known, Speedup(1.0, 1.0), {}, standings.kind(""))
 
 
 @pytest.mark.parametrize(("faster", "leads"), [(0.99, "first"), (1.01, "second")])

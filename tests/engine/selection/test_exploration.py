@@ -7,7 +7,7 @@ from engine.interfaces.drafter import Budget, Context
 from engine.request import Prior, SamplingParams
 from engine.selection.arm_stats import UNDRAFTED
 from engine.selection.exploration import APART, KNOWN, PATIENCE, PROBE_FIRST, SHORT, STINT
-from engine.statistics.speedup import Pace
+from engine.statistics.speedup import Speedup
 from tests.engine.selection.scripted import ROOM, Reads, Scripted, Steps, auto_over, play
 
 
@@ -141,7 +141,7 @@ def looked_at(**paces):
     """Whom the next look is at, of arms of known (pace, rounds), and the request that it is of."""
     auto = auto_over(**{name: Scripted(3, 1.5) for name in paces})
     for name, (pace, rounds) in paces.items():
-        auto._standings.paces[name] = Pace(100 * pace, 100.0, rounds)
+        auto._standings.paces[name] = Speedup(100 * pace, 100.0, rounds)
     context = Context(1, 0, [1], SamplingParams(), None)
     match = auto._match(context)
     match.favourite, match.undrafted = next(iter(paces)), 5

@@ -2,14 +2,18 @@
 
 import pytest
 
-from engine.selection.request_state import BY_COPIES, PLAIN, STAKE, Kind, Match
-from engine.statistics.speedup import Origins, Pace
+from engine.selection.request_state import BY_COPIES, PLAIN, STAKE, RequestState, TaskStats
+from engine.statistics.speedup import CopyShare, Speedup
 
 
 def match(**fields):
-    paces = {PLAIN: Pace(1.0, 1.0, 10**6), "model": Pace(20.0, 10.0, 50)}
-    return Match(
-        paces, Pace(30.0, 10.0, 10), {"model": 3.0, "tree": 3.0}, Kind({}, Origins()), **fields
+    paces = {PLAIN: Speedup(1.0, 1.0, 10**6), "model": Speedup(20.0, 10.0, 50)}
+    return RequestState(
+        paces,
+        Speedup(30.0, 10.0, 10),
+        {"model": 3.0, "tree": 3.0},
+        TaskStats({}, CopyShare()),
+        **fields,
     )
 
 
@@ -43,6 +47,6 @@ def test_tokens_come_at_the_best_of_plain_the_favourite_and_half_of_what_copies_
     favourite, whole
 ):
     one = match(favourite=favourite)
-    one.whole = Pace(whole, 1.0, 10)
+    one.whole = Speedup(whole, 1.0, 10)
     best = {PLAIN: 1.0, "model": 2.0}[favourite]
     assert one.rate == pytest.approx(max(best, 1 + BY_COPIES * (whole - 1)))

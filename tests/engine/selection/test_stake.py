@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.draft_length.fixed import Fixed
 from engine.drafters.auto import Auto
 from engine.drafters.none import Plain
-from engine.interfaces.drafter import Arm, Budget, Context, Outcome, Parts, RowPrices
+from engine.interfaces.drafter import Arm, Budget, Context, DrafterResources, Outcome, RowPrices
 from engine.request import SamplingParams
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
@@ -53,7 +53,7 @@ def steep():
 
 def play(rounds, *, right):
     """Passes that each round lost, and the sizes of its copies."""
-    parts, copier = Parts(Judge(), cost=steep()), Copier()
+    parts, copier = DrafterResources(Judge(), cost=steep()), Copier()
     arms = {"none": Plain(parts), "copier": copier}
     auto = Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in arms.items()}))
     context, lost = Context(1, 0, [1], SamplingParams(), None), []

@@ -9,10 +9,10 @@ import torch
 from engine.interfaces.drafter import Budget, Context, Outcome
 from engine.interfaces.target import Capability
 from engine.request import SamplingParams
-from engine.runtime.scheduler import Run
+from engine.runtime.scheduler import DrafterUsage
 from engine.selection.ngram_proposals import REPRICED
-from engine.selection.tree_merge import FREE, WIDEST, Grafts
-from engine.speculation.tree import DraftTree, Warm, chain, single
+from engine.selection.tree_merge import FREE, WIDEST, TreeMerge
+from engine.speculation.tree import DraftTree, ReusedRows, chain, single
 from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
 from tests.engine.selection.scripted import ROOM, Reads, Scripted, auto_over
@@ -25,7 +25,7 @@ ASKS = Reads(2, 1.5)  # an arm with a draft model
 
 
 def grafts(knots, *, trees=True):
-    return Grafts(PassCost(dict(knots)), trees=trees)
+    return TreeMerge(PassCost(dict(knots)), trees=trees)
 
 
 def hung(grafts, tree=DRAFT, copy=COPY, room=ROOM):
@@ -62,7 +62,7 @@ def test_a_pass_wider_than_was_asked_about_has_no_free_rows():
 
 def test_what_rows_take_is_asked_anew_after_some_rounds():
     cost = PassCost({1: 1.0, 8: 1.0})
-    found = Grafts(cost, trees=True)
+    found = TreeMerge(cost, trees=True)
     assert hung(found) == BOTH
     cost.reset({1: 1.0, 2: 1.5, 8: 4.5})
     assert [hung(found) for _ in range(REPRICED)] == [*[BOTH] * (REPRICED - 1), DRAFT.tokens]
@@ -72,7 +72,7 @@ def test_what_rows_take_is_asked_anew_after_some_rounds():
     "tree",
     [
         chain([1, 2], {0: torch.ones(3)}),
-        replace(DRAFT, warm=Warm(torch.ones(1, 3, 2))),
+        replace(DRAFT, warm=ReusedRows(torch.ones(1, 3, 2))),
         replace(DRAFT, trace=True),
         DraftTree((1, 2, 3), (-1, 0, 0)),
     ],
@@ -134,7 +134,7 @@ def test_an_own_path_is_told_as_it_is(path):
 
 
 def test_how_deep_a_drafter_is_right_is_counted_without_what_was_grafted():
-    run = Run()
+    run = DrafterUsage()
     tree = grafts({1: 1.0, 8: 1.0}).hang({0: DRAFT}, {0: COPY}, [ROOM])[0]
     for path in ((0, 3, 4, 5), (0, 1), (0, 1, 2)):
         run.count(Outcome(HERE, tree, Verdict(path, 5), 0.0, 1.0))

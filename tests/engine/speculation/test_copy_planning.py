@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting.match_confidence import Confidence
+from engine.drafting.match_confidence import MatchConfidence
 from engine.interfaces.drafter import Budget
-from engine.speculation.copy_planning import LATER, gains
+from engine.speculation.copy_planning import LATER, copy_gains
 
 CHANCES = st.lists(st.floats(0.01, 1.0), max_size=12).map(lambda c: sorted(c, reverse=True))
 COSTS = st.lists(st.floats(0.0, 8.0), min_size=2, max_size=14).map(sorted)
@@ -36,26 +36,26 @@ def defined(chances, costs):
 
 @given(CHANCES, COSTS)
 def test_gains_are_those_of_the_equation(chances, costs):
-    assert gains(chances, costs) == pytest.approx(defined(chances, costs))
+    assert copy_gains(chances, costs) == pytest.approx(defined(chances, costs))
 
 
 @given(CHANCES, COSTS)
 def test_a_copy_that_may_go_on_is_worth_no_less(chances, costs):
     alone = [1 + sum(chances[:n]) - cost for n, cost in enumerate(costs[: len(chances) + 1])]
-    found = gains(chances, costs)
+    found = copy_gains(chances, costs)
     assert all(whole >= part - 1e-9 for whole, part in zip(found, alone, strict=True))
     if len(costs) > len(chances):
         assert found[-1] == pytest.approx(alone[-1])  # nothing is left of it then
 
 
 def longest(chances, costs):
-    found = gains(chances, costs)
+    found = copy_gains(chances, costs)
     return max(range(len(found)), key=found.__getitem__)
 
 
 def behind(match):
     """Chances behind a match of so many tokens, before anything was measured."""
-    return Confidence().survival(match, 15)
+    return MatchConfidence().survival(match, 15)
 
 
 @pytest.mark.parametrize(("match", "drafted"), [(4, 2), (6, 2), (8, 14), (12, 14)])

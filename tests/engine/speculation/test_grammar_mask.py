@@ -8,7 +8,7 @@ from engine.errors import InvalidRequest, Stuck
 from engine.grammar.rules import Bytes, Choice, Grammar, Repeat, Row, Text
 from engine.grammar.token_bytes import Spelling
 from engine.request import FinishReason, GenerationRequest
-from engine.speculation.grammar_mask import KEPT, Guide, Guides, Masks
+from engine.speculation.grammar_mask import KEPT, GrammarCache, GrammarMatcher, TokenMasks
 from engine.speculation.tree import DraftTree, single
 from tests.engine.tiny import Words, engine_over, run_all, tiny_target
 
@@ -19,7 +19,7 @@ STOPS = frozenset({STOP})
 
 
 def guide(grammar=ABC, words=WORDS):
-    return Guide(Masks(grammar, Spelling(words)), STOPS, 1)
+    return GrammarMatcher(TokenMasks(grammar, Spelling(words)), STOPS, 1)
 
 
 def allowed(row):
@@ -121,7 +121,7 @@ def test_an_engine_that_cannot_spell_refuses_formats():
 
 def test_the_vocabulary_is_read_once_and_old_grammars_go():
     words = Words(WORDS)
-    guides = Guides(13, words)
+    guides = GrammarCache(13, words)
     for length in range(1, KEPT + 4):
         grammar = Grammar((("root", Text(b"a" * length)),))
         request = GenerationRequest((1,), 5, stop_tokens=STOPS, grammar=grammar)
@@ -133,7 +133,7 @@ def test_the_vocabulary_is_read_once_and_old_grammars_go():
 
 
 def test_a_grammar_whose_states_grew_too_many_is_begun_anew(monkeypatch):
-    guides = Guides(13, Words(WORDS))
+    guides = GrammarCache(13, Words(WORDS))
     request = GenerationRequest((1,), 5, stop_tokens=STOPS, grammar=ABC)
     first = guides.guide(request).masks
     monkeypatch.setattr("engine.speculation.grammar_mask.MOST_STATES", len(first.states))

@@ -3,7 +3,7 @@
 import torch
 from scipy.stats import chisquare
 
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from tests.engine.enumeration import law_of
 
 LAW = torch.tensor([0.5, 0.3, 0.0, 0.2])
@@ -19,7 +19,7 @@ def fits(counts, law):
 
 
 def test_draw_follows_the_law():
-    chance = SeededChance(1)
+    chance = SeededRandom(1)
     counts = [0] * 4
     for _ in range(RUNS):
         counts[chance.draw(LAW)] += 1
@@ -27,7 +27,7 @@ def test_draw_follows_the_law():
 
 
 def test_accept_follows_the_ratio():
-    chance = SeededChance(2)
+    chance = SeededRandom(2)
     hits = sum(chance.accept(0.3, 0.4) for _ in range(RUNS))
     assert fits([hits, RUNS - hits], [0.75, 0.25])
     assert all(chance.accept(0.5, 0.5) for _ in range(100))
@@ -36,7 +36,7 @@ def test_accept_follows_the_ratio():
 
 def test_distinct_draws_follow_sequential_draws():
     wanted = law_of(lambda c: tuple(c.draw_distinct(LAW.double(), 2)))
-    chance = SeededChance(3)
+    chance = SeededRandom(3)
     counts = dict.fromkeys(wanted, 0)
     for _ in range(RUNS):
         counts[tuple(chance.draw_distinct(LAW, 2))] += 1
@@ -44,14 +44,14 @@ def test_distinct_draws_follow_sequential_draws():
 
 
 def test_distinct_draws_stop_when_the_mass_runs_out():
-    assert sorted(SeededChance(4).draw_distinct(LAW, 9)) == [0, 1, 3]
+    assert sorted(SeededRandom(4).draw_distinct(LAW, 9)) == [0, 1, 3]
 
 
 def test_a_seed_repeats_and_no_seed_does_not():
     wide = torch.ones(10_000)
 
     def take(seed):
-        chance = SeededChance(seed)
+        chance = SeededRandom(seed)
         return [chance.draw(wide) for _ in range(5)]
 
     assert take(7) == take(7)

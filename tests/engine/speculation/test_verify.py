@@ -7,7 +7,7 @@ import torch
 
 from engine.errors import NumericalError
 from engine.request import SamplingParams
-from engine.speculation.rng import SeededChance
+from engine.speculation.rng import SeededRandom
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Verdict, residual, verify, without
@@ -250,7 +250,7 @@ def test_rows_of_numpy_are_judged_like_rows_of_torch(sampling):
     logits = torch.randn(4, 5, generator=torch.Generator().manual_seed(6))
     tree = DraftTree((0, 1, 2, int(logits[0].argmax())), (-1, 0, 1, 0))
     found = [
-        verify(tree, given, sampling, SeededChance(seed))
+        verify(tree, given, sampling, SeededRandom(seed))
         for seed in range(9)
         for given in (logits, logits.numpy())
     ]
@@ -258,4 +258,4 @@ def test_rows_of_numpy_are_judged_like_rows_of_torch(sampling):
     bad = logits.clone()
     bad[0, 2] = float("nan")
     with pytest.raises(NumericalError):
-        verify(tree, bad.numpy(), sampling, SeededChance(1))
+        verify(tree, bad.numpy(), sampling, SeededRandom(1))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.statistics.pass_cost import OUTLIER, UNKNOWN_SECONDS, DraftCost, Line, PassCost
+from engine.statistics.pass_cost import OUTLIER, UNKNOWN_SECONDS, DraftCost, LinearFit, PassCost
 
 seconds = st.floats(1e-5, 10)
 
@@ -112,18 +112,18 @@ def test_whatever_is_observed_costs_stay_positive_and_finite(passes):
 
 
 def test_a_line_recovers_itself_and_has_no_negative_part():
-    line = Line()
+    line = LinearFit()
     for x in (1, 4, 2, 8) * 10:
         line.add(x, 3 + 2 * x)
     assert line.at(5) == pytest.approx(13)
-    falling = Line()
+    falling = LinearFit()
     for x in (1, 4, 2, 8) * 10:
         falling.add(x, 100 - x)
     assert falling.at(1) == pytest.approx(falling.at(8))
 
 
 def test_a_line_through_one_place_rises_half_as_fast_as_it_could():
-    line = Line()
+    line = LinearFit()
     for _ in range(9):
         line.add(1, 2.0)
     assert [line.at(x) for x in (0, 1, 3)] == pytest.approx([1.0, 2.0, 4.0])

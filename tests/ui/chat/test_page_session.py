@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.chat.attachments import Attachment
-from app.chat.prefetch import Expected
+from app.chat.prefetch import ExpectedQuestion
 from engine.errors import InvalidRequest
 from tests.app import fake_engine
 from tests.app.assisted import assisted
@@ -190,7 +190,7 @@ def test_only_so_many_tabs_have_files(tmp_path: Path) -> None:
 @asynchronous
 async def test_what_the_next_question_stands_behind_is_expected(tmp_path: Path) -> None:
     async with opened(tmp_path) as (page, _, assistant):
-        expected: list[Expected | None] = []
+        expected: list[ExpectedQuestion | None] = []
         assistant.expect = expected.append
         page.do("instruct", text="Be brief.")
         await page.until(lambda: len(expected) == 1)

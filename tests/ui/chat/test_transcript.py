@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from app.chat.attachments import Attachment, compose
 from app.history.records import AnswerFacts, StoredMessage
-from app.request import Written
+from app.request import PartialAnswer
 from engine.request import FinishReason
 from ui.chat import transcript
 from ui.chat.caption import LEAST_TIMED, caption
-from ui.chat.transcript import Look
+from ui.chat.transcript import Appearance
 
-PLAIN, MARKDOWN = Look(plain=True, overlay=False), Look(plain=False, overlay=True)
+PLAIN, MARKDOWN = Appearance(plain=True, overlay=False), Appearance(plain=False, overlay=True)
 
 
 def facts(**changed: Any) -> AnswerFacts:
@@ -40,7 +40,7 @@ def message(role: str, text: str, key: str = "m", parent: str | None = None) -> 
     return StoredMessage(key, "c", parent, role, text, FinishReason.STOP)
 
 
-def html(*messages: StoredMessage, look: Look = PLAIN, **siblings: list[str]) -> str:
+def html(*messages: StoredMessage, look: Appearance = PLAIN, **siblings: list[str]) -> str:
     by_parent = {parent or None: ids for parent, ids in siblings.items()}
     rows = transcript.rows(messages, {"m": facts()}, by_parent, look)
     return "".join(part.get("value") or part["text"] for row in rows for part in row["content"])
@@ -110,12 +110,12 @@ def test_versions_are_counted_and_lead_to_each_other() -> None:
 
 
 def test_running_answer_has_its_source_only_for_the_overlay() -> None:
-    written = Written("abc", 2, ((0, 2),))
+    written = PartialAnswer("abc", 2, ((0, 2),))
     [_, plain] = transcript.answering(written, PLAIN)
     [_, coloured] = transcript.answering(written, MARKDOWN)
     assert "data-spans" not in plain["content"][0]["value"]
     assert 'data-source="abc" data-spans="0-2"' in coloured["content"][0]["value"]
-    assert "Reading" in transcript.answering(Written(), PLAIN)[0]["content"][0]["value"]
+    assert "Reading" in transcript.answering(PartialAnswer(), PLAIN)[0]["content"][0]["value"]
 
 
 def test_caption_has_what_ran_why_and_the_figures() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
-from app.bench.compare.isolated_run import Track
+from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.record import BenchmarkRecord, record
 from app.chat.assistant import Assistant
 from engine.errors import InvalidRequest
@@ -54,7 +54,7 @@ def test_a_benchmark_counts_warms_up_and_records(assistant: Assistant):
 
     @asynchronous
     async def drive() -> None:
-        await run_benchmark(Track(assistant, assistant.loaded, lambda: None), benchmark)
+        await run_benchmark(IsolatedRunner(assistant, assistant.loaded, lambda: None), benchmark)
 
     drive()
     assert benchmark.done == benchmark.total == 8
@@ -90,7 +90,7 @@ def test_prompts_past_the_context_are_skipped_and_counted(assistant: Assistant):
 
     @asynchronous
     async def drive() -> None:
-        await run_benchmark(Track(assistant, assistant.loaded, lambda: None), benchmark)
+        await run_benchmark(IsolatedRunner(assistant, assistant.loaded, lambda: None), benchmark)
 
     drive()
     whole = record(benchmark, assistant.loaded)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.bench.compare.isolated_run import Asked, Pass, Track
+from app.bench.compare.isolated_run import IsolatedRequest, IsolatedRunner, Pass
 from app.chat.assistant import Assistant
-from app.request import Message, Report, Turn
+from app.request import ChatRequest, Completion, Message
 from app.text.chat_text import ChatText
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
@@ -20,24 +20,24 @@ TEXT = "Repeat this text exactly:\n" + "Anna has a red hat and Ben has a blue bo
 MESSAGES = (Message("user", TEXT),)
 
 
-def track_of(assistant: Assistant) -> Track:
-    return Track(assistant, assistant.loaded, lambda: None)
+def track_of(assistant: Assistant) -> IsolatedRunner:
+    return IsolatedRunner(assistant, assistant.loaded, lambda: None)
 
 
-async def ask(assistant: Assistant, log: list[str]) -> Report:
+async def ask(assistant: Assistant, log: list[str]) -> Completion:
     """What a person asks in the chat meanwhile."""
-    turn = Turn((Message("user", "What is 12 + 30?"),), max_tokens=16, drafter="none")
+    turn = ChatRequest((Message("user", "What is 12 + 30?"),), max_tokens=16, drafter="none")
     async with aclosing(assistant.reply(turn)) as deltas:
         async for delta in deltas:
             log.append("answer")
-            if isinstance(delta, Report):
+            if isinstance(delta, Completion):
                 return delta
     raise AssertionError("a reply ends with its report")
 
 
 def test_an_answer_asked_meanwhile_goes_first(assistant: Assistant):
     log: list[str] = []
-    asked: list[asyncio.Task[Report]] = []
+    asked: list[asyncio.Task[Completion]] = []
 
     @asynchronous
     async def drive() -> None:
@@ -89,7 +89,7 @@ def test_runs_of_one_key_share_drafters_that_remember(assistant: Assistant):
     async def drive() -> None:
         track = track_of(assistant)
         prompt = (Message("user", "A farmer has 12 hens. Each lays 5 eggs. How many eggs?"),)
-        asked = Asked(replace(track.asked(prompt, 32).request, length="fixed"))
+        asked = IsolatedRequest(replace(track.asked(prompt, 32).request, length="fixed"))
         first = await track.run(asked, "suffix", "one")
         again = await track.run(asked, "suffix", "one")
         other = await track.run(asked, "suffix", "two")
@@ -105,7 +105,7 @@ def test_margins_come_with_every_token_when_asked_for(assistant: Assistant):
         track = track_of(assistant)
         asked = track.asked(MESSAGES, 8)
         plain = await track.run(asked, "none", "a")
-        margins = Asked(replace(asked.request, margins=True))
+        margins = IsolatedRequest(replace(asked.request, margins=True))
         told = await track.run(margins, "none", "b")
         assert plain.margins == ()
         assert told.ids == plain.ids
@@ -122,7 +122,7 @@ def test_a_prompt_past_the_context_is_refused(assistant: Assistant):
 def test_a_thought_that_the_prompt_opens_is_shown_with_its_beginning(assistant: Assistant):
     template = "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
     opens = ChatText(FolderVocabulary.load(POCKET), ChatTemplate(template + "<think>", {}), ())
-    track = Track(assistant, replace(assistant.loaded, text=opens), lambda: None)
+    track = IsolatedRunner(assistant, replace(assistant.loaded, text=opens), lambda: None)
 
     @asynchronous
     async def drive() -> None:

@@ -5,9 +5,9 @@ from multiprocessing import active_children
 
 import pytest
 
-from app.bench.compare.isolated_run import Track
+from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.race import Race, RaceOptions, check_race, run_race
-from app.bench.compare.service import Laboratory
+from app.bench.compare.service import BenchmarkService
 from app.chat.assistant import Assistant
 from app.errors import UnknownModel
 from engine.errors import InvalidRequest
@@ -43,7 +43,7 @@ def test_a_race_is_fair_and_lossless(assistant: Assistant):
 
     @asynchronous
     async def drive() -> None:
-        track = Track(assistant, assistant.loaded, lambda: None)
+        track = IsolatedRunner(assistant, assistant.loaded, lambda: None)
         await run_race(dict.fromkeys(race.lanes, track), race)
 
     drive()
@@ -67,7 +67,7 @@ def test_two_models_race_and_the_second_leaves_with_the_race(assistant: Assistan
     @asynchronous
     async def drive() -> None:
         before = set(active_children())
-        laboratory = Laboratory(assistant)
+        laboratory = BenchmarkService(assistant)
         with pytest.raises(InvalidRequest, match="pocket is loaded already"):
             laboratory.start_race(replace(OPTIONS, rival="pocket"))
         with pytest.raises(UnknownModel):

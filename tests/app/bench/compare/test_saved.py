@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.bench.compare.record import BenchmarkRecord, Figures, LaneRecord
-from app.bench.compare.saved import Shelf, as_json
+from app.bench.compare.saved import SavedBenchmarks, as_json
 from app.errors import OutputFileError
 
 
@@ -28,7 +28,7 @@ def made(date: str, model: str = "pocket") -> BenchmarkRecord:
 
 
 def test_what_is_kept_is_found_again_newest_first(tmp_path: Path):
-    shelf = Shelf(tmp_path / "home")
+    shelf = SavedBenchmarks(tmp_path / "home")
     assert shelf.all() == []
     dates = ["2026-05-01T10:00:00+00:00", "2026-06-01T10:00:00+00:00", "2026-05-02T10:00:00+00:00"]
     kept = [shelf.keep(made(date)) for date in dates]
@@ -41,7 +41,7 @@ def test_what_is_kept_is_found_again_newest_first(tmp_path: Path):
 
 
 def test_names_lead_nowhere_else(tmp_path: Path):
-    shelf = Shelf(tmp_path)
+    shelf = SavedBenchmarks(tmp_path)
     outside = tmp_path / "outside.json"
     outside.write_text(as_json(made("2026-05-01T10:00:00+00:00")))
     kept = shelf.keep(made("2026-05-01T10:00:00+00:00", "../../a model: 7B/x"))
@@ -53,7 +53,7 @@ def test_names_lead_nowhere_else(tmp_path: Path):
 
 
 def test_a_damaged_or_newer_file_hides_no_other(tmp_path: Path):
-    shelf = Shelf(tmp_path)
+    shelf = SavedBenchmarks(tmp_path)
     kept = shelf.keep(made("2026-05-01T10:00:00+00:00"))
     folder = tmp_path / "benchmarks"
     (folder / "a.json").write_text("{")
@@ -64,4 +64,4 @@ def test_a_damaged_or_newer_file_hides_no_other(tmp_path: Path):
 def test_a_home_that_takes_no_files_is_told(tmp_path: Path):
     (tmp_path / "benchmarks").write_text("a file, not a folder")
     with pytest.raises(OutputFileError, match="cannot be kept"):
-        Shelf(tmp_path).keep(made("2026-05-01T10:00:00+00:00"))
+        SavedBenchmarks(tmp_path).keep(made("2026-05-01T10:00:00+00:00"))

@@ -7,7 +7,7 @@ import pytest
 
 from app.bench.compare.benchmark import BenchmarkOptions
 from app.bench.compare.race import RaceOptions
-from app.bench.compare.service import Laboratory
+from app.bench.compare.service import BenchmarkService
 from app.bench.verify import Difference
 from app.chat.assistant import Assistant
 from engine.errors import InvalidRequest
@@ -19,12 +19,12 @@ SHORT = RaceOptions("a", ("lookup", "specexec"), repeats=2, max_tokens=6)
 LONG = RaceOptions("a", ("lookup",), repeats=1, max_tokens=1024)
 
 
-async def until_round(laboratory: Laboratory, number: int) -> None:
+async def until_round(laboratory: BenchmarkService, number: int) -> None:
     while laboratory.race is None or laboratory.race.round < number or not passed(laboratory):
         await laboratory.changed(laboratory.version)
 
 
-def passed(laboratory: Laboratory) -> bool:
+def passed(laboratory: BenchmarkService) -> bool:
     race = laboratory.race
     return race is not None and any(lane.running and lane.passes for lane in race.lanes.values())
 
@@ -32,7 +32,7 @@ def passed(laboratory: Laboratory) -> bool:
 @asynchronous
 async def test_a_lane_that_differs_is_told_with_the_gap(tmp_path: Path):
     async with assisted(tmp_path, fake_engine.mistaken) as assistant:
-        laboratory = Laboratory(assistant)
+        laboratory = BenchmarkService(assistant)
         laboratory.start_race(SHORT)
         assert laboratory.racing
         await laboratory.ended()
@@ -51,7 +51,7 @@ async def test_a_lane_that_differs_is_told_with_the_gap(tmp_path: Path):
 @asynchronous
 async def test_stop_frees_the_engine_and_another_can_begin(tmp_path: Path):
     async with assisted(tmp_path, fake_engine.endless) as assistant:
-        laboratory = Laboratory(assistant)
+        laboratory = BenchmarkService(assistant)
         laboratory.start_race(LONG)
         await until_round(laboratory, 0)
         with pytest.raises(InvalidRequest, match="is running"):
@@ -71,7 +71,7 @@ async def test_stop_frees_the_engine_and_another_can_begin(tmp_path: Path):
 @asynchronous
 async def test_a_person_who_asks_waits_for_no_race(tmp_path: Path):
     async with assisted(tmp_path, fake_engine.endless) as assistant:
-        laboratory = Laboratory(assistant)
+        laboratory = BenchmarkService(assistant)
         laboratory.start_race(RaceOptions("a", ("lookup",), 1, 64))
         await until_round(laboratory, 1)
         asking = asyncio.create_task(report_of(assistant.reply(said("b", max_tokens=50))))
@@ -88,14 +88,14 @@ async def test_a_person_who_asks_waits_for_no_race(tmp_path: Path):
 @asynchronous
 async def test_a_model_that_is_changed_and_an_engine_that_dies_are_told(tmp_path: Path):
     async with assisted(tmp_path, fake_engine.endless) as assistant:
-        laboratory = Laboratory(assistant)
+        laboratory = BenchmarkService(assistant)
         laboratory.start_race(LONG)
         await until_round(laboratory, 0)
         await assistant.loaded.worker.close()  # as a switch does
         await laboratory.ended()
         assert "Another model was chosen" in laboratory.problem
     async with assisted(tmp_path, fake_engine.fragile) as assistant:
-        laboratory = Laboratory(assistant)
+        laboratory = BenchmarkService(assistant)
         laboratory.start_race(SHORT if "specexec" in assistant.facts.drafters else LONG)
         await laboratory.ended()
         assert laboratory.problem
@@ -105,7 +105,7 @@ async def test_a_model_that_is_changed_and_an_engine_that_dies_are_told(tmp_path
 @asynchronous
 async def test_a_bad_wish_begins_nothing(tmp_path: Path):
     async with assisted(tmp_path, fake_engine.mistaken) as assistant:
-        laboratory = Laboratory(assistant)
+        laboratory = BenchmarkService(assistant)
         for wish in (RaceOptions(" ", ("lookup",)), RaceOptions("a", ("chain",))):
             with pytest.raises(InvalidRequest):
                 laboratory.start_race(wish)
@@ -125,7 +125,7 @@ async def test_a_bad_wish_begins_nothing(tmp_path: Path):
 @asynchronous
 async def test_a_benchmark_is_kept_listed_and_removed(tmp_path: Path):
     async with assisted(tmp_path, fake_engine.mistaken) as assistant:
-        laboratory = Laboratory(assistant)
+        laboratory = BenchmarkService(assistant)
         await laboratory.read_saved()
         assert laboratory.saved == ()
         laboratory.start_benchmark(BenchmarkOptions("quick", ("lookup",)))
@@ -143,6 +143,6 @@ async def test_a_benchmark_is_kept_listed_and_removed(tmp_path: Path):
 
 
 async def _saved_again(assistant: Assistant) -> object:
-    other = Laboratory(assistant)
+    other = BenchmarkService(assistant)
     await other.read_saved()
     return other.saved

@@ -12,7 +12,7 @@ from app.bench.papers import auto as auto_claim
 from app.bench.papers import command, early_exit
 from app.bench.papers.auto import promising, usual
 from app.bench.papers.command import show_claims, summary
-from app.bench.papers.harness import COSTS, Instrument, over_best, per_pass, rates
+from app.bench.papers.harness import COSTS, Harness, over_best, per_pass, rates
 from app.bench.papers.parallel import shown
 from app.bench.papers.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
 from app.bench.papers.row import Check, row
@@ -39,7 +39,7 @@ MINIATURE = {  # what makes a claim small enough for a test; its verdict then me
 @pytest.fixture(scope="module")
 def instrument():
     prompts = load_prompts(None, 1)
-    return Instrument(load_settings(), "pocket", replace(prompts, open=prompts.open[:2]), silent)
+    return Harness(load_settings(), "pocket", replace(prompts, open=prompts.open[:2]), silent)
 
 
 def silent(text):
@@ -74,7 +74,7 @@ def test_claims_are_shown_at_the_most_expensive_pass_that_is_short_enough(
         cost = PassCost({1: 0.006 * inflate, 8: 9.0})
         return SimpleNamespace(parts=SimpleNamespace(cost=cost))
 
-    monkeypatch.setattr(Instrument, "loaded", loaded)
+    monkeypatch.setattr(Harness, "loaded", loaded)
     fresh = replace(instrument, _passes={})
     assert [fresh.inflation(seconds) for _ in range(2)] == [suiting] * 2
     assert tried == list(COSTS[:tries])
@@ -180,7 +180,7 @@ def test_the_last_pairs_end_a_sweep_early_and_all_others_are_asked_everything(
         )
         return Measurement(None, tuple(lanes), conditions, samples, (), 0)
 
-    monkeypatch.setattr(Instrument, "race", race)
+    monkeypatch.setattr(Harness, "race", race)
     found, ranking = early_exit._sweep(instrument, 1, instrument.prompts.problems[:prompts])
     assert [lane.name for lane in ranking] == list(found)
     assert races == asked

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from app.bench.papers import parallel as side_by_side
-from app.bench.papers.harness import Instrument
+from app.bench.papers.harness import Harness
 from app.bench.papers.parallel import divided, each_shown, seats
 from app.bench.papers.prompts import load_prompts
 from app.errors import RequestFailed
@@ -25,7 +25,7 @@ def told():
 
 @pytest.fixture
 def instrument(told):
-    return Instrument(load_settings(), "pocket", load_prompts(None, 1), told.append)
+    return Harness(load_settings(), "pocket", load_prompts(None, 1), told.append)
 
 
 @pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (7, 2), (8, 2), (16, 4), (18, 4)])

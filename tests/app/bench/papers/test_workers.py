@@ -28,12 +28,12 @@ def wait(instrument, folder):
 def asked(folder):
     import torch
 
-    from app.bench.papers.harness import Instrument
+    from app.bench.papers.harness import Harness
     from app.bench.papers.prompts import load_prompts
     from app.settings import load_settings
 
     torch.set_num_threads(2)
-    instrument = Instrument(load_settings(), "pocket", load_prompts(None, 1), lambda said: None)
+    instrument = Harness(load_settings(), "pocket", load_prompts(None, 1), lambda said: None)
     instrument.apart(wait, [folder, folder])
 
 

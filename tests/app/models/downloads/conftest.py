@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.models.downloads.job import Surroundings
+from app.models.downloads.job import JobContext
 from app.models.downloads.queue import Downloads
 from app.models.downloads.space import Space
 from app.models.hub.client import Hub
@@ -40,6 +40,6 @@ def hub(stand_in: StandInHub) -> Iterator[Hub]:
 @pytest.fixture
 def downloads(hub: Hub, models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Downloads]:
     monkeypatch.setattr("app.models.downloads.fetch.SHORTEST_WAIT", 0.01)
-    queue = Downloads(Surroundings(hub, models, Space(models, reserve=0)))
+    queue = Downloads(JobContext(hub, models, Space(models, reserve=0)))
     yield queue
     queue.close()

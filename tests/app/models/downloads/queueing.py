@@ -4,7 +4,7 @@ import hashlib
 import time
 from pathlib import Path
 
-from app.models.downloads.manifest import Order, orders_for
+from app.models.downloads.manifest import Manifest, manifests_for
 from app.models.downloads.queue import Downloads
 from app.models.downloads.staging import INCOMPLETE
 from app.models.hub.client import Hub
@@ -14,11 +14,11 @@ MIB = 1 << 20
 WEIGHTS = "org/tiny/model.safetensors"
 
 
-def order(hub: Hub, repo: str = "org/tiny") -> Order:
-    return orders_for(hub, (), repo)[0]
+def order(hub: Hub, repo: str = "org/tiny") -> Manifest:
+    return manifests_for(hub, (), repo)[0]
 
 
-def run(downloads: Downloads, made: Order):
+def run(downloads: Downloads, made: Manifest):
     downloads.add([made])
     assert downloads.wait(30)
     return next(seen for seen in downloads.snapshots() if seen.name == made.name)
@@ -44,7 +44,7 @@ def check_whole(models: Path, stand_in: StandInHub, repo: str = "org/tiny") -> N
     ]
 
 
-def start_slow(downloads, hub, stand_in) -> Order:
+def start_slow(downloads, hub, stand_in) -> Manifest:
     made = order(hub)
     stand_in.rate = 2 * MIB
     downloads.add([made])

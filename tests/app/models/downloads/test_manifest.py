@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import SettingsError, UnknownModel
 from app.models.catalog import CatalogEntry
-from app.models.downloads.manifest import Order, orders_for, stored_order
+from app.models.downloads.manifest import Manifest, manifests_for, stored_manifest
 from tests.app.models.downloads.hub import COMMIT, Fixed, Repo, model_files
 
 DRAFT = CatalogEntry("draft", "runs ahead", None, licence="MIT", repo="org/draft")
@@ -24,7 +24,7 @@ def names(orders) -> list[str]:
 
 
 def test_a_target_brings_its_draft(hub):
-    orders = orders_for(hub, (TARGET, DRAFT), "target")
+    orders = manifests_for(hub, (TARGET, DRAFT), "target")
     assert names(orders) == ["target", "draft"]
     assert [order.licence for order in orders] == ["Apache-2.0", "MIT"]
     assert {order.commit for order in orders} == {COMMIT}
@@ -33,44 +33,44 @@ def test_a_target_brings_its_draft(hub):
 
 def test_a_draft_that_is_here_is_not_fetched_again(hub):
     here = CatalogEntry("draft", "runs ahead", Path("/x"), repo="org/draft")
-    assert names(orders_for(hub, (TARGET, here), "target")) == ["target"]
+    assert names(manifests_for(hub, (TARGET, here), "target")) == ["target"]
 
 
 def test_a_repository_of_the_catalogue_is_that_entry(hub):
-    assert names(orders_for(hub, (TARGET, DRAFT), "org/tiny")) == ["target", "draft"]
-    assert names(orders_for(hub, (TARGET, DRAFT), "org/tiny", ["*.safetensors"])) == ["tiny"]
+    assert names(manifests_for(hub, (TARGET, DRAFT), "org/tiny")) == ["target", "draft"]
+    assert names(manifests_for(hub, (TARGET, DRAFT), "org/tiny", ["*.safetensors"])) == ["tiny"]
 
 
 def test_a_name_that_another_model_has_is_made_longer(hub):
     other = CatalogEntry("tiny", "", Path("/x"), repo="somebody/tiny")
-    assert names(orders_for(hub, (other,), "org/tiny")) == ["org--tiny"]
+    assert names(manifests_for(hub, (other,), "org/tiny")) == ["org--tiny"]
 
 
 @pytest.mark.parametrize("wanted", [(), ["*.safetensors", "*.json"]])
 def test_a_repository_that_is_here_is_not_fetched_again(hub, wanted):
     mine = CatalogEntry("tiny", "", Path("/x"), repo="org/tiny")
     with pytest.raises(SettingsError, match="tiny is on this machine already, at /x"):
-        orders_for(hub, (mine,), "org/tiny", wanted)
+        manifests_for(hub, (mine,), "org/tiny", wanted)
 
 
 @pytest.mark.parametrize("name", ["nobody", "a/b/c", "https://huggingface.co/a/b", "", "../x"])
 def test_what_is_neither_is_unknown_and_the_hub_is_not_asked(hub, stand_in, name):
     with pytest.raises(UnknownModel):
-        orders_for(hub, (TARGET,), name)
+        manifests_for(hub, (TARGET,), name)
     assert stand_in.requests == []
 
 
 def test_what_is_here_is_said(hub):
     with pytest.raises(SettingsError, match="here is on this machine already, at /somewhere"):
-        orders_for(hub, (HERE,), "here")
+        manifests_for(hub, (HERE,), "here")
     lost = CatalogEntry("lost", "in the box", None)
     with pytest.raises(SettingsError, match="comes with Slipstream"):
-        orders_for(hub, (lost,), "lost")
+        manifests_for(hub, (lost,), "lost")
 
 
 def test_an_order_survives_its_file(hub, stand_in, tmp_path):
     stand_in.repos["org/q"] = Repo({"a/m-Q8_0.gguf": Fixed(b"GGUF")})
-    for order in (*orders_for(hub, (TARGET, DRAFT), "target"), *orders_for(hub, (), "org/q")):
+    for order in (*manifests_for(hub, (TARGET, DRAFT), "target"), *manifests_for(hub, (), "org/q")):
         (tmp_path / "order.json").write_text(order.to_json())
-        assert stored_order(tmp_path / "order.json") == order
-    assert isinstance(order, Order)
+        assert stored_manifest(tmp_path / "order.json") == order
+    assert isinstance(order, Manifest)

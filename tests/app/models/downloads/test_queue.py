@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.errors import DownloadFailed
-from app.models.downloads.job import Surroundings
-from app.models.downloads.manifest import orders_for
+from app.models.downloads.job import JobContext
+from app.models.downloads.manifest import manifests_for
 from app.models.downloads.queue import Downloads
 from app.models.downloads.snapshot import State
 from app.models.downloads.space import Space
@@ -69,7 +69,7 @@ def test_several_at_once_and_the_rest_waits(hub, models, stand_in):
     for number in range(4):
         stand_in.repos[f"org/m{number}"] = Repo(model_files(number, MIB))
     stand_in.rate = 4 * MIB
-    queue = Downloads(Surroundings(hub, models, Space(models, reserve=0)), at_once=2)
+    queue = Downloads(JobContext(hub, models, Space(models, reserve=0)), at_once=2)
     queue.add([order(hub, f"org/m{number}") for number in range(4)])
     states = [seen.state for seen in queue.snapshots()]
     assert states[2:] == [State.QUEUED, State.QUEUED]
@@ -86,7 +86,7 @@ def test_folders_and_empty_files_of_a_repository(downloads, hub, models, stand_i
     names = ("Q4/m.gguf", "Q4/empty.gguf", "deep/er/config.json")
     stand_in.repos["org/odd"] = Repo({name: Fixed(name.encode()) for name in names})
     stand_in.repos["org/odd"] = Repo({**stand_in.repos["org/odd"].files, names[1]: Fixed(b"")})
-    orders = [orders_for(hub, (), "org/odd", [name])[0] for name in names]
+    orders = [manifests_for(hub, (), "org/odd", [name])[0] for name in names]
     files = tuple(file for made in orders for file in made.files)
     assert run(downloads, replace(orders[0], name="odd", files=files)).state is State.DONE
     # Loading looks for GGUF files at the top.
@@ -150,7 +150,7 @@ def test_a_new_queue_knows_the_unfinished_and_waits_for_a_person(downloads, hub,
     start_slow(downloads, hub, stand_in)
     downloads.close()
     asked = len(stand_in.requests)
-    again = Downloads(Surroundings(Hub(stand_in.url), models, Space(models, reserve=0)))
+    again = Downloads(JobContext(Hub(stand_in.url), models, Space(models, reserve=0)))
     [seen] = again.snapshots()
     assert (seen.name, seen.state) == ("tiny", State.PAUSED)
     assert seen.done > 200_000
@@ -174,7 +174,7 @@ def test_what_nobody_started_cannot_be_paused(downloads):
 
 def test_two_queues_on_one_model_fetch_it_once(downloads, hub, models, stand_in):
     made = start_slow(downloads, hub, stand_in)
-    other = Downloads(Surroundings(Hub(stand_in.url), models, Space(models, reserve=0)))
+    other = Downloads(JobContext(Hub(stand_in.url), models, Space(models, reserve=0)))
     other.add([made])
     wait_for(lambda: other.snapshots()[0].state is State.WAITING)
     with pytest.raises(DownloadFailed, match="by another process"):
@@ -190,7 +190,7 @@ def test_two_queues_on_one_model_fetch_it_once(downloads, hub, models, stand_in)
 
 def test_the_one_that_waits_takes_over_from_one_that_stops(downloads, hub, models, stand_in):
     made = start_slow(downloads, hub, stand_in)
-    other = Downloads(Surroundings(Hub(stand_in.url), models, Space(models, reserve=0)))
+    other = Downloads(JobContext(Hub(stand_in.url), models, Space(models, reserve=0)))
     other.add([made])
     wait_for(lambda: other.snapshots()[0].state is State.WAITING)
     downloads.pause("tiny")
@@ -216,7 +216,7 @@ def cached(tmp_path: Path, stand_in: StandInHub, data: bytes | None = None) -> P
 
 def test_files_of_the_hubs_cache_are_linked(hub, models, tmp_path, stand_in):
     cache = cached(tmp_path, stand_in)
-    queue = Downloads(Surroundings(hub, models, Space(models, reserve=0), cache))
+    queue = Downloads(JobContext(hub, models, Space(models, reserve=0), cache))
     assert run(queue, order(hub)).state is State.DONE
     check_whole(models, stand_in)
     assert stand_in.fetched() == []
@@ -226,7 +226,7 @@ def test_files_of_the_hubs_cache_are_linked(hub, models, tmp_path, stand_in):
 
 def test_a_damaged_file_of_the_cache_is_downloaded(hub, models, tmp_path, stand_in):
     cache = cached(tmp_path, stand_in, bytes(2 * MIB))
-    queue = Downloads(Surroundings(hub, models, Space(models, reserve=0), cache))
+    queue = Downloads(JobContext(hub, models, Space(models, reserve=0), cache))
     assert run(queue, order(hub)).state is State.DONE
     check_whole(models, stand_in)
     queue.close()
@@ -237,7 +237,7 @@ def test_a_damaged_file_of_the_cache_is_downloaded(hub, models, tmp_path, stand_
 
 def test_no_thread_stays(hub, models, stand_in):
     before = threading.active_count()
-    queue = Downloads(Surroundings(hub, models, Space(models, reserve=0)))
+    queue = Downloads(JobContext(hub, models, Space(models, reserve=0)))
     start_slow(queue, hub, stand_in)
     queue.close()
     assert threading.active_count() <= before + 2  # the stand-in's own

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from app.errors import DiskFull
-from app.models.downloads.job import Surroundings
+from app.models.downloads.job import JobContext
 from app.models.downloads.queue import Downloads
 from app.models.downloads.snapshot import State
 from app.models.downloads.space import Space
@@ -141,7 +141,7 @@ def test_a_length_that_the_hub_did_not_list_is_refused(downloads, hub, stand_in)
 
 def test_too_little_room_is_told_before_the_first_byte(hub, models, stand_in):
     made = order(hub)
-    queue = Downloads(Surroundings(hub, models, Space(models, 1_000_000, lambda folder: 2_500_000)))
+    queue = Downloads(JobContext(hub, models, Space(models, 1_000_000, lambda folder: 2_500_000)))
     with pytest.raises(DiskFull, match=r"tiny needs 2.1 MB more and 1.0 MB stay free") as caught:
         queue.add([made])
     assert "has 2.5 MB; make room for 597.2 kB" in str(caught.value)
@@ -152,7 +152,7 @@ def test_too_little_room_is_told_before_the_first_byte(hub, models, stand_in):
 def test_the_room_of_everything_in_the_queue_counts(hub, models, stand_in):
     stand_in.rate = MIB
     stand_in.repos["org/second"] = Repo(model_files(2, 2 * MIB))
-    queue = Downloads(Surroundings(hub, models, Space(models, 0, lambda folder: 3_000_000)))
+    queue = Downloads(JobContext(hub, models, Space(models, 0, lambda folder: 3_000_000)))
     queue.add([order(hub)])
     with pytest.raises(DiskFull, match="second needs"):
         queue.add([order(hub, "org/second")])
@@ -163,7 +163,7 @@ def test_room_that_vanishes_meanwhile_pauses_it(hub, models, stand_in, monkeypat
     monkeypatch.setattr("app.models.downloads.job.CHECK_EVERY", 500_000)
     left = iter([9_000_000] * 3)
     space = Space(models, 0, lambda folder: next(left, 1000))
-    queue = Downloads(Surroundings(hub, models, space))
+    queue = Downloads(JobContext(hub, models, space))
     made = order(hub)
     seen = run(queue, made)
     assert seen.state is State.FAILED
@@ -182,7 +182,7 @@ def test_a_disk_that_is_really_full(hub, tmp_path, stand_in):
     if mounted.returncode:
         pytest.skip("no right to mount here")
     try:
-        queue = Downloads(Surroundings(hub, disk, Space(disk, 0, lambda folder: 10 * MIB)))
+        queue = Downloads(JobContext(hub, disk, Space(disk, 0, lambda folder: 10 * MIB)))
         seen = run(queue, order(hub))
         assert seen.state is State.FAILED
         assert f"the disk of {disk}" in seen.error

@@ -1,6 +1,6 @@
 """Speed and time left, by a clock that the test turns."""
 
-from app.models.downloads.rate import WINDOW, Meter
+from app.models.downloads.rate import WINDOW, TransferRate
 
 
 class Clock:
@@ -14,7 +14,7 @@ class Clock:
 
 def test_speed_is_of_the_last_seconds():
     clock = Clock()
-    meter = Meter(clock)
+    meter = TransferRate(clock)
     assert (meter.speed(), meter.seconds_left(10)) == (0.0, None)
     for _ in range(100):
         clock.now += 1
@@ -29,7 +29,7 @@ def test_speed_is_of_the_last_seconds():
 
 def test_it_falls_while_nothing_comes():
     clock = Clock()
-    meter = Meter(clock)
+    meter = TransferRate(clock)
     clock.now += 1
     meter.add(1000)
     before = meter.speed()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.models.downloads.manifest import orders_for
+from app.models.downloads.manifest import manifests_for
 from app.models.hub.complete import check_runs
 from app.models.hub.repository import read_repository
 from engine.errors import ModelUnusable
@@ -54,7 +54,7 @@ def test_what_cannot_run_is_not_ordered(hub, stand_in, files, said):
     """Gigabytes came, and the model was said to be ready."""
     stand_in.repos["org/tiny"] = Repo(files)
     with pytest.raises(ModelUnusable, match=said):
-        orders_for(hub, (), "org/tiny")
+        manifests_for(hub, (), "org/tiny")
     assert stand_in.fetched() == []
 
 
@@ -62,13 +62,13 @@ def test_a_single_part_that_a_person_names_is_not_ordered(hub, stand_in):
     names = [f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
     stand_in.repos["org/tiny"] = Repo({name: Content(1, 9) for name in names})
     with pytest.raises(ModelUnusable, match=r"or all parts with --file 'm-\*\.gguf'"):
-        orders_for(hub, (), "org/tiny", names[:1])
-    assert len(orders_for(hub, (), "org/tiny", ["m-*.gguf"])[0].files) == 2
+        manifests_for(hub, (), "org/tiny", names[:1])
+    assert len(manifests_for(hub, (), "org/tiny", ["m-*.gguf"])[0].files) == 2
 
 
 def test_what_is_whole_passes(hub, stand_in):
     stand_in.repos["org/tiny"] = Repo(sharded(*SHARDS))
-    assert len(orders_for(hub, (), "org/tiny")[0].files) == 5
+    assert len(manifests_for(hub, (), "org/tiny")[0].files) == 5
 
 
 def test_what_the_hub_does_not_show_yet_is_left_to_the_download(hub, stand_in):

@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import DownloadFailed, ModelInUse, SettingsError, UnknownModel
 from app.models.catalog import load_catalog
-from app.models.downloads.manifest import Order
+from app.models.downloads.manifest import Manifest
 from app.models.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
 from app.models.hub.digest import Digest, Kind
 from app.models.hub.repository import RemoteFile
@@ -15,7 +15,7 @@ from app.models.library.installed import installed_models, remove_model
 from app.models.model_record import ModelRecord
 from tests.app.models.library.places import model_folder
 
-ORDER = Order("half", "org/half", "c" * 40, (RemoteFile("model.safetensors", 10, Digest(Kind.GIT, "0" * 40)),))  # fmt: skip
+ORDER = Manifest("half", "org/half", "c" * 40, (RemoteFile("model.safetensors", 10, Digest(Kind.GIT, "0" * 40)),))  # fmt: skip
 
 
 def named(settings, name):

@@ -12,7 +12,7 @@ import pytest
 
 from app.chat.assistant import Assistant
 from app.errors import DiskFull, HubError, SettingsError, UnknownRepository
-from app.model_manager import Library
+from app.model_manager import ModelManager
 from app.models.downloads.snapshot import State
 from app.models.library.inventory import suggestion
 from app.settings import OtherFolders, Settings, prepare_home
@@ -51,13 +51,13 @@ def copied(folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def library(folder: Path, stand_in: StandInHub) -> AsyncIterator[Library]:
+async def library(folder: Path, stand_in: StandInHub) -> AsyncIterator[ModelManager]:
     """One whose assistant has a fake engine until another model is used."""
     settings = Settings(home=folder, hub=stand_in.url, others=OtherFolders(lm_studio=folder / "lm"))
     prepare_home(settings)
     async with assisted(folder) as assistant:
         assistant._settings = settings
-        made = Library(assistant)
+        made = ModelManager(assistant)
         try:
             await made.visit()
             yield made
@@ -65,12 +65,12 @@ async def library(folder: Path, stand_in: StandInHub) -> AsyncIterator[Library]:
             await made.close()
 
 
-async def until(made: Library, name: str, state: State) -> None:
+async def until(made: ModelManager, name: str, state: State) -> None:
     while not any((seen.name, seen.state) == (name, state) for seen in made.snapshots()):
         await made.changed(made.version)
 
 
-def here(made: Library) -> dict[str, bool]:
+def here(made: ModelManager) -> dict[str, bool]:
     return {one.entry.name: one.bundled for one in made.shelf.installed}
 
 
@@ -198,34 +198,34 @@ async def test_search_and_a_closer_look(tmp_path, stand_in):
     stand_in.repos["org/m-GGUF"] = Repo({name: Fixed(b"GGUF" + bytes(9)) for name in names})
     async with library(tmp_path, stand_in) as made:
         assert [found.repo for found in await made.search("smol")] == [TARGET]
-        look = await made.look_closer(TARGET)
+        look = await made.inspect_repository(TARGET)
         assert look.known.name == "smollm2-360m-instruct"
         [choice] = look.choices
         assert isinstance(choice.found, Plan)
         assert choice.found.context > 0
         assert "layers are in RAM" in choice.where
-        look = await made.look_closer("org/m-GGUF")
+        look = await made.inspect_repository("org/m-GGUF")
         assert [(one.label, one.size) for one in look.choices] == [("m-Q4_K_M", 13), ("m-Q8_0", 26)]
         await made.get("org/m-GGUF", look.choices[1].files)
         await until(made, "m-Q8_0", State.DONE)
         stand_in.repos[DRAFT].gated = True
-        look = await made.look_closer(DRAFT)
+        look = await made.inspect_repository(DRAFT)
         assert look.gated
         assert "of weights are loaded whole into RAM" in look.choices[0].where
-        look = await made.look_closer("org/tiny")
+        look = await made.inspect_repository("org/tiny")
         assert not look.choices[0].runs
         assert "config.json" in look.choices[0].where
         stand_in.repos[TARGET].files["config.json"] = awq(POCKET)
         stand_in.repos[TARGET].__post_init__()
-        look = await made.look_closer(TARGET)
+        look = await made.inspect_repository(TARGET)
         assert not look.choices[0].runs
         assert "the weights are stored quantised (awq)" in look.choices[0].where
         del stand_in.repos["org/m-GGUF"].files[names[1]]
-        look = await made.look_closer("org/m-GGUF")
+        look = await made.inspect_repository("org/m-GGUF")
         assert [one.runs for one in look.choices] == [True, False]
         assert "1 of the 2 parts of m-Q8_0" in look.choices[1].where
         with pytest.raises(UnknownRepository, match="no repository"):
-            await made.look_closer("../x")
+            await made.inspect_repository("../x")
 
 
 def awq(folder: Path) -> Fixed:

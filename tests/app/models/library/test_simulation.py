@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from app.models.library.simulation import (
     PUBLISHED,
     Memory,
-    Shelf,
+    SimulatedPlans,
     machine_with,
     published_plan,
     without,
@@ -92,7 +92,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_installed_models_are_planned_and_small_ones_say_why_not(settings: Settings) -> None:
     wide(settings.models_folder, "wide")
-    shelf = Shelf.read(settings)
+    shelf = SimulatedPlans.read(settings)
     here = {one.name: one for one in shelf.plans(HERE, Memory())}
     assert here["pocket"].found is None
     assert "nothing to plan" in here["pocket"].told
@@ -107,7 +107,7 @@ def test_installed_models_are_planned_and_small_ones_say_why_not(settings: Setti
 def test_a_model_whose_files_are_damaged_says_so_and_leaves_the_others(settings: Settings) -> None:
     folder = wide(settings.models_folder, "broken")
     (folder / "filler.safetensors").write_bytes(b"\xff" * 64)
-    found = {one.name: one for one in Shelf.read(settings).plans(HERE, Memory())}
+    found = {one.name: one for one in SimulatedPlans.read(settings).plans(HERE, Memory())}
     assert found["broken"].found is None
     assert "broken" in found["broken"].told
     assert "pocket" in found

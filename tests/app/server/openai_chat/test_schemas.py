@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 
 from app.request import Message
 from app.server.app import create_app
-from app.server.openai_chat.completion_schemas import CompletionRequest
-from app.server.openai_chat.schemas import ChatRequest
+from app.server.openai_chat.completion_schemas import CompletionBody
+from app.server.openai_chat.schemas import ChatBody
 from engine.drafters import DRAFTERS
 from engine.request import Penalties
 from tests.app.server.conftest import Running
@@ -24,8 +24,8 @@ HI = [{"role": "user", "content": "hi"}]
 JSON_HEADERS = {"content-type": "application/json"}
 
 
-def parsed(**fields: Any) -> ChatRequest:
-    return ChatRequest.model_validate({"model": "pocket", "messages": HI, **fields})
+def parsed(**fields: Any) -> ChatBody:
+    return ChatBody.model_validate({"model": "pocket", "messages": HI, **fields})
 
 
 def post(running: Running, **body: Any) -> httpx.Response:
@@ -312,18 +312,16 @@ def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> Non
 def test_an_answer_that_is_begun_is_told_apart_from_what_was_said() -> None:
     begun = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well"}]
     body = {"model": "pocket", "messages": begun}
-    turn = ChatRequest.model_validate({**body, "continue_final_message": True}).turn
+    turn = ChatBody.model_validate({**body, "continue_final_message": True}).turn
     assert ([one.role for one in turn.messages], turn.begun) == (["user"], "Well")
-    assert ChatRequest.model_validate(body).turn.begun == ""
+    assert ChatBody.model_validate(body).turn.begun == ""
     for messages in (begun[:1], begun[1:]):
         with pytest.raises(ValidationError, match="the beginning of an answer"):
-            ChatRequest.model_validate(
-                {**body, "messages": messages, "continue_final_message": True}
-            )
+            ChatBody.model_validate({**body, "messages": messages, "continue_final_message": True})
 
 
-def text(prompt: Any, **fields: Any) -> CompletionRequest:
-    return CompletionRequest.model_validate({"model": "pocket", "prompt": prompt, **fields})
+def text(prompt: Any, **fields: Any) -> CompletionBody:
+    return CompletionBody.model_validate({"model": "pocket", "prompt": prompt, **fields})
 
 
 def test_a_text_may_stand_alone_or_in_a_list() -> None:
@@ -351,7 +349,7 @@ def test_a_text_may_stand_alone_or_in_a_list() -> None:
 )
 def test_what_no_text_can_be_made_of_is_refused(body: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        CompletionRequest.model_validate({"model": "pocket", **body})
+        CompletionBody.model_validate({"model": "pocket", **body})
 
 
 def test_what_belongs_to_a_text_changes_no_chat() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from app.request import Tool, ToolUse
 from app.text.harmony.calls import held_in_channels
-from app.text.harmony.detokenizer import ChannelDetokenizer
-from app.text.harmony.format import SPELT, Channels, spelling
-from app.text.output_parser import Hearing
+from app.text.harmony.detokenizer import HarmonyDetokenizer
+from app.text.harmony.format import SPELT, HarmonyFormat, spelling
+from app.text.output_parser import OutputParser
 from app.text.tools.call_format import TOLD
-from app.text.tools.call_parser import CallReader, Heard
+from app.text.tools.call_parser import ParsedOutput, ToolCallParser
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest
 from engine.grammar.states import DEAD, States
@@ -49,11 +49,11 @@ def walked(steps: States, chance: random.Random) -> list[int]:
     return ids
 
 
-def heard(ids: list[int]) -> tuple[Heard, list[tuple[str, dict]]]:
-    channels = Channels.of(VOCABULARY)
-    stream = ChannelDetokenizer(channels, VOCABULARY.bytes)
+def heard(ids: list[int]) -> tuple[ParsedOutput, list[tuple[str, dict]]]:
+    channels = HarmonyFormat.of(VOCABULARY)
+    stream = HarmonyDetokenizer(channels, VOCABULARY.bytes)
     text = stream.feed(ids) + stream.end()
-    hearing = Hearing(CallReader(TOLD, [ADD, LOOK]))
+    hearing = OutputParser(ToolCallParser(TOLD, [ADD, LOOK]))
     found = hearing.feed(text)
     found.said += hearing.end().said
     calls: dict[int, list[str]] = {}

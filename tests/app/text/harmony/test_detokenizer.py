@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from app.request import Tool
 from app.text.detokenizer import Detokenizer
-from app.text.harmony.detokenizer import ChannelDetokenizer
-from app.text.harmony.format import Channels
-from app.text.output_parser import Hearing
+from app.text.harmony.detokenizer import HarmonyDetokenizer
+from app.text.harmony.format import HarmonyFormat
+from app.text.output_parser import OutputParser
 from app.text.tools.call_format import TOLD
-from app.text.tools.call_parser import CallReader
+from app.text.tools.call_parser import ToolCallParser
 from app.text.vocabulary import FolderVocabulary
 from tests.app.text.harmony.channelled import CONTROL, TOKENIZER, ids_of
 
 VOCABULARY = FolderVocabulary(TOKENIZER)
-CHANNELS = Channels.of(VOCABULARY)
+CHANNELS = HarmonyFormat.of(VOCABULARY)
 ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 COMMENTARY = "<|channel|>commentary<|message|>"
 NEXT = "<|end|><|start|>assistant"
@@ -33,7 +33,7 @@ marks = st.sampled_from([*CONTROL, " to=functions.add", "assistant", "analysis",
 
 def told(ids: Sequence[int], places: Sequence[int] = ()) -> str:
     """The text of these tokens, fed in groups that end at ``places``."""
-    stream = ChannelDetokenizer(CHANNELS, VOCABULARY.bytes)
+    stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
     edges = sorted({0, len(ids), *(place % (len(ids) + 1) for place in places)})
     return "".join(stream.feed(ids[a:b]) for a, b in pairwise(edges)) + stream.end()
 
@@ -65,7 +65,7 @@ class TestLaws:
         text = told(ids_of(NEXT.join(parts) + "<|return|>"), places)
         between = "\n\n".join(thoughts)
         assert text == (f"<think>\n{between}\n</think>\n\n" if thoughts else "") + said
-        hearing = Hearing()
+        hearing = OutputParser()
         heard, rest = hearing.feed(text), hearing.end()
         assert heard.thought + rest.thought == between.strip()
         if not thoughts:
@@ -75,7 +75,7 @@ class TestLaws:
     def test_a_call_is_read_as_one(self, header: str, given: dict, thinks: bool) -> None:
         before = f"{ANALYSIS}I add.{NEXT}" if thinks else ""
         text = told(ids_of(before + header) + ids_of(json.dumps(given)))
-        hearing = Hearing(CallReader(TOLD, [Tool("add")]))
+        hearing = OutputParser(ToolCallParser(TOLD, [Tool("add")]))
         heard = hearing.feed(text)
         assert hearing.end().said == ""
         assert (heard.said, heard.thought) == ("", "I add." if thinks else "")
@@ -145,6 +145,6 @@ class TestCalls:
         assert json.loads(text.splitlines()[1]) == {"name": 'a"b\\', "arguments": {}}
 
     def test_arguments_come_as_they_are_written(self) -> None:
-        stream = ChannelDetokenizer(CHANNELS, VOCABULARY.bytes)
+        stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
         stream.feed(ids_of(f'{FIRST}{{"a"'))
         assert stream.feed(ids_of(": 17")) == ": 17"

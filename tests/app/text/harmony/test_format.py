@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.request import Message, Tool, ToolCall, ToolUse
 from app.text.chat_text import ChatText
 from app.text.harmony.format import one_call_each
-from app.text.output_parser import parted
+from app.text.output_parser import split_reasoning
 from app.text.template import ChatTemplate
 from app.text.tools.call_format import TOLD
 from app.text.vocabulary import FolderVocabulary
@@ -83,7 +83,7 @@ class TestAnswersThatHaveBegun:
         assert begun + stream.feed(rest) + stream.end() == whole
         prompt, fresh = TEXT.prompt([ASKED], begun).ids, TEXT.prompt([ASKED]).ids
         assert prompt[: len(fresh)] == fresh
-        if parted(begun).thought != "":  # of an empty one the model has nothing to tell
+        if split_reasoning(begun).thought != "":  # of an empty one the model has nothing to tell
             assert TEXT.decode(prompt[len(fresh) :]) == begun
 
     @given(attacks)
@@ -258,6 +258,6 @@ class TestTools:
 
 @given(words, words)
 def test_an_answer_is_taken_apart_as_it_was_put_together(thought: str, said: str) -> None:
-    assert parted(thought_and(thought, said)) == (thought, said)
-    assert parted(f"<think>\n{thought}") == (thought, None)
-    assert parted(said) == (None, said)
+    assert split_reasoning(thought_and(thought, said)) == (thought, said)
+    assert split_reasoning(f"<think>\n{thought}") == (thought, None)
+    assert split_reasoning(said) == (None, said)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.text.chat_text import ChatText
-from app.text.reasoning.markers import ThoughtMarks
+from app.text.reasoning.markers import ReasoningMarkers
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
 from tests.app.byte_level import byte_level
@@ -47,9 +47,9 @@ COHERE = """{%- for m in messages %}
 {%- endif %}{{ '<|END_OF_TURN_TOKEN|>' }}
 {%- endfor %}{{ '<|CHATBOT_TOKEN|><|START_THINKING|>' }}"""
 
-OF_GEMMA = ThoughtMarks("<|channel>thought\n", "\n<channel|>")
-OF_SEED = ThoughtMarks("<seed:think>", "</seed:think>\n")
-OF_COHERE = ThoughtMarks("<|START_THINKING|>", "<|END_THINKING|>")
+OF_GEMMA = ReasoningMarkers("<|channel>thought\n", "\n<channel|>")
+OF_SEED = ReasoningMarkers("<seed:think>", "</seed:think>\n")
+OF_COHERE = ReasoningMarkers("<|START_THINKING|>", "<|END_THINKING|>")
 MARKS = {GEMMA: OF_GEMMA, SEED: OF_SEED, COHERE: OF_COHERE}
 
 

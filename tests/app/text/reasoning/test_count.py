@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.reasoning.count import ThoughtCount
+from app.text.reasoning.count import ReasoningCount
 
 
 def counted(tokens, begun=""):
-    count = ThoughtCount(begun)
+    count = ReasoningCount(begun)
     for token in tokens:
         count.add(token)
     return count.tokens

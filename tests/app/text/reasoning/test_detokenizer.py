@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from app.request import Message
 from app.text.detokenizer import Detokenizer
-from app.text.output_parser import Hearing
-from app.text.reasoning.detokenizer import ThoughtDetokenizer
+from app.text.output_parser import OutputParser
+from app.text.reasoning.detokenizer import ReasoningDetokenizer
 from app.text.reasoning.markers import SpeltMarks
 from tests.app.text.reasoning.marked import (
     COHERE,
@@ -81,7 +81,7 @@ class TestLaws:
         found = told(template, ids_of(text), places)
         tagged = f"<think>\n{thought.strip()}\n</think>\n\n" if thought.strip() else ""
         assert found == tagged + said.lstrip()
-        hearing = Hearing()
+        hearing = OutputParser()
         heard, rest = hearing.feed(found), hearing.end()
         assert heard.thought + rest.thought == thought.strip()
         assert heard.said + rest.said == said.lstrip()
@@ -163,6 +163,6 @@ def test_a_first_space_that_is_no_text(text: str, thinks: bool) -> None:
     chat = sentencepiece()
     table, marks = chat._vocabulary.bytes, SpeltMarks("<a>", "</a>", ())
     ids = chat.encode_chat([Message("user", f"<a>b</a>{text}" if thinks else f"b{text}")])
-    stream = ThoughtDetokenizer(marks, table)
+    stream = ReasoningDetokenizer(marks, table)
     told = stream.feed(ids) + stream.end()
     assert told == (f"<think>\nb\n</think>\n\n{text.lstrip()}" if thinks else f"b{text}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.request import Message
 from app.text.chat_text import ChatText
-from app.text.reasoning.markers import LONGEST, ThoughtMarks, deduced
+from app.text.reasoning.markers import LONGEST, ReasoningMarkers, deduced
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
 from tests.app.text.harmony import channelled
@@ -50,7 +50,7 @@ def of(before: str, behind: str, plain: str = "") -> str:
     )
 
 
-def found(source: str) -> ThoughtMarks | None:
+def found(source: str) -> ReasoningMarkers | None:
     return deduced(ChatTemplate(source, {}).render)
 
 
@@ -70,9 +70,9 @@ class TestDeduction:
         ],
     )
     def test_takes_tags(self, before: str, behind: str) -> None:
-        assert found(of(before, behind)) == ThoughtMarks(before, behind)
-        assert found(of(before, behind, before + behind)) == ThoughtMarks(before, behind)
-        assert found(of(before, behind, behind)) == ThoughtMarks(before, behind)
+        assert found(of(before, behind)) == ReasoningMarkers(before, behind)
+        assert found(of(before, behind, before + behind)) == ReasoningMarkers(before, behind)
+        assert found(of(before, behind, behind)) == ReasoningMarkers(before, behind)
 
     @pytest.mark.parametrize(
         ("before", "behind"),

@@ -11,7 +11,7 @@ from app.request import Tool, ToolUse
 from app.text.formats.relax_schema import heard
 from app.text.tools.answer_grammar import Answers, held
 from app.text.tools.call_format import TOLD, CallForm
-from app.text.tools.call_parser import CallReader
+from app.text.tools.call_parser import ToolCallParser
 from app.text.tools.values import other_kinds
 from engine.errors import InvalidRequest
 from engine.grammar.states import DEAD, States
@@ -54,7 +54,7 @@ def walked(steps: States, chance: random.Random, longest: int = 600) -> str:
 
 
 def calls_in(form: CallForm, text: str) -> tuple[str, list[tuple[str, dict]]]:
-    reader = CallReader(form, [ADD, LOOK])
+    reader = ToolCallParser(form, [ADD, LOOK])
     heard = reader.feed(text)
     found: dict[int, list[str]] = {}
     for part in heard.calls:

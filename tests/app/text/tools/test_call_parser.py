@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.request import Tool
 from app.text.tools.call_format import TOLD, CallForm, PairForm
-from app.text.tools.call_parser import CallReader
+from app.text.tools.call_parser import ToolCallParser
 from tests.app.text.tools.templates import CODER_FORM, GLM_FORM
 
 BARE = CallForm('{"name": "', '", "parameters": ', "}")
@@ -52,7 +52,7 @@ def written(form: CallForm, name: str, given_arguments: object) -> str:
 
 def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
     """What was said, and of every call its name and arguments."""
-    reader = CallReader(form, TOOLS)
+    reader = ToolCallParser(form, TOOLS)
     said, calls = "", {}
     for piece in pieces:
         heard = reader.feed(piece)
@@ -113,7 +113,7 @@ def test_a_call_that_was_cut_short_keeps_what_there_is() -> None:
 
 
 def test_text_arrives_at_once_where_no_call_begins() -> None:
-    reader = CallReader(TOLD, TOOLS)
+    reader = ToolCallParser(TOLD, TOOLS)
     assert [reader.feed(piece).said for piece in ("Hello ", "you <", "b> and <tool_", "x")] == [
         "Hello", " you", " <b> and", " <tool_x",
     ]  # fmt: skip
@@ -190,7 +190,7 @@ def test_what_a_value_means(key: str, written: str, meant: object) -> None:
 
 
 def test_a_text_goes_on_as_it_comes() -> None:
-    reader = CallReader(CODER_FORM, TOOLS)
+    reader = ToolCallParser(CODER_FORM, TOOLS)
     reader.feed("<tool_call>\n<function=look_up>\n<parameter=text>\n")
     fed = [reader.feed(piece).calls for piece in ('say "', 'hi"\n</', "b\n</parameter>\n</fun")]
     assert [[part.arguments for part in calls] for calls in fed] == [

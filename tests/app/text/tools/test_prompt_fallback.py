@@ -1,7 +1,7 @@
 """Conversations with tools in words, for models that were taught none."""
 
 from app.request import Message, Tool, ToolCall
-from app.text.tools.prompt_fallback import told
+from app.text.tools.prompt_fallback import tools_in_words
 
 ADD = Tool("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 CALLS = (ToolCall("c1", "add", {"a": 1}), ToolCall("c2", "add", {"a": 2}))
@@ -17,7 +17,7 @@ def test_calls_and_results_are_text_and_roles_take_turns() -> None:
         Message("assistant", "Done."),
         Message("user", "Thanks."),
     ]
-    found = told(story, [])
+    found = tools_in_words(story, [])
     assert [message.role for message in found] == ["user", "assistant"] * 2 + ["user"]
     assert found[1].content == (
         'I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>\n'
@@ -31,11 +31,11 @@ def test_calls_and_results_are_text_and_roles_take_turns() -> None:
 
 def test_a_conversation_without_tools_stays_what_it_is() -> None:
     story = [Message("user", "a"), Message("user", "b"), Message("assistant", "c")]
-    assert told(story, []) == story
+    assert tools_in_words(story, []) == story
 
 
 def test_tools_are_listed_one_a_line_with_the_form_of_a_call() -> None:
-    [system, asked] = told([Message("user", "hi")], [ADD, ADD])
+    [system, asked] = tools_in_words([Message("user", "hi")], [ADD, ADD])
     assert asked == Message("user", "hi")
     assert system.role == "system"
     listed = system.content.partition("<tools>\n")[2].partition("\n</tools>")[0].splitlines()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.build import assemble
-from engine.interfaces.drafter import Parts
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Abortable, Rows
 from engine.models.hf.cache import RowCache
 from engine.request import GenerationRequest, ModelSpec
@@ -103,7 +103,9 @@ def test_logits_are_computed_of_the_rows_that_are_asked_for_alone(loaded, family
 
 def test_what_is_read_ahead_spares_the_next_question_its_reading(loaded):
     target, reference = loaded("gemma3")
-    engine = assemble(ModelSpec("tiny", ""), Parts(target, cost=SlowMachine()), "no pair")
+    engine = assemble(
+        ModelSpec("tiny", ""), DrafterResources(target, cost=SlowMachine()), "no pair"
+    )
     told = tuple(IDS[n % 40] for n in range(60))
     engine.submit(GenerationRequest(told, 1, ahead=True))
     while engine.busy:

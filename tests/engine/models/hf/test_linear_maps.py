@@ -10,8 +10,8 @@ from engine.models.hf.target import load
 from engine.models.own import precision
 from engine.platform import onednn_linear as packed
 from engine.platform import upcast_linear as upcast
-from engine.platform.onednn_linear import Packed, can_pack
-from engine.platform.upcast_linear import Upcast
+from engine.platform.onednn_linear import OneDnnLinear, can_pack
+from engine.platform.upcast_linear import UpcastLinear
 from engine.speculation.tree import chain, single
 from tests.engine.decoder.test_families import IDS, TREE, oracle, path_tokens, saved
 from tests.engine.models.hf.families import ALL, TREES, spec
@@ -38,7 +38,7 @@ def maps(target):
 def test_every_family_computes_what_the_library_does(family, tmp_path):
     reference = saved(ALL[family], tmp_path)
     target = load(spec(tmp_path))
-    assert any(isinstance(each, Packed) for each in maps(target)) == (family != "mamba")
+    assert any(isinstance(each, OneDnnLinear) for each in maps(target)) == (family != "mamba")
     assert (target.abilities.trees == "") == (family in TREES)
     assert target.parameters == sum(p.numel() for p in reference.parameters())
     target.feed(0, IDS[:5])
@@ -66,7 +66,7 @@ def test_halves_go_in_float32_where_the_processor_lacks_them(tmp_path, monkeypat
         monkeypatch.setattr(module, "can_pack", lambda device, dtype: dtype == torch.float32)
     monkeypatch.setattr(upcast, "choose_alone", lambda timed: 2)
     target = load(spec(tmp_path, dtype="bfloat16"))
-    assert all(isinstance(each, Upcast) for each in maps(target))
+    assert all(isinstance(each, UpcastLinear) for each in maps(target))
     full = load(spec(tmp_path))
     near, wanted = (t.score([0], [chain(IDS[:9])])[0].logits.float() for t in (target, full))
     assert (near - wanted).abs().max() < 0.05 * wanted.abs().max()

@@ -10,7 +10,7 @@ import transformers
 from engine.build import assemble, build
 from engine.drafters import AUTO, DRAFTERS
 from engine.errors import ModelUnusable
-from engine.interfaces.drafter import Parts
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Rows, Sharing
 from engine.models.hf.target import Abilities, HfTarget, load
 from engine.request import GenerationRequest, ModelSpec
@@ -157,7 +157,7 @@ def test_answers_to_one_question_are_those_of_each_alone(loaded, family):
         for slot in range(2):
             target.crop(slot, 0)
         spec = ModelSpec("tiny", "", slots=2)
-        engine = assemble(spec, Parts(target, cost=SlowMachine()), "no pair")
+        engine = assemble(spec, DrafterResources(target, cost=SlowMachine()), "no pair")
         return run_all(engine, [asked] * count)
 
     [(alone, _)], found = run(1), run(2)
@@ -173,7 +173,7 @@ def engine_of(loaded):
     def make(family):
         target, reference = loaded(family)
         return assemble(
-            ModelSpec("tiny", ""), Parts(target, cost=SlowMachine()), "no pair"
+            ModelSpec("tiny", ""), DrafterResources(target, cost=SlowMachine()), "no pair"
         ), reference
 
     return make

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.errors import ModelUnusable
 from engine.interfaces.target import MapParts
 from engine.models.offload.shards import PAGE, cut
-from engine.models.offload.tensor_ranges import Extent, locate
+from engine.models.offload.tensor_ranges import TensorRange, locate
 from tests.engine.models.offload.conftest import Stored
 
 
@@ -22,7 +22,7 @@ from tests.engine.models.offload.conftest import Stored
 )
 def test_pieces_tile_their_map(rows: list[int], columns: int, start: int, most: int) -> None:
     extents = {
-        str(i): Extent(Path("f"), start, count, columns, torch.float32)
+        str(i): TensorRange(Path("f"), start, count, columns, torch.float32)
         for i, count in enumerate(rows)
     }
     pieces = cut([MapParts(0, "m", tuple(extents))], extents, most)[0, "m"]

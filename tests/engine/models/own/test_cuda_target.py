@@ -16,7 +16,7 @@ from engine.models.own.cuda_target import CudaTarget
 from engine.models.own.pass_kernels import WRITTEN_OUT, kernels_for
 from engine.models.own.target import TorchTarget
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.tree import DraftTree, Warm, chain
+from engine.speculation.tree import DraftTree, ReusedRows, chain
 from tests.engine.tiny import engine_over, run_all, tiny_weights
 
 POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
@@ -78,7 +78,7 @@ def test_a_draft_of_early_layers_and_its_verification(layers, trace):
     for target in (plain, static):
         target.feed(0, [1, 2, 3])
         steps = [target.shallow([0], [token], layers) for token in (4, 5)]
-        warm = Warm(torch.cat([states for _, states in steps], 1))
+        warm = ReusedRows(torch.cat([states for _, states in steps], 1))
         tree = replace(chain([4, 5, 6]), warm=warm, trace=trace)
         found.append((*steps, target.score([0], [tree])[0]))
         target.commit(0, [0, 1])

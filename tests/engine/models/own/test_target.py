@@ -8,7 +8,7 @@ import transformers
 
 from engine.interfaces.target import Rows
 from engine.models.own.target import load_target
-from engine.speculation.tree import DraftTree, Warm, chain, single
+from engine.speculation.tree import DraftTree, ReusedRows, chain, single
 from tests.engine.tiny import tiny_target
 
 TOLERANCE = 1e-4
@@ -123,7 +123,7 @@ def test_resuming_after_early_exit_equals_a_full_pass(exit_layer):
     whole = target.score([0], [chain([4, 5, 6])])[0].logits
     target.crop(0, target.length(0))
     states = [target.shallow([0], [token], exit_layer)[1] for token in (4, 5)]
-    warm = Warm(torch.cat(states, 1))
+    warm = ReusedRows(torch.cat(states, 1))
     resumed = target.score([0], [DraftTree((4, 5, 6), (-1, 0, 1), warm=warm)])[0].logits
     assert (resumed - whole).abs().max() < TOLERANCE
 
@@ -135,7 +135,7 @@ def test_a_batch_equals_each_sequence_alone():
     for slot, prompt in enumerate(prompts):
         batch.feed(slot, prompt)
         alone.feed(slot, prompt)
-    warm = replace(trees[0], warm=Warm(batch.shallow([0], [4], 1)[1]))
+    warm = replace(trees[0], warm=ReusedRows(batch.shallow([0], [4], 1)[1]))
     together = batch.score([0, 1, 2], [warm, *trees[1:]])
     for slot, tree in enumerate(trees):
         single_run = alone.score([slot], [tree])[0].logits
