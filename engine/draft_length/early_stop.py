@@ -1,7 +1,7 @@
-"""Chains that end early: goodput decides whether to draft, a rule token by token how far it goes.
+"""Chains that end early: goodput decides whether to draft, a rule token by token how far.
 
-A draft goes on while the chance that all of it is accepted is more than what the next token costs:
-see ``engine.draft_length.stop_threshold``.
+A chain grows while the chance that all of it is accepted is more than what the next token costs: see
+``engine.draft_length.stop_threshold``.
 """
 
 from abc import ABC, abstractmethod
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.goodput import Goodput
-from engine.draft_length.stop_threshold import StopThreshold
+from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
+from engine.draft_length.tuning import TUNING, Tuning
 from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, Stop, StopRule
-
-LONGEST = 20  # tokens of one draft, as in the paper
 
 
 class EarlyStop(ABC):
@@ -27,16 +27,22 @@ class EarlyStop(ABC):
     prompt_rows: ClassVar[int] = 0
     steers_by: ClassVar[frozenset[StopRule]]
 
-    def __init__(self, parts: DrafterResources, drafter: str, floor: float | None) -> None:
-        """``floor`` is the least chance of full acceptance; None: what is measured."""
+    def __init__(
+        self,
+        parts: DrafterResources,
+        drafter: str,
+        floor: float | None,
+        tuning: Tuning = TUNING,
+    ) -> None:
+        """``floor`` is the least chance of full acceptance; None: it is measured."""
         limit = option(parts, "limit", 1, 1024)
-        self._longest = LONGEST if limit is None else int(limit)
+        self._longest = tuning.longest_chain if limit is None else int(limit)
         self._floor = floor
-        self._switch = Goodput(parts, drafter)
+        self._switch = Goodput(parts, drafter, tuning)
 
     @abstractmethod
-    def stop(self, context: Context, floors: StopThreshold) -> Stop:
-        """The rule of one draft, which ends where full acceptance is less likely than ``floors`` ask."""
+    def stop(self, context: Context, threshold: StopThreshold) -> Stop:
+        """The rule of one draft, which ends where full acceptance is less likely than ``threshold``."""
 
     def prompt(self, context: Context, states: Tensor) -> None:  # noqa: B027 - nothing to add
         """Nothing is wanted of the prompt."""
@@ -47,9 +53,9 @@ class EarlyStop(ABC):
         capped = [Budget(depth, depth) for depth in depths]
         return self._switch.ending(batch, capped, self._stop)
 
-    def _stop(self, context: Context, floors: StopThreshold) -> Stop:
+    def _stop(self, context: Context, threshold: StopThreshold) -> Stop:
         return self.stop(
-            context, floors if self._floor is None else StopThreshold.constant(self._floor)
+            context, threshold if self._floor is None else StopThreshold.constant(self._floor)
         )
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -57,8 +63,29 @@ class EarlyStop(ABC):
         self._switch.observe(outcomes)
 
     def forget(self, request: int) -> None:
-        """The request's acceptance goes; costs stay."""
+        """The request's acceptance is dropped; costs stay."""
         self._switch.forget(request)
+
+
+class Confidence(EarlyStop):
+    """A chain ends when the draft itself has become unsure; nothing is trained.
+
+    The product of the probabilities that the draft gave to its tokens is the estimate that the whole
+    chain is accepted. Option ``floor``: its least value, measured unless given. Option ``tau``: least
+    probability of each token, 0 by default.
+    """
+
+    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES})
+
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
+        """Read the options."""
+        super().__init__(parts, drafter, option(parts, "floor", 0, 1))
+        self._tau = option(parts, "tau", 0, 1) or 0.0
+
+    @override
+    def stop(self, context: Context, threshold: StopThreshold) -> Stop:
+        """The rule of one draft."""
+        return ConfidenceStop(self._tau, threshold)
 
 
 def option(parts: DrafterResources, name: str, least: float, most: float) -> float | None:

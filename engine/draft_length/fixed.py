@@ -9,9 +9,9 @@ from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 
 
 class Fixed:
-    """Never adapts; for comparisons and for proofs that want every draft at full length.
+    """Never adapts; for comparisons and for tests that need every draft at full length.
 
-    ``exit_layer`` of the options fixes where early exit leaves the network.
+    Option ``exit_layer``: the layer where early exit leaves the network.
     """
 
     steers_by: ClassVar[frozenset[StopRule]] = frozenset()

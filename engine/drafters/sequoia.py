@@ -13,10 +13,16 @@ from torch import Tensor
 
 from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.draft_cache import DraftCache
-from engine.drafting.rank_acceptance import chosen_ranks, drawn_ranks, padded
-from engine.drafting.rank_evidence import WIDTH, Lift, RankEvidence
-from engine.drafting.tree_draft import TELLING, AdaptiveTree, StaticTree, TreeDraft, TreeLimits
+from engine.drafting.rank_acceptance import (
+    Lift,
+    RankEvidence,
+    chosen_ranks,
+    drawn_ranks,
+    padded,
+)
+from engine.drafting.tree_draft import AdaptiveTree, StaticTree, TreeDraft, TreeLimits
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
+from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability, DraftModel, Target
 from engine.request import Prior, SamplingParams
@@ -26,6 +32,7 @@ from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import LinearFit
 
 NAME = "sequoia"
+WIDTH = TUNING.ranks
 # Acceptance by rank before anything was measured: a power law behind the first rank, as the paper
 # finds for its pairs; these numbers lie between pocket's at temperatures 0.6 and 1.
 DEFAULT = (0.64, *(0.12 * (rank - 1) ** -1.3 for rank in range(2, WIDTH + 1)))
@@ -188,8 +195,7 @@ class Sequoia:
         own = self._own.get(request)
         if own is None:
             return (), 0.0
-        measured = int(np.count_nonzero(own.trials))
-        return tuple(own.shares[:measured].tolist()), float(own.trials[0])
+        return tuple(own.shares[: own.measured].tolist()), own.nodes
 
     def _class(self, context: Context) -> _Class:
         key = (context.draws, _band(context.sampling))
@@ -301,7 +307,7 @@ class Sequoia:
         p = probabilities(logits[nodes], outcome.context.sampling)
         # equal draws with replacement left out, what remains is a draw without
         rows = [list(dict.fromkeys(grown.drawn(n))) for n in nodes]
-        widest = max(TELLING, *(len(tree.children[n]) for n in nodes))
+        widest = max(TUNING.measured_draws, *(len(tree.children[n]) for n in nodes))
         tokens = padded(rows, min(widest, max(map(len, rows)))).to(p.device)
         if tree.q is None:
             ranks = chosen_ranks(p, tokens)
@@ -313,7 +319,7 @@ class Sequoia:
             known.odds.learn(grown.hints(node), *measured)
         kept = (row[: len(tree.children[n])] for n, row in zip(nodes, found, strict=True))
         each = sum(float(np.nansum(row)) for row in kept)
-        known.lift.add(len(outcome.verdict.path) - 1, each)
+        known.lift.note(len(outcome.verdict.path) - 1, each)
         known.nodes += len(nodes)
         if outcome.context.request in self._own:
             self._own[outcome.context.request].add(found)
@@ -332,7 +338,7 @@ def _started(prior: Prior | None) -> RankEvidence:
         measured = min(len(prior.shares), WIDTH)
         shares[:measured] = prior.shares[:measured]
         trials[:measured] += min(prior.share_weight, HISTORY_WEIGHT)
-    return RankEvidence(shares * trials, trials, FORGETTING)
+    return RankEvidence.believed(shares.tolist(), trials.tolist(), FORGETTING)
 
 
 def measure_acceptance(

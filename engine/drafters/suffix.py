@@ -1,19 +1,22 @@
 """Suffix decoding (arXiv 2411.04975): continue what this and earlier requests said after the same words."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from engine.drafting.match_confidence import LONGEST, Following, MatchConfidence, MatchConfidences
-from engine.drafting.ngram_candidates import BEGUN, FINISHED, OWN, Continuations, Source
+from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
+from engine.drafting.ngram_candidates import FINISHED, OWN, SAME_START, Continuations, Source
 from engine.drafting.suffix_index import SuffixIndex
+from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import FLOOR, Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree, single
 
 NAME = "suffix"
 SLIGHT = 1 / 16  # of the floor: what is less likely is left out; rounds to come count the rest
-SOON = Following(forgetting=0.9, first=2.0)  # of beginnings: like asks for like, for a while
+SOON = replace(
+    TUNING, match_memory=0.9, match_guess_weight=2.0
+)  # of beginnings: like asks for like, for a while
 AHEAD = 8  # tokens behind the longest draft that plans look at: 32 of 34 leave two rounds
 HISTORY = 200_000  # tokens of finished requests that are remembered, some 60 MB
 
@@ -104,7 +107,7 @@ class Suffix:
             return single(context.ids[-1])
         running.index.extend(context.copyable(len(running.index)))
         said = len(context.ids) - context.prompt
-        sources = self._sources(running.index, context.ids[-LONGEST:], said)
+        sources = self._sources(running.index, context.ids[-TUNING.longest_match :], said)
         if not sources:
             return single(context.ids[-1])
         longest = {source.origin: source for source in reversed(sources)}.values()
@@ -123,7 +126,7 @@ class Suffix:
         """Longest match first; equal ones own first, then newest first."""
         found = [Source(m.length, OWN, m.text, m.end) for m in own.matches(tail)]
         found += [
-            Source(m.length, BEGUN if m.length > said else FINISHED, m.text, m.end)
+            Source(m.length, SAME_START if m.length > said else FINISHED, m.text, m.end)
             for m in self._finished.matches(tail)
         ]
         return sorted(found, key=lambda source: (-source.length, source.origin))

@@ -1,4 +1,4 @@
-"""Shape: the tree without tokens that is worth most under a positional acceptance (Sequoia's DP).
+"""The tree shape that is worth most under an acceptance by rank: Sequoia's dynamic programme.
 
 Sequoia (arXiv 2402.12374, section 3 and Algorithms 1 and 4) assumes that the chance that a node's
 b-th drawn child is the accepted one is a constant P[b] of the rank alone. Then the expected number
@@ -24,7 +24,7 @@ IMPOSSIBLE = -np.inf
 
 @dataclass(frozen=True)
 class TreeShape:
-    """A tree in level order; siblings stand in draw order, as ``DraftTree`` wants them."""
+    """A tree in level order; siblings are in draw order, as in ``DraftTree``."""
 
     parents: tuple[int, ...]  # [n]; parents[0] == -1
     expected: float  # F: tokens per round under the acceptance it was made for
@@ -43,7 +43,7 @@ class TreeShape:
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes by depth, the root's level first; inner ones are drafted from together."""
+        """Nodes by depth, the root's level first; a level is drafted in one pass."""
         depths = [0]
         for parent in self.parents[1:]:
             depths.append(depths[parent] + 1)
@@ -54,7 +54,7 @@ class TreeShape:
 
     @property
     def depth(self) -> int:
-        """Levels below the root: draft passes that growing it takes, as leaves are not fed."""
+        """Levels below the root: the draft passes of growing it, as leaves are not fed."""
         return len(self.levels) - 1
 
 

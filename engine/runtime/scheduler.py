@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from engine.drafting.match_confidence import LONGEST
+from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Context, DraftLength, Outcome
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 from engine.runtime.components import CacheCapacity
@@ -133,7 +133,7 @@ def _foretold(request: GenerationRequest) -> tuple[int, ...]:
     if not request.prediction:
         return ()
     end = sorted(request.stop_tokens)[:1]
-    return (*request.prediction, *end, *request.prompt[-LONGEST:])
+    return (*request.prediction, *end, *request.prompt[-TUNING.longest_match :])
 
 
 @dataclass

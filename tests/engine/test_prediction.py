@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.suffix import Suffix
-from engine.drafting.match_confidence import LONGEST
+from engine.drafting.tuning import TUNING
 from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
@@ -114,5 +114,5 @@ def test_the_end_of_a_long_prompt_leads_into_it():
     engine = engine_over(tiny_target(vocab=97, context=200))
     engine.submit(GenerationRequest(prompt, 5, drafter="lookup", prediction=(90, 91)))
     [session] = engine._sessions.values()
-    assert session.context.foretold == (90, 91, *prompt[-LONGEST:])
-    assert session.context.copyable(0) == [*prompt, 90, 91, *prompt[-LONGEST:]]
+    assert session.context.foretold == (90, 91, *prompt[-TUNING.longest_match :])
+    assert session.context.copyable(0) == [*prompt, 90, 91, *prompt[-TUNING.longest_match :]]

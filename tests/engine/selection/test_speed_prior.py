@@ -1,10 +1,10 @@
 """Forecasts are the paces of chains by enumeration, and plain's where no length pays."""
 
 import pytest
+from engine.selection.speed_prior import BEST_SHARE, LONGEST, USUAL_SHARE, expected_speed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.selection.speed_prior import BEST_SHARE, LONGEST, USUAL_SHARE, expected_speed
 from engine.statistics.pass_cost import PassCost
 
 
