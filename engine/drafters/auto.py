@@ -52,8 +52,8 @@ class Auto:
         drafters = {name: arm.drafter for name, arm in self.arms.items() if name != PLAIN}
         self._steady = {name: one for name, one in drafters.items() if not one.declines}
         self._declining = {name: one for name, one in drafters.items() if one.declines}
-        self._stats = ArmStats(self._steady, tuning)
-        self._exploration = Exploration(self._steady, self._cost, self._stats, tuning)
+        self.stats = ArmStats(self._steady, tuning)
+        self._exploration = Exploration(self._steady, self._cost, self.stats, tuning)
         self._proposals = NgramProposals(self._declining, self._cost, tuning)
         trees = Capability.TREE in parts.target.offers
         self._merge = TreeMerge(self._cost, trees=trees, tuning=tuning)
@@ -66,7 +66,7 @@ class Auto:
         asked: list[ProposalRequest] = []
         for context, budget, state in zip(batch, budgets, states, strict=True):
             on_trial = self._exploration.arm(state, self._states.values())
-            state.arm = on_trial or self._stats.leader(state)
+            state.arm = on_trial or self.stats.leader(state)
             if state.trial_rounds == 0:
                 asked.append(ProposalRequest(context, budget, state))
         copied = self._proposals.proposals(batch, asked)
@@ -108,7 +108,7 @@ class Auto:
         """Drop what the request measured; the session keeps its part."""
         state = self._states.pop(request, None)
         if state is not None:
-            self._stats.end(state)
+            self.stats.end(state)
         for arm in self.arms.values():
             arm.drafter.forget(request, slot)
             arm.policy.forget(request)
@@ -128,11 +128,11 @@ class Auto:
     def _state(self, context: Context) -> RequestState:
         if context.request not in self._states:
             speedups, overall = (
-                self._stats.start(context),
+                self.stats.start(context),
                 self._overall.limited(self._tuning.start_weight),
             )
-            self._proposals.start(context, self._stats.speedups)
-            task = self._stats.task(context.task)
+            self._proposals.start(context, self.stats.speedups)
+            task = self.stats.task(context.task)
             self._states[context.request] = RequestState(
                 speedups, overall, self._readings(context), task, self._tuning
             )
@@ -165,7 +165,7 @@ class Auto:
         passes = seconds / plain
         state.count(tokens, passes, copied=name in self._declining)
         self._proposals.observe(outcome.context.task, name, tokens - 1, outcome.tree.expected)
-        self._stats.note_round(name)
+        self.stats.note_round(name)
         if name in self._steady and state.first_draft():
             return
         usual = passes
@@ -174,7 +174,7 @@ class Auto:
         state.overall.count(tokens, usual, tuning.request_memory)
         self._overall.count(tokens, usual, tuning.session_memory)
         if name in self._steady:
-            self._stats.measure(state, tokens, usual, drafted=outcome.tree.own.drafted > 0)
+            self.stats.measure(state, tokens, usual, drafted=outcome.tree.own.drafted > 0)
 
     def _longest(self, outcome: Outcome, plain: float) -> float:
         """Plain passes of a round whose draft takes as long as one plain pass.

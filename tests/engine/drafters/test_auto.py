@@ -10,6 +10,7 @@ from engine.interfaces.drafter import Budget, Context, Outcome
 from engine.request import DrafterRun, SamplingParams
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
+from engine.statistics.pass_cost import PassCost
 from tests.engine.selection.scripted import ROOM, Scripted, auto_over, play
 
 
@@ -104,19 +105,21 @@ def test_what_could_have_been_copied_is_heard_of_whoever_drafted():
 def test_an_answer_that_ends_tells_how_long_answers_are():
     auto = auto_over(a=Scripted(3, 1.5))
     _, _, tokens = play(auto, 40)
-    assert auto._standings.usual_tokens == 0
+    assert auto.stats.usual_tokens == 0
     auto.forget(1, 0)
-    assert 0 < auto._standings.usual_tokens <= tokens
+    assert 0 < auto.stats.usual_tokens <= tokens
 
 
 def test_rounds_are_measured_by_plain_passes_over_as_many_requests():
-    auto = auto_over(a=Scripted(3, 1.5))
-    auto._cost.reset({1: 1.0, 8: 8.0})
+    auto = auto_over(cost=PassCost({1: 1.0, 8: 8.0}), a=Scripted(3, 1.5))
+    auto.stats.speedups["a"].count(200, 100.0)  # it leads
     contexts = [Context(n, n, [1], SamplingParams(), None) for n in (1, 2, 3, 4)]
-    trees = auto.draft(contexts, [ROOM] * 4)
-    pairs = zip(contexts, trees, strict=True)
-    auto.observe([Outcome(c, tree, Verdict((0,), 0), 0.0, 4.0, batch=4) for c, tree in pairs])
-    assert auto._matches[1].whole.value == pytest.approx(1.0)
+    for _ in range(2):  # the first round reads the prompts
+        trees = auto.draft(contexts, [ROOM] * 4)
+        pairs = zip(contexts, trees, strict=True)
+        auto.observe([Outcome(c, tree, Verdict((0,), 0), 0.0, 4.0, batch=4) for c, tree in pairs])
+    measured = auto.stats.task("").speedups["a"]
+    assert (measured.rounds, measured.value) == (4, pytest.approx(1.0))
 
 
 @dataclass
