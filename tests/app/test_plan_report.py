@@ -11,7 +11,7 @@ from app.cli import main
 from app.hardware import known_profile
 from app.hardware_options import PlanOptions
 from app.placement import place
-from app.plan_report import report, table
+from app.plan_report import report
 from app.settings import Settings
 from engine.hardware.plan import Plan
 from engine.hardware.planner import plan
@@ -27,10 +27,6 @@ def options(tmp_path: Path, *arguments: str) -> PlanOptions:
     found = parse(["plan", *arguments], Settings(home=tmp_path))
     assert isinstance(found, PlanOptions)
     return found
-
-
-def test_the_linked_table_is_what_the_command_prints() -> None:
-    assert (ROOT / ".github/plans.md").read_text() == "".join(f"{line}\n" for line in table())
 
 
 def test_a_machine_that_one_does_not_have(
