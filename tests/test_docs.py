@@ -10,6 +10,7 @@ import tomllib
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -181,6 +182,13 @@ def test_requests_have_a_body_of_json(line: str) -> None:
     address, body = sent(line)
     assert address.startswith(f"{ADDRESS}/")
     assert body is None or json.loads(body)["model"]
+
+
+def test_modules_that_are_run_exist() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PAPERS)
+    modules = set(re.findall(r"python[\d.]* -m ([\w.]+)", text))
+    assert "app" in modules
+    assert [name for name in sorted(modules) if find_spec(name) is None] == []
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
