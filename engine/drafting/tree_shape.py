@@ -19,6 +19,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from engine.speculation.tree import children_of, depths_of, levels_of
+
 IMPOSSIBLE = -np.inf
 
 
@@ -36,21 +38,12 @@ class TreeShape:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Children of every node in draw order."""
-        found: list[list[int]] = [[] for _ in self.parents]
-        for node, parent in enumerate(self.parents[1:], 1):
-            found[parent].append(node)
-        return tuple(tuple(c) for c in found)
+        return children_of(self.parents)
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
         """Nodes by depth, the root's level first; a level is drafted in one pass."""
-        depths = [0]
-        for parent in self.parents[1:]:
-            depths.append(depths[parent] + 1)
-        found: list[list[int]] = [[] for _ in range(depths[-1] + 1)]
-        for node, depth in enumerate(depths):
-            found[depth].append(node)
-        return tuple(tuple(level) for level in found)
+        return levels_of(depths_of(self.parents))
 
     @property
     def depth(self) -> int:
