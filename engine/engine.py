@@ -7,11 +7,10 @@ from dataclasses import replace
 from itertools import count, product
 
 from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
-from engine.interfaces.drafter import Budget, Drafter, Outcome, farthest
+from engine.interfaces.drafter import Budget, Drafter, Outcome
 from engine.interfaces.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
 from engine.request import Done, Event, FinishReason, GenerationRequest
 from engine.runtime.components import THROWN_AWAY, EngineComponents
-from engine.runtime.drafter_pool import DrafterPool
 from engine.runtime.memory_backoff import PROMPT_CHUNK, MemoryBackoff
 from engine.runtime.scheduler import RunningRequest, Scheduler
 from engine.runtime.step import (
@@ -39,7 +38,6 @@ class Engine:
         self._widest = machinery.widest
         self._retreat = MemoryBackoff(machinery.target)
         self._scheduler = Scheduler(machinery.slots, machinery.warm, machinery.room)
-        self._seats = DrafterPool(machinery)
         self._guides = GrammarCache(machinery.target.vocab, machinery.speller)
         self._sessions: dict[int, RunningRequest] = {}
         self._numbers = count(1)
@@ -69,20 +67,18 @@ class Engine:
             self.submit(replace(request, drafter=drafter, options=THROWN_AWAY))
             while self.busy:
                 self.step()
-        self._seats = DrafterPool(self._machinery)
+        self._machinery.drafters.clear()
         cost.reset(knots)
 
     def submit(self, request: GenerationRequest) -> int:
         """Queue a request; raises InvalidRequest or ContextOverflow."""
         request.check(self._target.vocab, self._target.context)
-        drafter, why = self._machinery.choose(request.drafter)
+        drafter, length = self._machinery.drafters.of(request)
         session = RunningRequest(
             id=next(self._numbers),
             request=request,
-            drafter=drafter,
-            seat=self._seats.seat(drafter, request.options),
-            policy=self._seats.policy(request.length, drafter, request.options),
-            why=why,
+            drafting=drafter,
+            policy=length,
             chance=self._machinery.chance(request.sampling.seed),
             ids=list(request.prompt),
             guide=self._guides.guide(request),
@@ -182,7 +178,7 @@ class Engine:
     def _read_on(self, sessions: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
         """What the target has read ahead the draft model reads, too, a chunk a step."""
         session = self._reading = sessions[0]
-        more = any(reader.read(session.context) for reader in session.seat.readers)
+        more = session.drafting.prefill(session.context)
         self._reading = None
         return [] if more else [self._finish(session, FinishReason.LENGTH)]
 
@@ -272,7 +268,7 @@ class Engine:
             members = {session.id for session in group}
             pairs = zip(rounds, outcomes, strict=True)
             heard = [o for r, o in pairs if r.session.id in members]
-            group[0].seat.drafter.observe(heard)
+            group[0].drafting.observe(heard)
             group[0].policy.observe(heard)
 
     def _account(
@@ -305,14 +301,14 @@ class Engine:
             return [list(sessions)] if sessions else []
         groups: dict[tuple[int, int], list[RunningRequest]] = {}
         for session in sessions:
-            key = (id(session.seat), id(session.policy))
+            key = (id(session.drafting), id(session.policy))
             groups.setdefault(key, []).append(session)
         return list(groups.values())
 
     def _draft_together(self, sessions: Sequence[RunningRequest]) -> list[StepItem]:
-        seat, policy, batch = sessions[0].seat, sessions[0].policy, [s.context for s in sessions]
-        drafter = seat.drafter
-        if seat.plain:  # no length to ask for, nothing to learn
+        policy, batch = sessions[0].policy, [s.context for s in sessions]
+        drafter = sessions[0].drafting
+        if drafter.max_draft.nodes == 0:  # no length to ask for, nothing to learn
             pairs = zip(sessions, batch, strict=True)
             many = len(batch)
             return [StepItem(s, c, single(c.ids[-1]), 0.0, many, heard=False) for s, c in pairs]
@@ -333,7 +329,7 @@ class Engine:
 
     def _longest(self, session: RunningRequest, drafter: Drafter) -> Budget:
         """The longest useful draft: what can still be emitted, the bonus token set aside."""
-        request, default = session.request, farthest(drafter)
+        request, default = session.request, drafter.max_draft
         chains = default.nodes == default.depth
         depth = default.depth if request.draft_depth is None else request.draft_depth
         usual = depth if chains else default.nodes
@@ -346,8 +342,7 @@ class Engine:
         return Budget(min(depth, nodes), min(depth, nodes)) if chains else Budget(depth, nodes)
 
     def _playing(self, session: RunningRequest) -> str:
-        arbiter = session.seat.arbiter
-        return session.drafter if arbiter is None else arbiter.playing(session.id)
+        return session.drafting.active_arm(session.id) or session.request.drafter
 
     def _commit(self, session: RunningRequest, outcome: Outcome) -> Emitted:
         """Keep the accepted path in the cache and in the session's ids."""
@@ -388,10 +383,12 @@ class Engine:
         else:
             self._scheduler.waiting.remove(session)
         stats = request_stats(session)
-        session.seat.drafter.forget(session.id, session.slot)
+        session.drafting.forget(session.id, session.slot)
         session.policy.forget(session.id)
         del self._sessions[session.id]
-        self._seats.forget({session.request.options for session in self._sessions.values()})
+        self._machinery.drafters.forget(
+            {session.request.options for session in self._sessions.values()}
+        )
         said = (None, None) if error is None else (str(error), error.code)
         return session.id, Done(reason, stats, *said)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from engine.draft_length import LENGTHS
-from engine.drafters import AUTO, DRAFTERS
+from engine.drafters import DRAFTERS
+from engine.request import AUTO
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

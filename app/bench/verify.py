@@ -11,6 +11,7 @@ from app.request import ALL_DRAFTERS, AUTO, Message
 from app.text.chat_text import ChatText
 from engine.errors import InvalidRequest
 from engine.request import (
+    PLAIN,
     Event,
     FinishReason,
     GenerationRequest,
@@ -19,8 +20,6 @@ from engine.request import (
     Tokens,
     tokens_per_pass,
 )
-
-PLAIN = "none"
 
 
 class Generates(Protocol):

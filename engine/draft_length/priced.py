@@ -14,30 +14,30 @@ what is copied goes on for long and what was a coincidence ends soon.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
-from torch import Tensor
-
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    StopRule,
+)
 from engine.statistics.speedup import Speedup, prior_speedup
 
 FORGETTING = 0.95  # weight of the past per round
 FIRST = 8.0  # plain passes that the first guess counts for
 
 
-class Priced:
+class Priced(DraftLength):
     """Every row has a price in tokens; the drafter proposes what is worth more, so often nothing."""
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
-    prompt_rows: ClassVar[int] = 0
+    stop_rules = frozenset({StopRule.PRICES})
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Share the target's measured cost."""
         self._cost, self._drafter = parts.cost, drafter
         self._paces: dict[int, Speedup] = {}
-
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Nothing is wanted of the prompt."""
 
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """All that is allowed, at the prices of this round."""

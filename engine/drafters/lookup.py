@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
 from engine.drafting.suffix_automaton import SuffixAutomaton
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
-from engine.interfaces.target import Capability
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
+from engine.request import Option
 from engine.speculation.tree import DraftTree, single
 
 NAME = "lookup"
-MIN_MATCH = 1  # shorter matches are often chance, but their drafts are short as well
+# Matches of one token are often chance, but their drafts are short as well.
+MIN_MATCH = Option("min_match", "shortest match that is continued, in tokens", 1, 1, 1024)
 
 
 @dataclass
@@ -24,22 +24,28 @@ class _Text:
     expected: list[int] = field(default_factory=list)
 
 
-class Lookup:
+class Lookup(Drafter):
     """Deterministic chains out of the request's own text; needs no model and no memory to speak of.
 
     A draft is as long as the match makes it likely, by what such matches were worth so far: a
     short match gives a short draft, a text that is being copied gives a long one.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=32, nodes=32)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
-    policy: ClassVar[str] = "priced"
-    declines: ClassVar[bool] = True
+    title = "Prompt lookup"
+    summary = "Continues the newest earlier place in the text that ends with the same words."
+    max_draft = Budget(depth=32, nodes=32)
+    stop_rules = frozenset({StopRule.PRICES})
+    default_length = "priced"
+    proposes_rarely = True
+    copies_from = frozenset({"this text"})
+    plan_when = ()
+    plan_reason = "{no_draft_model}, and prompt lookup takes no memory"
+
+    options = (MIN_MATCH,)
 
     def __init__(self, parts: DrafterResources) -> None:
-        """Start with no text; ``min_match`` of the options overrides the shortest match."""
-        self._min_match = max(1, int(parts.options.get("min_match", MIN_MATCH)))
+        """Start with no text."""
+        self._min_match = int(MIN_MATCH.of(parts.options))
         self._texts: dict[int, _Text] = {}
         self._confidences = MatchConfidences()
 

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 import torch
 
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.interfaces.target import Capability
 from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
@@ -19,7 +18,7 @@ COPIED = 0.6  # probability that a token is followed by what followed it last ti
 FLOOR = 0.01  # estimated probability that makes a node worth its row, where the budget names none
 
 
-class Recycling:
+class Recycling(Drafter):
     """Best-first trees over a table [V, 8] of successors, filled from the target's past logits.
 
     As in the paper, every scored row updates its token, hypothetical rows too. Instead of the
@@ -31,12 +30,12 @@ class Recycling:
     fixed size of 64 bytes per token of the vocabulary. Candidates are chosen, never drawn.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
-    length: ClassVar[Budget] = Budget(depth=6, nodes=32)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset()
-    policy: ClassVar[str] = "goodput"
-    declines: ClassVar[bool] = False
-    starts_empty: ClassVar[bool] = True
+    title = "Token recycling"
+    summary = "Builds trees of the tokens that the model found likely before."
+    needs = frozenset({Capability.TREE})
+    max_draft = Budget(depth=6, nodes=32)
+    default_length = "goodput"
+    starts_empty = True
 
     def __init__(self, parts: DrafterResources) -> None:
         """Make an empty table; a probability of 0 marks an empty place."""

@@ -5,18 +5,16 @@ from dataclasses import dataclass
 
 from engine.errors import NumericalError
 from engine.grammar.token_bytes import Speller
-from engine.interfaces.drafter import Drafter, DraftLength
 from engine.interfaces.target import Streamed, Target
 from engine.request import ModelFacts, SamplingParams
+from engine.runtime.drafter_pool import DrafterPool, Options
 from engine.speculation.rng import RandomSource
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict
 from engine.statistics.pass_cost import PassCost
 
-Options = tuple[tuple[str, float], ...]
-
 UNLIMITED = 1 << 30  # rows
-THROWN_AWAY: Options = (("warm_up", 1.0),)  # read by nobody: drafters are made for each set
+THROWN_AWAY: Options = (("warm_up", 1.0),)
 
 Verify = Callable[
     [Sequence[DraftTree], Sequence[Logits], Sequence[SamplingParams], Sequence[RandomSource]],
@@ -38,13 +36,11 @@ class CacheCapacity:
 
 @dataclass(frozen=True, slots=True)
 class EngineComponents:
-    """What ``build`` puts together: one target; drafters and policies are made on demand."""
+    """What ``build`` puts together: one target; drafters and lengths are made on demand."""
 
     target: Target
     draft_model: Target | None
-    choose: Callable[[str], tuple[str, str]]  # asked for -> (drafter, why); raises InvalidRequest
-    drafter: Callable[[str, Options], Drafter]
-    length: Callable[[str, str, Options], DraftLength]  # (policy, drafter); raises InvalidRequest
+    drafters: DrafterPool
     cost: PassCost
     facts: ModelFacts
     slots: int  # requests that run at once

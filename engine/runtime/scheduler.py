@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from engine.drafting.match_confidence import LONGEST
-from engine.interfaces.drafter import Context, DraftLength, Outcome
+from engine.interfaces.drafter import Context, Drafter, DraftLength, Outcome
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 from engine.runtime.components import CacheCapacity
-from engine.runtime.drafter_pool import PooledDrafter
 from engine.speculation.common_prefix import common_prefix
 from engine.speculation.grammar_mask import GrammarMatcher
 from engine.speculation.rng import RandomSource
@@ -60,12 +59,11 @@ class RunningRequest:
 
     id: int
     request: GenerationRequest
-    drafter: str
-    seat: PooledDrafter
+    drafting: Drafter
     policy: DraftLength
-    why: str
     chance: RandomSource
     ids: list[int]  # prompt and emitted tokens
+    why: str = "asked for"  # one sentence: why this drafter ran
     guide: GrammarMatcher | None = None  # of a request with a grammar
     priors: dict[str, Prior] = field(default_factory=dict)
     slot: int = -1
@@ -109,7 +107,7 @@ class RunningRequest:
         """What this request has done so far; ``runs`` are its drafters' parts."""
         runs = tuple(sorted(runs, key=lambda run: -run.emitted))
         return Stats(
-            drafter=self.drafter,
+            drafter=self.request.drafter,
             why=self.why,
             prompt_tokens=len(self.request.prompt),
             cached_tokens=self.cached,

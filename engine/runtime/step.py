@@ -3,7 +3,7 @@
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from engine.interfaces.drafter import Context, Outcome, SelfMeasured
+from engine.interfaces.drafter import Context, Outcome
 from engine.interfaces.target import Scores
 from engine.request import FinishReason, GenerationRequest, Logprob, Stats, Tokens
 from engine.runtime.scheduler import DrafterUsage, RunningRequest
@@ -89,16 +89,11 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
 
 
 def request_stats(session: RunningRequest) -> Stats:
-    """What a request did, its drafters' parts apart; an arbiter says why those drafted."""
-    arbiter = session.seat.arbiter
-    arms = {session.drafter: session.seat.drafter}
-    if arbiter is not None:
-        arms = {name: arm.drafter for name, arm in arbiter.arms.items()}
-    runs = []
+    """What a request did, and what each drafter did; a drafter with arms explains its choice."""
+    drafter, runs = session.drafting, []
     for name, run in session.runs.items():
-        arm = arms[name]
-        own = arm.shares(session.id) if isinstance(arm, SelfMeasured) else ((), 0.0)
-        runs.append(run.stats(name, *own, session.mood))
-    if arbiter is not None:
-        session.why = arbiter.reason(runs)
+        arm = drafter.arms.get(name)
+        shares = (drafter if arm is None else arm.drafter).shares(session.id)
+        runs.append(run.stats(name, *shares, session.mood))
+    session.why = drafter.explain(runs) or session.why
     return session.stats(tuple(runs))
