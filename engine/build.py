@@ -116,7 +116,7 @@ def assemble(
         room=room,
         verify=_verification(spec.device),
         damage=damage(spec),
-        chance=_randomness(spec.device),
+        rng=_randomness(spec.device),
         speller=speller,
     )
     return Engine(machinery)

@@ -11,6 +11,7 @@ from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
 
 PLAIN, AUTO = "none", "auto"  # drafters that have a part of their own
+SHARED_STATE = "shared"
 MOST_LIKELIEST = 20  # tokens whose log probabilities are reported, for each token of an answer
 
 
@@ -159,7 +160,10 @@ class GenerationRequest:
     )
     draft_depth: int | None = None  # levels below the root; None: the drafter's own default
     draft_nodes: int | None = None  # nodes of a tree; None: the drafter's own default
-    options: tuple[tuple[str, float], ...] = ()  # for the drafter and the length policy, by name
+    options: tuple[tuple[str, float], ...] = ()  # for the drafter and the draft length, by name
+    # Requests with the same text share what drafters and lengths learn. "shared" is the usual one;
+    # any other text has drafters of its own, which have learned nothing yet.
+    drafter_state: str = SHARED_STATE
     priors: tuple[Prior, ...] = ()  # at most one per drafter
     margins: bool = False  # also report how close each choice was
     prediction: tuple[int, ...] = ()  # what the answer may resemble: drafted from, never read

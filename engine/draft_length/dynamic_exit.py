@@ -40,6 +40,7 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop, Price
 from engine.draft_length.exit_value import (
@@ -239,6 +240,7 @@ class DynamicExit(DraftLength):
         self._requests: dict[int, _Request] = {}
         self._pools: dict[tuple[bool, int], _Pool] = {}  # by kind of sampling
 
+    @override
     def prompt(self, context: Context, states: Tensor) -> None:
         """Warm up on states [L, n, C], unless earlier requests of its kind tell more than that."""
         request = self._request(context)
@@ -250,6 +252,7 @@ class DynamicExit(DraftLength):
             fresh += shadow_counts(logits[:-1], logits[-1], context)
         request.counts = Counts(PROMPT_WEIGHT * fresh)
 
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Every request alone, in a pass that the others share and make as long as it does."""
         requests = [self._request(context) for context in batch]
@@ -259,6 +262,7 @@ class DynamicExit(DraftLength):
         cost = self._cost(batch, max(undecided)) if undecided else None
         return [self._budget(r, d, cost, many) for r, d in pairs]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call; shadow tokens of traced passes, the exit's own of the others."""
         self._costs.observe(outcomes)
@@ -269,6 +273,7 @@ class DynamicExit(DraftLength):
             else:
                 request.untraced(outcome.tree, outcome.verdict.path)
 
+    @override
     def forget(self, request: int) -> None:
         """What the request taught stays in its pool."""
         ended = self._requests.pop(request, None)

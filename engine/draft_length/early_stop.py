@@ -6,6 +6,9 @@ see ``engine.draft_length.stop_threshold``.
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
+
+from typing_extensions import override
 
 from engine.draft_length.goodput import Goodput
 from engine.draft_length.stop_threshold import StopThreshold
@@ -18,7 +21,7 @@ LIMIT = Option("limit", "most tokens of one draft", 20, 1, 1024)  # 20 as in the
 class EarlyStop(DraftLength):
     """Length policy over a stop rule; off, and probing with growing intervals, where goodput says so."""
 
-    options = (LIMIT,)
+    options: ClassVar[tuple[Option, ...]] = (LIMIT,)
 
     def __init__(self, parts: DrafterResources, drafter: str, floor: float | None) -> None:
         """``floor`` is the least chance of full acceptance; None: what is measured."""
@@ -30,6 +33,7 @@ class EarlyStop(DraftLength):
     def stop(self, context: Context, floors: StopThreshold) -> Stop:
         """The rule of one draft, which ends where full acceptance is less likely than ``floors`` ask."""
 
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Nothing where goodput says so, else all that is allowed and a fresh stop."""
         depths = [min(most.depth, most.nodes, self._longest) for most in longest]
@@ -41,10 +45,12 @@ class EarlyStop(DraftLength):
             context, floors if self._floor is None else StopThreshold.constant(self._floor)
         )
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Goodput learns acceptance and costs."""
         self._switch.observe(outcomes)
 
+    @override
     def forget(self, request: int) -> None:
         """The request's acceptance goes; costs stay."""
         self._switch.forget(request)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from engine.interfaces.drafter import (
     Budget,
     Context,
@@ -24,6 +26,7 @@ class Fixed(DraftLength):
         """Read the options."""
         self._exit = int(EXIT_LAYER.of(parts.options)) or None
 
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """The longest for all."""
         return [

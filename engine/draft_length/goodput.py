@@ -20,6 +20,8 @@ from itertools import accumulate, pairwise, zip_longest
 from math import log2
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from engine.draft_length.acceptance import (
     MEMORY,
     POOL_MEMORY,
@@ -123,6 +125,7 @@ class Goodput(DraftLength):
         self._off: tuple[int, ...] = ()  # the batch, if none of it drafted when that was last asked
         self._resting = 0  # rounds for which that still counts
 
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """The best allocation for the whole batch; chains that tell their chances end by them."""
         if self._telling and not any(_is_tree(budget) for budget in longest):
@@ -209,6 +212,7 @@ class Goodput(DraftLength):
         rows = [(more - less) / requests for less, more in pairwise(seconds)]
         return StopThreshold(self._rate, rows, self._draft.parts(), drafting)
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call, acceptance from the nodes that the walks looked at."""
         drafting = [o for o in outcomes if o.tree.drafted]
@@ -219,6 +223,7 @@ class Goodput(DraftLength):
         for outcome in outcomes:
             self._note(outcome)
 
+    @override
     def forget(self, request: int) -> None:
         """Drop the request's trace; the costs stay, and its part in the pool."""
         self._traces.pop(request, None)

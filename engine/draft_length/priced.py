@@ -15,6 +15,8 @@ what is copied goes on for long and what was a coincidence ends soon.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from typing_extensions import override
+
 from engine.interfaces.drafter import (
     Budget,
     Context,
@@ -39,6 +41,7 @@ class Priced(DraftLength):
         self._cost, self._drafter = parts.cost, drafter
         self._paces: dict[int, Speedup] = {}
 
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """All that is allowed, at the prices of this round."""
         context = sum(len(c.ids) for c in batch)
@@ -48,6 +51,7 @@ class Priced(DraftLength):
             for pace, most in zip(paces, longest, strict=True)
         ]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """How fast tokens come."""
         for outcome in outcomes:
@@ -56,6 +60,7 @@ class Priced(DraftLength):
             pace = self._pace(outcome.context)
             pace.add(len(outcome.verdict.path), seconds / plain, FORGETTING)
 
+    @override
     def forget(self, request: int) -> None:
         """Drop the request's pace."""
         self._paces.pop(request, None)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from engine.interfaces.drafter import (
     Budget,
     Context,
@@ -64,6 +66,7 @@ class Auto(Drafter):
         self._whole = Speedup().guessed(1.0, MEMORY)  # of all arms
         self._matches: dict[int, RequestState] = {}
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """Each request's arm drafts; requests with the same arm together."""
         matches = [self._match(context) for context in batch]
@@ -92,6 +95,7 @@ class Auto(Drafter):
         grown = self._grafts.hang(trees, declined, budgets)
         return [grown[i] for i in range(len(batch))]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on to the arms that drafted; measure their pace."""
         by_arm: dict[str, list[Outcome]] = {}
@@ -108,6 +112,7 @@ class Auto(Drafter):
         for outcome in outcomes:
             self._measure(outcome)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """Drop what the request measured; the session keeps its part."""
         match = self._matches.pop(request, None)
@@ -117,11 +122,13 @@ class Auto(Drafter):
             arm.drafter.forget(request, slot)
             arm.policy.forget(request)
 
+    @override
     def active_arm(self, request: int) -> str:
         """The arm that drafted this round."""
         match = self._matches.get(request)
         return match.playing if match else PLAIN
 
+    @override
     def explain(self, runs: Sequence[DrafterRun]) -> str:
         """One sentence: what was measured of every arm that ran."""
         ran = sorted((run for run in runs if run.passes), key=lambda run: -run.passes)

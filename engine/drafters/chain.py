@@ -39,6 +39,7 @@ class Chain(Drafter):
         dear = parts.cost.nominal(BRANCHED) > HIDDEN * parts.cost.nominal(1)
         self._replaces_trees = dear
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One chain for each context."""
         strands = [ChainDraft(c, b) for c, b in zip(batch, budgets, strict=True)]
@@ -47,19 +48,23 @@ class Chain(Drafter):
             self._grow(growing)
         return [s.tree() for s in strands]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens."""
         for outcome in outcomes:
             self._follower.settle(outcome)
 
+    @override
     def prefill_seconds(self, context: Context) -> float:
         """Seconds that the draft model needs to catch up with the request."""
         return self._follower.reading(context)
 
+    @override
     def prefill(self, context: Context) -> bool:
         """Let the draft model read one more chunk of the request's prompt."""
         return self._follower.read(context)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """The slot's cache stays: its next request may share the prefix."""
         self._follower.forget(slot)

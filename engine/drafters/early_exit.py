@@ -7,6 +7,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.drafting.chain_draft import ChainDraft
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, StopRule
@@ -50,6 +51,7 @@ class EarlyExit(Drafter):
         ):  # deeper layers would be read for every drafted token
             self._deepest = min(self._deepest, parts.target.source.whole)
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; requests with the same exit grow together."""
         strands = [ChainDraft(c, b) for c, b in zip(batch, budgets, strict=True)]

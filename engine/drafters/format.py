@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
+from typing_extensions import override
+
 from engine.grammar.states import DEAD
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, StopRule
 from engine.speculation.grammar_mask import GrammarMatcher
@@ -114,19 +116,21 @@ class Format(Drafter):
         self._spelled = Spelled()
         self._running: dict[int, Foregone] = {}
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One chain for each context; the root alone where there is a choice."""
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """Drop what the answer's habits were; how this model spells is kept."""
         self._running.pop(request, None)
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
-        if context.guide is None:
+        if context.grammar is None:
             return single(context.ids[-1])
         if context.request not in self._running:
-            foregone = Foregone(context.guide, context.prompt, self._spelled)
+            foregone = Foregone(context.grammar, context.prompt_length, self._spelled)
             self._running[context.request] = foregone
         tokens = self._running[context.request].tokens(context.ids)
         most = min(budget.depth, budget.nodes, len(tokens))

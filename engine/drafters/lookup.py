@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
 from engine.drafting.suffix_automaton import SuffixAutomaton
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
@@ -49,10 +51,12 @@ class Lookup(Drafter):
         self._texts: dict[int, _Text] = {}
         self._confidences = MatchConfidences()
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """A chain for every context whose suffix occurred before, else the root alone."""
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Count how often matches were right, also beyond what was proposed of them."""
         for outcome in outcomes:
@@ -63,10 +67,12 @@ class Lookup(Drafter):
                 text.confidence.learn(text.matched, text.expected, emitted)
                 text.expected = []
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """Drop the request's text; what its matches were worth stays."""
         self._texts.pop(request, None)
 
+    @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """What this request's matches were worth: ``Confidence.shares``."""
         text = self._texts.get(request)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources
 from engine.speculation.tree import DraftTree, single
 
@@ -16,6 +18,7 @@ class Plain(Drafter):
     def __init__(self, parts: DrafterResources) -> None:
         """Need nothing of ``parts``."""
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """The newest token alone."""
         return [single(context.ids[-1]) for context in batch]

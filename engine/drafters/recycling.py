@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.interfaces.target import Capability
@@ -45,6 +46,7 @@ class Recycling(Drafter):
         self._chances = np.zeros(shape, np.float32)
         self._started: set[int] = set()
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; the root alone where its token was never seen."""
         for context in batch:
@@ -53,6 +55,7 @@ class Recycling(Drafter):
                 self._read(context.ids)
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the likeliest successors of every scored node."""
         scored = [o for o in outcomes if o.scores is not None]
@@ -67,6 +70,7 @@ class Recycling(Drafter):
         self._tokens[nodes[order]] = tokens[order]
         self._chances[nodes[order]] = chances[order]
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """What was learned stays; only that the request's prompt was read is dropped."""
         self._started.discard(request)

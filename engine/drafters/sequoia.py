@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.draft_cache import DraftCache
@@ -147,6 +148,7 @@ class Sequoia(Drafter):
         self._classes: dict[tuple[bool, int], _Class] = {}
         self._own: dict[int, RankEvidence] = {}  # by request, once it was drafted for
 
+    @override
     @torch.inference_mode()
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; all requests grow together, level by level."""
@@ -164,6 +166,7 @@ class Sequoia(Drafter):
             self._around += AROUND_RATE * (around - self._around)
         return trees
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens; measure acceptance where the walk went."""
         for outcome in outcomes:
@@ -172,20 +175,24 @@ class Sequoia(Drafter):
             if grown is not None and outcome.scores is not None and outcome.tree.drafted:
                 self._measure(outcome, outcome.scores.logits, grown)
 
+    @override
     def prefill_seconds(self, context: Context) -> float:
         """Seconds that the draft model needs to catch up with the request."""
         return self._follower.reading(context)
 
+    @override
     def prefill(self, context: Context) -> bool:
         """Let the draft model read one more chunk of the request's prompt."""
         return self._follower.read(context)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)
         self._grown.pop(request, None)
         self._follower.forget(slot)
 
+    @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """Share of nodes by rank of the taken child, first rank first; nodes measured."""
         own = self._own.get(request)

@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.drafting.draft_cache import DraftCache, NewNodes
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
@@ -201,6 +202,7 @@ class SpecExec(Drafter):
         self._waves = int(WAVES.of(parts.options))
         self._fade = math.log(DECAY.of(parts.options))
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context."""
         searches = [self._search(c, b) for c, b in zip(batch, budgets, strict=True)]
@@ -209,19 +211,23 @@ class SpecExec(Drafter):
             self._grow(growing)
         return [search.tree() for search in searches]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens."""
         for outcome in outcomes:
             self._follower.settle(outcome)
 
+    @override
     def prefill_seconds(self, context: Context) -> float:
         """Seconds that the draft model needs to catch up with the request."""
         return self._follower.reading(context)
 
+    @override
     def prefill(self, context: Context) -> bool:
         """Let the draft model read one more chunk of the request's prompt."""
         return self._follower.read(context)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """The slot's cache stays: its next request may share the prefix."""
         self._follower.forget(slot)

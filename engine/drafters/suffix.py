@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from engine.drafting.match_confidence import LONGEST, Following, MatchConfidence, MatchConfidences
 from engine.drafting.ngram_candidates import BEGUN, FINISHED, OWN, Continuations, Source
 from engine.drafting.suffix_index import SuffixIndex
@@ -72,10 +74,12 @@ class Suffix(Drafter):
             MatchConfidences(SOON),
         )  # by origin
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; the root alone where nothing is likely enough."""
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Count how often the longest matches were right, whether or not they were proposed."""
         for outcome in outcomes:
@@ -87,12 +91,14 @@ class Suffix(Drafter):
                     running.confidences[source.origin].learn(source.length, expected, emitted)
                 running.foremost.clear()
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """The request's text joins the finished ones."""
         running = self._running.pop(request, None)
         if running is not None:
             self._finished.add(running.ids)
 
+    @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """What matches in this request's own text were worth: ``Confidence.shares``.
 
@@ -116,7 +122,7 @@ class Suffix(Drafter):
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])
         running.index.extend(context.copyable(len(running.index)))
-        said = len(context.ids) - context.prompt
+        said = len(context.ids) - context.prompt_length
         sources = self._sources(running.index, context.ids[-LONGEST:], said)
         if not sources:
             return single(context.ids[-1])

@@ -31,19 +31,20 @@ class Context:
     slot: int
     ids: Sequence[int]  # committed tokens; the last one is the tree's root
     sampling: SamplingParams
-    chance: RandomSource
+    rng: RandomSource
     stop_tokens: frozenset[int] = frozenset()
     priors: Mapping[str, Prior] = field(default_factory=dict)  # by drafter
     task: str = ""  # ``GenerationRequest.task``
-    prompt: int = 0  # how many of ``ids`` the answer follows
-    foretold: Sequence[int] = ()  # read between prompt and answer by those who copy
-    guide: GrammarMatcher | None = None  # of a request that has a format
+    prompt_length: int = 0  # first ``ids``, which the answer follows
+    predicted: Sequence[int] = ()  # text to copy from, as if it were between prompt and answer
+    grammar: GrammarMatcher | None = None
 
     def copyable(self, known: int) -> Sequence[int]:
-        """The text to copy from, behind its first ``known`` tokens: ``ids`` with what is foretold."""
-        if known or not self.foretold:
-            return self.ids[max(0, known - len(self.foretold)) :]
-        return [*self.ids[: self.prompt], *self.foretold, *self.ids[self.prompt :]]
+        """The text to copy from after its first ``known`` tokens: ``ids`` with what is predicted."""
+        if known or not self.predicted:
+            return self.ids[max(0, known - len(self.predicted)) :]
+        prompt = self.prompt_length
+        return [*self.ids[:prompt], *self.predicted, *self.ids[prompt:]]
 
     @property
     def draws(self) -> bool:

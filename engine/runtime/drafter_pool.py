@@ -1,22 +1,24 @@
 """The drafters and draft lengths of every set of options, made when they are first asked for."""
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Arm, Drafter, DrafterResources, DraftLength
 from engine.interfaces.target import Capability
-from engine.request import PLAIN, GenerationRequest, nearest
-from engine.runtime.registry import DEFAULT, drafter_class, length_class
+from engine.request import PLAIN, SHARED_STATE, GenerationRequest, check_options, nearest
+from engine.runtime.registry import DEFAULT, drafter_class, length_class, options_of
 
 Options = tuple[tuple[str, float], ...]
 
-KEPT_OPTIONS = 32  # sets of a request's options whose drafters outlive it
+_Set = tuple[str, Options]  # a state and options: whose drafters share what they learn
+
+KEPT_SETS = 32  # of those that no request uses any more
 
 
 class DrafterPool:
-    """What drafters and lengths learn outlives requests: those with the same options share them."""
+    """What drafters and lengths learn outlives requests; those with the same state and options share it."""
 
     def __init__(
         self, resources: DrafterResources, able: tuple[str, ...], refused: dict[str, str]
@@ -27,32 +29,39 @@ class DrafterPool:
 
     def clear(self) -> None:
         """Drop everything, with what was learned."""
-        self._drafters: dict[tuple[str, Options], Drafter] = {}
-        self._lengths: dict[tuple[str, str, Options], DraftLength] = {}
+        self._drafters: dict[tuple[_Set, str], Drafter] = {}
+        self._lengths: dict[tuple[_Set, str, str], DraftLength] = {}
 
     def of(self, request: GenerationRequest) -> tuple[Drafter, DraftLength]:
         """What drafts for a request, and how far. Raises InvalidRequest."""
-        name, options = request.drafter, request.options
+        name, length, options = request.drafter, request.length, request.options
         if name in self._refused:
             raise InvalidRequest(f"drafter {name!r} cannot run here: {self._refused[name]}")
         if name not in self._able:
-            known = nearest(name, (*self._able, *self._refused))
-            raise InvalidRequest(f"there is no drafter {name!r}{known}")
-        if (name, options) not in self._drafters:
-            made = new_drafter(self._resources, self._able, name, options)
-            self._drafters[name, options] = made
-        if (request.length, name, options) not in self._lengths:
-            length = new_length(self._resources, request.length, name, options)
-            self._lengths[request.length, name, options] = length
-        return self._drafters[name, options], self._lengths[request.length, name, options]
+            known = [one for one in (*self._able, *self._refused) if drafter_class(one).listed]
+            raise InvalidRequest(f"there is no drafter {name!r}{nearest(name, known)}")
+        kept = _set_of(request)
+        if (kept, length, name) not in self._lengths:
+            owner = f"drafter {name!r} with draft length {length!r}"
+            check_options(owner, options_of(name, length), dict(options))
+            made = new_length(self._resources, length, name, options)
+            self._lengths[kept, length, name] = made
+        if (kept, name) not in self._drafters:
+            self._drafters[kept, name] = new_drafter(self._resources, self._able, name, options)
+        return self._drafters[kept, name], self._lengths[kept, length, name]
 
-    def forget(self, used: AbstractSet[Options]) -> None:
-        """Drop the oldest drafters of options that no request has any more, with what they learned."""
-        known = dict.fromkeys(options for _, options in self._drafters)
-        idle = [options for options in known if options and options not in used]
-        for options in idle[:-KEPT_OPTIONS]:
-            self._drafters = {k: one for k, one in self._drafters.items() if k[1] != options}
-            self._lengths = {k: one for k, one in self._lengths.items() if k[2] != options}
+    def forget(self, requests: Sequence[GenerationRequest]) -> None:
+        """Drop the oldest sets that none of these requests uses, but for the usual one."""
+        used = {(SHARED_STATE, ()), *map(_set_of, requests)}
+        idle = [one for one in dict.fromkeys(one for one, _ in self._drafters) if one not in used]
+        dropped = set(idle[:-KEPT_SETS])
+        if dropped:
+            self._drafters = {k: one for k, one in self._drafters.items() if k[0] not in dropped}
+            self._lengths = {k: one for k, one in self._lengths.items() if k[0] not in dropped}
+
+
+def _set_of(request: GenerationRequest) -> _Set:
+    return request.drafter_state, request.options
 
 
 def new_drafter(

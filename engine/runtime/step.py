@@ -1,4 +1,4 @@
-"""What one step of the engine is made of: each session's round, and what it adds to the answer."""
+"""What one step of the engine is made of: each request's draft, and what it adds to the answer."""
 
 from collections.abc import Container, Sequence
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from engine.speculation.verify import Logits
 
 
 class StepItem(NamedTuple):
-    """One session's part of a step."""
+    """One request's part of a step."""
 
-    session: RunningRequest
+    running: RunningRequest
     context: Context  # as the drafter saw it
     tree: DraftTree
     draft_seconds: float
     batch: int  # requests that were drafted for together
-    heard: bool = True  # its drafter and policy learn from it; not if the draft broke off
+    learns: bool  # its drafter and draft length get the outcome; not if the draft failed
 
 
 class Emitted(NamedTuple):
@@ -29,36 +29,34 @@ class Emitted(NamedTuple):
 
     ids: tuple[int, ...]
     end: FinishReason | None
-    run: DrafterUsage  # of the drafter that had this pass
+    usage: DrafterUsage  # of the drafter that had this pass
 
     @property
-    def decoded(self) -> int:
-        """Passes that plain decoding takes for this: the token that ends an answer has one, too."""
+    def plain_passes(self) -> int:
+        """Passes that plain decoding takes for this: a stop token, which is not emitted, takes one, too."""
         return len(self.ids) + (self.end is FinishReason.STOP)
 
 
-def logits_to_verify(one: StepItem, scores: Scores) -> Logits:
-    """The rows that decide over this draft: the target's, with the request's penalties and grammar.
-
-    Raises Stuck or Ambiguous.
-    """
-    rows, session, sampling = scores.rows, one.session, one.context.sampling
+def logits_to_verify(item: StepItem, scores: Scores) -> Logits:
+    """The target's logits [N, V] with the request's penalties and grammar. Raises Stuck or Ambiguous."""
+    rows, running, sampling = scores.rows, item.running, item.context.sampling
     if sampling.penalties is not None:
-        prompt = one.context.prompt
-        rows = penalised(one.tree, scores.logits, sampling.penalties, session.ids, prompt)
-    if session.guide is not None:
-        rows = session.guide.restricted(one.tree, rows, session.ids, greedy=sampling.greedy)
+        rows = penalised(
+            item.tree, scores.logits, sampling.penalties, running.ids, item.context.prompt_length
+        )
+    if running.grammar is not None:
+        rows = running.grammar.restricted(item.tree, rows, running.ids, greedy=sampling.greedy)
     return rows
 
 
 def until_end(
-    fresh: list[int], stops: Container[int], room: int
+    new: list[int], stops: Container[int], left: int
 ) -> tuple[list[int], FinishReason | None]:
-    """Tokens up to a stop token or as many as there is room for, and why the request ends there if it does."""
-    for i, token in enumerate(fresh[:room]):
+    """At most ``left`` tokens, up to a stop token; why the request ends there, if it does."""
+    for i, token in enumerate(new[:left]):
         if token in stops:
-            return fresh[:i], FinishReason.STOP
-    return fresh[:room], FinishReason.LENGTH if len(fresh) >= room else None
+            return new[:i], FinishReason.STOP
+    return new[:left], FinishReason.LENGTH if len(new) >= left else None
 
 
 def tokens_event(request: GenerationRequest, outcome: Outcome, ids: tuple[int, ...]) -> Tokens:
@@ -88,12 +86,12 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
     )
 
 
-def request_stats(session: RunningRequest) -> Stats:
+def request_stats(running: RunningRequest) -> Stats:
     """What a request did, and what each drafter did; a drafter with arms explains its choice."""
-    drafter, runs = session.drafting, []
-    for name, run in session.runs.items():
+    drafter, runs = running.drafter, []
+    for name, usage in running.usage.items():
         arm = drafter.arms.get(name)
-        shares = (drafter if arm is None else arm.drafter).shares(session.id)
-        runs.append(run.stats(name, *shares, session.mood))
-    session.why = drafter.explain(runs) or session.why
-    return session.stats(tuple(runs))
+        shares = (drafter if arm is None else arm.drafter).shares(running.id)
+        runs.append(usage.stats(name, *shares, running.slowdown))
+    running.why = drafter.explain(runs) or running.why
+    return running.stats(tuple(runs))

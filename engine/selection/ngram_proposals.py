@@ -78,7 +78,7 @@ class NgramProposals:
         prices = self._row_prices(batch)
         rates = [one.match.rate for one in asked]
         best = [one.match.usual for one in asked]
-        guided = any(one.context.guide is not None for one in asked)
+        guided = any(one.context.grammar is not None for one in asked)
         for name, drafter in (self._drafters if guided else self._always).items():
             lucks = [self.luck[one.context.task][name].value for one in asked]
             own = drafter.max_draft

@@ -66,7 +66,7 @@ def held(tree, logits, ids, context, guide):
     """What is done to logits before they decide, as the engine does it."""
     sampling = context.sampling
     if sampling.penalties is not None:
-        logits = penalised(tree, logits, sampling.penalties, ids, context.prompt)
+        logits = penalised(tree, logits, sampling.penalties, ids, context.prompt_length)
     if guide is not None:
         logits = guide.restricted(tree, logits, ids, greedy=sampling.greedy)
     return logits
@@ -97,8 +97,8 @@ def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, samp
         target.feed(0, ids[:-1])
         while len(ids) < len(prompt) + length:
             context = Context(
-                1, 0, list(ids), sampling, chance, prompt=len(prompt), foretold=foretold,
-                guide=guide,
+                1, 0, list(ids), sampling, chance, prompt_length=len(prompt), predicted=foretold,
+                grammar=guide,
             )  # fmt: skip
             tree = drafter.draft([context], [budget])[0]
             logits = held(tree, target.score([0], [tree])[0].logits, ids, context, guide)
