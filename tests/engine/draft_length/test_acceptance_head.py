@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from engine.build import assemble
 from engine.draft_length.acceptance_head import (
     CARD,
     EVIDENCE,
@@ -25,7 +26,8 @@ from engine.draft_length.acceptance_head import (
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.models.own.target import load_target
-from engine.request import GenerationRequest, SamplingParams
+from engine.request import GenerationRequest, ModelSpec, SamplingParams
+from engine.statistics.pass_cost import PassCost
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 BUNDLED = Path(__file__).parents[3] / "engine" / "bundled"

@@ -180,7 +180,12 @@ def rounds(drafter, answers, first):
         prompt, said, took = [1000 + number, 2000 + number, *ASKED], [], 0
         while len(said) < len(answer):
             here = Context(
-                number, 0, [*prompt, *said], SamplingParams(), SeededRandom(0), prompt=len(prompt)
+                number,
+                0,
+                [*prompt, *said],
+                SamplingParams(),
+                SeededRandom(0),
+                prompt_length=len(prompt),
             )
             [tree] = drafter.draft([here], [PRICED])
             left = answer[len(said) :]
