@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from app.bench.verify import (
-    PLAIN,
-    Bench,
-    Difference,
-    DrafterResult,
-    Verification,
-    choose_drafters,
-    verify,
-)
+from app.bench.verify import Bench, Difference, DrafterResult, Verification, choose_drafters, verify
 from app.commands.options import VerifyOptions
 from app.models.catalog import resolve
 from app.placement.dtype import INT8, dtype_name, place_with_dtype
@@ -22,7 +14,7 @@ from app.progress import show_progress
 from app.text.chat_text import ChatText
 from app.worker.worker import EngineWorker
 from engine.hardware.footprint import LLAMA_CPP
-from engine.request import ModelSpec
+from engine.request import PLAIN, ModelSpec
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 

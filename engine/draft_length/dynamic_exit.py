@@ -24,11 +24,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import gt
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop, Price
 from engine.draft_length.exit_value import (
@@ -41,10 +42,21 @@ from engine.draft_length.exit_value import (
 )
 from engine.draft_length.shadow_tokens import Counts, bin_of, shadow_counts
 from engine.draft_length.tuning import TUNING, Tuning
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    StopRule,
+)
 from engine.interfaces.target import Capability, LayeredTarget, Streamed
+from engine.request import Option
 from engine.speculation.tree import DraftTree
 
+UNITS = Option("units", "1: the paper's denominator", 0)
+THRESHOLD = Option("threshold", "1: the paper's stop rule", 0)
+CHAINS = Option("chains", "1: chains only, no trees", 0)
 TOO_DEEP = 1e9  # passes; the cost of an exit above the layers that stay in memory
 
 
@@ -185,26 +197,28 @@ class RequestExits:
         return min(2 * self.gap, tuning.trace_gap) if settled else max(1, self.gap // 2)
 
 
-class DynamicExit:
+class DynamicExit(DraftLength):
     """Exit layer and length per request and round; plain, with rare traced passes, where it loses."""
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.EXIT})
-    prompt_rows: ClassVar[int] = TUNING.prompt_rows
+    stop_rules = frozenset({StopRule.CHANCES, StopRule.EXIT})
+    prompt_rows = TUNING.prompt_rows
+    options = (UNITS, THRESHOLD, CHAINS)
 
     def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
-        """Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule, ``chains`` 1 no trees."""
+        """Take the target, whose layers draft."""
         self._target, self._tuning = cast("LayeredTarget", parts.target), tuning
-        paper = parts.options.get("units", 0.0) == 1
+        paper = UNITS.of(parts.options) == 1
         self._costs = ExitCost(parts.cost, self._target.layers, paper=paper, tuning=tuning)
         self._deepest = self._target.layers
         if isinstance(parts.target, Streamed):
             self._deepest = parts.target.source.whole
-        self._threshold = parts.options.get("threshold", 0.0) == 1
+        self._threshold = THRESHOLD.of(parts.options) == 1
         branches = Capability.TREE in parts.target.offers and not self._threshold
-        self._chains = parts.options.get("chains", 0.0) == 1 or not branches
+        self._chains = CHAINS.of(parts.options) == 1 or not branches
         self._requests: dict[int, RequestExits] = {}
         self._pools: dict[tuple[bool, int], ExitPool] = {}  # by kind of sampling
 
+    @override
     def prompt(self, context: Context, states: Tensor) -> None:
         """Start from states [L, n, C] of the prompt, unless requests of its kind measured more."""
         request = self._request(context)
@@ -216,6 +230,7 @@ class DynamicExit:
             fresh += shadow_counts(logits[:-1], logits[-1], context, self._tuning)
         request.counts = Counts(self._tuning.prompt_weight * fresh, self._tuning)
 
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Each request on its own, as if all others of the pass drafted like it."""
         requests = [self._request(context) for context in batch]
@@ -226,6 +241,7 @@ class DynamicExit:
         cost = self._cost(batch, max(undecided)) if undecided else None
         return [self._budget(r, d, cost, size) for r, d in pairs]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Learn the draft's cost, shadow tokens of traced passes, and the exit's own tokens of others."""
         self._costs.observe(outcomes)
@@ -236,6 +252,7 @@ class DynamicExit:
             else:
                 request.untraced(outcome.tree, outcome.verdict.path)
 
+    @override
     def forget(self, request: int) -> None:
         """What the request measured stays in its pool."""
         ended = self._requests.pop(request, None)

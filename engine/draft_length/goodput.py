@@ -19,14 +19,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, zip_longest
 from math import log2
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.acceptance import DepthAcceptance, pooled, shrunk
 from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
 from engine.draft_length.tuning import TUNING, Tuning
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, Stop, StopRule
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    Stop,
+    StopRule,
+)
 from engine.request import Prior
 from engine.statistics.decayed import Decayed
 from engine.statistics.pass_cost import DraftCost, PassCost
@@ -104,27 +112,22 @@ class _KeptDecision:
         self.batch = batch if made else ()
 
 
-class Goodput:
+class Goodput(DraftLength):
     """Length per request and round, 0 included; probes with growing intervals while off."""
-
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset()
-    prompt_rows: ClassVar[int] = 0
 
     def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
         """Share the target's measured cost; learn the draft's own."""
         self._cost, self._drafter, self._tuning = parts.cost, drafter, tuning
-        self._prunes = StopRule.FLOOR in parts.heeds  # the drafter leaves out unlikely nodes
-        self._reports_chances = StopRule.CHANCES in parts.heeds
-        self._draft = DraftCost(step=parts.draft_step)
+        self._prunes = StopRule.FLOOR in parts.stop_rules  # the drafter leaves out unlikely nodes
+        self._reports_chances = StopRule.CHANCES in parts.stop_rules
+        self._draft = DraftCost(step=parts.step_seconds)
         self._pool = DepthAcceptance(tuning.pool_memory)
         self._requests: dict[int, _Request] = {}
         self._rate = 0.0  # tokens per second of the last allocation
         self._all_draft = _KeptDecision(tuning.switch_rounds)
         self._none_drafts = _KeptDecision(tuning.switch_rounds)
 
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Nothing is wanted of the prompt."""
-
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """The best allocation for the whole batch; chains with probabilities end by these."""
         if self._reports_chances and not any(_is_tree(budget) for budget in longest):
@@ -148,6 +151,7 @@ class Goodput:
             for context, most, drafts in zip(batch, longest, drafting, strict=True)
         ]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Learn the draft's cost from its call, acceptance from the nodes that walks looked at."""
         drafting = [o for o in outcomes if o.tree.drafted]
@@ -158,6 +162,7 @@ class Goodput:
         for outcome in outcomes:
             self._note(outcome)
 
+    @override
     def forget(self, request: int) -> None:
         """Drop the request's acceptance; the costs stay, and its part in the pool."""
         self._requests.pop(request, None)

@@ -13,29 +13,32 @@ the request's acceptance by depth; the length of the match that a copy continues
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
-from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.tuning import TUNING, Tuning
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    StopRule,
+)
 from engine.statistics.speedup import Speedup, prior_speedup
 
 
-class Priced:
+class Priced(DraftLength):
     """Every row has a price in tokens; the drafter proposes what is worth more, so often nothing."""
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
-    prompt_rows: ClassVar[int] = 0
+    stop_rules = frozenset({StopRule.PRICES})
 
     def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
         """Share the target's measured cost."""
         self._cost, self._drafter, self._tuning = parts.cost, drafter, tuning
         self._speedups: dict[int, Speedup] = {}
 
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Nothing is wanted of the prompt."""
-
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """All that is allowed, at the prices of this round."""
         context = sum(len(c.ids) for c in batch)
@@ -45,6 +48,7 @@ class Priced:
             for pace, most in zip(speedups, longest, strict=True)
         ]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Learn how fast tokens come."""
         for outcome in outcomes:
@@ -53,6 +57,7 @@ class Priced:
             speedup = self._speedup(outcome.context)
             speedup.count(len(outcome.verdict.path), seconds / plain, self._tuning.price_memory)
 
+    @override
     def forget(self, request: int) -> None:
         """Drop the request's speedup."""
         self._speedups.pop(request, None)

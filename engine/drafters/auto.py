@@ -1,31 +1,29 @@
 """Auto: lets, per request and round, that drafter draft which measured fastest; plain is one of them."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+
+from typing_extensions import override
 
 from engine.interfaces.drafter import (
     Budget,
     Context,
+    Drafter,
     DrafterResources,
     Outcome,
-    Reader,
-    StopRule,
-    farthest,
-    stands_in_for,
 )
 from engine.interfaces.target import Capability
-from engine.request import DrafterRun
+from engine.request import PLAIN, DrafterRun
 from engine.selection.arm_stats import ArmStats
 from engine.selection.exploration import Exploration
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
-from engine.selection.request_state import PLAIN, RequestState
+from engine.selection.request_state import RequestState
 from engine.selection.tree_merge import TreeMerge
 from engine.selection.tuning import TUNING, Tuning
 from engine.speculation.tree import DraftTree, single
 from engine.statistics.speedup import Speedup
 
 
-class Auto:
+class Auto(Drafter):
     """Chooses by speedup: seconds that plain decoding would need over seconds needed.
 
     Plain decoding has speedup 1 by definition, so nothing is spent on measuring it. One of the
@@ -34,24 +32,31 @@ class Auto:
     asked first, and draft where that brings more than the leader would (``NgramProposals``).
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=64, nodes=256)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset()
-    policy: ClassVar[str] = "fixed"
-    declines: ClassVar[bool] = False
+    title = "Auto"
+    summary = "Uses in each round the drafter that is measured to be fastest, or none."
+    plan_when = ("draft model",)
+    plan_reason = (
+        "prompt lookup, draft chains and trees are compared by measured time at each request"
+    )
+    has_arms = True
+    max_draft = Budget(depth=64, nodes=256)
 
     def __init__(self, parts: DrafterResources, tuning: Tuning = TUNING) -> None:
-        """Take the arms of ``parts`` except those that another one covers.
+        """Take the arms of ``parts`` except those that another one replaces.
 
         Two that look into the same text cost twice, and of two expectations of the same tokens the
         higher one is more often too high.
         """
-        covered = {name for arm in parts.arms.values() for name in stands_in_for(arm.drafter)}
-        self.arms = {name: arm for name, arm in parts.arms.items() if name not in covered}
+        everyone = [arm.drafter for arm in parts.arms.values()]
+        self.arms = {
+            name: arm
+            for name, arm in parts.arms.items()
+            if not any(one.replaces(arm.drafter) for one in everyone)
+        }
         self._cost, self._tuning = parts.cost, tuning
         drafters = {name: arm.drafter for name, arm in self.arms.items() if name != PLAIN}
-        self._steady = {name: one for name, one in drafters.items() if not one.declines}
-        self._declining = {name: one for name, one in drafters.items() if one.declines}
+        self._steady = {name: one for name, one in drafters.items() if not one.proposes_rarely}
+        self._declining = {name: one for name, one in drafters.items() if one.proposes_rarely}
         self.stats = ArmStats(self._steady, tuning)
         self._exploration = Exploration(self._steady, self._cost, self.stats, tuning)
         self._proposals = NgramProposals(self._declining, self._cost, tuning)
@@ -60,6 +65,7 @@ class Auto:
         self._overall = Speedup().with_prior(1.0, tuning.start_weight)  # of all arms
         self._states: dict[int, RequestState] = {}
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """Each request's arm drafts; requests with the same arm together."""
         states = [self._state(context) for context in batch]
@@ -88,11 +94,12 @@ class Auto:
         grown = self._merge.merge(trees, declined, budgets)
         return [grown[i] for i in range(len(batch))]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on to the arms that drafted; measure their pace."""
         by_arm: dict[str, list[Outcome]] = {}
         for outcome in outcomes:
-            by_arm.setdefault(self.playing(outcome.context.request), []).append(outcome)
+            by_arm.setdefault(self.active_arm(outcome.context.request), []).append(outcome)
         for name, arm in self.arms.items():
             heard = [outcome.own for outcome in by_arm.get(name, [])]
             # what is copied can be compared with what was said whoever drafted
@@ -104,6 +111,7 @@ class Auto:
         for outcome in outcomes:
             self._measure(outcome)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """Drop what the request measured; the session keeps its part."""
         state = self._states.pop(request, None)
@@ -113,12 +121,14 @@ class Auto:
             arm.drafter.forget(request, slot)
             arm.policy.forget(request)
 
-    def playing(self, request: int) -> str:
+    @override
+    def active_arm(self, request: int) -> str:
         """The arm that drafted this round."""
         state = self._states.get(request)
         return state.arm if state else PLAIN
 
-    def reason(self, runs: Sequence[DrafterRun]) -> str:
+    @override
+    def explain(self, runs: Sequence[DrafterRun]) -> str:
         """One sentence: what was measured of every arm that ran."""
         ran = sorted((run for run in runs if run.passes), key=lambda run: -run.passes)
         if not ran:
@@ -142,9 +152,9 @@ class Auto:
         """Plain passes that arms with a cache of their own need for the prompt."""
         plain = self._cost.seconds(1, len(context.ids))
         return {
-            name: drafter.reading(context) / plain
+            name: seconds / plain
             for name, drafter in self._steady.items()
-            if isinstance(drafter, Reader)
+            if (seconds := drafter.prefill_seconds(context)) is not None
         }
 
     def _ask(
@@ -153,8 +163,7 @@ class Auto:
         if name == PLAIN:
             return [single(context.ids[-1]) for context in batch]
         arm = self.arms[name]
-        own = farthest(arm.drafter)
-        longest = [budget.within(own) for budget in budgets]
+        longest = [budget.within(arm.drafter.max_draft) for budget in budgets]
         return arm.drafter.draft(batch, arm.policy.budgets(batch, longest))
 
     def _measure(self, outcome: Outcome) -> None:

@@ -80,7 +80,7 @@ class ChainDraft:
         for parent, count in enumerate(counts):
             rest = self._probs[parent].clone()
             rest[self.tokens[parent + 1]] = 0
-            drawn = self.context.chance.draw_distinct(rest, count) if count and rest.any() else []
+            drawn = self.context.rng.draw_distinct(rest, count) if count and rest.any() else []
             found.append(drawn)
         return found
 
@@ -93,6 +93,6 @@ class ChainDraft:
             token = int(row.argmax())
             return token, 1 / float(np.exp(row - row[token]).sum())
         probs = probabilities(logits, self.context.sampling)
-        token = self.context.chance.draw(probs)
+        token = self.context.rng.draw(probs)
         self._probs[self.newest] = probs
         return token, float(probs[token])

@@ -139,7 +139,7 @@ class AdaptiveTree(TreeDraft):
     ) -> Sequence[tuple[int, float]]:
         if not self.context.draws:
             return likeliest
-        tokens = self.context.chance.draw_distinct(probs, len(likeliest))
+        tokens = self.context.rng.draw_distinct(probs, len(likeliest))
         return list(zip(tokens, probs[tokens].tolist(), strict=True))
 
 
@@ -184,7 +184,7 @@ class StaticTree(TreeDraft):
             return [row[:count] for row, count in zip(best, wanted, strict=True)]
         probs = probabilities(logits, self.context.sampling)
         self._probs |= dict(zip(self.open, probs, strict=True))
-        chance, pairs = self.context.chance, zip(probs, wanted, strict=True)
+        rng, pairs = self.context.rng, zip(probs, wanted, strict=True)
         if self._replaced:
-            return [[chance.draw(row) for _ in range(count)] for row, count in pairs]
-        return [chance.draw_distinct(row, count) for row, count in pairs]
+            return [[rng.draw(row) for _ in range(count)] for row, count in pairs]
+        return [rng.draw_distinct(row, count) for row, count in pairs]

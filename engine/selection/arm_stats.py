@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.interfaces.drafter import Context, Drafter, starts_empty
-from engine.selection.request_state import PLAIN, RequestState, TaskStats
+from engine.interfaces.drafter import Context, Drafter
+from engine.request import PLAIN
+from engine.selection.request_state import RequestState, TaskStats
 from engine.selection.tuning import TUNING, Tuning
 from engine.statistics.decayed import Decayed
 from engine.statistics.speedup import Speedup, speedup_from_prior
@@ -83,7 +84,7 @@ class ArmStats:
         """
         tuning, task = self._tuning, self.task(context.task).speedups
         prior = context.priors.get(name)
-        empty = starts_empty(self._drafters[name])
+        empty = self._drafters[name].starts_empty
         found = speedup_from_prior(prior, tuning.guess) if empty else speedup_from_prior(prior)
         if task[name].rounds == 0 and found is not None:
             task[name] = replace(found)

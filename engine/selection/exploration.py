@@ -3,9 +3,11 @@
 from collections.abc import Collection, Mapping
 from math import inf
 
-from engine.interfaces.drafter import Drafter, Reader, Stepping, farthest
+from engine.interfaces.drafter import Drafter
+from engine.interfaces.target import Capability
+from engine.request import PLAIN
 from engine.selection.arm_stats import ArmStats
-from engine.selection.request_state import PLAIN, RequestState
+from engine.selection.request_state import RequestState
 from engine.selection.tuning import TUNING, Tuning
 from engine.statistics.pass_cost import PassCost
 
@@ -92,7 +94,7 @@ class Exploration:
         """Speedups of an untried arm: what is usual, and what it hardly exceeds."""
         if name not in self._expected:
             drafter = self._drafters[name]
-            step = drafter.step_seconds if isinstance(drafter, Stepping) else 0.0
+            step = drafter.step_seconds
             self._expected[name] = (
                 expected_speed(self._cost, step, self._tuning)
                 if step
@@ -119,9 +121,9 @@ class Exploration:
         trials would stay the leader for long, right or wrong, so the first one is measured first.
         """
         arms = [self._drafters.get(arm) for arm in (name, other)]
-        if not all(isinstance(arm, Reader) for arm in arms):
+        if not all(arm is not None and Capability.DRAFT_MODEL in arm.needs for arm in arms):
             return False
-        first, second = (farthest(arm).nodes for arm in arms if arm is not None)
+        first, second = (arm.max_draft.nodes for arm in arms if arm is not None)
         return second <= self._tuning.larger_draft * first
 
     def _affordable(self, state: RequestState, name: str) -> bool:

@@ -8,8 +8,6 @@ from engine.interfaces.drafter import (
     Context,
     Drafter,
     RowPrices,
-    farthest,
-    only_in_formats,
 )
 from engine.selection.request_state import RequestState
 from engine.selection.tuning import TUNING, Tuning
@@ -79,9 +77,9 @@ class NgramProposals:
     ) -> None:
         """``drafters``: the arms that decline most rounds, by name."""
         self._drafters, self._cost, self._tuning = drafters, cost, tuning
-        self._without_format = {n: d for n, d in drafters.items() if not only_in_formats(d)}
+        self._without_grammar = {n: d for n, d in drafters.items() if not d.needs_grammar}
         self._calibrations: dict[str, dict[str, Calibration]] = {}  # by kind of task, and arm
-        self._longest = max((farthest(drafter).nodes for drafter in drafters.values()), default=0)
+        self._longest = max((drafter.max_draft.nodes for drafter in drafters.values()), default=0)
         self._prices: dict[int, RowPrices] = {}  # by requests
         self._rounds = 0
 
@@ -109,10 +107,10 @@ class NgramProposals:
         prices = self._row_prices(batch)
         baselines = [one.state.baseline for one in asked]
         best = [one.state.leader_gain for one in asked]
-        guided = any(one.context.guide is not None for one in asked)
-        for name, drafter in (self._drafters if guided else self._without_format).items():
+        constrained = any(one.context.grammar is not None for one in asked)
+        for name, drafter in (self._drafters if constrained else self._without_grammar).items():
             shares = [self._calibrations[one.context.task][name].value for one in asked]
-            own = farthest(drafter)
+            own = drafter.max_draft
             budgets = [
                 prices.budget(own, one.budget, baseline / share, one.state.risk_budget)
                 for one, baseline, share in zip(asked, baselines, shares, strict=True)

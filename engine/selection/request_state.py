@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from engine.request import PLAIN
 from engine.selection.tuning import TUNING, Tuning
 from engine.statistics.decayed import Decayed
 from engine.statistics.speedup import Speedup
-
-PLAIN = "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ drafter of a task with merged trees, and 1.041 times without.
 
 from collections.abc import Mapping, Sequence
 
-from engine.interfaces.drafter import Budget, Drafter, Reader
+from engine.interfaces.drafter import Budget, Drafter
+from engine.interfaces.target import Capability
 from engine.selection.tuning import TUNING, Tuning
 from engine.speculation.tree import DraftTree, graft
 from engine.statistics.pass_cost import PassCost
@@ -26,7 +27,8 @@ class TreeMerge:
     def suits(self, drafter: Drafter | None, tree: DraftTree) -> bool:
         """Whether something may be added: the draft is a chain of chosen tokens without states."""
         chosen = tree.q is None and tree.warm is None and not tree.trace
-        return self._trees and chosen and tree.is_chain and isinstance(drafter, Reader)
+        modelled = drafter is not None and Capability.DRAFT_MODEL in drafter.needs
+        return self._trees and chosen and tree.is_chain and modelled
 
     def merge(
         self,

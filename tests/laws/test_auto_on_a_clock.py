@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import engine.drafters.sequoia
-import engine.drafters.specexec
-import engine.drafting.draft_cache
-import engine.engine
 from app.bench.papers.prompts import load_prompts
 from app.history.task_class import task_class
 from app.models.catalog import resolve
@@ -20,25 +16,14 @@ from app.request import Message
 from app.settings import load_settings
 from app.text.chat_text import ChatText
 from engine.build import assemble, load
+from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP
 from engine.request import Done, GenerationRequest
 from engine.selection.tuning import TUNING
 from engine.statistics.pass_cost import PassCost
 
 CURVES = {  # milliseconds of a pass by rows
     "flat": {1: 13.5, 2: 13.6, 6: 14.2, 7: 17, 8: 17.8, 12: 21, 16: 22.8, 32: 36, 64: 60, 256: 210},
-    "steep": {
-        1: 11,
-        2: 15.4,
-        3: 21,
-        4: 28,
-        6: 40,
-        8: 44,
-        12: 60,
-        16: 66,
-        32: 121,
-        64: 240,
-        256: 960,
-    },
+    "steep": {1: 11, 2: 15.4, 3: 21, 4: 28, 8: 44, 16: 66, 32: 121, 64: 240, 256: 960},
     "streamed": {1: 100, 64: 101, 128: 104, 256: 110},
 }
 STEP, ROW = 1.7e-3, 5e-5  # seconds: of a draft step, of one more row in it
@@ -54,23 +39,17 @@ def models():
 
 
 class Clock:
-    """What all that measures seconds reads."""
+    """What everything that measures seconds reads."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    now = 0.0
 
-    def perf_counter(self) -> float:
+    def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    for module in (engine.engine, engine.drafters.sequoia):
-        monkeypatch.setattr(module, "time", clock)
-    for module in (engine.drafters.specexec, engine.drafting.draft_cache):
-        monkeypatch.setattr(module, "perf_counter", clock.perf_counter)
-    return clock
+def clock():
+    return Clock()
 
 
 def on_clock(models, clock, curve):
@@ -95,7 +74,12 @@ def on_clock(models, clock, curve):
 
     target.score, draft.grow, draft.feed = scored, grown, fed
     own = replace(
-        parts, target=target, draft_model=draft, cost=cost, draft_step=STEP, draft_read=ROW
+        parts,
+        target=target,
+        draft_model=draft,
+        cost=cost,
+        measured={DRAFT_STEP: STEP, DRAFT_READ: ROW},
+        clock=clock,
     )
     return assemble(spec, own, no_draft)
 

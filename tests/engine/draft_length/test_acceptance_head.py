@@ -269,7 +269,7 @@ def test_a_head_of_another_pair_is_refused(tmp_path, pair):
         AcceptanceHead(replace(parts, target=pair[0], draft_model=pair[1]), "chain")
 
 
-@pytest.mark.parametrize(("name", "value"), [("h", 1.5), ("h", -0.1), ("lag", 2.0)])
+@pytest.mark.parametrize(("name", "value"), [("h", 1.5), ("h", -2.0), ("lag", 2.0)])
 def test_an_option_out_of_its_range_is_named(tmp_path, pair, name, value):
     with pytest.raises(InvalidRequest, match=f"option {name} is"):
         AcceptanceHead(parts_with(tmp_path, pair, random_head(), **{name: value}), "chain")

@@ -73,7 +73,7 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 
 def taught(cost=None, draft_step=0.1, priors=(), rounds=40):
     """The threshold of a policy whose drafts of mixed lengths were all accepted."""
-    parts = DrafterResources(None, cost=cost or PassCost({1: 1.0}), draft_step=draft_step)
+    parts = DrafterResources(None, cost=cost or PassCost({1: 1.0}), step_seconds=draft_step)
     policy = Confidence(parts, "chain")
     here = replace(HERE, priors={prior.drafter: prior for prior in priors})
     for drafted in (1, 2, 4, 8) * (rounds // 4):
@@ -254,5 +254,5 @@ def test_a_higher_floor_drafts_fewer_tokens_a_pass():
 
 @pytest.mark.parametrize("name", ["limit", "floor", "tau"])
 def test_an_option_out_of_its_range_is_named(name):
-    with pytest.raises(InvalidRequest, match=f"option {name} is -1"):
-        Confidence(DrafterResources(None, options={name: -1.0}), "chain")
+    with pytest.raises(InvalidRequest, match=f"option {name} is -2"):
+        Confidence(DrafterResources(None, options={name: -2.0}), "chain")

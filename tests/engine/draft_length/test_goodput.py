@@ -238,7 +238,7 @@ CHANCES = frozenset({StopRule.CHANCES})
 
 def test_a_chain_with_probabilities_is_admitted_by_averages_and_ends_by_its_own():
     averages, own = (
-        Goodput(DrafterResources(None, cost=STEEP, heeds=h), "chain")
+        Goodput(DrafterResources(None, cost=STEEP, stop_rules=h), "chain")
         for h in (frozenset(), CHANCES)
     )
     for policy in (averages, own):
@@ -252,7 +252,7 @@ def test_a_chain_with_probabilities_is_admitted_by_averages_and_ends_by_its_own(
 
 
 def test_a_chain_with_probabilities_is_still_switched_off():
-    policy = Goodput(DrafterResources(None, cost=STEEP, heeds=CHANCES), "chain")
+    policy = Goodput(DrafterResources(None, cost=STEEP, stop_rules=CHANCES), "chain")
     for _ in range(40):
         policy.observe([outcome(4, 0, 4.0, 0.0)])
     (budget,) = policy.budgets([HERE], [LONGEST])
@@ -260,7 +260,7 @@ def test_a_chain_with_probabilities_is_still_switched_off():
 
 
 def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
-    policy = Goodput(DrafterResources(None, cost=FLAT, heeds=CHANCES), "chain")
+    policy = Goodput(DrafterResources(None, cost=FLAT, stop_rules=CHANCES), "chain")
     first, second = policy.budgets(contexts(2), [LONGEST] * 2)
     assert first.stop is not second.stop
     assert first.stop.threshold is second.stop.threshold
@@ -268,7 +268,7 @@ def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
 
 
 def test_trees_are_admitted_by_averages_even_if_the_drafter_reports_probabilities():
-    policy = Goodput(DrafterResources(None, cost=FLAT, heeds=CHANCES), "chain")
+    policy = Goodput(DrafterResources(None, cost=FLAT, stop_rules=CHANCES), "chain")
     (budget,) = policy.budgets([HERE], [TREE])
     assert (budget.nodes > 0, budget.stop) == (True, None)
 
@@ -283,8 +283,8 @@ def tree_outcome(nodes, accepted):
     return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), 0.1, 0.0)
 
 
-def grown(cost, gains, rounds=30, heeds=frozenset()):
-    policy = Goodput(DrafterResources(None, cost=cost, heeds=heeds), "sequoia")
+def grown(cost, gains, rounds=30, stop_rules=frozenset()):
+    policy = Goodput(DrafterResources(None, cost=cost, stop_rules=stop_rules), "sequoia")
     for _ in range(rounds):
         for nodes, accepted in gains.items():
             policy.observe([tree_outcome(nodes, accepted)])
@@ -306,7 +306,7 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
     for hidden, nodes in ((0, 4), (33, 32), (65, 64), (900, 64)):
         cost = curve((1, 10.0), (64, 10.5))
         cost.hidden = hidden
-        policy = Goodput(DrafterResources(None, cost=cost, heeds=SELECTIVE), "specexec")
+        policy = Goodput(DrafterResources(None, cost=cost, stop_rules=SELECTIVE), "specexec")
         for _ in range(30):
             for size, accepted in few.items():
                 policy.observe([tree_outcome(size, accepted)])
@@ -319,17 +319,17 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
 def test_a_drafter_that_leaves_out_unlikely_nodes_gets_room_and_a_price():
     """What is likely differs from round to round: a size learnt from other trees would miss that."""
     gains = {4: 2, 16: 3, 64: 5}
-    least, steep = grown(STEEP, gains), grown(STEEP, gains, heeds=SELECTIVE)
+    least, steep = grown(STEEP, gains), grown(STEEP, gains, stop_rules=SELECTIVE)
     assert (least.nodes < 32, steep.nodes, steep.depth) == (True, 64, 8)
-    assert steep.floor == least.floor > grown(FLAT, gains, heeds=SELECTIVE).floor
-    assert grown(FLAT, gains, heeds=SELECTIVE).floor >= TUNING.least_probability
-    assert grown(STEEP, {16: 0, 64: 0}, heeds=SELECTIVE).nodes == 0
+    assert steep.floor == least.floor > grown(FLAT, gains, stop_rules=SELECTIVE).floor
+    assert grown(FLAT, gains, stop_rules=SELECTIVE).floor >= TUNING.least_probability
+    assert grown(STEEP, {16: 0, 64: 0}, stop_rules=SELECTIVE).nodes == 0
 
 
 def test_a_selective_drafter_gets_the_prices_of_its_rows_at_the_rate_of_the_pass():
     """Nothing for no row; the jump to the second row, and at least what plain decoding would bring."""
     jump = curve((1, 10.0), (2, 18.0), (64, 20.0))
-    prices = grown(jump, {4: 2, 16: 3, 64: 5}, heeds=SELECTIVE).prices
+    prices = grown(jump, {4: 2, 16: 3, 64: 5}, stop_rules=SELECTIVE).prices
     plain = jump.prices(1.0, len(prices) - 1)
     assert prices[0] == 0
     assert all(price >= least for price, least in zip(prices, plain, strict=True))

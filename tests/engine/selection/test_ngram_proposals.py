@@ -13,7 +13,7 @@ from tests.engine.selection.scripted import Reads, Scripted, auto_over, play
 
 
 def test_a_free_arm_that_proposes_now_and_then_is_combined_with_one_that_always_does():
-    lookup, model = Scripted(4, 1.0, every=3, declines=True), Scripted(2, 1.5)
+    lookup, model = Scripted(4, 1.0, every=3, proposes_rarely=True), Scripted(2, 1.5)
     auto = auto_over(lookup=lookup, model=model)
     counts = Counter(play(auto, 90)[0])
     assert counts["lookup"] >= 25
@@ -26,7 +26,7 @@ def test_copies_that_were_slow_in_earlier_sessions_must_expect_more_in_this_one(
         def draft(self, batch, budgets):
             return [replace(tree, expected=2.5) for tree in super().draft(batch, budgets)]
 
-    auto = auto_over(lookup=Boasting(0, 1.0, declines=True), model=Scripted(3, 1.5))
+    auto = auto_over(lookup=Boasting(0, 1.0, proposes_rarely=True), model=Scripted(3, 1.5))
     known = {"model": 2.6} if pace is None else {"model": 2.6, "lookup": pace}
     priors = {name: Prior(name, pace=it, pace_weight=20.0) for name, it in known.items()}
     assert play(auto, 1, priors=priors)[0] == [first]
@@ -34,7 +34,7 @@ def test_copies_that_were_slow_in_earlier_sessions_must_expect_more_in_this_one(
 
 def test_no_prompt_is_read_for_tokens_that_will_be_copied():
     never = 10**9
-    lookup = Scripted(4, 1.0, every=never, declines=True)
+    lookup = Scripted(4, 1.0, every=never, proposes_rarely=True)
     auto = auto_over(lookup=lookup, model=Reads(2, 1.5, prompt=4.0))
     play(auto, 100)
     assert play(auto, 8, request=2)[0] == ["model"] * 8
@@ -49,13 +49,13 @@ def test_no_prompt_is_read_for_tokens_that_will_be_copied():
 def test_of_two_proposals_the_better_one_is_taken_whoever_comes_first():
     for names in (("good", "poor"), ("poor", "good")):
         worth = {"good": 4, "poor": 2}
-        arms = {name: Scripted(worth[name], 1.0, declines=True) for name in names}
+        arms = {name: Scripted(worth[name], 1.0, proposes_rarely=True) for name in names}
         assert set(play(auto_over(**arms), 10)[0]) == {"good"}
 
 
 @pytest.mark.parametrize(("over", "first"), [(0.98, "none"), (1.02, "lookup")])
 def test_a_proposal_must_bring_more_than_its_rows_and_the_margin(over, first):
-    lookup = Scripted(4, 3.0, declines=True, expects=2.0 * TUNING.margin * over)
+    lookup = Scripted(4, 3.0, proposes_rarely=True, expects=2.0 * TUNING.margin * over)
     auto = auto_over(cost=PassCost({1: 1.0, 5: 3.0}), lookup=lookup)  # four rows: two tokens
     assert play(auto, 1)[0] == [first]
 
@@ -65,7 +65,7 @@ def test_a_proposal_that_does_not_pay_its_rows_is_made_for_what_it_lets_later_ro
     later, first
 ):
     """Rows are dear: the start of a copy is short, and most of its gain comes in later rounds."""
-    lookup = Scripted(4, 3.0, declines=True, expects=2.0, later=later)
+    lookup = Scripted(4, 3.0, proposes_rarely=True, expects=2.0, later=later)
     auto = auto_over(cost=PassCost({1: 1.0, 5: 3.0}), lookup=lookup)
     assert play(auto, 1)[0] == [first]
 
@@ -79,7 +79,7 @@ class Noting(Scripted):
 
 
 def test_an_arm_that_expected_too_much_gets_higher_prices_until_that_is_forgotten():
-    lookup = Noting(0, 1.2, declines=True, expects=4.0)
+    lookup = Noting(0, 1.2, proposes_rarely=True, expects=4.0)
     auto = auto_over(lookup=lookup)
     play(auto, 1)
     assert lookup.paces == [1.0]
@@ -98,7 +98,7 @@ def test_rows_are_priced_again_after_some_rounds():
             self.seen = [*getattr(self, "seen", []), budgets[0].prices[-1]]
             return super().draft(batch, budgets)
 
-    lookup, cost = Priced(4, 1.0, every=10**9, declines=True), PassCost({1: 1.0, 5: 1.0})
+    lookup, cost = Priced(4, 1.0, every=10**9, proposes_rarely=True), PassCost({1: 1.0, 5: 1.0})
     auto = auto_over(cost=cost, lookup=lookup)
     play(auto, 1)
     cost.reset({1: 1.0, 5: 3.0})

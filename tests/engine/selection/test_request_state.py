@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine.selection.request_state import PLAIN, RequestState, TaskStats
+from engine.request import PLAIN
+from engine.selection.request_state import RequestState, TaskStats
 from engine.selection.tuning import TUNING
 from engine.statistics.decayed import Decayed
 from engine.statistics.speedup import Speedup
