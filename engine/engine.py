@@ -106,10 +106,11 @@ class Engine:
         """One pass: at most one prompt chunk, and one draft of every request that decodes."""
         events = self._drop_cancelled() if self._cancelled else []
         running = self._schedule()
+        ready = [one for one in running if not self._unread(one)]
         unread = [one for one in running if self._unread(one)]
         if unread:
             events += self._guarded(unread[:1], self._prefill)
-        ready = [one for one in running if one.id in self.requests and not self._unread(one)]
+            ready = [one for one in ready if not self._unread(one)]
         if any(one.request.ahead for one in ready):  # it is alone
             return events + self._guarded(ready, self._prefill_draft_model)
         events += self._guarded(ready, self._decode)
