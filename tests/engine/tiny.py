@@ -10,7 +10,7 @@ from engine.decoder.decoder import Architecture, Dense, Layer, Rotary
 from engine.decoder.weights import DecoderWeights
 from engine.engine import Engine
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.target import TorchTarget
 from engine.platform.numpy_forward import narrowed
 from engine.request import Done, GenerationRequest, ModelSpec, Tokens
@@ -54,7 +54,7 @@ def tiny_target(seed=0, **shape):
     return TorchTarget(narrowed(tiny_weights(seed, **shape)))
 
 
-class Markov:
+class Markov(Target):
     """Target, draft model and layered target whose next-token law depends on the last token only.
 
     Exact in float64, so laws over it can be enumerated. ``shallow`` follows a law of its own.

@@ -24,9 +24,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from engine.errors import Aborted, EngineError, ModelUnusable
-from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.slot import Slot
 from engine.platform.batch_padding import steps
@@ -55,10 +56,11 @@ class _Pass:
         return {sequence for own in self.sequences.values() for sequence in own}
 
 
-class LlamaCppTarget:
-    """Target and DraftModel over one GGUF file."""
+class LlamaCppTarget(Target):
+    """A target over one GGUF file."""
 
     offers = frozenset({Capability.TREE})
+    can_share = True
 
     def __init__(self, spec: ModelSpec, branches: int = BRANCHES) -> None:
         """Load the file; raises ModelUnusable."""
@@ -67,15 +69,15 @@ class LlamaCppTarget:
                 f"{spec.slots} conversations at once are too many for a GGUF file; "
                 f"ask for at most {MOST_SLOTS}"
             )
-        self.slots = min(spec.slots + spec.warm, MOST_SLOTS)
-        self._llama = LlamaContext(spec, self.slots + max(branches, 2))
+        self.max_slots = min(spec.slots + spec.warm, MOST_SLOTS)
+        self._llama = LlamaContext(spec, self.max_slots + max(branches, 2))
         self.context, self.vocab = self._llama.context, self._llama.vocab
         self.layers, self.parameters = self._llama.layers, self._llama.parameters
-        self.room = self._llama.cells - MOST_OUTPUTS  # draft trees need the others
-        self.token_bytes = self._llama.token_bytes
-        self._slots = {slot: Slot() for slot in range(self.slots)}
+        self.shared_rows = self._llama.cells - MOST_OUTPUTS  # draft trees need the others
+        self.swap_bytes = self._llama.token_bytes
+        self._slots = {slot: Slot() for slot in range(self.max_slots)}
         self._away: dict[int, Bytes] = {}  # slot -> what its committed tokens' cells held
-        self._free = list(range(self._llama.sequences - 1, self.slots - 1, -1))
+        self._free = list(range(self._llama.sequences - 1, self.max_slots - 1, -1))
         self._abort: Callable[[], bool] = bool
 
     def choose_company(self) -> None:
@@ -83,32 +85,36 @@ class LlamaCppTarget:
         self._llama.choose_company()
 
     @property
-    def steps(self) -> Sequence[int]:
-        """See ``Stepped``."""
+    @override
+    def row_blocks(self) -> Sequence[int]:
+        """Rows of a pass at which llama.cpp starts another block."""
         return steps(self._llama.company)
 
-    def abort_when(self, asked: Callable[[], bool]) -> None:
-        """Prompt chunks end early, with nothing committed, once this says so."""
-        self._abort = asked
+    @override
+    def abort_when(self, aborted: Callable[[], bool]) -> bool:
+        """Asked inside llama.cpp."""
+        self._abort = aborted
+        return True
 
+    @override
     def length(self, slot: int) -> int:
-        """Committed tokens whose keys are cached."""
         return len(self._slots[slot].committed)
 
+    @override
     def pending(self, slot: int) -> int:
-        """Uncommitted rows."""
         return len(self._slots[slot].tokens)
 
+    @override
     def tokens(self, slot: int) -> Sequence[int]:
-        """The committed tokens themselves."""
         return self._slots[slot].committed
 
+    @override
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
         """Commit tokens unjudged; no logits are computed and no states are given.
 
         When it is aborted the slot is as before.
         """
-        assert slot not in self._away, "what rests has no cells"
+        assert slot not in self._away, "a slot that is swapped out has no cells"
         self.crop(slot, self.length(slot))
         before = self.length(slot)
         try:
@@ -118,9 +124,10 @@ class LlamaCppTarget:
             del self._slots[slot].committed[before:]
         return None
 
+    @override
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """Logits [N, V] float32 of every node of each tree, hung behind its slot's prefix."""
-        assert self._away.keys().isdisjoint(slots), "what rests has no cells"
+        assert self._away.keys().isdisjoint(slots), "a slot that is swapped out has no cells"
         for slot in slots:
             if self._slots[slot].tokens:
                 self.crop(slot, self.length(slot))
@@ -131,15 +138,19 @@ class LlamaCppTarget:
             Scores(part) for part in self._run([Rows(s, t.tokens, t.parents) for s, t in pairs])
         ]
 
+    @override
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
         """Run more rows behind the uncommitted ones of several slots.
 
         ``hidden`` is empty, [n, 0]: llama.cpp would have to compute logits for every row to give it.
         """
-        assert all(rows.slot not in self._away for rows in batch), "what rests has no cells"
+        assert all(rows.slot not in self._away for rows in batch), (
+            "a slot that is swapped out has no cells"
+        )
         parts = [torch.from_numpy(part) for part in self._run(batch)]
         return [Grown(part, torch.empty(len(part), 0)) for part in parts]
 
+    @override
     def commit(self, slot: int, path: Sequence[int]) -> None:
         """Keep these uncommitted rows, a path from the prefix down; forget the others."""
         held = self._slots[slot]
@@ -162,8 +173,8 @@ class LlamaCppTarget:
         if kept < len(path):  # their cells were given to other branches
             self._extend(slot, tokens[kept:], self._llama.decode)
 
+    @override
     def crop(self, slot: int, length: int) -> None:
-        """Forget uncommitted rows and everything behind the first ``length`` tokens."""
         held = self._slots[slot]
         if slot in self._away:
             del held.committed[length:]
@@ -177,6 +188,7 @@ class LlamaCppTarget:
         self._forget_rows(slot)
         del held.committed[length:]
 
+    @override
     def clear(self) -> None:
         """Forget everything, the bytes too.
 
@@ -186,6 +198,7 @@ class LlamaCppTarget:
             self.crop(slot, 0)
         self._llama.clear()
 
+    @override
     def share(self, source: int, slot: int, length: int) -> None:
         """See the first ``length`` committed tokens of another slot, in place of all that was here."""
         self.crop(slot, 0)
@@ -195,15 +208,15 @@ class LlamaCppTarget:
         else:
             self._llama.copy(source, slot, 0, length)
 
-    def rest(self, slot: int) -> None:
-        """Put away what the slot has committed; it can only be cropped, shared and woken then."""
+    @override
+    def swap_out(self, slot: int) -> None:
         if slot not in self._away and self._slots[slot].committed:
             self.crop(slot, self.length(slot))
             self._away[slot] = self._llama.state(slot)
             self._llama.remove(slot)
 
-    def wake(self, slot: int) -> None:
-        """Bring back what rests; where there is no room for it, it is gone: ``length`` tells."""
+    @override
+    def swap_in(self, slot: int) -> None:
         if slot in self._away:
             self._bring_back(slot, slot)
             del self._away[slot]

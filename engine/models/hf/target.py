@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.errors import Aborted, ModelUnusable
-from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.hf.model import (
     CLOSE,
     Branches,
@@ -52,8 +52,8 @@ class _Slot:
         self.pending, self.depths, self.seen = [], [], []
 
 
-class HfTarget:
-    """Target, and where trees can be scored DraftModel, over a model of the transformers library."""
+class HfTarget(Target):
+    """A target over a model of the transformers library."""
 
     def __init__(self, model: CausalModel, context: int, abilities: Abilities) -> None:
         self._model, self.abilities = model, abilities
@@ -63,24 +63,25 @@ class HfTarget:
         self.offers = frozenset() if abilities.trees else frozenset({Capability.TREE})
         self._slots: dict[int, _Slot] = {}
 
+    @override
     def refuses(self, needs: frozenset[Capability]) -> str:
-        """Why no drafter with these needs can run; empty when one can."""
         if self.abilities.chains:
             return self.abilities.chains
         return self.abilities.trees if Capability.TREE in needs else ""
 
+    @override
     def length(self, slot: int) -> int:
-        """Committed tokens whose keys are cached."""
         return len(self._slot(slot).committed)
 
+    @override
     def pending(self, slot: int) -> int:
-        """Uncommitted rows."""
         return len(self._slot(slot).pending)
 
+    @override
     def tokens(self, slot: int) -> Sequence[int]:
-        """The committed tokens themselves."""
         return self._slot(slot).committed
 
+    @override
     @torch.inference_mode()
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
         """Commit tokens unjudged: a prompt chunk. States are not traced."""
@@ -90,6 +91,7 @@ class HfTarget:
         self.commit(slot, range(len(tokens)))
         return None
 
+    @override
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """Logits [N, V] of every node of each tree, hung behind its slot's prefix."""
@@ -100,6 +102,7 @@ class HfTarget:
             found.append(Scores(self._run(row, tree.tokens, tree.parents).logits))
         return found
 
+    @override
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
         """Run more rows behind the uncommitted ones of each slot."""
@@ -112,9 +115,9 @@ class HfTarget:
             found.append(Grown(ran.logits, ran.hidden[-last:]))
         return found
 
+    @override
     @torch.inference_mode()
     def commit(self, slot: int, path: Sequence[int]) -> None:
-        """Keep these uncommitted rows as prefix, forget the others."""
         with memory_told(self._model.device):
             self._commit(self._slot(slot), path)
 
@@ -129,6 +132,7 @@ class HfTarget:
             return
         self._take_back(row, len(path), path)
 
+    @override
     @torch.inference_mode()
     def crop(self, slot: int, length: int) -> None:
         """Forget uncommitted rows and everything behind the first ``length`` tokens.
@@ -233,13 +237,17 @@ class CroppedHfTarget(HfTarget):
     So a slot takes over what another one has read, and a prompt chunk can be left in any layer.
     """
 
+    can_share = True
+
     def __init__(self, model: CausalModel, context: int, abilities: Abilities) -> None:
         super().__init__(model, context, abilities)
         self._abort: Callable[[], bool] = bool
 
-    def abort_when(self, asked: Callable[[], bool]) -> None:
-        """Prompt chunks end early, in any layer, with nothing committed, once this says so."""
-        self._abort = asked
+    @override
+    def abort_when(self, aborted: Callable[[], bool]) -> bool:
+        """Asked in every layer."""
+        self._abort = aborted
+        return True
 
     @override
     @torch.inference_mode()
@@ -256,9 +264,9 @@ class CroppedHfTarget(HfTarget):
             row.cache.ends = bool
         return None
 
+    @override
     @torch.inference_mode()
     def share(self, source: int, slot: int, length: int) -> None:
-        """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
         held, row = self._slot(source), self._fresh()
         with memory_told(self._model.device):
             row.cache.begin_as(held.cache, length)

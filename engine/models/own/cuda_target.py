@@ -100,7 +100,7 @@ _Scoring = Callable[[Sequence[int], Sequence[DraftTree]], list[Scores]]
 
 
 class CudaTarget(TorchTarget):
-    """Target, DraftModel and LayeredTarget; raises OutOfMemory where torch does."""
+    """A TorchTarget that records its passes; raises OutOfMemory where torch does."""
 
     def __init__(
         self, weights: DecoderWeights, kernels: PassKernels | None, *, graphs: bool

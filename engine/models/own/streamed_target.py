@@ -49,9 +49,10 @@ class StreamedTarget(TorchTarget):
 
     def __init__(self, weights: DecoderWeights, source: LayerSource) -> None:
         super().__init__(weights)
-        self.source = source
+        self.source: LayerSource = source
 
-    def early(self, layers: int) -> TorchTarget | None:
+    @override
+    def early_draft_model(self, layers: int) -> TorchTarget | None:
         """The first of these layers that stay in memory, with the head: a draft model of their own.
 
         It shares the weights and has its own cache. None where not one whole layer stays.

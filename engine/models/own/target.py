@@ -8,13 +8,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import override
 
 from engine.decoder.attention import attend
 from engine.decoder.decoder import IN_TORCH, Attend, block
 from engine.decoder.kv_cache import CacheShape, KVCache, Layout
 from engine.decoder.weights import DecoderWeights, RowByRow
 from engine.errors import Aborted, ModelUnusable
-from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.precision import read
 from engine.platform.numpy_forward import ROWS as NARROW
 from engine.platform.upcast_linear import wide_type
@@ -54,14 +55,15 @@ class _Joined:
     states: Sequence[Tensor | None]  # [L, N, C] each, if traced
 
 
-class TorchTarget:
-    """Target, DraftModel and LayeredTarget over one set of weights.
+class TorchTarget(Target):
+    """A target over one set of weights; it scores trees, drafts and exits early.
 
     Rows of all sequences run through the linear maps together; attention is per sequence, so a
     batch needs no padding and a sequence never sees its neighbours.
     """
 
     offers = frozenset({Capability.TREE, Capability.LAYERS})
+    can_share = True
     _between = IN_TORCH
 
     def __init__(self, weights: DecoderWeights) -> None:
@@ -93,26 +95,30 @@ class TorchTarget:
         """Another target over the same weights, with a cache of its own."""
         return TorchTarget(self._weights)
 
-    def abort_when(self, asked: Callable[[], bool]) -> None:
-        """Prompt chunks end early, behind any layer, with nothing committed, once this says so."""
-        self._abort = asked
+    @override
+    def abort_when(self, aborted: Callable[[], bool]) -> bool:
+        """Asked before every layer."""
+        self._abort = aborted
+        return True
 
+    @override
     def length(self, slot: int) -> int:
-        """Committed tokens whose keys are cached."""
         return self.cache.length(slot)
 
+    @override
     def pending(self, slot: int) -> int:
-        """Uncommitted rows."""
         return self.cache.pending(slot)
 
-    def taken(self, slot: int) -> int:
-        """Rows that a slot's cache takes by now, filled or not."""
+    @override
+    def rows_taken(self, slot: int) -> int:
+        """Rows of a slot's cache, filled or not."""
         return self.cache.taken(slot)
 
+    @override
     def tokens(self, slot: int) -> Sequence[int]:
-        """The committed tokens themselves."""
         return self._committed.get(slot, ())
 
+    @override
     @torch.inference_mode()
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
         """Commit tokens unjudged: a prompt chunk. No logits are computed.
@@ -132,6 +138,7 @@ class TorchTarget:
         self.commit(slot, range(len(tokens)))
         return torch.stack([state[-trace:] for state in states]) if trace else None
 
+    @override
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """Logits [N, V] of every node of each tree, hung behind its slot's prefix.
@@ -148,6 +155,7 @@ class TorchTarget:
             for slot, tree in zip(slots, trees, strict=True)
         ]
 
+    @override
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
         """Run more rows behind the uncommitted ones of several slots, in one pass."""
@@ -171,38 +179,38 @@ class TorchTarget:
         logits = [by_row.logits(state) for state in scored]
         return Grown(torch.from_numpy(np.stack(logits)), torch.from_numpy(np.stack(scored)))
 
+    @override
     @torch.inference_mode()
     def shallow(
         self, slots: Sequence[int], tokens: Sequence[int], layers: int
     ) -> tuple[Tensor, Tensor]:
-        """Append one row to each slot's chain: (logits [B, V], states [layers, B, C])."""
         pairs = zip(slots, tokens, strict=True)
         seats = [self._place(slot, [token], [self.pending(slot) - 1]) for slot, token in pairs]
         states: list[Tensor] = []
         hidden = self._span(self._embed(tokens), range(layers), seats, states)
         return self._logits(hidden), torch.stack(states)
 
+    @override
     @torch.inference_mode()
     def read(self, states: Tensor) -> Tensor:
-        """Final norm and head: states [..., C] of any layer to logits [..., V]."""
         return self._logits(states)
 
+    @override
     @torch.inference_mode()
     def commit(self, slot: int, path: Sequence[int]) -> None:
-        """Keep these uncommitted rows as prefix, forget the others."""
         self.cache.keep(slot, path)
         pending = self._pending.pop(slot, [])
         self._committed.setdefault(slot, []).extend(pending[node] for node in path)
 
+    @override
     def crop(self, slot: int, length: int) -> None:
-        """Forget uncommitted rows and everything behind the first ``length`` tokens."""
         self.cache.crop(slot, length)
         self._pending.pop(slot, None)
         del self._committed.setdefault(slot, [])[length:]
 
+    @override
     @torch.inference_mode()
     def share(self, source: int, slot: int, length: int) -> None:
-        """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
         self.take(self, source, slot, length)
 
     @torch.inference_mode()

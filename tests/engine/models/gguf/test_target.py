@@ -113,7 +113,7 @@ def test_random_conversations_equal_the_torch_target(file, oracle, branches):
         trees = [random_tree(chance) for _ in slots]
         for slot in range(SLOTS):
             if chance.random() < 0.3:
-                target.rest(slot)
+                target.swap_out(slot)
         for slot in slots:
             _prepare(both, slot, chance)
         wanted, found = (_grown(one, slots, trees, chance.random() < 0.5) for one in both)
@@ -136,7 +136,7 @@ def _prepare(both, slot, chance):
             one.share(source, slot, shared)
         one.crop(slot, length)
         if one is both[1]:
-            one.wake(slot)
+            one.swap_in(slot)
         one.feed(slot, fed)
 
 

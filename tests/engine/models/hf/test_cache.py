@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.build import assemble
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import Abortable, Rows
+from engine.interfaces.target import Rows
 from engine.models.hf.cache import RowCache
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import chain, single
@@ -82,7 +82,7 @@ def test_a_chunk_that_is_left_in_any_layer_leaves_no_trace(loaded, family):
 
 @pytest.mark.parametrize("family", RECURRENT)
 def test_a_running_state_is_never_left_in_the_middle(loaded, family):
-    assert not isinstance(loaded(family)[0], Abortable)
+    assert not loaded(family)[0].abort_when(bool)
 
 
 @pytest.mark.parametrize("family", ["gemma3", "granite", "bloom", "falcon_h1"])

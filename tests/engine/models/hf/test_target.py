@@ -11,7 +11,7 @@ from engine.build import assemble, build
 from engine.drafters import AUTO, DRAFTERS
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import Rows, Sharing
+from engine.interfaces.target import Rows
 from engine.models.hf.target import Abilities, HfTarget, load
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
@@ -145,7 +145,7 @@ def test_a_slot_takes_over_what_another_has_read(loaded, family):
 @pytest.mark.parametrize("family", ALL)
 def test_only_what_can_be_cut_anywhere_is_shared(loaded, family):
     target, _ = loaded(family)
-    assert isinstance(target, Sharing) == (family not in RECURRENT)
+    assert target.can_share == (family not in RECURRENT)
 
 
 @pytest.mark.parametrize("family", ["gemma3", "mamba"])
