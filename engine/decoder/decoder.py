@@ -20,7 +20,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What fixes a dense decoder's shape (Llama, Mistral, Qwen2/3, SmolLM2/3, Phi-3/4, OLMo 2)."""
+    """The numbers of a dense decoder."""
 
     hidden: int
     layers: int
@@ -33,8 +33,7 @@ class Architecture:
     norm_eps: float
     norm_after: bool = False  # a part's output is normed instead of its input (OLMo 2)
     no_rope: frozenset[int] = frozenset()  # layers that see no positions (SmolLM3)
-    head_norms: bool = False  # q and k are normed (Qwen3, OLMo 2)
-    biases: frozenset[str] = frozenset()  # maps that add one: qkv, o, gate_up, down
+    biases: frozenset[str] = frozenset()  # of qkv, out, gate_up, down: those that add one
 
 
 @dataclass(frozen=True, slots=True)

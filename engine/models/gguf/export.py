@@ -12,10 +12,10 @@ from torch import Tensor
 
 from engine.decoder.checkpoint import Checkpoint
 from engine.decoder.config import read_config
+from engine.decoder.families import FAMILIES
+from engine.decoder.family import Family
 from engine.errors import ModelUnusable
 
-FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
-PERMUTED = ("llama",)  # llama.cpp rotates neighbours there, transformers halves
 FULL_TYPES = {"f32": 0, "f16": 1, "bf16": 32}  # name -> llama.cpp's file type
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
@@ -28,7 +28,7 @@ class Source:
 
     folder: Path
     config: Mapping[str, Any]
-    architecture: str  # llama.cpp's name
+    family: Family
     checkpoint: Checkpoint
 
     @property
@@ -40,11 +40,12 @@ class Source:
 def open_source(folder: Path) -> Source:
     """Read the headers of a folder; raises ModelUnusable for what cannot be exported."""
     config = read_config(folder)
-    kind = config["model_type"]
-    if kind not in FAMILIES:
+    family = FAMILIES.get(config["model_type"])
+    if family is None or not family.gguf:
+        able = ", ".join(name for name, other in FAMILIES.items() if other.gguf)
         raise ModelUnusable(
-            f"{folder}: the family {kind!r} cannot be exported; families that can: "
-            f"{', '.join(FAMILIES)}"
+            f"{folder}: the family {config['model_type']!r} cannot be exported; families that can: "
+            f"{able}"
         )
     rope = _rope(config).get("rope_type", "default")
     if rope not in ("default", "linear"):
@@ -52,7 +53,7 @@ def open_source(folder: Path) -> Source:
             f"{folder}: rotary scaling {rope!r} cannot be exported; only models without, or with "
             "linear scaling, can"
         )
-    return Source(folder, config, FAMILIES[kind], Checkpoint(folder))
+    return Source(folder, config, family, Checkpoint(folder))
 
 
 def write_gguf(source: Source, kind: str, pre: str, out: Path) -> Iterator[tuple[int, int]]:
@@ -62,7 +63,7 @@ def write_gguf(source: Source, kind: str, pre: str, out: Path) -> Iterator[tuple
     """
     from gguf import GGUFWriter
 
-    writer = GGUFWriter(out, source.architecture)
+    writer = GGUFWriter(out, source.family.gguf)
     try:
         _add_numbers(writer, source)
         writer.add_file_type(FULL_TYPES[kind])
@@ -87,7 +88,7 @@ def write_vocabulary(source: Source, pre: str, out: Path) -> None:
     """A GGUF file of the vocabulary alone, to see how llama.cpp encodes with it."""
     from gguf import GGUFWriter
 
-    writer = GGUFWriter(out, source.architecture)
+    writer = GGUFWriter(out, source.family.gguf)
     _add_numbers(writer, source)
     _add_vocabulary(writer, source, pre)
     writer.write_header_to_file()
@@ -183,13 +184,13 @@ def _names(source: Source) -> list[tuple[str, str]]:
     from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
 
     kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
-    kind: MODEL_ARCH = kinds[source.architecture]
+    kind: MODEL_ARCH = kinds[source.family.gguf]
     table = get_tensor_name_map(kind, source.config["num_hidden_layers"])
     found = []
     for name in sorted(source.checkpoint.names):
         if name.endswith("rotary_emb.inv_freq"):
             continue
-        if name == "lm_head.weight" and source.config.get("tie_word_embeddings"):
+        if name == source.family.names.head and source.config.get("tie_word_embeddings"):
             continue
         theirs = table.get_name(name, try_suffixes=(".weight", ".bias"))
         if theirs is None:
@@ -217,7 +218,7 @@ def _tensor(source: Source, name: str, kind: str) -> Any:
     shape = source.checkpoint.shape(name)
     cpu = torch.device("cpu")
     weight = source.checkpoint.read([name], torch.float32, cpu)[name]
-    if source.architecture in PERMUTED:
+    if source.family.gguf_neighbours:
         weight = _neighbours(source.config, name, weight)
     stored = weight.to(_dtype(shape, kind)).contiguous()
     if not bool(torch.isfinite(stored).all()):

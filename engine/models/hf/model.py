@@ -13,9 +13,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from engine.decoder.architecture import library_config
 from engine.decoder.checkpoint import Checkpoint
 from engine.decoder.config import read_config
-from engine.decoder.families import library_config
 from engine.decoder.weights import dtype_named
 from engine.errors import EngineError, ModelUnusable
 from engine.models.hf.linear_maps import lay_out

@@ -7,10 +7,7 @@ import pytest
 import torch
 import transformers
 
-from engine.decoder.config import FAMILIES as OWN
-from engine.decoder.config import backend_for, read_config
-from engine.decoder.families import (
-    ALSO,
+from engine.decoder.architecture import (
     LONGEST,
     STATED,
     architecture,
@@ -18,6 +15,8 @@ from engine.decoder.families import (
     library_config,
     rotary_table,
 )
+from engine.decoder.config import backend_for, read_config
+from engine.decoder.families import FAMILIES as OWN
 from engine.decoder.weights import load_weights
 from engine.errors import ModelUnusable
 from engine.models.own.target import TorchTarget
@@ -267,7 +266,7 @@ class TestConfigsThatSayAll:
         theirs = rotary_table(library_config(POCKET), arch)
         assert torch.equal(rotary_table(complete(fields), arch).sin, theirs.sin)
 
-    @pytest.mark.parametrize("name", [*STATED, *ALSO["llama"], "rope_theta"])
+    @pytest.mark.parametrize("name", [*STATED, *OWN["llama"].stated, "rope_theta"])
     def test_a_field_that_is_missing_or_of_another_kind_is_the_librarys(self, name):
         fields = read_config(POCKET)
         assert complete({key: value for key, value in fields.items() if key != name}) is None
