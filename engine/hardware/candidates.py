@@ -1,4 +1,4 @@
-"""Rungs of the retreat, best first, and whether one fits: bytes of every purpose on every tier."""
+"""Ways to place a model on a machine, best first, and whether one fits: bytes per purpose and tier."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Room = dict[Tier, int]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One way to run a model, before it is known whether it fits."""
+    """One way to run a model, not yet checked for size."""
 
     stage: Stage
     form: Footprint
@@ -42,13 +42,13 @@ class Placement:
 
     @property
     def streams(self) -> bool:
-        """Whether layers are read anew for each pass."""
+        """Whether layers are read again for each pass."""
         return self.stage in STREAMED and self.form.backend == TORCH
 
 
 @dataclass(frozen=True, slots=True)
 class FittedPlacement:
-    """A rung that fits: the layers' places and every byte."""
+    """A placement that fits: the layers' tiers and every byte."""
 
     rung: Placement
     placement: tuple[Tier, ...]
@@ -67,7 +67,7 @@ def room_of(profile: HardwareProfile) -> Room:
 def placements(
     profile: HardwareProfile, model: Candidates, wishes: PlanConstraints
 ) -> Iterator[Placement]:
-    """Every rung that this machine could try: shorter contexts before the draft model goes."""
+    """Every placement that this machine could try: shorter contexts before the draft model goes."""
     stages = [stage for stage in Stage if profile.gpu or stage not in _ON_GPU]
     wished = [form for form in model.forms if _wished(form, wishes)]
     for stage in stages:
@@ -95,7 +95,7 @@ def _preferred(
 
 
 def fit(rung: Placement, room: Room) -> FittedPlacement | None:
-    """The rung with as many layers as possible where passes run; None where it does not fit."""
+    """The placement with as many layers as possible where passes run; None where it does not fit."""
     needs = _fixed(rung)
     left = {tier: free - _total(needs, tier) for tier, free in room.items()}
     placement = _place(rung, left)
@@ -108,7 +108,7 @@ def fit(rung: Placement, room: Room) -> FittedPlacement | None:
 
 
 def lack(rung: Placement, room: Room) -> tuple[int, int]:
-    """(bytes that the rung needs at least, bytes there are) of the memories that it uses."""
+    """(bytes that the placement needs at least, bytes available) of the memories that it uses."""
     needs = _fixed(rung)
     if rung.stage in _FROM_DISK:
         return _total(needs, rung.home), room[rung.home]

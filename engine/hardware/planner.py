@@ -1,11 +1,15 @@
-"""plan(): the first rung of the retreat that fits, with the reason for every field.
+"""plan(): the first placement that fits, with the reason for every field.
 
-Rungs come best first, and a rung that fits goes on fitting where there is more memory: so more
-memory never gives a worse plan.
+Placements come best first, and one that fits also fits into more memory: so more memory never gives
+a worse plan.
 """
+
+from dataclasses import dataclass
 
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
+    BFLOAT16,
+    LARGE,
     FittedPlacement,
     Placement,
     Room,
@@ -14,11 +18,13 @@ from engine.hardware.candidates import (
     placements,
     room_of,
 )
-from engine.hardware.footprint import CPU, CUDA, TORCH
+from engine.hardware.footprint import BYTES, CPU, CUDA, TORCH
 from engine.hardware.plan import Candidates, Plan, PlanConstraints, Refusal, Stage, Tier
-from engine.hardware.profile import HardwareProfile
+from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import Case, gib, reasons
 
+CACHE_PART = 4  # of the weights on a GPU, a quarter is added for caches and passes
+LEAST_CACHE = GIB
 _STREAMING = (
     "layers",
     "layers on their way",
@@ -114,3 +120,42 @@ def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Re
         f"tokens; {gib(free)} are free: choose a smaller model or a 4-bit file, or close programs"
     )
     return Refusal(model.model, needed, free, sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class HfPlacement:
+    """Where a model of the transformers library is loaded."""
+
+    device: str
+    dtype: str
+
+
+def place_hf(
+    profile: HardwareProfile, model: str, elements: int, wished: str | None = None
+) -> HfPlacement | Refusal:
+    """Device and dtype for ``elements`` weights that transformers loads whole.
+
+    A GPU where they fit with room for caches, read through RAM. Else RAM: float32 sums exactly;
+    bfloat16 halves what every pass reads, which pays for large models on processors that multiply
+    it, and may be all that fits.
+    """
+    free = room_of(profile)
+    on_gpu = wished or "bfloat16"
+    weights = elements * BYTES[on_gpu]
+    needed = weights + max(weights // CACHE_PART, LEAST_CACHE)
+    if needed <= free[Tier.DEVICE] and weights <= free[Tier.RAM]:
+        return HfPlacement(CUDA, on_gpu)
+    halves = 4 * elements >= LARGE and bool(BFLOAT16 & set(profile.instructions))
+    usual = ("bfloat16", "float32") if halves else ("float32", "bfloat16")
+    sizes = {name: elements * BYTES[name] for name in ((wished,) if wished else usual)}
+    found = next((name for name, size in sizes.items() if size <= free[Tier.RAM]), None)
+    if found is not None:
+        return HfPlacement(CPU, found)
+    dtype, least = min(sizes.items(), key=lambda size: size[1])
+    return Refusal(
+        model,
+        least,
+        free[Tier.RAM],
+        f"{model} needs {gib(least)} in RAM in {dtype}, all of it at once as its family cannot be "
+        f"streamed; {gib(free[Tier.RAM])} are free: choose a smaller model, or a GGUF file of it",
+    )

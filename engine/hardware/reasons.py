@@ -70,7 +70,7 @@ def _dtype(case: Case) -> str:
     form = case.rung.form
     size = gib(form.weights)
     if case.wishes.dtype:
-        return f"{form.dtype} was asked for: {size} of weights."
+        return f"{form.dtype} was requested: {size} of weights."
     if form.backend == LLAMA_CPP:
         return f"The weights stay as the file has them: {size}."
     if form.dtype == "float32":
@@ -150,14 +150,14 @@ def _no_draft(case: Case) -> str:
 def _draft_model(case: Case) -> str:
     draft = case.rung.draft
     if draft is not None:
-        return f"{draft.name} shares the vocabulary and fits beside it: {gib(draft.weights)}."
+        return f"{draft.name} has the same vocabulary and fits next to it: {gib(draft.weights)}."
     if not case.model.draft:
         return "No draft model is paired with this model."
     if not case.wishes.draft:
-        return "No draft model was wished."
+        return "The request excludes a draft model."
     if not case.rung.form.dense:
         return "A draft's tokens would each call other experts from the slower memory."
-    return "The draft model does not fit beside the model, or has not its form."
+    return "The draft model does not fit next to the model, or has another form."
 
 
 def _context(case: Case) -> str:
@@ -165,7 +165,7 @@ def _context(case: Case) -> str:
     size = rung.form.cache(rung.context, 0, 1)
     each = f"{rung.context} tokens take {gib(size)} of keys and values"
     if case.wishes.context and rung.context < case.wishes.context:
-        return f"{each}; the {case.wishes.context} that were wished do not fit, or are too many for the model."
+        return f"{each}; the {case.wishes.context} that were requested do not fit, or are too many for the model."
     if rung.context == rung.form.context:
         return f"{each}; the model was made for no more."
     if rung.context < case.longest:
@@ -175,13 +175,13 @@ def _context(case: Case) -> str:
 
 def _batch(case: Case) -> str:
     count = case.rung.batch
-    warm = "as many stay warm"
+    warm = "as many stay cached"
     if case.rung.form.backend == LLAMA_CPP:
-        warm = "further ones stay warm beside them as far as memory is free"
+        warm = "further ones stay cached as far as memory is free"
     elif case.rung.home == Tier.RAM:
-        warm = "shorter ones stay warm as far as that has room"
+        warm = "shorter ones stay cached as far as there is room"
     if case.wishes.batch:
-        return f"{count} conversations at once were asked for; {warm}."
+        return f"{count} conversations at once were requested; {warm}."
     if count == 1:
         return (
             "One conversation answers at a time: further ones would take memory from what is above; "
@@ -193,4 +193,4 @@ def _batch(case: Case) -> str:
 def _resident(case: Case) -> str:
     if not case.rung.streams:
         return "Nothing is streamed."
-    return f"Streaming takes what is free {_PLACES[case.rung.home]} beside caches and draft model."
+    return f"Streaming takes what is free {_PLACES[case.rung.home]} next to caches and draft model."
