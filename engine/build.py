@@ -21,10 +21,9 @@ from engine.interfaces.target import Capability, Target
 from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.models import STREAMED, TARGETS
-from engine.models.damage import damage
+from engine.models.gguf.vocabulary import vocabulary_mismatch
 from engine.models.offload import SOURCES
 from engine.models.own.precision import notes
-from engine.models.pairing import vocabulary_mismatch
 from engine.platform.huge_pages import in_huge_pages
 from engine.request import GenerationRequest, ModelFacts, ModelSpec, SamplingParams
 from engine.runtime.components import CacheCapacity, EngineComponents, Options, Verify
@@ -64,15 +63,28 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
     try:
         profile(target, parts.cost)
     except NumericalError as error:
-        raise ModelUnusable(damage(spec)) from error
+        raise ModelUnusable(_weights_error(spec)) from error
     parts = replace(parts, exit_step=_exit_step(spec, target))
     if draft_model is None:
         return parts, no_draft
     try:
         step, read = profile_draft(draft_model), profile_reading(draft_model)
     except NumericalError:
-        return replace(parts, draft_model=None), f"as to the draft, {damage(_draft_spec(spec))}"
+        return replace(
+            parts, draft_model=None
+        ), f"as to the draft, {_weights_error(_draft_spec(spec))}"
     return replace(parts, draft_step=step, draft_read=read), no_draft
+
+
+def _weights_error(spec: ModelSpec) -> str:
+    """The error for logits that are not finite: which weights, and what to do."""
+    remedy = "get the model again"
+    if spec.dtype == "float16":
+        remedy = "float16 may be too narrow for this model, choose bfloat16"
+    return (
+        f"the weights in {spec.folder} give logits that are not finite numbers, from which no token "
+        f"can be taken; {remedy}"
+    )
 
 
 def _exit_step(spec: ModelSpec, target: Target) -> float:
@@ -110,7 +122,7 @@ def assemble(
         warm=_warm(spec, parts.target, room),
         room=room,
         verify=_verification(spec.device),
-        damage=damage(spec),
+        damage=_weights_error(spec),
         chance=_randomness(spec.device),
         speller=speller,
     )

@@ -27,7 +27,7 @@ OPTIONAL: Kinds = {"head_dim": int | None, "sliding_window": int | None}  # may 
 def decoder_config(folder: Path) -> Any:
     """The config of a folder that the own decoder runs; raises ModelUnusable.
 
-    transformers takes two seconds to import: it is asked only where fields are missing or have to
+    transformers takes two seconds to import: it is used only where fields are missing or have to
     be translated.
     """
     fields = read_config(folder)
@@ -42,8 +42,8 @@ def complete(fields: Mapping[str, Any]) -> SimpleNamespace | None:
     if stated is None or rope is None:
         return None
     optional = {name: kind for name, kind in OPTIONAL.items() if name in fields}
-    asked = {**optional, **STATED, **stated}.items()
-    if any(name not in fields or not isinstance(fields[name], kind) for name, kind in asked):
+    needed = {**optional, **STATED, **stated}.items()
+    if any(name not in fields or not isinstance(fields[name], kind) for name, kind in needed):
         return None
     return SimpleNamespace(**{**fields, "rope_parameters": rope})
 
@@ -75,11 +75,11 @@ def library_config(folder: Path) -> Any:
 
 
 def architecture(config: Any, wanted: int | None = None) -> Architecture:
-    """The decoder's numbers; ``wanted`` is the context asked for, in tokens. Raises ModelUnusable.
+    """The decoder's numbers; ``wanted``: the longest context needed, in tokens. Raises ModelUnusable.
 
     The context ends where a sliding window does: up to there attention is full. A model with
     long-range rotary factors (Phi-3) has one set for its first context and one for longer ones; keys
-    of the two do not mix, so the first set is used unless more is asked for.
+    of the two do not mix, so the first set is used unless more is needed.
     """
     family = FAMILIES[config.model_type]
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads

@@ -121,14 +121,14 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def gated(gate_up: Tensor) -> Tensor:
     """silu(gate) * up of [..., 2F], gate first -> [..., F]."""
     gate, up = gate_up.chunk(2, -1)
-    if torch.is_inference_mode_enabled():  # nobody differentiates: one buffer less
+    if torch.is_inference_mode_enabled():  # without gradients: one buffer less
         return F.silu(gate).mul_(up)
     return F.silu(gate) * up
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseOps:
-    """What stands between the matrix products of a layer; a device may have faster ones."""
+    """What a layer does between its matrix products; a device may have faster versions."""
 
     norm: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
     gated: Callable[[Tensor], Tensor] = gated
@@ -145,7 +145,7 @@ def block(
     attend: Attend,
     between: ElementwiseOps = IN_TORCH,
 ) -> Tensor:
-    """One decoder layer: x [..., C] -> [..., C]. Without ``rotary``, ``attend`` is who rotates."""
+    """One decoder layer: x [..., C] -> [..., C]. Without ``rotary``, ``attend`` rotates."""
 
     def attention(normed: Tensor) -> Tensor:
         fused = layer.qkv(normed)

@@ -64,6 +64,13 @@ def dtype_named(name: str) -> torch.dtype:
     return DTYPES[name]
 
 
+def device_named(name: str) -> torch.device:
+    """The torch device of a spec's name; raises ModelUnusable where there is no CUDA device."""
+    if name != "cpu" and not torch.cuda.is_available():
+        raise ModelUnusable(f"device {name!r} is not there: torch finds no CUDA device")
+    return torch.device(name)
+
+
 def load_weights(
     folder: Path,
     dtype: torch.dtype,
@@ -118,8 +125,8 @@ class StoredDecoder:
     ) -> DecoderWeights:
         """Everything but the layers; ``copied`` where the files may change later."""
         names, arch = self.family.names, self.arch
-        asked = [names.embedding, names.norm, *([] if self._tied else [names.head])]
-        tensors = self.checkpoint.read(asked, dtype, device)
+        outer = [names.embedding, names.norm, *([] if self._tied else [names.head])]
+        tensors = self.checkpoint.read(outer, dtype, device)
         if copied:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         store = _Store(tensors)

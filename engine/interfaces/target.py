@@ -75,7 +75,7 @@ class LayerSource(Protocol):
         ...
 
     def blocks(self, layer: int, name: str) -> Iterator["Block"]:
-        """The rows of one map; a block is valid until the next one is asked for.
+        """The rows of one map; a block is valid until the next one is taken.
 
         Any order gives the right weights; the order of the pass gives them soonest. Raises
         LayerUnreadable.

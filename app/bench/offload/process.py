@@ -16,8 +16,7 @@ from engine.build import assemble, load
 from engine.engine import Engine
 from engine.interfaces.target import Target
 from engine.models.offload.direct_files import open_weights, pages, read_into
-from engine.models.offload.disk import Disk
-from engine.models.offload.memory_budget import LARGEST_BUFFER
+from engine.models.offload.disk import LARGEST_BUFFER, Disk
 from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
 from engine.speculation.tree import single
 

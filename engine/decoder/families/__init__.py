@@ -1,4 +1,7 @@
-"""Families that the own decoder runs, by ``model_type``; other models run in transformers."""
+"""Families that the own decoder runs, by ``model_type``; other models run in transformers.
+
+A new family is a file with its ``Family`` and its name in the tuple below.
+"""
 
 from engine.decoder.families.llama import LLAMA
 from engine.decoder.families.mistral import MISTRAL

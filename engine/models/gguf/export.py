@@ -1,7 +1,10 @@
-"""A checkpoint of safetensors as a GGUF file in full precision; llama.cpp makes smaller ones of it."""
+"""Write a safetensors checkpoint as a GGUF file, in full precision or quantised by llama.cpp."""
 
+import ctypes
 import json
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,11 @@ from engine.decoder.config import read_config
 from engine.decoder.families import FAMILIES
 from engine.decoder.family import Family
 from engine.errors import ModelUnusable
+from engine.models.gguf.library import llama_library
 
 FULL_TYPES = {"f32": 0, "f16": 1, "bf16": 32}  # name -> llama.cpp's file type
+QUANTISED_TYPES = {"q8_0": 7, "q4_k_m": 15}  # name -> llama.cpp's file type
+LONGEST_MESSAGE = 300  # characters of llama.cpp's error
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 _SPECIALS = ("bos", "eos", "unk", "pad")
@@ -82,6 +88,27 @@ def write_gguf(source: Source, kind: str, pre: str, out: Path) -> Iterator[tuple
             yield done, len(names)
     finally:
         writer.close()
+
+
+def quantise(source: Path, kind: str, out: Path, progress: Callable[[int, int], None]) -> None:
+    """Let llama.cpp make a smaller file of a full one; ``progress(tensors, of all)``; raises ModelUnusable."""
+    library = llama_library()
+    api, last = library.api, [""]
+
+    def note(_level: int, line: str) -> None:
+        if found := re.match(r"\[ *(\d+)/ *(\d+)\]", line):
+            progress(int(found[1]), int(found[2]))
+        elif line.strip():
+            last[0] = line.strip()
+
+    parameters = api.llama_model_quantize_default_params()
+    parameters.ftype = QUANTISED_TYPES[kind]
+    parameters.nthread = os.cpu_count() or 1
+    files = (os.fsencode(source), os.fsencode(out))
+    with library.listening(note):
+        code = api.llama_model_quantize(*files, ctypes.byref(parameters))
+    if code:
+        raise ModelUnusable(f"llama.cpp cannot make {kind} of it ({last[0][:LONGEST_MESSAGE]})")
 
 
 def write_vocabulary(source: Source, pre: str, out: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.decoder.decoder import Dense, Layer, Linear
-from engine.decoder.weights import DecoderWeights, StoredDecoder, dtype_named, mapped
+from engine.decoder.weights import DecoderWeights, StoredDecoder, device_named, dtype_named, mapped
 from engine.errors import ModelUnusable
 from engine.interfaces.target import LayerSource, MapParts, Streaming
 from engine.models.own.precision import change
@@ -70,7 +70,7 @@ class StreamedTarget(TorchTarget):
 def load_streamed(spec: ModelSpec, open_source: OpenSource) -> StreamedTarget:
     """A target that holds ``spec.resident`` bytes and reads the rest; raises ModelUnusable."""
     _check(spec)
-    dtype, device = dtype_named(spec.dtype), torch.device(spec.device)
+    dtype, device = dtype_named(spec.dtype), device_named(spec.device)
     stored = StoredDecoder(Path(spec.folder), spec.context)
     # copies: a file that is cut later must not take pages away from under the tensors
     outer = mapped(stored.outer(dtype, device, copied=True), change(spec, device, dtype))
@@ -87,10 +87,6 @@ def _widening(device: torch.device, dtype: torch.dtype) -> Widening | None:
 
 
 def _check(spec: ModelSpec) -> None:
-    if spec.device != "cpu" and not torch.cuda.is_available():
-        raise ModelUnusable(
-            f"layers cannot be streamed to device {spec.device!r}: torch finds no CUDA device"
-        )
     if spec.inflate > 1:
         raise ModelUnusable("a streamed model is read as it is stored and cannot be inflated")
     if spec.weights != "full":
@@ -140,7 +136,7 @@ def _reads(head: Linear, embedding: Tensor) -> bool:
 
 
 class _Connection:
-    """Puts a source behind outlines of layers."""
+    """Makes layers whose maps read from a source."""
 
     def __init__(self, source: LayerSource, widening: Widening | None) -> None:
         self._source, self._widening = source, widening

@@ -81,9 +81,11 @@ def test_a_machine_whose_mood_changes_between_rounds_bends_no_curve(moods: list[
 
 
 class Clocked:
-    """A target whose passes take what they are told to, on a clock of its own."""
+    """A target whose passes take a given time, on a clock of its own."""
 
     context = 256
+    source: None = None
+    row_blocks: Sequence[int] = ()
 
     def __init__(self, seconds: Callable[[int, int], float]) -> None:
         self.now, self.passes, self._seconds = 0.0, Counter[int](), seconds

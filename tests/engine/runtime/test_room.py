@@ -131,7 +131,7 @@ def test_a_gguf_file_whose_cells_do_not_suffice(pocket, drafter, share, monkeypa
     ]
     wanted = [ids for ids, _ in run_all(build(pocket), asked)]
     monkeypatch.setattr(context, "CACHE_BYTES", 0)
-    monkeypatch.setattr("engine.build.PUT_AWAY", share)
+    monkeypatch.setattr("engine.build.SWAP_SHARE", share)
     engine = build(pocket)
     assert engine._target.shared_rows < sum(len(one.prompt) for one in asked)
     fed, feed = [], engine._target.feed

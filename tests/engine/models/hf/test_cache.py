@@ -89,7 +89,7 @@ def test_a_running_state_is_never_left_in_the_middle(loaded, family):
 def test_logits_are_computed_of_the_rows_that_are_asked_for_alone(loaded, family):
     target, _ = loaded(family)
     rows = []
-    head = target._model.module.get_output_embeddings()
+    head = target.model.module.get_output_embeddings()
     handle = head.register_forward_hook(lambda _, given, __: rows.append(given[0].shape[-2]))
     target.feed(0, IDS[:13])
     target.score([0], [single(IDS[13])])

@@ -317,7 +317,7 @@ def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
     def blind(branches, window, dtype):
         return torch.zeros(1, 1, len(branches.seen), branches.length + len(branches.depths))
 
-    model = loaded("granite")[0]._model
+    model = loaded("granite")[0].model
     assert hf_target.abilities_of(model) == Abilities()
     monkeypatch.setattr(hf_model, "_mask", blind)
     assert "scores trees wrongly" in hf_target.abilities_of(model).trees
@@ -330,7 +330,7 @@ def test_trees_that_break_a_family_are_refused_and_the_family_is_not(loaded, mon
     def breaks(self, branches):
         raise AttributeError("'dict' object has no attribute 'shape'")
 
-    model = loaded("granite")[0]._model
+    model = loaded("granite")[0].model
     monkeypatch.setattr(type(model), "_masks", breaks)
     abilities = hf_target.abilities_of(model)
     assert "cannot score trees: 'dict' object has no attribute 'shape'" in abilities.trees

@@ -18,7 +18,7 @@ def file(tmp_path_factory):
 
 def test_what_rests_takes_no_cells_and_comes_back(file):
     target = LlamaCppTarget(exact(file, slots=2, context=256))
-    words, most = [(37 * i) % 4000 + 6 for i in range(200)], target._llama.cells
+    words, most = [(37 * i) % 4000 + 6 for i in range(200)], target.llama.cells
     target.feed(0, words)
     wanted = target.score([0], [TREE])[0].logits
     target.swap_out(0)
@@ -36,9 +36,9 @@ def test_what_rests_is_read_again_where_no_cells_are_left_for_it(file):
     target = LlamaCppTarget(exact(file, slots=2, context=256))
     target.feed(0, [8] * 200)
     target.swap_out(0)
-    target.feed(1, [7] * (target._llama.cells - 100))
+    target.feed(1, [7] * (target.llama.cells - 100))
     target.swap_in(0)
-    assert (target.length(0), target.length(1)) == (0, target._llama.cells - 100)
+    assert (target.length(0), target.length(1)) == (0, target.llama.cells - 100)
     target.feed(0, [8] * 90)
     assert target.length(0) == 90
 
@@ -62,7 +62,7 @@ def test_what_rests_is_not_taken_over_where_no_cells_are_left(file):
     target = LlamaCppTarget(exact(file, slots=2, context=256))
     target.feed(0, [8] * 200)
     target.swap_out(0)
-    target.feed(1, [7] * (target._llama.cells - 100))
+    target.feed(1, [7] * (target.llama.cells - 100))
     target.share(0, 2, 150)
     assert (target.length(0), target.length(2)) == (200, 0)
 
@@ -90,7 +90,7 @@ def test_bytes_are_those_that_were_counted_also_of_heads_of_another_width(tmp_pa
     target = LlamaCppTarget(exact(file, context=256, kv_type=kv_type))
     target.feed(0, [7] * 200)
     target.swap_out(0)
-    there = len(target._away[0])
+    there = target.swapped[0]
     assert (
         0 <= there - 200 * target.swap_bytes < 20 * 200 + 3000
     )  # positions and what is said of them
