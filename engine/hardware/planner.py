@@ -43,13 +43,13 @@ def plan(
     """
     wishes = wishes or PlanConstraints()
     room = room_of(profile)
-    least_of: dict[Stage, Placement] = {}  # the last rung of every stage that was tried
-    for rung in placements(profile, model, wishes):
-        found = fit(rung, room)
+    least_of: dict[Stage, Placement] = {}  # the last choice of every stage that was tried
+    for choice in placements(profile, model, wishes):
+        found = fit(choice, room)
         if found is not None:
             case = Case(found, model, wishes, room, dict(least_of))
             return _plan(case, _drafter(found, model))
-        least_of[rung.stage] = rung
+        least_of[choice.stage] = choice
     if not least_of:
         raise ModelUnusable(_no_such_form(model, wishes))
     return _refusal(model, least_of, room)
@@ -57,30 +57,30 @@ def plan(
 
 def _drafter(found: FittedPlacement, model: Candidates) -> str:
     """The family by the product's rule; which of several wins is measured at every request."""
-    rung = found.rung
-    if not rung.form.dense:
-        return "lookup" if rung.draft is None else "auto"
-    if rung.streams and rung.draft is not None:
+    choice = found.choice
+    if not choice.form.dense:
+        return "lookup" if choice.draft is None else "auto"
+    if choice.streams and choice.draft is not None:
         return "specexec"
-    if model.exit_layer is not None and rung.form.backend == TORCH:
+    if model.exit_layer is not None and choice.form.backend == TORCH:
         return "early_exit"
-    return "lookup" if rung.draft is None else "auto"
+    return "lookup" if choice.draft is None else "auto"
 
 
 def _plan(case: Case, drafter: str) -> Plan:
     found = case.found
-    rung = found.rung
+    choice = found.choice
     return Plan(
         model=case.model.model,
-        stage=rung.stage,
-        backend=rung.form.backend,
-        dtype=rung.form.dtype,
-        device=CUDA if rung.home == Tier.DEVICE else CPU,
-        placement=found.placement,
+        stage=choice.stage,
+        backend=choice.form.backend,
+        dtype=choice.form.dtype,
+        device=CUDA if choice.home == Tier.DEVICE else CPU,
+        placement=found.tiers,
         drafter=drafter,
-        draft_model=rung.draft.name if rung.draft else None,
-        context=rung.context,
-        batch=rung.batch,
+        draft_model=choice.draft.name if choice.draft else None,
+        context=choice.context,
+        batch=choice.batch,
         resident=_resident(found),
         needs=found.needs,
         room=tuple(case.room.items()),
@@ -90,9 +90,9 @@ def _plan(case: Case, drafter: str) -> Plan:
 
 def _resident(found: FittedPlacement) -> int | None:
     """What a streaming target may take where its passes run: all but caches and the draft model."""
-    if not found.rung.streams:
+    if not found.choice.streams:
         return None
-    home = (need for need in found.needs if need.tier == found.rung.home)
+    home = (need for need in found.needs if need.tier == found.choice.home)
     return sum(need.bytes for need in home if need.what in _STREAMING)
 
 
@@ -106,8 +106,8 @@ def _no_such_form(model: Candidates, wishes: PlanConstraints) -> str:
 
 def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Refusal:
     """The two numbers of the way that lacks least."""
-    rung = min(tried.values(), key=lambda rung: lack(rung, room)[0] - lack(rung, room)[1])
-    needed, free = lack(rung, room)
+    choice = min(tried.values(), key=lambda choice: lack(choice, room)[0] - lack(choice, room)[1])
+    needed, free = lack(choice, room)
     where = {
         Stage.DEVICE: "on the GPU",
         Stage.SHARED: "on the GPU and in RAM",
@@ -116,7 +116,7 @@ def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Re
         Stage.RAM_DISK: "in RAM, even with its layers on disk",
     }
     sentence = (
-        f"{model.model} needs {gib(needed)} {where[rung.stage]}, at a context of {rung.context} "
+        f"{model.model} needs {gib(needed)} {where[choice.stage]}, at a context of {choice.context} "
         f"tokens; {gib(free)} are free: choose a smaller model or a 4-bit file, or close programs"
     )
     return Refusal(model.model, needed, free, sentence)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -202,9 +202,6 @@ class Target(ABC):
 
     def clear(self) -> None:  # noqa: B027 - only where slots share rows
         """Forget all slots, and overwrite the rows that they shared."""
-
-
-DraftModel: TypeAlias = Target
 
 
 @dataclass(frozen=True, slots=True)
