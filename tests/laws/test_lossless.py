@@ -67,7 +67,7 @@ def held(tree, logits, ids, context, guide):
     if sampling.penalties is not None:
         logits = penalised(tree, logits, sampling.penalties, ids, context.prompt)
     if guide is not None:
-        logits = guide.restricted(tree, logits, ids, greedy=sampling.greedy)
+        logits = guide.mask(tree, logits, ids, greedy=sampling.greedy)
     return logits
 
 
