@@ -80,7 +80,7 @@ def test_a_request_without_a_grammar_is_not_changed_by_one_with_a_grammar():
     [
         ({"stop_tokens": frozenset()}, WORDS, "needs at least one stop token"),
         ({}, WORDS[:2], "the byte 0x62"),
-        ({"grammar": Grammar((("root", Choice(())),))}, WORDS, "choice of nothing"),
+        ({"grammar": Grammar((("root", Choice(())),))}, WORDS, "empty choice"),
     ],
 )
 def test_an_invalid_grammar_is_refused(changed, words, said):

@@ -81,8 +81,8 @@ def test_rules_that_contain_themselves():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no part 'root'"), ("a ::= [b]", "no part 'root'"), ("root ::= a", "no part 'a'"),
-        ("root ::= root [a] | [b]", "begins with itself"), ("root ::= [a] root", "has no end"),
+        ("", "no rule 'root'"), ("a ::= [b]", "no part 'root'"), ("root ::= a", "no part 'a'"),
+        ("root ::= root [a] | [b]", "begins with itself"), ("root ::= [a] root", "never ends"),
         ('root ::= "a"\nroot ::= "b"', "line 2: there are two rules 'root'"), ('root = "a"', "line 1: '::=' is missing"),
         ('root ::= "a', "ends too early"), ("root ::= [a", "ends too early"), ('root ::= ("a"', "')' is missing"),
         ('root ::= "a")', "a new line is missing"), ("root ::= [z-a]", "ends before it begins"), ("root ::= []", "no characters"),
@@ -92,7 +92,7 @@ def test_rules_that_contain_themselves():
         ("root ::= " + "(" * 99, "64 nested groups"), ("#" * (LARGEST + 1), f"at most {LARGEST}"), ("::= [a]", "name is missing"),
     ],
 )  # fmt: skip
-def test_errors_are_reported_with_its_line(text, words):
+def test_errors_are_reported_with_the_line(text, words):
     with pytest.raises(InvalidRequest) as caught:
         gbnf_grammar(text)
     assert words in str(caught.value)
