@@ -5,12 +5,11 @@ from fastapi import FastAPI
 from gradio.routes import mount_gradio_app
 
 from app.chat.assistant import Assistant
+from ui.gradio_queue import WaitingQueue
 from ui.icons import icon
 from ui.shortcuts import help_sheet
 from ui.tabs import TABS
 from ui.theme import ICON, script, style_sheets, theme
-
-_WAITING = 64  # events that may wait; beyond, a page is told that the server is busy
 
 _MASTHEAD = f"""
 <div class="mark" aria-hidden="true"><i></i><i></i><i></i></div><h1>Slipstream</h1>
@@ -30,7 +29,8 @@ def build(assistant: Assistant) -> gr.Blocks:
                 with gr.Tab(tab.name, id=tab.name.lower()):
                     tab.build(assistant)
         gr.HTML(help_sheet(), elem_id="sheets")
-    page.queue(max_size=_WAITING, api_open=False, default_concurrency_limit=None)
+    page.queue(api_open=False)
+    page._queue = WaitingQueue(page)  # noqa: SLF001 - Gradio has no setting for it
     return page
 
 
