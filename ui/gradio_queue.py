@@ -16,7 +16,9 @@ from gradio.utils import run_coro_in_background, set_task_name
 from typing_extensions import override
 
 MAX_WAITING = 64  # events; the page of a further one reports that the server is busy
-MAX_RUNNING = 400  # one for each tab of each open page: a tab's updates are one event without an end
+MAX_RUNNING = (
+    400  # one for each tab of each open page: a tab's updates are one event without an end
+)
 
 
 class WaitingQueue(Queue):
@@ -49,7 +51,7 @@ class WaitingQueue(Queue):
                 self._changed.clear()
         finally:
             self.stopped = True
-            self._cancel_asyncio_tasks()
+            self._cancel_asyncio_tasks()  # type: ignore[no-untyped-call]
 
     @override
     async def start_progress_updates(self) -> None:

@@ -18,11 +18,11 @@ _SHAPES = {
     "sliders": '<path d="M2.5 5h6M11.5 5h2M2.5 11h2M7.5 11h6"/><circle cx="10" cy="5" r="1.5"/>'
     '<circle cx="6" cy="11" r="1.5"/>',
     "moon": '<path d="M13 9.6A5.5 5.5 0 0 1 6.4 3 5.5 5.5 0 1 0 13 9.6z"/>',
-    "keys": '<path d="M6 6a2 2 0 1 1 2.7 1.9c-.5.2-.7.5-.7 1.1M8 11.6v.1"/><circle cx="8" cy="8" r="6"/>',
+    "help": '<path d="M6 6a2 2 0 1 1 2.7 1.9c-.5.2-.7.5-.7 1.1M8 11.6v.1"/><circle cx="8" cy="8" r="6"/>',
     "file": '<path d="M4 2h5l3 3v9H4zM9 2v3h3"/>',
 }
 
 
 def icon(name: str) -> str:
-    """An SVG that says nothing to screen readers: its button has the label."""
+    """An SVG that screen readers skip, as its button has the label."""
     return f'<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">{_SHAPES[name]}</svg>'

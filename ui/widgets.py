@@ -4,68 +4,12 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from app.errors import AppError
-from engine.errors import EngineError, InvalidRequest
-
-# A button with ``data-ask`` tells the server what and about which; it rests until that is done. What
-# is drawn anew loses the focus, which goes back to the same control.
-WIRE = """
-let back = '', seen = '';
-const drawn = () => element.querySelector('.sheet')?.dataset.drawn;
-const ask = (from, name) => {
-  const same = `[data-ask="${CSS.escape(from.dataset.ask)}"]`;
-  back = from.dataset.name ? `${same}[data-name="${CSS.escape(from.dataset.name)}"]` : same;
-  seen = drawn();
-  trigger('click', { asked: JSON.stringify({ ask: from.dataset.ask, name }) });
-};
-element.addEventListener('click', ({ target }) => {
-  const button = target.closest('button[data-ask]');
-  if (!button) return;
-  element.querySelectorAll('[popover]:popover-open').forEach((open) => open.hidePopover());
-  button.disabled = true;
-  ask(button, button.dataset.name ?? '');
-});
-element.addEventListener('change', ({ target }) => {
-  if (target.dataset.ask) ask(target, target.value);
-});
-new MutationObserver(() => {
-  if (!back || drawn() === seen) return;
-  if (document.activeElement === document.body) element.querySelector(back)?.focus();
-  back = '';
-}).observe(element, { childList: true, subtree: true });
-"""
 GIB = 2**30
-
-
-class TabCommand(BaseModel):
-    """One thing that a tab should do; ``name`` is what it is about."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    ask: str = Field(max_length=40)
-    name: str = Field(default="", max_length=1000)
-
-    @classmethod
-    def read(cls, written: object) -> "TabCommand":
-        """From JSON; raises InvalidRequest."""
-        try:
-            return cls.model_validate_json(str(written))
-        except ValidationError as error:
-            raise InvalidRequest("this page sent something unreadable; reload it") from error
 
 
 def sheet(*sections: str) -> str:
     """A tab's content, never the same twice: only then does a page draw it, and its buttons, anew."""
     return f'<div class="sheet" data-drawn="{time.monotonic_ns()}">{"".join(sections)}</div>'
-
-
-def error_notice(error: Exception) -> str:
-    """An expected failure in its own words; raises anything else."""
-    if not isinstance(error, (AppError, EngineError)):
-        raise error
-    return notice(str(error), alarm=True)
 
 
 def notice(text: str, *, alarm: bool = False, more: str = "") -> str:
@@ -82,10 +26,10 @@ def sentence(text: str) -> str:
     return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
 
 
-def button(label: str, ask: str, name: str = "", kind: str = "quiet") -> str:
+def button(label: str, command: str, name: str = "", kind: str = "quiet") -> str:
     """A button that asks the server. HTML."""
     return (
-        f'<button type="button" class="{kind}" data-ask="{ask}" data-name="{escape(name)}">'
+        f'<button type="button" class="{kind}" data-command="{command}" data-name="{escape(name)}">'
         f"{escape(label)}</button>"
     )
 

@@ -1,44 +1,32 @@
-"""What is asked in the compare tab: the form of a race, and every click as one JSON object."""
+"""The form of a race, and the commands of the Compare tab."""
 
 from collections.abc import Sequence
 from html import escape
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from app.bench.compare.race import MAX_LANES, RaceOptions
 from app.bench.verify import PLAIN
 from app.request import AUTO
-from engine.errors import InvalidRequest
 from engine.request import ModelFacts
 from ui.chat.caption import mode_name
 from ui.chat.suggestions import SUGGESTIONS
+from ui.tab import Command
 from ui.widgets import sentence
 
 LENGTHS, REPEATS = (64, 128, 256, 512, 1024), (1, 3, 5)
-_FAVOURITES = (AUTO, "lookup", "chain")  # that are chosen at first, where the model has them
+_PRESELECTED = (AUTO, "lookup", "chain")  # if the model has them
 
 
-class Wish(BaseModel):
-    """One thing to do; the fields of a form come with it."""
+class CompareCommand(Command):
+    """The fields of a form come with its command."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    ask: str = Field(max_length=40)
-    name: str = Field(default="", max_length=200)
     prompt: str = ""
     drafters: list[str] = Field(default_factory=list, max_length=40)
     repeats: int = 3
     max_tokens: int = 256
     rival: str = Field(default="", max_length=1000)
     size: str = "quick"
-
-    @classmethod
-    def read(cls, written: object) -> "Wish":
-        """From JSON; raises InvalidRequest."""
-        try:
-            return cls.model_validate_json(str(written))
-        except ValidationError as error:
-            raise InvalidRequest("this page sent something unreadable; reload it") from error
 
     @property
     def race(self) -> RaceOptions:
@@ -51,7 +39,7 @@ class Wish(BaseModel):
 def form(facts: ModelFacts, rivals: Sequence[str], options: RaceOptions | None) -> str:
     """The fields of a race, filled in as the latest one was; ``rivals`` are other models. HTML."""
     names = [AUTO, *(name for name in facts.drafters if name != PLAIN)]
-    usual = tuple(name for name in _FAVOURITES if name in names)
+    usual = tuple(name for name in _PRESELECTED if name in names)
     chosen = options or RaceOptions(SUGGESTIONS[0].prompt, usual)
     modes = "".join(_mode(name, checked=name in chosen.drafters) for name in names)
     return (

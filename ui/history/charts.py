@@ -67,7 +67,7 @@ def _picker(models: Sequence[str], model: str) -> str:
         f"{escape(name or 'All models')}</option>"
         for name in ("", *models)
     )
-    return f'<label><span>Model</span><select data-ask="model">{options}</select></label>'
+    return f'<label><span>Model</span><select data-command="model">{options}</select></label>'
 
 
 def _total(total: Sums) -> str:

@@ -20,7 +20,7 @@ _CHIPS = "".join(
 )
 FIND = f"""
 <section aria-labelledby="more"><h2 id="more">Get more</h2>
-<form data-ask="search" class="find"><input type="search" id="models-search" name="words"
+<form data-command="search" class="find"><input type="search" id="models-search" name="words"
  aria-label="Search models" placeholder="Name, family or size" autocomplete="off">
 <button type="submit" class="soft">Search Hugging Face</button></form>
 <div class="chips" role="group" aria-label="Show only">{_CHIPS}</div></section>
@@ -165,7 +165,9 @@ def _found(one: Found, look: RepositoryView | None) -> str:
     ]
     gated = '<span class="tag">Gated</span>' if one.gated else ""
     act = (
-        _named(button("Does it fit?", "closer", one.repo, "soft"), one.repo) if look is None else ""
+        _named(button("Does it fit?", "inspect", one.repo, "soft"), one.repo)
+        if look is None
+        else ""
     )
     return (
         f'<li data-row="{escape(one.repo)}" tabindex="-1"><div class="what"><b>{escape(one.repo)}{gated}</b>'

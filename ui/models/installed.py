@@ -12,7 +12,7 @@ from ui.widgets import button, confirmed
 LOOKING = '<p class="note" role="status">Looking at this computer \u2026</p>'
 _PATH_FORM = """
 <details class="way"><summary>Add a model from a disk</summary>
-<form data-ask="add"><input type="text" name="path" aria-label="Path of a folder or of a GGUF file"
+<form data-command="add"><input type="text" name="path" aria-label="Path of a folder or of a GGUF file"
  placeholder="/path/to/a/folder or a file.gguf" autocomplete="off" spellcheck="false">
 <button type="submit" class="soft">Add</button></form>
 <p class="note">A folder with config.json and *.safetensors, or a GGUF file. Files are linked, not
@@ -55,7 +55,7 @@ def ways(*, kept: bool, wanted: bool) -> str:
 def token_form(place: str) -> str:
     """A field for the hub's token; it is never shown. HTML."""
     return (
-        f'<form data-ask="token" class="token"><input type="password" name="token" id="token-{place}" '
+        f'<form data-command="token" class="token"><input type="password" name="token" id="token-{place}" '
         'aria-label="Hugging Face token" placeholder="hf_\u2026" autocomplete="off" required>'
         '<button type="submit" class="soft">Keep the token</button></form>'
     )
