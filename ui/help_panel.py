@@ -98,7 +98,7 @@ PANEL = f"""
 <dialog id="help" aria-labelledby="help-title"><header><h2 id="help-title">Help</h2>
 <form method="dialog"><button class="act" aria-label="Close the help">{icon("cross")}</button></form></header>
 <input id="help-search" type="search" placeholder="Search the help" aria-label="Search the help" autocomplete="off">
-<div id="help-list"><details class="topic" data-topic="shortcuts" open><summary><b>Keyboard shortcuts</b></summary>
+<div id="help-list"><details class="topic" data-topic="shortcuts"><summary><b>Keyboard shortcuts</b></summary>
 <dl>{_shortcuts()}</dl></details><div id="help-topics"></div>
 <p id="help-none" role="status" hidden>No topic has these words.</p></div></dialog>
 """

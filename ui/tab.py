@@ -176,8 +176,9 @@ class Tab(ABC):
 
         begin = page.load if self.at_start else tab.select
         outputs = list(regions.values())
-        begin(stream, None, outputs, trigger_mode="once", concurrency_limit=None, **_QUIET)
+        # first: Gradio's page starts the events of a click one after the other, and a stream never ends
         tab.select(visit, None, None, queue=False, **_QUIET)
+        begin(stream, None, outputs, trigger_mode="once", concurrency_limit=None, **_QUIET)
 
     def post(self, key: str, data: object) -> None:
         """Give a command of the page with that key to its view."""

@@ -18,6 +18,7 @@ from tests.ui.browser import (
     visiting,
     write,
 )
+from ui.help_panel import read_topics
 
 pytestmark = pytest.mark.browser
 
@@ -62,7 +63,7 @@ def test_stop_regenerate_versions_and_continue(page: Page) -> None:
     page.wait_for_function("/^● [0-9]+ tokens/.test(document.title)")
     page.get_by_label("Your message").fill("the next thought")
     button(page, "Stop")
-    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
     expect(page.get_by_label("Your message")).to_have_value("the next thought")
     first = page.locator(".plain").inner_text()
     button(page, "Continue this answer")
@@ -71,7 +72,7 @@ def test_stop_regenerate_versions_and_continue(page: Page) -> None:
         "n => document.querySelector('.plain').innerText.length > n", arg=len(first)
     )
     page.keyboard.press("Escape")
-    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
     assert page.locator(".plain").inner_text().startswith(first.rstrip())
     button(page, "Regenerate this answer")
     expect(page.locator(".running")).to_contain_text("Writing")
@@ -109,7 +110,7 @@ def test_reload_attaches_to_the_running_answer(page: Page) -> None:
     expect(page.locator(".said")).to_have_count(1)
     expect(page.get_by_label("Speed")).to_have_value("none")
     button(page, "Stop")
-    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
 
 
 def test_list_search_rename_pin_delete(page: Page) -> None:
@@ -247,10 +248,45 @@ def test_keyboard_only(page: Page) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator("#side h2").first).to_have_text("Recent")
+
+
+def test_help_is_searched_and_its_links_lead_to_topics(page: Page) -> None:
+    page.locator("#title").click()  # "?" is a letter in the input
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_be_visible()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    expect(dialog.locator(".topic")).to_have_count(1 + len(read_topics()))
+    dialog.get_by_text("Keyboard shortcuts").click()
+    expect(dialog.get_by_text("Search conversations")).to_be_visible()
+    search = dialog.get_by_label("Search the help")
+    search.fill("KV CACHE")
+    shown = dialog.locator(".topic:visible")
+    assert 0 < shown.count() <= len(read_topics())
+    search.fill("no such words")
+    expect(dialog.get_by_role("status")).to_contain_text("No topic")
+    search.fill("")
+    link = dialog.locator("article a[data-topic]").first
+    key = link.get_attribute("data-topic")
+    link.evaluate("link => link.closest('details').open = true")
+    link.click()
+    expect(dialog.locator(".topic[open]")).to_have_attribute("data-topic", key or "")
     page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).not_to_be_visible()
+    expect(dialog).not_to_be_visible()
+
+
+def test_captions_can_be_hidden(page: Page) -> None:
+    write(page, "What is 2 + 3?")
+    answered(page, 1)
+    summary = page.locator(".caption summary")
+    expect(page.locator(".caption .figures")).to_be_hidden()
+    summary.click()
+    expect(page.locator(".caption .figures")).to_be_visible()
+    button(page, "Settings")
+    page.get_by_label("Explain the speed under each answer").uncheck()
+    expect(summary).to_be_hidden()
+    page.reload()
+    expect(page.locator(".said")).to_be_visible()
+    expect(summary).to_be_hidden()
 
 
 def test_dark_and_light(page: Page) -> None:
@@ -272,7 +308,7 @@ def test_new_chat_while_an_answer_runs_and_back_to_it(page: Page) -> None:
     page.locator("#side .open").first.click()
     expect(page.locator(".running")).to_contain_text("Writing")
     button(page, "Stop")
-    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
 
 
 def test_what_is_said_is_shown_letter_by_letter(page: Page) -> None:

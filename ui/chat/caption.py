@@ -30,7 +30,7 @@ _WAYS = {  # what became of the accepted tokens, by the drafter that brought mos
 _INTERRUPTED = "Cut off: Slipstream ended during this answer. Use Continue to complete it."
 _IMPORTED = "Imported: nothing was measured."
 
-LEAST_TIMED = 8  # passes; with fewer, the time depends more on what else the machine did
+LEAST_TIMED = 8  # passes; a speed-up over fewer is mostly chance
 
 _WHYS = {"asked for": "you chose this mode"}
 
@@ -63,11 +63,11 @@ def summary(facts: AnswerFacts) -> str:
             else "Plain decoding: drafting was not faster here."
         )
     if not facts.accepted:
-        return "As fast as plain decoding: no guessed token was right."
+        return "No guessed token was right."
     way = _WAYS.get(facts.leading, "were guessed correctly")
     copied = f"{facts.accepted:,} of {facts.emitted:,} tokens {way}"
     if facts.speedup is None or facts.passes < LEAST_TIMED:
-        return f"{copied}; the answer is too short to say how much that helped."
+        return f"{copied}."
     pace = f"{facts.speedup:.1f}"
     if facts.speedup >= 1.05:
         return f"{pace}\u00d7 faster than plain decoding: {copied}."

@@ -162,7 +162,7 @@ def test_two_pages_at_once(
         expect(other.locator(".running")).to_contain_text("Writing")
         button(other, "Stop")
         for each in (page, other):
-            expect(each.locator(".why")).to_contain_text("Stopped by you")
+            expect(each.locator(".caption .about")).to_contain_text("Stopped by you")
         choose(other, other.locator("#side li").first, "Rename")
         other.get_by_label("New title").fill("Seen by both")
         button(other, "Save")
