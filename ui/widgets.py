@@ -1,4 +1,4 @@
-"""What the tabs beside the chat share: buttons that ask the server, notices, bars, dialogs."""
+"""HTML parts that the tabs share: buttons that send commands, notices, bars, dialogs."""
 
 import time
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ GIB = 2**30
 
 
 def sheet(*sections: str) -> str:
-    """A tab's content, never the same twice: only then does a page draw it, and its buttons, anew."""
+    """The content of a region, different each time, so that the page draws it and its buttons again."""
     return f'<div class="sheet" data-drawn="{time.monotonic_ns()}">{"".join(sections)}</div>'
 
 
 def notice(text: str, *, alarm: bool = False, more: str = "") -> str:
-    """A line that says what was done; ``more`` is HTML behind it. HTML."""
+    """A line that says what was done; ``more`` is HTML after it. HTML."""
     role, kind = ("alert", " alarm") if alarm else ("status", "")
-    return f'<p class="told{kind}" role="{role}">{escape(sentence(text))}{more}</p>'
+    return f'<p class="result{kind}" role="{role}">{escape(sentence(text))}{more}</p>'
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop, where it has none."""
+    """Add a capital and a full stop if they are missing."""
     text = text.strip()
     if not text:
         return ""
@@ -27,7 +27,7 @@ def sentence(text: str) -> str:
 
 
 def button(label: str, command: str, name: str = "", kind: str = "quiet") -> str:
-    """A button that asks the server. HTML."""
+    """A button that sends a command about ``name``. HTML."""
     return (
         f'<button type="button" class="{kind}" data-command="{command}" data-name="{escape(name)}">'
         f"{escape(label)}</button>"
@@ -35,11 +35,11 @@ def button(label: str, command: str, name: str = "", kind: str = "quiet") -> str
 
 
 def confirmed(key: str, label: str, question: str, act: str) -> str:
-    """A button, and the dialog that it opens; ``act`` is the HTML of the button that does it."""
+    """A button and the dialog that it opens; ``act`` is the HTML of the button that confirms."""
     return (
         f'<button type="button" class="quiet" popovertarget="{key}">{escape(label)}</button>'
-        f'<div id="{key}" class="confirm" popover role="dialog" aria-labelledby="{key}-says">'
-        f'<p id="{key}-says">{escape(question)}</p><div class="row">{act}'
+        f'<div id="{key}" class="confirm" popover role="dialog" aria-labelledby="{key}-question">'
+        f'<p id="{key}-question">{escape(question)}</p><div class="row">{act}'
         f'<button type="button" class="quiet" popovertarget="{key}" popovertargetaction="hide">'
         "Cancel</button></div></div>"
     )
@@ -62,7 +62,7 @@ def bar(parts: Sequence[tuple[str, float, str]], label: str) -> str:
 
 
 def gib(size: float) -> str:
-    """Bytes as people read them."""
+    """Bytes as text, in binary units."""
     for unit, least in (("GiB", GIB), ("MiB", 2**20)):
         if size >= 0.95 * least:
             shown = size / least

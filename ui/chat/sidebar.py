@@ -22,10 +22,14 @@ MENU = f"""
 
 
 def sidebar(conversations: Sequence[Conversation], current: str | None, words: str) -> str:
-    """Pinned ones under their own heading; ``words`` are what was searched for."""
+    """Pinned ones first, under their own heading; ``words`` are those of a search."""
     if not conversations:
-        told = "Nothing has these words." if words.strip() else "Your conversations appear here."
-        return f'<p class="none">{told}</p>'
+        text = (
+            "No conversation has these words."
+            if words.strip()
+            else "Your conversations appear here."
+        )
+        return f'<p class="none">{text}</p>'
     pinned = [one for one in conversations if one.pinned]
     others = [one for one in conversations if not one.pinned]
     heading = "Found" if words.strip() else "Recent"

@@ -102,7 +102,7 @@ def act(do: str, label: str, key: str, *, shape: str, text: str = "") -> str:
 def _user_message(message: StoredMessage, choice: str, *, unanswered: bool) -> Row:
     """The person's message exactly as written, never as Markdown."""
     files, text = split(message.content)
-    content = "".join(map(_file, files)) + f'<div class="said">{escape(text)}</div>'
+    content = "".join(map(_file, files)) + f'<div class="question">{escape(text)}</div>'
     acts = act("edit", "Edit this message", message.id, shape="edit", text=text)
     if unanswered:
         acts += act("again", "Answer this message", message.id, shape="again")

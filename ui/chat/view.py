@@ -24,7 +24,7 @@ from ui.tab import Values
 WINDOW = 100  # messages that are shown at first; a long conversation opens as fast as a short one
 PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
 
-Counted = tuple[Attachment, int]  # a file that goes with the next message, and its tokens
+Counted = tuple[Attachment, int]  # a file of the next message, and its tokens
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ class CompareCommand(Command):
 
 
 def form(facts: ModelFacts, rivals: Sequence[str], options: RaceOptions | None) -> str:
-    """The fields of a race, filled in as the latest one was; ``rivals`` are other models. HTML."""
+    """The form of a race, with the values of the latest one; ``rivals`` are other models. HTML."""
     names = [AUTO, *(name for name in facts.drafters if name != PLAIN)]
     usual = tuple(name for name in _PRESELECTED if name in names)
     chosen = options or RaceOptions(SUGGESTIONS[0].prompt, usual)
@@ -45,7 +45,7 @@ def form(facts: ModelFacts, rivals: Sequence[str], options: RaceOptions | None) 
     return (
         '<form id="race" aria-labelledby="race-title"><div class="head"><h2 id="race-title">Race</h2></div>'
         '<p class="note">One prompt, answered plainly and in other speed modes. They run one after '
-        "another, so that none takes another's time; then you see them side by side.</p>"
+        "another, so that none slows another; then you see them side by side.</p>"
         f'<label class="field"><b>Prompt</b><textarea name="prompt" rows="6">{escape(chosen.prompt)}'
         f'</textarea></label><div class="row examples"><small>Examples</small>{_examples()}</div>'
         f"{_rivals(rivals, chosen.rival)}"
@@ -57,7 +57,7 @@ def form(facts: ModelFacts, rivals: Sequence[str], options: RaceOptions | None) 
 
 
 def _rivals(names: Sequence[str], chosen: str) -> str:
-    """Nothing where there is no other model."""
+    """The choice of another model, if there is one."""
     if not names:
         return ""
     options = "".join(
@@ -84,8 +84,8 @@ def _examples() -> str:
 
 
 def _refused(facts: ModelFacts) -> str:
-    said = (f"{mode_name(name)}: {why}" for name, why in facts.refused)
-    return "".join(f" {escape(sentence(each))}" for each in said)
+    reasons = (f"{mode_name(name)}: {why}" for name, why in facts.refused)
+    return "".join(f" {escape(sentence(each))}" for each in reasons)
 
 
 def _numbers(label: str, name: str, values: Sequence[int], now: int, unit: str = "") -> str:

@@ -11,7 +11,7 @@ from ui.hardware.plans import legend
 from ui.tab import Command
 from ui.widgets import GIB, gib
 
-_GPUS = (0, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 80, 96)  # GiB that machines are sold with
+_GPUS = (0, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 80, 96)  # GiB, common sizes
 _RAMS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
@@ -34,8 +34,8 @@ def section(profile: HardwareProfile) -> str:
     return (
         '<section aria-labelledby="what-if"><div class="head"><h2 id="what-if">What if</h2>'
         '<button type="button" class="quiet" data-here>Back to this machine</button></div>'
-        '<p class="note">Other memory, the same programs running beside it. Plans come from the '
-        "headers of the files, and nothing is loaded.</p>"
+        '<p class="note">Other memory, with the same programs running. Plans come from the '
+        "headers of the files; nothing is loaded.</p>"
         f'<div class="sliders">{_slider("gpu", "GPU memory", _GPUS, gpu.total if gpu else 0)}'
         f'{_slider("ram", "RAM", _RAMS, profile.ram.total)}</div><p class="key">{legend()}</p></section>'
     )

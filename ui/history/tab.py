@@ -85,7 +85,7 @@ class HistoryPage(View[Command]):
 
 
 def _database(history: History, message: str) -> str:
-    """Size, buttons, and what the last of them did. HTML."""
+    """Size, buttons, and the result of the last command. HTML."""
     size = history.upkeep.size()
     holds = (
         _counted(size.conversations, "conversation"),
@@ -102,7 +102,7 @@ def _database(history: History, message: str) -> str:
 
 
 def _backed_up(made: Backup) -> str:
-    """Where the copy lies, and a link that downloads it. HTML."""
+    """Where the copy is, and a link that downloads it. HTML."""
     link = (
         f' <a href="{ROUTE}/{quote(made.path.name)}" download="{escape(made.path.name)}">'
         f"Download {escape(made.path.name)}</a>"
@@ -111,13 +111,13 @@ def _backed_up(made: Backup) -> str:
 
 
 def _checked(faults: Sequence[str]) -> str:
-    """The result in words. HTML."""
+    """The result of the check. HTML."""
     if not faults:
         return notice("The whole database was read: it is sound")
     more = "".join(f"<br>{escape(fault)}" for fault in faults)
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
     return notice(
-        f"the database has {count}; back up, then start anew with the copy kept aside",
+        f"the database has {count}; back it up, then start with a new one",
         alarm=True,
         more=more,
     )

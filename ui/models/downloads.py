@@ -34,7 +34,7 @@ def visible(downloads: Iterable[Snapshot]) -> list[Snapshot]:
 
 def tray(downloads: Sequence[Snapshot], message: str) -> str:
     """Changes only with the states; ``state`` has the figures that change all the time. HTML."""
-    line = f'<div class="says">{message}{_DISMISS}</div>' if message else ""
+    line = f'<div class="latest">{message}{_DISMISS}</div>' if message else ""
     rows = "".join(map(_row, visible(downloads)))
     queue = f'<ul aria-label="Downloads">{rows}</ul>' if rows else ""
     return (

@@ -64,11 +64,11 @@
   // --- Figures of the downloads, written into their rows
   const run = () => {
     for (const row of byId("models").querySelectorAll("[data-download]")) {
-      const figures = now.downloads[row.dataset.download];
-      if (!figures) continue;
-      const [share, says] = figures;
-      const said = row.querySelector(".figures"), track = row.querySelector(".track");
-      if (said.textContent !== says) said.textContent = says;
+      const download = now.downloads[row.dataset.download];
+      if (!download) continue;
+      const [share, figures] = download;
+      const text = row.querySelector(".figures"), track = row.querySelector(".track");
+      if (text.textContent !== figures) text.textContent = figures;
       track.firstElementChild.style.transform = `scaleX(${share})`;
       track.setAttribute("aria-valuenow", Math.round(100 * share));
     }

@@ -48,7 +48,7 @@ def html(*messages: StoredMessage, look: Appearance = PLAIN, **siblings: list[st
 
 @given(st.text(min_size=1))
 def test_law_what_is_said_is_shown_as_it_is(text: str) -> None:
-    shown = html(message("user", text)).split('<div class="said">')[1].split("</div>")[0]
+    shown = html(message("user", text)).split('<div class="question">')[1].split("</div>")[0]
     assert unescape(shown) == text
 
 
@@ -96,7 +96,7 @@ def test_law_formulas_take_only_dollars_away(text: str) -> None:
 
 def test_attached_files_are_named_beside_what_was_said() -> None:
     shown = html(message("user", compose("sum it up", [Attachment("notes.txt", "a <b>")])))
-    assert '<div class="said">sum it up</div>' in shown
+    assert '<div class="question">sum it up</div>' in shown
     assert "notes.txt" in shown
     assert "a &lt;b&gt;" in shown
 
