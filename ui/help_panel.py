@@ -10,7 +10,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ui.icons import icon
+from ui.widgets import icon
 
 FOLDER = Path(__file__).resolve().parent / "help"
 

@@ -15,9 +15,9 @@ from ui.gradio_queue import WaitingQueue
 from ui.hardware.tab import HardwareTab
 from ui.help_panel import PANEL, topics
 from ui.history.tab import HistoryTab
-from ui.icons import icon
 from ui.models.tab import ModelsTab
 from ui.tab import Tab, connect
+from ui.widgets import icon
 
 TABS: tuple[type[Tab], ...] = (ChatTab, ModelsTab, CompareTab, HistoryTab, HardwareTab)
 

@@ -282,7 +282,7 @@ def test_captions_can_be_hidden(page: Page) -> None:
     summary.click()
     expect(page.locator(".caption .figures")).to_be_visible()
     button(page, "Settings")
-    page.get_by_label("Explain the speed under each answer").uncheck()
+    page.get_by_label("Explain under each answer what drafting did").uncheck()
     expect(summary).to_be_hidden()
     page.reload()
     expect(page.locator(".question")).to_be_visible()

@@ -4,6 +4,7 @@ from html import escape
 
 from app.history.records import AnswerFacts
 from engine.request import FinishReason, tokens_per_pass
+from ui.widgets import sentence
 
 MODE_NAMES = {
     "auto": "Auto",
@@ -74,14 +75,6 @@ def summary(facts: AnswerFacts) -> str:
     if pace == "1.0":
         return f"As fast as plain decoding: {copied}."
     return f"{pace}\u00d7 the speed of plain decoding, though {copied}."
-
-
-def sentence(message: str) -> str:
-    """An error as a sentence; a file name at its start keeps its case."""
-    first = message.split(maxsplit=1)[0] if message.strip() else ""
-    named = "." in first.rstrip(".,:;")
-    text = message if named else message[:1].upper() + message[1:]
-    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _figures(facts: AnswerFacts) -> str:

@@ -8,8 +8,8 @@ from app.models.catalog import CatalogEntry
 from app.reasoning_effort import AS_TAUGHT, Thinking
 from app.request import AUTO
 from engine.request import ModelFacts
-from ui.chat.caption import mode_name, sentence
-from ui.icons import icon
+from ui.chat.caption import mode_name
+from ui.widgets import icon, sentence
 
 INPUT = f"""
 <p id="crowd" role="alert" hidden>Slipstream is open in <b></b> windows, and a browser allows six connections:

@@ -4,44 +4,16 @@ from collections.abc import Sequence
 from html import escape
 
 from app.history.records import Preset
-from ui.icons import icon
+from ui.widgets import icon
 
 _RANGES = (
-    (
-        "temperature",
-        "Temperature",
-        "0 always takes the likeliest token, so the answer is the same every time",
-        0,
-        2,
-        0.05,
-    ),
-    (
-        "top_p",
-        "Top p",
-        "Sample from the smallest set of tokens with this total probability; 1 is off",
-        0.05,
-        1,
-        0.05,
-    ),
-    (
-        "min_p",
-        "Min p",
-        "Drop tokens below this share of the likeliest one's probability; 0 is off",
-        0,
-        0.5,
-        0.01,
-    ),
-    (
-        "repeat",
-        "Repeat penalty",
-        "Make tokens less likely that were already used; 1 is off",
-        1,
-        2,
-        0.05,
-    ),
+    ("temperature", "Temperature", "0 gives the same answer every time", 0, 2, 0.05),
+    ("top_p", "Top p", "Total probability of the tokens to sample from; 1 is off", 0.05, 1, 0.05),
+    ("min_p", "Min p", "Least share of the likeliest token's probability; 0 is off", 0, 0.5, 0.01),
+    ("repeat", "Repeat penalty", "Makes repeated tokens less likely; 1 is off", 1, 2, 0.05),
 )
 _NUMBERS = (
-    ("top_k", "Top k", "Sample from this number of the likeliest tokens; 0 is off", "0"),
+    ("top_k", "Top k", "Number of tokens to sample from; 0 is off", "0"),
     ("max_tokens", "Longest answer", "In tokens; empty is half of the context", ""),
     ("seed", "Seed", "The same number gives the same answer; empty is random", ""),
 )
@@ -66,7 +38,7 @@ def panel() -> str:
 </select></label>
 <label class="check"><input type="checkbox" data-setting="overlay"> Colour drafted words</label>
 <p class="legend"><mark class="drafted">drafted and accepted</mark> <mark class="own">the model's own</mark></p>
-<label class="check"><input type="checkbox" data-setting="captions"> Explain the speed under each answer</label>
+<label class="check"><input type="checkbox" data-setting="captions"> Explain under each answer what drafting did</label>
 <button type="button" class="quiet" data-do="defaults">Back to the defaults</button>"""
 
 

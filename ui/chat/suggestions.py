@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from html import escape
 
 from app.models.library.fit import Fit
-from ui.icons import icon
-from ui.widgets import gib
+from ui.widgets import gib, icon
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,29 @@ import gradio as gr
 from typing_extensions import override
 
 from app.chat.assistant import Assistant
-from ui.chat import composer, sidebar
+from ui.chat import composer
 from ui.chat import settings_panel as panel
 from ui.chat.actions import ACTIONS
 from ui.chat.command import ChatCommand
 from ui.chat.page_session import Pages, PageSession
-from ui.icons import icon
 from ui.tab import Regions, Tab
+from ui.widgets import icon
 
+_MENU_ACTIONS = (
+    ("rename", "Rename"),
+    ("pin", "Pin"),
+    ("export-markdown", "Export as Markdown"),
+    ("export-json", "Export as JSON"),
+    ("delete", "Delete"),
+)
+_MENU = f"""
+<div id="menu" popover role="dialog" aria-label="This conversation"><div id="menu-acts">{
+    "".join(
+        f'<button type="button" data-list="{do}">{label}</button>' for do, label in _MENU_ACTIONS
+    )
+}</div><div id="renaming" class="row" hidden><input id="new-title" aria-label="New title" maxlength="200">
+<button type="button" class="quiet" data-list="save">Save</button></div></div>
+"""
 _SIDE_HEAD = f"""
 <div class="row"><button type="button" id="new" class="wide" data-do="new">{icon("plus")}New chat</button>
 <button type="button" class="act narrow-only" data-do="side" aria-label="Close the list">{icon("cross")}</button></div>
@@ -22,7 +37,7 @@ _SIDE_HEAD = f"""
 _SIDE_FOOT = f"""
 <button type="button" class="quiet" data-do="import">Import a conversation</button>
 <input id="import-file" type="file" accept=".json,.md" hidden aria-label="A conversation to import">
-{sidebar.MENU}"""
+{_MENU}"""
 _TOP = f"""
 <button type="button" class="act narrow-only" data-do="side" aria-label="Conversations">{icon("menu")}</button>
 <p id="title"></p>

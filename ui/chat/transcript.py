@@ -10,7 +10,7 @@ from app.chat.attachments import Attachment, split
 from app.history.records import AnswerFacts, StoredMessage
 from app.request import PartialAnswer
 from ui.chat.caption import caption
-from ui.icons import icon
+from ui.widgets import icon
 
 Row = dict[str, Any]
 Siblings = Mapping[str | None, Sequence[str]]  # by parent, where there are several

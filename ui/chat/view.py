@@ -13,13 +13,12 @@ from app.reasoning_effort import Thinking
 from app.request import PartialAnswer
 from engine.request import ModelFacts
 from ui.chat import composer, transcript
-from ui.chat.caption import sentence
 from ui.chat.command import Settings
 from ui.chat.settings_panel import presets
-from ui.chat.sidebar import sidebar
 from ui.chat.suggestions import welcome
 from ui.chat.transcript import Appearance, Siblings
 from ui.tab import Values
+from ui.widgets import icon, sentence
 
 WINDOW = 100  # messages that are shown at first; a long conversation opens as fast as a short one
 PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
@@ -76,7 +75,7 @@ def values(state: ChatState) -> Values:
     current = state.conversation.id if state.conversation else None
     state.stored_rows = _stored_rows(state)
     return {
-        "side": sidebar(state.conversations, current, state.words),
+        "side": _sidebar(state.conversations, current, state.words),
         "welcome": "" if state.conversation or state.written else welcome(state.suggested),
         "notice": _notice(state),
         "chips": composer.chips(attached),
@@ -140,3 +139,37 @@ def _script_state(state: ChatState) -> str:
         "once": state.once,
     }
     return f'<div data-state="{escape(json.dumps(data))}"></div>'
+
+
+def _sidebar(conversations: Sequence[Conversation], current: str | None, words: str) -> str:
+    """Pinned ones first, under their own heading; ``words`` are those of a search."""
+    if not conversations:
+        text = (
+            "No conversation has these words."
+            if words.strip()
+            else "Your conversations appear here."
+        )
+        return f'<p class="none">{text}</p>'
+    pinned = [one for one in conversations if one.pinned]
+    others = [one for one in conversations if not one.pinned]
+    heading = "Found" if words.strip() else "Recent"
+    return _conversations("Pinned", pinned, current) + _conversations(heading, others, current)
+
+
+def _conversations(heading: str, conversations: Sequence[Conversation], current: str | None) -> str:
+    if not conversations:
+        return ""
+    items = "".join(_conversation(one, current=one.id == current) for one in conversations)
+    return f"<h2>{heading}</h2><ul>{items}</ul>"
+
+
+def _conversation(one: Conversation, *, current: bool) -> str:
+    name = escape(one.title) or "Untitled"
+    mark = ' aria-current="true"' if current else ""
+    pinned = " data-pinned" if one.pinned else ""
+    return (
+        f'<li><button type="button" class="open" data-do="open" data-id="{one.id}"{mark}>{name}'
+        f'</button><button type="button" class="act more" data-do="menu" data-id="{one.id}" '
+        f'data-text="{escape(one.title)}"{pinned} aria-label="Actions for {name}">{icon("more")}'
+        "</button></li>"
+    )

@@ -7,9 +7,8 @@ from html import escape
 from app.model_manager import ModelManager
 from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.snapshot import Snapshot, State
-from ui.icons import icon
 from ui.models.installed import token_form
-from ui.widgets import button, sentence
+from ui.widgets import button, icon, sentence
 
 _STATES = {
     State.QUEUED: "Waiting in the queue",
