@@ -24,7 +24,7 @@ from engine.drafting.tree_draft import AdaptiveTree, StaticTree, TreeDraft, Tree
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
 from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
-from engine.interfaces.target import Capability, DraftModel, Target
+from engine.interfaces.target import Capability, Target
 from engine.request import Option, Prior, SamplingParams
 from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
@@ -131,6 +131,7 @@ class Sequoia(Drafter):
 
     title = "Optimal draft tree"
     summary = "A small model draws the tree that is worth most at the measured acceptance."
+    accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     step_cost = DRAFT_STEP
     max_draft = Budget(depth=8, nodes=32)
@@ -362,7 +363,7 @@ def _started(prior: Prior | None) -> RankEvidence:
 
 
 def measure_acceptance(
-    models: tuple[Target, DraftModel],
+    models: tuple[Target, Target],
     sampling: SamplingParams,
     texts: Sequence[tuple[Sequence[int], int]],
     chance: RandomSource,

@@ -6,15 +6,13 @@ from time import perf_counter
 
 from engine.errors import NumericalError
 from engine.grammar.token_bytes import Speller
-from engine.interfaces.target import Streamed, Target
+from engine.interfaces.target import Target
 from engine.request import ModelFacts, SamplingParams
 from engine.runtime.drafter_pool import DrafterPool
 from engine.speculation.rng import RandomSource
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict
 from engine.statistics.pass_cost import PassCost
-
-UNLIMITED = 1 << 30  # rows
 
 Verify = Callable[
     [Sequence[DraftTree], Sequence[Logits], Sequence[SamplingParams], Sequence[RandomSource]],
@@ -53,6 +51,6 @@ class EngineComponents:
     clock: Callable[[], float] = perf_counter  # seconds
 
     @property
-    def widest(self) -> int:
-        """Rows of the longest pass that there is memory for."""
-        return self.target.source.widest if isinstance(self.target, Streamed) else UNLIMITED
+    def models(self) -> tuple[Target, ...]:
+        """The target and, where there is one, the draft model."""
+        return (self.target,) if self.draft_model is None else (self.target, self.draft_model)
