@@ -24,7 +24,7 @@ from engine.drafting.tree_draft import AdaptiveTree, StaticTree, TreeDraft, Tree
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
 from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
-from engine.interfaces.target import Capability, DraftModel, Target
+from engine.interfaces.target import Capability, Target
 from engine.request import Prior, SamplingParams
 from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
@@ -342,7 +342,7 @@ def _started(prior: Prior | None) -> RankEvidence:
 
 
 def measure_acceptance(
-    models: tuple[Target, DraftModel],
+    models: tuple[Target, Target],
     sampling: SamplingParams,
     texts: Sequence[tuple[Sequence[int], int]],
     chance: RandomSource,

@@ -8,7 +8,7 @@ from time import perf_counter
 from engine.drafting.tuning import TUNING, Tuning
 from engine.errors import OutOfMemory
 from engine.interfaces.drafter import Context, Outcome
-from engine.interfaces.target import SHARED, DraftModel, Grown, Rows, Sharing
+from engine.interfaces.target import SHARED, Grown, Rows, Target
 from engine.speculation.common_prefix import common_prefix
 from engine.statistics.decayed import Decayed
 
@@ -43,7 +43,7 @@ class DraftCache:
 
     def __init__(
         self,
-        model: DraftModel,
+        model: Target,
         read: float = 0.0,
         clock: Callable[[], float] = perf_counter,
         tuning: Tuning = TUNING,
@@ -51,7 +51,6 @@ class DraftCache:
         """``read``: seconds to read a token, until the first text was read; 0: unknown."""
         self._clock, self._tuning = clock, tuning
         self._model = model
-        self._sharing = model if isinstance(model, Sharing) else None
         self._slots: set[int] = set()  # that were started, and may hold a prefix that another needs
         self._fed: dict[int, _FedRows] = {}
         self._reading = Decayed(
@@ -119,7 +118,7 @@ class DraftCache:
 
     def _elsewhere(self, context: Context) -> tuple[int, int]:
         """Tokens of this request that another slot holds, and which slot; 0 where slots share nothing."""
-        if self._sharing is None:
+        if not self._model.can_share:
             return 0, context.slot
         others = self._slots - {context.slot}
         held = (
@@ -131,17 +130,17 @@ class DraftCache:
         """Tokens that the slot holds, after taking over those of another slot where these are more."""
         known = self._known(context)
         self._slots.add(context.slot)
-        if self._sharing is None or len(context.ids) - known <= SHARED:
+        if not self._model.can_share or len(context.ids) - known <= SHARED:
             return known
         held, source = self._elsewhere(context)
         if held - known >= SHARED:
             with suppress(OutOfMemory):  # then it is read
-                self._sharing.share(source, context.slot, held)
+                self._model.share(source, context.slot, held)
         return self._known(context)  # unchanged where there was no room
 
     def _common(self, context: Context, known: int, later: Sequence[Context]) -> int:
         """Tokens to commit first, since ``later`` requests of the batch start with them too."""
-        if self._sharing is None or len(context.ids) - known <= SHARED:
+        if not self._model.can_share or len(context.ids) - known <= SHARED:
             return 0
         common = [common_prefix(context.ids[:-1], other.ids[:-1]) for other in later]
         return max(common, default=0)
