@@ -49,9 +49,9 @@ def tiny_weights(seed=0, vocab=13, layers=3, sharpness=6.0, context=96):
     )  # fmt: skip
 
 
-def tiny_target(seed=0, **shape):
+def tiny_target(seed=0, kind=TorchTarget, **shape):
     """A target whose drafts of a few rows go row by row, as the bundled draft model's do."""
-    return TorchTarget(with_numpy_forward(tiny_weights(seed, **shape)))
+    return kind(with_numpy_forward(tiny_weights(seed, **shape)))
 
 
 class Markov(Target):

@@ -11,7 +11,6 @@ from engine.drafters.early_exit import EarlyExit
 from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.models.own.target import TorchTarget
-from engine.platform.numpy_forward import narrowed
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
@@ -112,10 +111,6 @@ class Recording(TorchTarget):
         super().commit(slot, path)
 
 
-def recording(seed, **shape):
-    return Recording(narrowed(tiny_weights(seed, **shape)))
-
-
 def drafted(request, **options):
     return replace(request, drafter="early_exit", length="dynamic_exit", **options)
 
@@ -130,7 +125,7 @@ def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling):
         prompts = [(1, 2, 3), (4,), (5, 6, 7, 8, 9, 1, 2), (3, 3, 3)]
         requests = [GenerationRequest(p, 30, sampling, frozenset({0})) for p in prompts]
         plain = run_all(engine_over(tiny_target(seed, layers=6)), [replace(r, drafter="none") for r in requests])  # fmt: skip
-        target = recording(seed, layers=6)
+        target = tiny_target(seed, Recording, layers=6)
         asked = [drafted(r, options=options, draft_depth=8) for r in requests]
         assert [ids for ids, _ in run_all(engine_over(target), asked)] == [ids for ids, _ in plain]
         changed += sum(len(exits) > 1 for exits in target.exits.values())
@@ -144,7 +139,7 @@ def test_with_siblings_the_answer_is_the_plain_one(sampling):
     for seed in range(3):
         request = GenerationRequest((5, 6, 7), 40, sampling)
         [(plain, _)] = run_all(engine_over(tiny_target(seed, layers=6)), [replace(request, drafter="none")])  # fmt: skip
-        target = recording(seed, layers=6)
+        target = tiny_target(seed, Recording, layers=6)
         cheap = SlowMachine()  # rows stay free
         [(found, _)] = run_all(engine_over(target, cost=cheap), [drafted(request)])
         taken += target.by_sibling
@@ -155,7 +150,7 @@ def test_with_siblings_the_answer_is_the_plain_one(sampling):
 
 
 def test_the_cache_equals_a_fresh_one_after_every_round():
-    target, fresh = recording(8, layers=8), tiny_target(8, layers=8)
+    target, fresh = tiny_target(8, Recording, layers=8), tiny_target(8, layers=8)
     engine = engine_over(target, slots=1)
     ids = [1, 2, 3, 1, 2]
     request = GenerationRequest(tuple(ids), 60, SamplingParams(1.0, seed=3), options=PAPER)
