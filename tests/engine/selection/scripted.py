@@ -16,9 +16,9 @@ ROOM = Budget(8, 8)
 
 @dataclass
 class Scripted(Drafter):
-    """Proposes 4 tokens in every ``every``-th round, of which ``accepted`` are right."""
+    """Proposes 4 tokens in every ``every``-th round, of which the target accepts ``right``."""
 
-    accepted: int
+    right: int
     seconds: float  # of a round in which it drafted; a plain pass takes 1
     every: int = 1
     proposes_rarely: bool = False
@@ -33,7 +33,7 @@ class Scripted(Drafter):
         self.rounds += 1
         if self.rounds % self.every:
             return [single(1) for _ in batch]
-        tokens = float(self.accepted) if self.expects is None else self.expects
+        tokens = float(self.right) if self.expects is None else self.expects
         return [replace(chain([1, 2, 3, 4, 5]), expected=tokens, later=self.later) for _ in batch]
 
     def observe(self, outcomes):
@@ -85,7 +85,7 @@ def play(auto, rounds, request=1, priors=(), task=""):
         [tree] = auto.draft([context], [ROOM])
         name = auto.active_arm(request)
         arm = auto.arms[name].drafter
-        path = tuple(range(1 + min(arm.accepted, tree.drafted)))
+        path = tuple(range(1 + min(arm.right, tree.drafted)))
         cost = arm.seconds if tree.drafted else 1.0
         auto.observe([Outcome(context, tree, Verdict(path, 0), cost - 1.0, 1.0)])
         played.append(name)

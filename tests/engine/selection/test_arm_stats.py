@@ -37,7 +37,7 @@ def test_an_arm_that_turns_bad_is_left():
     fast, steady = Scripted(4, 1.2), Scripted(2, 1.5)
     auto = auto_over(fast=fast, steady=steady)
     play(auto, 30 + SHORT)
-    fast.accepted = 0
+    fast.right = 0
     played, _, _ = play(auto, 40)
     assert Counter(played[-30:])["fast"] <= 2 * TUNING.probe_rounds
 
@@ -46,7 +46,7 @@ def test_an_arm_that_turned_good_is_found_again():
     late, steady = Scripted(1, 1.5), Scripted(2, 1.9)
     auto = auto_over(late=late, steady=steady)
     play(auto, 20)
-    late.accepted = 4
+    late.right = 4
     played, _, _ = play(auto, 200)
     assert Counter(played[-50:])["late"] > 40
 
@@ -80,7 +80,7 @@ def test_an_answer_starts_with_what_its_kind_measured_where_that_is_more():
     model = Scripted(4, 2.0)
     auto = auto_over(model=model)
     play(auto, 60, request=1, task="maths")
-    model.accepted = 2
+    model.right = 2
     play(auto, 60, request=2, task="chat")
     assert starts_at(auto, "maths") == pytest.approx(2.5, abs=0.15)
     session = starts_at(auto, "code")  # not seen yet

@@ -93,7 +93,7 @@ def test_no_trial_is_spent_on_an_arm_that_could_not_be_the_fastest():
     arms = {"slow": Steps(1, 1.9, step_seconds=0.6), "fast": Steps(3, 1.2, step_seconds=0.05)}
     auto = auto_over(**arms)
     assert "slow" not in play(auto, 300)[0]
-    arms["fast"].accepted = 0
+    arms["fast"].right = 0
     assert "slow" in play(auto, 300)[0]  # now it could
 
 
