@@ -44,7 +44,7 @@ HEEDED = [
     (rule, name)
     for name in DRAFTERS
     for rule in sorted(drafter_class(name).stop_rules)
-    if rule in TAKEN_BACK
+    if rule in TAKEN_BACK and not drafter_class(name).needs_grammar  # without one it drafts nothing
 ]
 
 

@@ -181,6 +181,8 @@ class Read:
 class Exits:
     """A target one row of which takes so long through each of its layers, more the first time."""
 
+    source = None
+
     def __init__(self, each: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.each, self.now, self.pending, self.calls = each, 0.0, 0, 0
         monkeypatch.setattr("engine.runtime.profiling.time.perf_counter", lambda: self.now)
