@@ -1,4 +1,4 @@
-"""The disk source: right weights in any order, bounded memory, and every fault told."""
+"""The disk source: right weights in any order, bounded memory, and every fault reported."""
 
 import gc
 import os
