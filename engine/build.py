@@ -30,7 +30,7 @@ from engine.runtime.components import CacheCapacity, EngineComponents, Options, 
 from engine.runtime.profiling import profile, profile_draft, profile_exit, profile_reading
 from engine.speculation.rng import RandomSource, SeededRandom
 from engine.speculation.tree import DraftTree
-from engine.speculation.verify import Logits, Verdict, judge
+from engine.speculation.verify import Logits, Verdict, verify_or_error
 
 DEFAULT, PLAIN = "default", "none"
 WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
@@ -193,7 +193,7 @@ def _one_by_one(
     samplings: Sequence[SamplingParams],
     chances: Sequence[RandomSource],
 ) -> list[Verdict | NumericalError]:
-    return list(map(judge, trees, logits, samplings, chances))
+    return list(map(verify_or_error, trees, logits, samplings, chances))
 
 
 def _target(spec: ModelSpec) -> Target:

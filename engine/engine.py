@@ -83,7 +83,7 @@ class Engine:
             why=why,
             chance=self._machinery.chance(request.sampling.seed),
             ids=list(request.prompt),
-            guide=self._guides.guide(request),
+            guide=self._guides.matcher(request),
             priors={prior.drafter: prior for prior in request.priors},
         )
         self._sessions[session.id] = session
