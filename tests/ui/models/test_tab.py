@@ -279,7 +279,7 @@ def test_filter_search_and_the_best_for_this_computer(page: Page, world: World) 
     expect(offers).to_have_count(1)
     expect(offers).to_contain_text("qwen3-4b-q4")
     offers.locator("summary").click()
-    expect(offers).to_contain_text("shares the vocabulary and fits beside it")
+    expect(offers).to_contain_text("has the same vocabulary and fits next to it")
     page.get_by_label("Search models").fill("no such model")
     expect(page.get_by_text("No model of the catalogue has these words.")).to_be_visible()
     assert len(world.hub.requests) == asked
