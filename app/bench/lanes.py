@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.errors import LaneError
-from app.request import check_drafter
+from app.request import AUTO, check_drafter
 from engine.draft_length import LENGTHS
-from engine.request import GenerationRequest
+from engine.errors import InvalidRequest
+from engine.request import GenerationRequest, ModelFacts
 
-PLAIN, PLAIN_DRAFTER = "plain", "none"
+PLAIN = "none"  # the drafter of plain decoding
+PLAIN_LANE = "plain"
 DEFAULT_LENGTH = "default"
 SYNTAX = "write [NAME=]DRAFTER[:KEY=VALUE,KEY=VALUE]"
 
@@ -28,7 +30,7 @@ class Lane:
     @property
     def plain(self) -> bool:
         """Whether this is plain decoding."""
-        return self.drafter == PLAIN_DRAFTER
+        return self.drafter == PLAIN
 
     def asks(self, request: GenerationRequest) -> GenerationRequest:
         """The same request, decoded this way."""
@@ -69,13 +71,22 @@ def with_baseline(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     The first lane that decodes plainly is the baseline; further ones show the instrument's noise.
     """
     given = next((lane for lane in lanes if lane.plain), None)
-    baseline = given or Lane(PLAIN, PLAIN_DRAFTER)
+    baseline = given or Lane(PLAIN_LANE, PLAIN)
     ordered = (baseline, *(lane for lane in lanes if lane is not given))
     names = [lane.name for lane in ordered]
     for name in names:
         if names.count(name) > 1:
             raise LaneError(f"two lanes are named {name!r}; name them apart with NAME=")
     return ordered
+
+
+def check_drafters(names: Sequence[str], facts: ModelFacts) -> None:
+    """Refuse drafters that this model cannot run; raises InvalidRequest."""
+    refused = dict(facts.refused)
+    for name in names:
+        if name not in (AUTO, *facts.drafters):
+            why = refused.get(name, "this engine does not have it")
+            raise InvalidRequest(f"{name} cannot run with {facts.name}: {why}")
 
 
 def _with(lane: Lane, key: str, value: str) -> Lane:

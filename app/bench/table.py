@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from app.bench.report import BenchReport
 from app.bench.summary import LaneSummary, Spread
+from app.placement.dtype import dtype_name
 from engine.request import DepthCount
 
 DEEPEST = 8  # levels of acceptance shown; the file for machines has all
@@ -30,7 +31,7 @@ def table(report: BenchReport) -> Iterator[str]:
 
 def _conditions(report: BenchReport) -> Iterator[str]:
     measurement, machine = report.measurement, report.machine
-    facts, conditions = measurement.facts, measurement.conditions
+    facts, conditions = report.facts, measurement.conditions
     answers = report.lanes[0].answers // conditions.repeats
     yield (
         f"{facts.name}, {facts.parameters / 1e6:.1f} million parameters, {dtype_name(report.spec)}; "

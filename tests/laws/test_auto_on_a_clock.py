@@ -15,7 +15,7 @@ import engine.drafters.specexec
 import engine.drafting.draft_cache
 import engine.engine
 import engine.selection.tree_merge
-from app.bench.papers.prompts import load_prompts
+from app.bench.prompt_files import load_prompts
 from app.history.task_class import task_class
 from app.models.catalog import resolve
 from app.request import Message

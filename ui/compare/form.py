@@ -6,7 +6,7 @@ from html import escape
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.bench.compare.race import MAX_LANES, RaceOptions
-from app.bench.verify import PLAIN
+from app.bench.lanes import PLAIN
 from app.request import AUTO
 from engine.errors import InvalidRequest
 from engine.request import ModelFacts

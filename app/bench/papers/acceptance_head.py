@@ -6,7 +6,7 @@ from pathlib import Path
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness, over_best, ranked, rates
-from app.bench.papers.row import Check, Row, row
+from app.bench.rows import Check, Row, row
 
 COSTS = (2, 4, 8, 16, 32)  # inflations to try: the first at which a draft step is cheap enough
 CHEAP = 1 / 8  # of a target pass

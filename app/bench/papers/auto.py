@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from app.bench.lanes import PLAIN, Lane
+from app.bench.lanes import PLAIN, PLAIN_LANE, Lane
+from app.bench.measure import Measurement, Sample
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness, over_best, rates
-from app.bench.papers.prompts import Category
-from app.bench.papers.row import Check, Row, row
-from app.bench.run import Measurement, Sample
+from app.bench.prompt_files import Category
+from app.bench.rows import Check, Row, row
 
 INFLATE = 8
 ADAPTIVE = Lane("auto", "auto")
@@ -33,8 +33,8 @@ def show(instrument: Harness) -> Row:
     that is fast enough races in several sessions, and of each answer the usual seconds count.
     """
     engine = instrument.loaded(INFLATE).engine()
-    singles = [Lane(PLAIN, "none")]
-    singles += [Lane(name, name) for name in engine.facts.drafters if name != "none"]
+    singles = [Lane(PLAIN_LANE, PLAIN)]
+    singles += [Lane(name, name) for name in engine.facts.drafters if name != PLAIN]
     kinds = instrument.prompts.open
     swept = [(name, group[:SWEPT]) for name, group in kinds]
     raced = [(name, group[SWEPT:] or group) for name, group in kinds]
@@ -43,10 +43,10 @@ def show(instrument: Harness) -> Row:
     finalists = promising([rates(part) for part in roughly.values()], singles)
     checks: list[Check] = []
     figures: dict[str, float] = {}
-    race = _sessions(lambda: _session(instrument, raced, [*finalists, ADAPTIVE], (FIRST, TOKENS)))
+    race = sessions(lambda: _session(instrument, raced, [*finalists, ADAPTIVE], (FIRST, TOKENS)))
     for kind, part in _by_kind(race, raced, FIRST):
         found, rough, best = rates(part), rates(roughly[kind]), over_best(part, ADAPTIVE)
-        over_plain = rough[ADAPTIVE.name] / rough[PLAIN]
+        over_plain = rough[ADAPTIVE.name] / rough[PLAIN_LANE]
         checks.append(Check(f"{kind}: over {best.name}", best.ratio, 0.95))
         checks.append(Check(f"{kind}: over plain", over_plain, 0.97))
         figures |= {f"{kind}, {name}, swept, tokens/s": rate for name, rate in rough.items()}
@@ -74,12 +74,12 @@ def usual(sessions: Sequence[Measurement]) -> Measurement:
     answers: dict[tuple[str, int], list[Sample]] = {}
     for session in sessions:
         for sample in session.samples:
-            answers.setdefault((sample.lane, sample.group), []).append(sample)
+            answers.setdefault((sample.lane, sample.prompt), []).append(sample)
     ordered = (sorted(same, key=lambda sample: sample.seconds) for same in answers.values())
     return replace(sessions[0], samples=tuple(same[len(same) // 2] for same in ordered))
 
 
-def _sessions(session: Callable[[], Measurement]) -> Measurement:
+def sessions(session: Callable[[], Measurement]) -> Measurement:
     """The usual one of several, or the only one where it took long."""
     started = time.perf_counter()
     found = [session()]

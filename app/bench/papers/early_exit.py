@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.bench.lanes import Lane
+from app.bench.measure import Measurement
 from app.bench.options import Conditions
 from app.bench.papers.harness import Baseline, Harness, over_best, ranked, rates
-from app.bench.papers.row import Check, Row, row
 from app.bench.prompt_files import Turns
-from app.bench.run import Measurement
+from app.bench.rows import Check, Row, row
 
 PASS = 0.03  # seconds of a row, at most
 EXITS, LENGTHS = (1, 2, 4, 6), (1, 2, 4, 8)
@@ -44,7 +44,7 @@ def show(instrument: Harness) -> Row:
     checks = []
     figures: dict[str, float] = {"inflate": inflate}
     for kind, prompts in kinds.items():
-        swept, pairs = _sweep(instrument, inflate, prompts[:SWEPT])
+        swept, pairs = sweep(instrument, inflate, prompts[:SWEPT])
         middle = pairs[len(pairs) // 2]
         finalists = list(dict.fromkeys([*pairs[:FINALISTS], middle]))
         measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE, CHAINS], conditions)
@@ -67,7 +67,7 @@ def _over_pairs(measured: Measurement, adaptive: Lane) -> Baseline:
     return over_best(replace(measured, lanes=lanes, samples=kept), adaptive)
 
 
-def _sweep(
+def sweep(
     instrument: Harness, inflate: int, prompts: Sequence[Turns]
 ) -> tuple[dict[str, float], list[Lane]]:
     """Tokens per second of every pair, roughly, and the pairs by these; the hopeless ones are last."""

@@ -5,11 +5,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.bench.lanes import PLAIN, Lane
+from app.bench.lanes import PLAIN, PLAIN_LANE, Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness
-from app.bench.papers.row import Check, Row, row
 from app.bench.prompt_files import Turns
+from app.bench.rows import Check, Row, row
 from app.placement.machine_name import cores
 from engine.request import SamplingParams
 
@@ -38,9 +38,9 @@ class Part:
 def show(instrument: Harness) -> Row:
     """All drafters on problems, edits and open questions; in a checkout also the laws by enumeration and chi-square."""
     engine = instrument.loaded(1).engine()
-    lanes = [Lane(PLAIN, "none")]
-    lanes += [Lane(n, n, length="fixed") for n in engine.facts.drafters if n != "none"]
-    lanes += [Lane(f"{n}, adaptive", n) for n in engine.facts.drafters if n != "none"]
+    lanes = [Lane(PLAIN_LANE, PLAIN)]
+    lanes += [Lane(n, n, length="fixed") for n in engine.facts.drafters if n != PLAIN]
+    lanes += [Lane(f"{n}, adaptive", n) for n in engine.facts.drafters if n != PLAIN]
     lanes.append(Lane("auto", "auto"))
     prompts = (
         *instrument.prompts.problems[:PROMPTS],
@@ -56,7 +56,7 @@ def show(instrument: Harness) -> Row:
         checks.append(Check(f"{name}: lanes that agree", agree, len(lanes)))
     if all((ROOT / file).exists() for file in LAWS):
         instrument.progress("the laws, by enumeration and chi-square")
-        hold, said = _laws()
+        hold, said = laws()
         checks.append(Check(f"laws by enumeration and chi-square ({said})", float(hold), 1.0))
     return row("Lossless", checks, figures)
 
@@ -70,7 +70,7 @@ def agreeing(instrument: Harness, part: Part) -> tuple[int, int]:
     return len(part.lanes) - len(found.differences), len(found.samples) - len(part.prompts)
 
 
-def _laws() -> tuple[bool, str]:
+def laws() -> tuple[bool, str]:
     """Whether the tests of the laws pass, in processes of their own, and what they end with.
 
     Other plug-ins of pytest that are installed here have no say: one of them warns, which fails.

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.bench.lanes import Lane
+from app.bench.measure import Measurement
 from app.bench.options import Conditions
 from app.bench.papers.harness import Baseline, Harness, over_best, per_pass, ranked
-from app.bench.papers.row import Check, Row, row
-from app.bench.run import Measurement
+from app.bench.rows import Check, Row, row
 from engine.request import SamplingParams
 
 OWN = "sequoia"

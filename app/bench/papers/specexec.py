@@ -6,7 +6,8 @@ from itertools import pairwise
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness
-from app.bench.papers.row import Check, Row, row
+from app.bench.rows import Check, Row, row
+from app.bench.summary import counts_of
 from engine.request import SamplingParams
 
 BUDGETS = (16, 64, 256, 1024)
@@ -55,8 +56,8 @@ def tokens_and_passes(instrument: Harness, part: Part) -> dict[int, tuple[int, i
     measured = instrument.run(1, prompts, tuple(lanes.values()), conditions)
     found = {}
     for nodes, lane in lanes.items():
-        stats = [answer.stats for sample in measured.of(lane) for answer in sample.answers]
-        found[nodes] = sum(s.emitted for s in stats), sum(s.passes for s in stats)
+        counts = counts_of(measured.of(lane))
+        found[nodes] = counts.emitted, counts.passes
     return found
 
 

@@ -29,7 +29,7 @@ def asked(folder):
     import torch
 
     from app.bench.papers.harness import Harness
-    from app.bench.papers.prompts import load_prompts
+    from app.bench.prompt_files import load_prompts
     from app.settings import load_settings
 
     torch.set_num_threads(2)
