@@ -9,10 +9,18 @@ from app.reasoning_effort import AS_TAUGHT, Thinking
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
-from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats, tokens_per_pass
+from engine.request import (
+    AUTO,
+    FinishReason,
+    Logprob,
+    Penalties,
+    SamplingParams,
+    Stats,
+    tokens_per_pass,
+)
 
 ROLES = ("system", "user", "assistant", "tool")
-AUTO, ALL_DRAFTERS = "auto", "all"
+ALL_DRAFTERS = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from engine.draft_length import LENGTHS
-from engine.drafters import AUTO, BESIDE, DRAFTERS
+from engine.drafters import DRAFTERS
 from engine.engine import Engine
-from engine.errors import InvalidRequest, ModelUnusable, NumericalError
+from engine.errors import ModelUnusable, NumericalError
 from engine.grammar.token_bytes import Speller
 from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.limits import ram
-from engine.interfaces.drafter import Arm, Drafter, DrafterResources, DraftLength, StopRule
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import (
     Bounded,
     Capability,
@@ -35,14 +32,15 @@ from engine.models.offload import SOURCES
 from engine.models.own.precision import notes
 from engine.models.pairing import vocabulary_mismatch
 from engine.platform.huge_pages import in_huge_pages
-from engine.request import GenerationRequest, ModelFacts, ModelSpec, SamplingParams
-from engine.runtime.components import CacheCapacity, EngineComponents, Options, Verify
+from engine.request import AUTO, PLAIN, GenerationRequest, ModelFacts, ModelSpec, SamplingParams
+from engine.runtime.components import CacheCapacity, EngineComponents, Verify
+from engine.runtime.drafter_pool import DrafterPool
 from engine.runtime.profiling import profile, profile_draft, profile_exit, profile_reading
+from engine.runtime.registry import drafter_class, named
 from engine.speculation.rng import RandomSource, SeededRandom
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict, judge
 
-DEFAULT, PLAIN = "default", "none"
 WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
 # On a CUDA device kernels are compiled at their first call, and kept on the disk; some judge drafts of
 # sampled tokens alone, and as few passes as these a drafter that does not pay yet would not draft at all.
@@ -102,7 +100,7 @@ def assemble(
         vocab=parts.target.vocab,
         layers=parts.target.layers,
         parameters=parts.target.parameters,
-        drafters=tuple(name for name in able if name != AUTO),
+        drafters=tuple(name for name in able if name != AUTO and drafter_class(name).listed),
         refused=tuple(refused.items()),
         notes=(*notes(spec), *_undrafted(spec, parts, able, refused)),
     )
@@ -110,9 +108,7 @@ def assemble(
     machinery = EngineComponents(
         target=parts.target,
         draft_model=parts.draft_model,
-        choose=_chooser(able, refused),
-        drafter=partial(_new_drafter, parts, able),
-        length=partial(_new_length, parts),
+        drafters=DrafterPool(parts, able, refused),
         cost=parts.cost,
         facts=facts,
         slots=spec.slots,
@@ -120,7 +116,7 @@ def assemble(
         room=room,
         verify=_verification(spec.device),
         damage=damage(spec),
-        chance=_randomness(spec.device),
+        rng=_randomness(spec.device),
         speller=speller,
     )
     return Engine(machinery)
@@ -197,13 +193,13 @@ def _target(spec: ModelSpec) -> Any:
         raise ModelUnusable(f"unknown backend {spec.backend!r}; known are {', '.join(TARGETS)}")
     if spec.resident is None:
         recorded = spec.backend == "torch" and spec.device != "cpu"
-        return _named(TARGETS, "cuda" if recorded else spec.backend)(spec)
+        return named(TARGETS, "cuda" if recorded else spec.backend)(spec)
     if spec.backend not in STREAMED:
         raise ModelUnusable(
             f"the backend {spec.backend!r} cannot stream its weights, so a limit of memory cannot be "
             f"kept; backends that can: {', '.join(STREAMED)}"
         )
-    return _named(STREAMED, spec.backend)(spec, _named(SOURCES, _source(spec, spec.resident)))
+    return named(STREAMED, spec.backend)(spec, named(SOURCES, _source(spec, spec.resident)))
 
 
 def _source(spec: ModelSpec, limit: int) -> str:
@@ -253,7 +249,7 @@ def _undrafted(
 
 def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str) -> str:
     """Why a drafter cannot run with these parts; empty when it can."""
-    needs = _named(DRAFTERS, name).needs
+    needs = drafter_class(name).needs
     limits = parts.target if isinstance(parts.target, Limited) else None
     if limits and name not in (PLAIN, AUTO) and (why := limits.refuses(needs)):
         return why
@@ -268,69 +264,3 @@ def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str
     if Capability.LAYERS in needs and streamed is not None and streamed.whole == 0:
         return f"no whole layer of {spec.name} stays in memory: every draft would be a pass"
     return ""
-
-
-def _chooser(able: tuple[str, ...], refused: dict[str, str]) -> Callable[[str], tuple[str, str]]:
-    known = (AUTO, *(name for name in DRAFTERS if name != AUTO))
-
-    def choose(asked: str) -> tuple[str, str]:
-        if asked in able:
-            return asked, "asked for"
-        if asked in refused:
-            raise InvalidRequest(f"drafter {asked!r} cannot run here: {refused[asked]}")
-        raise InvalidRequest(f"unknown drafter {asked!r}; known are {', '.join(known)}")
-
-    return choose
-
-
-def _new_drafter(
-    parts: DrafterResources, able: tuple[str, ...], name: str, options: Options
-) -> Drafter:
-    kind = _named(DRAFTERS | BESIDE, name)
-    chosen = replace(parts, options={**parts.options, **dict(options)})
-    if name == AUTO:
-        beside = [arm for arm in BESIDE if set(able) - {PLAIN, AUTO}]
-        arms = {arm: _arm(chosen, able, arm) for arm in (*able, *beside) if arm != AUTO}
-        chosen = replace(chosen, arms=arms)
-    drafter: Drafter = kind(chosen)
-    return drafter
-
-
-def _arm(parts: DrafterResources, able: tuple[str, ...], name: str) -> Arm:
-    return Arm(_new_drafter(parts, able, name, ()), _new_length(parts, DEFAULT, name, ()))
-
-
-def _new_length(parts: DrafterResources, name: str, drafter: str, options: Options) -> DraftLength:
-    drafting: type[Drafter] = _named(DRAFTERS | BESIDE, drafter)
-    if name == DEFAULT:
-        name = drafting.policy
-    if name not in LENGTHS:
-        raise InvalidRequest(
-            f"unknown length policy {name!r}; known are {DEFAULT}, {', '.join(LENGTHS)}"
-        )
-    if unheeded := _named(LENGTHS, name).steers_by - drafting.heeds:
-        raise InvalidRequest(_not_steered(name, drafter, unheeded))
-    longest = drafting.length
-    chains = Capability.DRAFT_MODEL in drafting.needs and longest.nodes <= longest.depth
-    # the model's own exit layer is the drafter's business; a policy sees what was asked for
-    step = parts.draft_step if chains else 0.0
-    seen = replace(parts, options=dict(options), draft_step=step, heeds=drafting.heeds)
-    policy: DraftLength = _named(LENGTHS, name)(seen, drafter)
-    return policy
-
-
-def _not_steered(name: str, drafter: str, unheeded: frozenset[StopRule]) -> str:
-    """Why this policy cannot set this drafter's lengths, and which choices there are instead."""
-    steers_by, usual = _named(LENGTHS, name).steers_by, _named(DRAFTERS, drafter).policy
-    able = [other for other in DRAFTERS if steers_by <= _named(DRAFTERS, other).heeds]
-    return (
-        f"length policy {name!r} ends drafts by {' and '.join(sorted(unheeded))}, which drafter "
-        f"{drafter!r} does not heed; choose the length policy {usual!r}, or of the drafters "
-        f"{' or '.join(able)}"
-    )
-
-
-def _named(registry: dict[str, str], name: str) -> Any:
-    """The object that a registry line names; its module is imported now and not before."""
-    module, attribute = registry[name].split(":")
-    return getattr(import_module(module), attribute)

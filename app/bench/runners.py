@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from hashlib import sha256
 from typing import Protocol
 
 from app.bench.measure import Pass, Prompt, RunStep, Sample, Turn
@@ -41,12 +40,6 @@ def base_request(
     return GenerationRequest(
         (0,), conditions.max_tokens, conditions.sampling, stop_tokens, cold=cold
     )
-
-
-def with_own_drafters(request: GenerationRequest, state: str) -> GenerationRequest:
-    """The same with drafters that only requests with this ``state`` share."""
-    number = int.from_bytes(sha256(state.encode()).digest()[:6], "big")  # exact as a float
-    return replace(request, options=(*request.options, ("bench_session", float(number))))
 
 
 @contextmanager
@@ -102,7 +95,7 @@ class EngineRunner:
     def _request(self, turn: Turn, prompt: Prompt) -> GenerationRequest:
         asked = replace(self.base, prompt=prompt.ids, task=prompt.task, margins=turn.margins)
         state = f"{self.name} {turn.lane.name} {turn.repeat}"
-        return with_own_drafters(turn.lane.asks(asked), state)
+        return replace(turn.lane.asks(asked), drafter_state=state)
 
     def _build_drafters(self, request: GenerationRequest) -> None:
         """Before the clock starts: the engine takes a request and drops it unread."""
@@ -133,9 +126,8 @@ class WorkerRunner:
         """See ``Runner``."""
         [prompt] = turn.prompts
         asked = replace(self.base, prompt=prompt.ids, task=prompt.task, margins=turn.margins)
-        request = with_own_drafters(
-            turn.lane.asks(asked), f"{self.name} {turn.lane.name} {turn.repeat}"
-        )
+        state = f"{self.name} {turn.lane.name} {turn.repeat}"
+        request = replace(turn.lane.asks(asked), drafter_state=state)
         yield None
         async for step in passes_of(self.worker.generate(request), turn, prompt):
             yield step

@@ -11,8 +11,9 @@ from typing_extensions import override
 from app.commands.hardware_options import add_doctor, add_plan
 from app.placement.dtype import DTYPES
 from app.reasoning_effort import AS_TAUGHT, THINKING
-from app.request import ALL_DRAFTERS, AUTO
+from app.request import ALL_DRAFTERS
 from app.settings import Settings
+from engine.request import AUTO
 
 ANSWER_TOKENS = 256  # of ``verify`` and ``bench``: enough to tell, short enough to wait for
 HEAD_MINUTES = 20.0

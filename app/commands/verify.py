@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.bench.lanes import PLAIN, Lane, check_drafters
+from app.bench.lanes import Lane, check_drafters
 from app.bench.measure import (
     Conversations,
     Difference,
@@ -27,7 +27,7 @@ from app.request import ALL_DRAFTERS
 from app.text.chat_text import ChatText
 from app.worker.worker import EngineWorker
 from engine.hardware.footprint import LLAMA_CPP
-from engine.request import ModelFacts, ModelSpec
+from engine.request import PLAIN, ModelFacts, ModelSpec
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 

@@ -29,7 +29,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,11 +40,12 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from typing_extensions import override
 
-from engine.draft_length.early_stop import EarlyStop, option
+from engine.draft_length.early_stop import LIMIT, EarlyStop
 from engine.draft_length.stop_threshold import StopThreshold
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.interfaces.drafter import Context, DrafterResources, Stop, StopRule
 from engine.interfaces.target import Target
+from engine.request import Option
 
 WEIGHTS, CARD = "head.safetensors", "head.json"
 FORMAT = 2  # of the card and the weights
@@ -226,21 +227,22 @@ def _head_for(parts: DrafterResources) -> Head:
     return head
 
 
+H = Option("h", "chance of a rejection that ends a draft; -1: by measured costs", -1, -1)
+LAG = Option("lag", "1: the newest token is not judged yet, as in the paper", 0)
+
+
 class AcceptanceHead(EarlyStop):
-    """Ends each chain where its head expects a rejection, and drafts nothing where goodput says so.
+    """Ends each chain where its head expects a rejection, and drafts nothing where goodput says so."""
 
-    Option ``h``: the paper's threshold on the chance that a token is rejected; unless it is given,
-    it follows the measured costs (``engine.draft_length.stop_threshold``). Option ``lag`` 1: as in the
-    paper the newest token is not judged yet, so at least two are drafted; 0 by default.
-    """
+    stop_rules = frozenset({StopRule.CHANCES, StopRule.STATES})
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.STATES})
+    options = (LIMIT, H, LAG)
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Load the head; raises InvalidRequest without one, ModelUnusable for a wrong one."""
-        threshold = option(parts, "h", 0, 1)
-        super().__init__(parts, drafter, None if threshold is None else NEXT * (1 - threshold))
-        self._lag = bool(option(parts, "lag", 0, 1))
+        threshold = H.of(parts.options)
+        super().__init__(parts, drafter, None if threshold < 0 else NEXT * (1 - threshold))
+        self._lag = bool(LAG.of(parts.options))
         self._judge = Judge(_head_for(parts))
 
     @override

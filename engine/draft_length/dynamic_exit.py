@@ -35,11 +35,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import gt
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop, Price
 from engine.draft_length.exit_value import (
@@ -59,8 +60,16 @@ from engine.draft_length.shadow_tokens import (
     bin_of,
     shadow_counts,
 )
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    StopRule,
+)
 from engine.interfaces.target import Capability, LayeredTarget, Streamed
+from engine.request import Option
 from engine.speculation.tree import DraftTree
 
 LONGEST = 18  # most tokens of one draft, as in the paper
@@ -73,6 +82,9 @@ NEWS = (
 )
 BELIEVED = 4  # rounds of a choice, its first one among them
 CHUNK = 2**24  # most logits held at once
+UNITS = Option("units", "1: the paper's denominator", 0)
+THRESHOLD = Option("threshold", "1: the paper's stop rule", 0)
+CHAINS = Option("chains", "1: chains only, no trees", 0)
 TOO_DEEP = 1e9  # passes; of an exit above the layers that stay in memory
 
 
@@ -206,26 +218,29 @@ class _Request:
         return min(2 * self.gap, TRACE_GAP) if settled else max(1, self.gap // 2)
 
 
-class DynamicExit:
+class DynamicExit(DraftLength):
     """Exit layer and length per request and round; plain, with rare traced passes, where it loses."""
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.EXIT})
-    prompt_rows: ClassVar[int] = PROMPT_ROWS
+    stop_rules = frozenset({StopRule.CHANCES, StopRule.EXIT})
+    prompt_rows = PROMPT_ROWS
+
+    options = (UNITS, THRESHOLD, CHAINS)
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
-        """Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule, ``chains`` 1 no trees."""
+        """Take the target, whose layers draft."""
         self._target = cast("LayeredTarget", parts.target)
-        paper = parts.options.get("units", 0.0) == 1
+        paper = UNITS.of(parts.options) == 1
         self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)
         self._deepest = self._target.layers
         if isinstance(parts.target, Streamed):
             self._deepest = parts.target.source.whole
-        self._threshold = parts.options.get("threshold", 0.0) == 1
+        self._threshold = THRESHOLD.of(parts.options) == 1
         branches = Capability.TREE in parts.target.offers and not self._threshold
-        self._chains = parts.options.get("chains", 0.0) == 1 or not branches
+        self._chains = CHAINS.of(parts.options) == 1 or not branches
         self._requests: dict[int, _Request] = {}
         self._pools: dict[tuple[bool, int], _Pool] = {}  # by kind of sampling
 
+    @override
     def prompt(self, context: Context, states: Tensor) -> None:
         """Warm up on states [L, n, C], unless earlier requests of its kind tell more than that."""
         request = self._request(context)
@@ -237,6 +252,7 @@ class DynamicExit:
             fresh += shadow_counts(logits[:-1], logits[-1], context)
         request.counts = Counts(PROMPT_WEIGHT * fresh)
 
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Every request alone, in a pass that the others share and make as long as it does."""
         requests = [self._request(context) for context in batch]
@@ -246,6 +262,7 @@ class DynamicExit:
         cost = self._cost(batch, max(undecided)) if undecided else None
         return [self._budget(r, d, cost, many) for r, d in pairs]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call; shadow tokens of traced passes, the exit's own of the others."""
         self._costs.observe(outcomes)
@@ -256,6 +273,7 @@ class DynamicExit:
             else:
                 request.untraced(outcome.tree, outcome.verdict.path)
 
+    @override
     def forget(self, request: int) -> None:
         """What the request taught stays in its pool."""
         ended = self._requests.pop(request, None)

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise, zip_longest
 from math import log2
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.acceptance import (
     MEMORY,
@@ -31,7 +31,15 @@ from engine.draft_length.acceptance import (
     shrunk,
 )
 from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, Stop, StopRule
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    Stop,
+    StopRule,
+)
 from engine.request import Prior
 from engine.statistics.pass_cost import DraftCost
 
@@ -100,17 +108,14 @@ class _Offer(NamedTuple):
     gain: float
 
 
-class Goodput:
+class Goodput(DraftLength):
     """Length per request and round, 0 included; probes with growing intervals while off."""
-
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset()
-    prompt_rows: ClassVar[int] = 0
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Share the target's measured cost; learn the draft's own."""
         self._cost, self._drafter = parts.cost, drafter
-        self._selective = StopRule.FLOOR in parts.heeds  # it leaves out nodes
-        self._telling = StopRule.CHANCES in parts.heeds  # it says how likely its tokens are
+        self._selective = StopRule.FLOOR in parts.stop_rules  # it leaves out nodes
+        self._telling = StopRule.CHANCES in parts.stop_rules  # it says how likely its tokens are
         self._draft = DraftCost(step=parts.draft_step)
         self._pool = DepthAcceptance(POOL_MEMORY)
         self._traces: dict[int, _Trace] = {}
@@ -120,9 +125,7 @@ class Goodput:
         self._off: tuple[int, ...] = ()  # the batch, if none of it drafted when that was last asked
         self._resting = 0  # rounds for which that still counts
 
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Nothing is wanted of the prompt."""
-
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """The best allocation for the whole batch; chains that tell their chances end by them."""
         if self._telling and not any(_is_tree(budget) for budget in longest):
@@ -209,6 +212,7 @@ class Goodput:
         rows = [(more - less) / requests for less, more in pairwise(seconds)]
         return StopThreshold(self._rate, rows, self._draft.parts(), drafting)
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Draft cost from the call, acceptance from the nodes that the walks looked at."""
         drafting = [o for o in outcomes if o.tree.drafted]
@@ -219,6 +223,7 @@ class Goodput:
         for outcome in outcomes:
             self._note(outcome)
 
+    @override
     def forget(self, request: int) -> None:
         """Drop the request's trace; the costs stay, and its part in the pool."""
         self._traces.pop(request, None)

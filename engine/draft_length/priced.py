@@ -14,31 +14,34 @@ what is copied goes on for long and what was a coincidence ends soon.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
-from torch import Tensor
+from typing_extensions import override
 
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    StopRule,
+)
 from engine.statistics.speedup import Speedup, prior_speedup
 
 FORGETTING = 0.95  # weight of the past per round
 FIRST = 8.0  # plain passes that the first guess counts for
 
 
-class Priced:
+class Priced(DraftLength):
     """Every row has a price in tokens; the drafter proposes what is worth more, so often nothing."""
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
-    prompt_rows: ClassVar[int] = 0
+    stop_rules = frozenset({StopRule.PRICES})
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Share the target's measured cost."""
         self._cost, self._drafter = parts.cost, drafter
         self._paces: dict[int, Speedup] = {}
 
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Nothing is wanted of the prompt."""
-
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """All that is allowed, at the prices of this round."""
         context = sum(len(c.ids) for c in batch)
@@ -48,6 +51,7 @@ class Priced:
             for pace, most in zip(paces, longest, strict=True)
         ]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """How fast tokens come."""
         for outcome in outcomes:
@@ -56,6 +60,7 @@ class Priced:
             pace = self._pace(outcome.context)
             pace.add(len(outcome.verdict.path), seconds / plain, FORGETTING)
 
+    @override
     def forget(self, request: int) -> None:
         """Drop the request's pace."""
         self._paces.pop(request, None)

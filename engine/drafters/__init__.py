@@ -9,12 +9,6 @@ DRAFTERS: dict[str, str] = {
     "chain": "engine.drafters.chain:Chain",
     "sequoia": "engine.drafters.sequoia:Sequoia",
     "specexec": "engine.drafters.specexec:SpecExec",
+    "format": "engine.drafters.format:Format",
     "auto": "engine.drafters.auto:Auto",
 }
-
-# What only ``auto`` lets draft, beside the others: alone it would hardly ever propose anything.
-BESIDE: dict[str, str] = {
-    "format": "engine.drafters.format:Format",
-}
-
-AUTO = "auto"

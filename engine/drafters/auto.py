@@ -1,24 +1,22 @@
 """Auto: lets, per request and round, that drafter draft which measured fastest; plain is one of them."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+
+from typing_extensions import override
 
 from engine.interfaces.drafter import (
     Budget,
     Context,
+    Drafter,
     DrafterResources,
     Outcome,
-    Reader,
-    StopRule,
-    farthest,
-    stands_in_for,
 )
 from engine.interfaces.target import Capability
-from engine.request import DrafterRun
+from engine.request import PLAIN, DrafterRun
 from engine.selection.arm_stats import MEMORY, ArmStats
 from engine.selection.exploration import Exploration
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
-from engine.selection.request_state import FAST, PLAIN, RequestState
+from engine.selection.request_state import FAST, RequestState
 from engine.selection.tree_merge import TreeMerge
 from engine.speculation.tree import DraftTree, single
 from engine.statistics.speedup import SLOW, Speedup
@@ -26,7 +24,7 @@ from engine.statistics.speedup import SLOW, Speedup
 HICCUP = 4.0  # times what a round can be expected to take: more is the machine's, not an arm's
 
 
-class Auto:
+class Auto(Drafter):
     """Arbitrates by pace: seconds that plain decoding would need over seconds needed.
 
     Plain decoding has pace 1 by definition, so nothing is spent on measuring it. One of the drafters
@@ -35,24 +33,31 @@ class Auto:
     then are asked first, and draft where that brings more than the favourite would (``Copies``).
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=64, nodes=256)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset()
-    policy: ClassVar[str] = "fixed"
-    declines: ClassVar[bool] = False
+    title = "Auto"
+    summary = "Uses in each round the drafter that is measured to be fastest, or none."
+    plan_when = ("draft model",)
+    plan_reason = (
+        "prompt lookup, draft chains and trees are compared by measured time at each request"
+    )
+    has_arms = True
+    max_draft = Budget(depth=64, nodes=256)
 
     def __init__(self, parts: DrafterResources) -> None:
-        """Take the arms of ``parts`` but those that another one stands in for.
+        """Take the arms of ``parts`` but those that another one replaces.
 
         Two that look into the same text cost twice, and of two expectations of the same tokens the
         higher one is more often too high.
         """
-        covered = {name for arm in parts.arms.values() for name in stands_in_for(arm.drafter)}
-        self.arms = {name: arm for name, arm in parts.arms.items() if name not in covered}
+        everyone = [arm.drafter for arm in parts.arms.values()]
+        self.arms = {
+            name: arm
+            for name, arm in parts.arms.items()
+            if not any(one.replaces(arm.drafter) for one in everyone)
+        }
         self._cost = parts.cost
         drafters = {name: arm.drafter for name, arm in self.arms.items() if name != PLAIN}
-        self._steady = {name: one for name, one in drafters.items() if not one.declines}
-        self._declining = {name: one for name, one in drafters.items() if one.declines}
+        self._steady = {name: one for name, one in drafters.items() if not one.proposes_rarely}
+        self._declining = {name: one for name, one in drafters.items() if one.proposes_rarely}
         self._standings = ArmStats(self._steady)
         self._trials = Exploration(self._steady, self._cost, self._standings)
         self._copies = NgramProposals(self._declining, self._cost)
@@ -61,6 +66,7 @@ class Auto:
         self._whole = Speedup().guessed(1.0, MEMORY)  # of all arms
         self._matches: dict[int, RequestState] = {}
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """Each request's arm drafts; requests with the same arm together."""
         matches = [self._match(context) for context in batch]
@@ -89,11 +95,12 @@ class Auto:
         grown = self._grafts.hang(trees, declined, budgets)
         return [grown[i] for i in range(len(batch))]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on to the arms that drafted; measure their pace."""
         by_arm: dict[str, list[Outcome]] = {}
         for outcome in outcomes:
-            by_arm.setdefault(self.playing(outcome.context.request), []).append(outcome)
+            by_arm.setdefault(self.active_arm(outcome.context.request), []).append(outcome)
         for name, arm in self.arms.items():
             heard = [outcome.own for outcome in by_arm.get(name, [])]
             # what is copied can be compared with what was said whoever drafted
@@ -105,6 +112,7 @@ class Auto:
         for outcome in outcomes:
             self._measure(outcome)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """Drop what the request measured; the session keeps its part."""
         match = self._matches.pop(request, None)
@@ -114,12 +122,14 @@ class Auto:
             arm.drafter.forget(request, slot)
             arm.policy.forget(request)
 
-    def playing(self, request: int) -> str:
+    @override
+    def active_arm(self, request: int) -> str:
         """The arm that drafted this round."""
         match = self._matches.get(request)
         return match.playing if match else PLAIN
 
-    def reason(self, runs: Sequence[DrafterRun]) -> str:
+    @override
+    def explain(self, runs: Sequence[DrafterRun]) -> str:
         """One sentence: what was measured of every arm that ran."""
         ran = sorted((run for run in runs if run.passes), key=lambda run: -run.passes)
         if not ran:
@@ -140,9 +150,9 @@ class Auto:
         """Plain passes that arms with a cache of their own need for the prompt."""
         plain = self._cost.seconds(1, len(context.ids))
         return {
-            name: drafter.reading(context) / plain
+            name: seconds / plain
             for name, drafter in self._steady.items()
-            if isinstance(drafter, Reader)
+            if (seconds := drafter.prefill_seconds(context)) is not None
         }
 
     def _ask(
@@ -151,8 +161,7 @@ class Auto:
         if name == PLAIN:
             return [single(context.ids[-1]) for context in batch]
         arm = self.arms[name]
-        own = farthest(arm.drafter)
-        longest = [budget.within(own) for budget in budgets]
+        longest = [budget.within(arm.drafter.max_draft) for budget in budgets]
         return arm.drafter.draft(batch, arm.policy.budgets(batch, longest))
 
     def _measure(self, outcome: Outcome) -> None:

@@ -4,12 +4,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.draft_cache import DraftCache
@@ -17,9 +17,9 @@ from engine.drafting.rank_acceptance import chosen_ranks, drawn_ranks, padded
 from engine.drafting.rank_evidence import WIDTH, Lift, RankEvidence
 from engine.drafting.tree_draft import TELLING, AdaptiveTree, StaticTree, TreeDraft, TreeLimits
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.interfaces.target import Capability, DraftModel, Target
-from engine.request import Prior, SamplingParams
+from engine.request import Option, Prior, SamplingParams
 from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree, chain
@@ -39,6 +39,9 @@ INNER = 0.6  # share of an optimal tree's nodes that have children, hence are fe
 PROBE_FIRST, PROBE_LAST = 8, 512  # plain rounds before a tree is tried anyway, doubling
 ASKED = 4  # rounds that a size is believed for, plain among them: looking for it takes 0.3 ms
 AROUND_RATE = 0.1  # of the newest draft in what drafts take besides their levels
+STATIC = Option("static", "1: the shape is fixed before the draft, as in the paper", 0)
+ARITY = Option("arity", "children of every node in a uniform tree; 0: the best shape", 0, 0, 64)
+REPLACEMENT = Option("replacement", "1: draw with replacement, as SpecInfer does", 0)
 NO_TREE = uniform(1, 1, 0)
 LADDER = tuple(sorted({1, 3, *(base << k for k in range(12) for base in (2, 3))}))
 
@@ -106,7 +109,7 @@ class _Class:
         return self.nodes < EAGER_NODES or self.rounds % LAZY_ROUNDS == 0
 
 
-class Sequoia:
+class Sequoia(Drafter):
     """Grows the tree that is worth most for the measured acceptance: one draft pass for each level.
 
     An exact budget is spent in full. Otherwise size and depth maximise G(n, d) / (t(n) + c(n, d)),
@@ -116,15 +119,16 @@ class Sequoia:
     nodes that are left are spread anew at each level (``engine.drafting.node_allocation``). With pocket
     that keeps 4 to 8 % more tokens a pass with 16 nodes, 7 to 12 % with 64.
 
-    Options for comparisons: ``static`` 1 draws along the paper's shape, ``arity`` k uniform k-ary
-    trees, ``replacement`` 1 the shape with replacement (SpecInfer). All keep the law.
+    The options are for comparisons; all of them keep the law.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
-    length: ClassVar[Budget] = Budget(depth=8, nodes=32)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset()
-    policy: ClassVar[str] = "goodput"
-    declines: ClassVar[bool] = False
+    title = "Optimal draft tree"
+    summary = "A small model draws the tree that is worth most at the measured acceptance."
+    needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
+    max_draft = Budget(depth=8, nodes=32)
+    default_length = "goodput"
+
+    options = (STATIC, ARITY, REPLACEMENT)
 
     def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model and the target's measured cost."""
@@ -137,13 +141,14 @@ class Sequoia:
         )  # a draft level's seconds over a target pass's
         self._around = 0.0  # seconds of a draft besides its levels: short passes notice
         self._ranks = min(WIDTH, parts.target.vocab)
-        self._arity = int(parts.options.get("arity", 0))
-        self._replaced = bool(parts.options.get("replacement", 0))
-        self._static = bool(parts.options.get("static", 0)) or self._replaced or self._arity > 0
+        self._arity = int(ARITY.of(parts.options))
+        self._replaced = bool(REPLACEMENT.of(parts.options))
+        self._static = bool(STATIC.of(parts.options)) or self._replaced or self._arity > 0
         self._grown: dict[int, TreeDraft] = {}  # by request, until the outcome is known
         self._classes: dict[tuple[bool, int], _Class] = {}
         self._own: dict[int, RankEvidence] = {}  # by request, once it was drafted for
 
+    @override
     @torch.inference_mode()
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; all requests grow together, level by level."""
@@ -161,6 +166,7 @@ class Sequoia:
             self._around += AROUND_RATE * (around - self._around)
         return trees
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens; measure acceptance where the walk went."""
         for outcome in outcomes:
@@ -169,20 +175,24 @@ class Sequoia:
             if grown is not None and outcome.scores is not None and outcome.tree.drafted:
                 self._measure(outcome, outcome.scores.logits, grown)
 
-    def reading(self, context: Context) -> float:
+    @override
+    def prefill_seconds(self, context: Context) -> float:
         """Seconds that the draft model needs to catch up with the request."""
         return self._follower.reading(context)
 
-    def read(self, context: Context) -> bool:
+    @override
+    def prefill(self, context: Context) -> bool:
         """Let the draft model read one more chunk of the request's prompt."""
         return self._follower.read(context)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)
         self._grown.pop(request, None)
         self._follower.forget(slot)
 
+    @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """Share of nodes by rank of the taken child, first rank first; nodes measured."""
         own = self._own.get(request)

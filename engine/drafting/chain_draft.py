@@ -78,7 +78,7 @@ class ChainDraft:
         for parent, count in enumerate(counts):
             rest = self.laws[parent].clone()
             rest[self.tokens[parent + 1]] = 0
-            drawn = self.context.chance.draw_distinct(rest, count) if count and rest.any() else []
+            drawn = self.context.rng.draw_distinct(rest, count) if count and rest.any() else []
             found.append(drawn)
         return found
 
@@ -90,6 +90,6 @@ class ChainDraft:
             token = int(row.argmax())
             return token, 1 / float(np.exp(row - row[token]).sum())
         law = probabilities(logits, self.context.sampling)
-        token = self.context.chance.draw(law)
+        token = self.context.rng.draw(law)
         self.laws[self.newest] = law
         return token, float(law[token])

@@ -141,7 +141,7 @@ class AdaptiveTree(TreeDraft):
     ) -> Sequence[tuple[int, float]]:
         if not self.context.draws:
             return likeliest
-        tokens = self.context.chance.draw_distinct(law, len(likeliest))
+        tokens = self.context.rng.draw_distinct(law, len(likeliest))
         return list(zip(tokens, law[tokens].tolist(), strict=True))
 
 
@@ -188,7 +188,7 @@ class StaticTree(TreeDraft):
             return [row[:count] for row, count in zip(best, wanted, strict=True)]
         laws = probabilities(logits, self.context.sampling)
         self._laws |= dict(zip(self.open, laws, strict=True))
-        chance, pairs = self.context.chance, zip(laws, wanted, strict=True)
+        chance, pairs = self.context.rng, zip(laws, wanted, strict=True)
         if self._replaced:
             return [[chance.draw(law) for _ in range(count)] for law, count in pairs]
         return [chance.draw_distinct(law, count) for law, count in pairs]

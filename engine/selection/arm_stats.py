@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.interfaces.drafter import Context, Drafter, starts_empty
-from engine.selection.request_state import FAST, PLAIN, RequestState, TaskStats, optimistic
+from engine.interfaces.drafter import Context, Drafter
+from engine.request import PLAIN
+from engine.selection.request_state import FAST, RequestState, TaskStats, optimistic
 from engine.statistics.speedup import FASTEST, SLOW, CopyShare, Speedup, speedup_from_prior
 
 GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for
@@ -90,7 +91,7 @@ class ArmStats:
         kind may say no more than that. Before the session has one, what earlier sessions measured, or
         a guess.
         """
-        highest = GUESS if starts_empty(self._drafters[name]) else FASTEST
+        highest = GUESS if self._drafters[name].starts_empty else FASTEST
         found = speedup_from_prior(context.priors.get(name), highest)
         kind = self.kind(context.task).paces
         if kind[name].rounds == 0 and found is not None:

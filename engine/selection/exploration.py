@@ -3,9 +3,11 @@
 from collections.abc import Collection, Mapping
 from math import inf
 
-from engine.interfaces.drafter import Drafter, Reader, Stepping, farthest
+from engine.interfaces.drafter import Drafter
+from engine.interfaces.target import Capability
+from engine.request import PLAIN
 from engine.selection.arm_stats import GUESS, ArmStats
-from engine.selection.request_state import PLAIN, RequestState, optimistic
+from engine.selection.request_state import RequestState, optimistic
 from engine.selection.speed_prior import expected_speed
 from engine.statistics.pass_cost import PassCost
 
@@ -91,7 +93,7 @@ class Exploration:
         """Paces of an arm that was never tried: what can be hoped for, and what it hardly exceeds."""
         if name not in self._forecasts:
             drafter = self._drafters[name]
-            step = drafter.step_seconds if isinstance(drafter, Stepping) else 0.0
+            step = drafter.step_seconds
             self._forecasts[name] = expected_speed(self._cost, step) if step else (GUESS, inf)
         return self._forecasts[name]
 
@@ -113,9 +115,9 @@ class Exploration:
         wrong, since the others are hardly heard again; who is known well is found back to.
         """
         arms = [self._drafters.get(arm) for arm in (name, other)]
-        if not all(isinstance(arm, Reader) for arm in arms):
+        if not all(arm is not None and Capability.DRAFT_MODEL in arm.needs for arm in arms):
             return False
-        first, second = (farthest(arm).nodes for arm in arms if arm is not None)
+        first, second = (arm.max_draft.nodes for arm in arms if arm is not None)
         return second <= MORE * first
 
     def _affordable(self, match: RequestState, name: str) -> bool:

@@ -8,8 +8,6 @@ from engine.interfaces.drafter import (
     Context,
     Drafter,
     RowPrices,
-    farthest,
-    only_in_formats,
 )
 from engine.selection.request_state import RequestState
 from engine.speculation.tree import DraftTree
@@ -50,9 +48,9 @@ class NgramProposals:
     def __init__(self, drafters: Mapping[str, Drafter], cost: PassCost) -> None:
         """By arm: those that decline."""
         self._drafters, self._cost = drafters, cost
-        self._always = {n: one for n, one in drafters.items() if not only_in_formats(one)}
+        self._always = {n: one for n, one in drafters.items() if not one.needs_grammar}
         self.luck: dict[str, dict[str, Calibration]] = {}  # by kind of task, and arm
-        self._longest = max((farthest(drafter).nodes for drafter in drafters.values()), default=0)
+        self._longest = max((drafter.max_draft.nodes for drafter in drafters.values()), default=0)
         self._prices: dict[int, RowPrices] = {}  # by requests
         self._rounds = 0
 
@@ -80,10 +78,10 @@ class NgramProposals:
         prices = self._row_prices(batch)
         rates = [one.match.rate for one in asked]
         best = [one.match.usual for one in asked]
-        guided = any(one.context.guide is not None for one in asked)
+        guided = any(one.context.grammar is not None for one in asked)
         for name, drafter in (self._drafters if guided else self._always).items():
             lucks = [self.luck[one.context.task][name].value for one in asked]
-            own = farthest(drafter)
+            own = drafter.max_draft
             budgets = [
                 prices.budget(own, one.budget, rate / luck, one.match.stake)
                 for one, rate, luck in zip(asked, rates, lucks, strict=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from engine.request import PLAIN
 from engine.statistics.speedup import CopyShare, Speedup
 
-PLAIN = "none"
 STAKE = 1.0  # plain passes that an answer may bet on a proposal, with all that it won so far
 BY_COPIES = 0.5  # of what copies lately brought, that tokens to come are expected to share in
 FAST = 0.9  # what is left per round of the request's own pace; of the session's SLOW is

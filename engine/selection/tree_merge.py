@@ -8,7 +8,8 @@ streamed, such rows are left over. On a modelled clock, rows 2 to 6 of a pass be
 
 from collections.abc import Mapping, Sequence
 
-from engine.interfaces.drafter import Budget, Drafter, Reader
+from engine.interfaces.drafter import Budget, Drafter
+from engine.interfaces.target import Capability
 from engine.selection.ngram_proposals import REPRICED
 from engine.speculation.tree import DraftTree, graft
 from engine.statistics.pass_cost import PassCost
@@ -29,7 +30,8 @@ class TreeMerge:
     def suit(self, drafter: Drafter | None, tree: DraftTree) -> bool:
         """Whether something may hang beside this draft: chosen tokens, and no state that goes with them."""
         chosen = tree.q is None and tree.warm is None and not tree.trace
-        return self._trees and chosen and tree.is_chain and isinstance(drafter, Reader)
+        modelled = drafter is not None and Capability.DRAFT_MODEL in drafter.needs
+        return self._trees and chosen and tree.is_chain and modelled
 
     def hang(
         self,

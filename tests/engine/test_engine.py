@@ -67,7 +67,7 @@ def test_tokens_do_not_depend_on_neighbours(name, temperature):
 def test_drafters_are_told_what_kind_of_task_it_is():
     held, seen = engine(), []
     number = held.submit(request(drafter="lookup", task="edit"))
-    drafter = held._sessions[number].seat.drafter
+    drafter = held.requests[number].drafter
     drafter.draft = lambda batch, budgets: [
         seen.append(context.task) or single(context.ids[-1]) for context in batch
     ]
@@ -173,8 +173,8 @@ def test_times_plain_is_what_drafts_bring_however_busy_the_machine():
 
 def test_what_a_draft_takes_is_part_of_what_its_tokens_took():
     held = engine()
-    session = held._sessions[held.submit(request(drafter="lookup"))]
-    drafter = session.seat.drafter
+    session = held.requests[held.submit(request(drafter="lookup"))]
+    drafter = session.drafter
     draft = drafter.draft
     drafter.draft = lambda batch, budgets: time.sleep(0.02) or draft(batch, budgets)
     done = None
@@ -187,7 +187,7 @@ def test_what_a_draft_takes_is_part_of_what_its_tokens_took():
 
 def test_of_several_drafters_the_one_that_brought_most_tokens_is_named_first():
     held = engine()
-    session = held._sessions[held.submit(request(drafter="auto"))]
+    session = held.requests[held.submit(request(drafter="auto"))]
     for name, emitted in (("lookup", 2), ("chain", 9), ("none", 5)):
         session.run(name).emitted = emitted
     runs = tuple(run.stats(name, (), 0.0, 1.0) for name, run in session.runs.items())

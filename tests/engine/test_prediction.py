@@ -59,7 +59,7 @@ def test_nothing_is_drafted_beyond_its_end():
     request = GenerationRequest(PROMPT, 9, stop_tokens=frozenset({END}), prediction=(7, 8, 9))
     engine = engine_over(target)
     engine.submit(replace(request, drafter="suffix"))
-    [session] = engine._sessions.values()
+    [session] = engine.requests.values()
     tree = Suffix(DrafterResources(target)).draft([session.context], [Budget(9, 9, exact=True)])[0]
     assert tree.tokens == (3, 7, 8, 9)
 
@@ -102,7 +102,7 @@ def test_read_in_pieces_it_is_the_same_text(prompt, foretold, answer, first):
     for token in [*range(200, 200 + answer), None]:
         if len(ids) >= prompt + min(first, answer):
             here = Context(
-                1, 0, ids, SamplingParams(), SeededRandom(0), prompt=prompt, foretold=told
+                1, 0, ids, SamplingParams(), SeededRandom(0), prompt_length=prompt, predicted=told
             )
             text += here.copyable(len(text))
         ids += [] if token is None else [token]
@@ -113,6 +113,6 @@ def test_the_end_of_a_long_prompt_leads_into_it():
     prompt = tuple(range(1, 90))
     engine = engine_over(tiny_target(vocab=97, context=200))
     engine.submit(GenerationRequest(prompt, 5, drafter="lookup", prediction=(90, 91)))
-    [session] = engine._sessions.values()
-    assert session.context.foretold == (90, 91, *prompt[-LONGEST:])
+    [session] = engine.requests.values()
+    assert session.context.predicted == (90, 91, *prompt[-LONGEST:])
     assert session.context.copyable(0) == [*prompt, 90, 91, *prompt[-LONGEST:]]

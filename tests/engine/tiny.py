@@ -175,7 +175,7 @@ def run_all(engine: Engine, requests: Sequence[GenerationRequest], chances=()):
     """[(ids, Done)] of requests that run together; ``chances`` replace their own randomness."""
     numbers = [engine.submit(r) for r in requests]
     for number, chance in zip(numbers, chances, strict=False):
-        engine._sessions[number].chance = chance
+        engine.requests[number].rng = chance
     found = {n: ([], None) for n in numbers}
     while engine.busy:
         for number, event in engine.step():

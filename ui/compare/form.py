@@ -6,10 +6,8 @@ from html import escape
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.bench.compare.race import MAX_LANES, RaceOptions
-from app.bench.lanes import PLAIN
-from app.request import AUTO
 from engine.errors import InvalidRequest
-from engine.request import ModelFacts
+from engine.request import AUTO, PLAIN, ModelFacts
 from ui.chat.caption import mode_name
 from ui.chat.suggestions import SUGGESTIONS
 from ui.widgets import sentence

@@ -6,7 +6,7 @@ from html import escape
 
 from app.bench.compare.race import LaneResult, LiveLane, Race
 from app.bench.measure import Difference
-from app.request import AUTO
+from engine.request import AUTO
 from ui.chat.caption import mode_name
 from ui.compare.plots import plots
 from ui.history.charts import percent, times

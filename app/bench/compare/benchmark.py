@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from app.bench.compare.isolated_run import IsolatedRunner
-from app.bench.lanes import PLAIN, Lane, check_drafters
+from app.bench.lanes import Lane, check_drafters
 from app.bench.measure import Measurement, Prompt, Prompts, Sample, Turn, Watcher, measure
 from app.bench.options import Conditions
 from app.bench.prompt_files import EDIT, WORD_PROBLEM, load_prompts
-from app.request import AUTO, Message
+from app.request import Message
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.request import ModelFacts
+from engine.request import AUTO, PLAIN, ModelFacts
 
 
 @dataclass(frozen=True, slots=True)

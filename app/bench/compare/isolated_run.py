@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from app.bench.measure import RunStep, Sample, Turn
-from app.bench.runners import fresh_name, passes_of, with_own_drafters
+from app.bench.runners import fresh_name, passes_of
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel, PreparedRequest
 from app.request import ChatRequest, Message, PartialAnswer
@@ -46,7 +46,7 @@ class IsolatedRunner:
         while True:
             await self._wait_for_answers()
             state = f"{self._name} {key} {self._interrupted[key]}"
-            request = with_own_drafters(asked, state)
+            request = replace(asked, drafter_state=state)
             begun = self.assistant.begun
             await self._build_drafters(request)
             yield None

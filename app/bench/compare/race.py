@@ -11,7 +11,7 @@ from statistics import median, median_low
 from typing_extensions import override
 
 from app.bench.compare.isolated_run import IsolatedRunner
-from app.bench.lanes import PLAIN, Lane, check_drafters
+from app.bench.lanes import Lane, check_drafters
 from app.bench.measure import (
     Difference,
     Measurement,
@@ -25,9 +25,9 @@ from app.bench.measure import (
 )
 from app.bench.options import Conditions
 from app.bench.summary import Counts, counts_of, paired_ratios
-from app.request import AUTO, Message
+from app.request import Message
 from engine.errors import InvalidRequest
-from engine.request import DepthCount, ModelFacts, summed
+from engine.request import AUTO, PLAIN, DepthCount, ModelFacts, summed
 
 MAX_LANES, MAX_REPEATS = 4, 5
 MAX_TOKENS = 1024

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from app.bench.lanes import PLAIN, PLAIN_LANE, Lane
+from app.bench.lanes import PLAIN_LANE, Lane
 from app.bench.measure import Measurement, Sample
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness, over_best, rates
 from app.bench.prompt_files import Category
 from app.bench.rows import Check, Row, row
+from engine.request import PLAIN
 
 INFLATE = 8
 ADAPTIVE = Lane("auto", "auto")

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from app.bench.lanes import PLAIN, PLAIN_LANE, Lane
+from app.bench.lanes import PLAIN_LANE, Lane
 from app.bench.measure import Measurement
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness, over_best, ranked, rates
 from app.bench.prompt_files import Turns
 from app.bench.rows import Check, Row, row
 from app.errors import RequestFailed
+from engine.request import PLAIN
 
 INFLATE = 8
 LOADS, LENGTHS = (1, 2, 4, 8), (1, 2, 3, 4, 6)

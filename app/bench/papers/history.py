@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from app.bench.lanes import PLAIN, Lane
+from app.bench.lanes import Lane
 from app.bench.measure import Conversations, Order, Sample, finished, measure
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness, Loaded, Readers
@@ -17,9 +17,9 @@ from app.history.file import HistoryFile
 from app.history.measurements import Measurements
 from app.history.task_class import task_class, temperature_class
 from app.placement.machine_name import machine_name
-from app.request import AUTO, Message
+from app.request import Message
 from engine.engine import Engine
-from engine.request import GenerationRequest, Prior, SamplingParams
+from engine.request import AUTO, PLAIN, GenerationRequest, Prior, SamplingParams
 
 INFLATE = 8
 TOKENS, ANSWERS, REPEATS = 64, 5, 15

@@ -5,13 +5,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.bench.lanes import PLAIN, PLAIN_LANE, Lane
+from app.bench.lanes import PLAIN_LANE, Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness
 from app.bench.prompt_files import Turns
 from app.bench.rows import Check, Row, row
 from app.placement.machine_name import cores
-from engine.request import SamplingParams
+from engine.request import PLAIN, SamplingParams
 
 PROMPTS, TOKENS, EVERY = 2, 48, 8  # one open question in so many
 ROOT = Path(__file__).resolve().parents[3]

@@ -219,7 +219,7 @@ TELLING = frozenset({StopRule.CHANCES})
 
 def test_a_chain_that_tells_its_chances_is_admitted_by_averages_and_ends_by_its_own():
     averages, told = (
-        Goodput(DrafterResources(None, cost=STEEP, heeds=h), "chain")
+        Goodput(DrafterResources(None, cost=STEEP, stop_rules=h), "chain")
         for h in (frozenset(), TELLING)
     )
     for policy in (averages, told):
@@ -233,7 +233,7 @@ def test_a_chain_that_tells_its_chances_is_admitted_by_averages_and_ends_by_its_
 
 
 def test_a_chain_that_tells_its_chances_is_still_switched_off():
-    policy = Goodput(DrafterResources(None, cost=STEEP, heeds=TELLING), "chain")
+    policy = Goodput(DrafterResources(None, cost=STEEP, stop_rules=TELLING), "chain")
     for _ in range(40):
         policy.observe([outcome(4, 0, 4.0, 0.0)])
     (budget,) = policy.budgets([HERE], [LONGEST])
@@ -241,7 +241,7 @@ def test_a_chain_that_tells_its_chances_is_still_switched_off():
 
 
 def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
-    policy = Goodput(DrafterResources(None, cost=FLAT, heeds=TELLING), "chain")
+    policy = Goodput(DrafterResources(None, cost=FLAT, stop_rules=TELLING), "chain")
     first, second = policy.budgets(contexts(2), [LONGEST] * 2)
     assert first.stop is not second.stop
     assert first.stop.floors is second.stop.floors
@@ -249,7 +249,7 @@ def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
 
 
 def test_trees_are_allotted_by_averages_even_where_the_drafter_tells_its_chances():
-    policy = Goodput(DrafterResources(None, cost=FLAT, heeds=TELLING), "chain")
+    policy = Goodput(DrafterResources(None, cost=FLAT, stop_rules=TELLING), "chain")
     (budget,) = policy.budgets([HERE], [TREE])
     assert (budget.nodes > 0, budget.stop) == (True, None)
 
@@ -264,8 +264,8 @@ def tree_outcome(nodes, accepted):
     return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), 0.1, 0.0)
 
 
-def grown(cost, gains, rounds=30, heeds=frozenset()):
-    policy = Goodput(DrafterResources(None, cost=cost, heeds=heeds), "sequoia")
+def grown(cost, gains, rounds=30, stop_rules=frozenset()):
+    policy = Goodput(DrafterResources(None, cost=cost, stop_rules=stop_rules), "sequoia")
     for _ in range(rounds):
         for nodes, accepted in gains.items():
             policy.observe([tree_outcome(nodes, accepted)])
@@ -287,7 +287,7 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
     for hidden, nodes in ((0, 4), (33, 32), (65, 64), (900, 64)):
         cost = curve((1, 10.0), (64, 10.5))
         cost.hidden = hidden
-        policy = Goodput(DrafterResources(None, cost=cost, heeds=SELECTIVE), "specexec")
+        policy = Goodput(DrafterResources(None, cost=cost, stop_rules=SELECTIVE), "specexec")
         for _ in range(30):
             for size, accepted in few.items():
                 policy.observe([tree_outcome(size, accepted)])
@@ -300,16 +300,16 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
 def test_a_drafter_that_leaves_out_unlikely_nodes_gets_room_and_a_price():
     """What is likely differs from round to round: a tree's size learnt from others would miss that."""
     gains = {4: 2, 16: 3, 64: 5}
-    least, steep = grown(STEEP, gains), grown(STEEP, gains, heeds=SELECTIVE)
+    least, steep = grown(STEEP, gains), grown(STEEP, gains, stop_rules=SELECTIVE)
     assert (least.nodes < 32, steep.nodes, steep.depth) == (True, 64, 8)
-    assert steep.floor == least.floor > grown(FLAT, gains, heeds=SELECTIVE).floor > 0
-    assert grown(STEEP, {16: 0, 64: 0}, heeds=SELECTIVE).nodes == 0
+    assert steep.floor == least.floor > grown(FLAT, gains, stop_rules=SELECTIVE).floor > 0
+    assert grown(STEEP, {16: 0, 64: 0}, stop_rules=SELECTIVE).nodes == 0
 
 
 def test_a_selective_drafter_hears_what_its_rows_cost_at_the_rate_of_the_pass():
     """Nothing for no row; the jump to the second row, and at least what plain decoding would bring."""
     jump = curve((1, 10.0), (2, 18.0), (64, 20.0))
-    prices = grown(jump, {4: 2, 16: 3, 64: 5}, heeds=SELECTIVE).prices
+    prices = grown(jump, {4: 2, 16: 3, 64: 5}, stop_rules=SELECTIVE).prices
     plain = jump.prices(1.0, len(prices) - 1)
     assert prices[0] == 0
     assert all(price >= least for price, least in zip(prices, plain, strict=True))

@@ -66,7 +66,7 @@ def paths(tree):
     return [found[node] for node in range(1, len(tree))]
 
 
-def score(table, root, path, decay=DECAY):
+def score(table, root, path, decay=DECAY.default):
     """Decayed probability of a path under a Markov draft."""
     total = 1.0
     for token in path:

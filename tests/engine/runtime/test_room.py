@@ -100,7 +100,7 @@ def test_a_warm_conversation_goes_before_a_request_waits_and_the_oldest_first():
 def test_a_request_that_waits_can_be_cancelled():
     engine = bounded()
     first, second = (engine.submit(GenerationRequest(prompt(n, 50), 40)) for n in (1, 2))
-    while not engine._sessions[second].paused:
+    while not engine.requests[second].paused:
         engine.step()
     engine.cancel(second)
     ended = {number: event.reason for number, event in engine.step() if hasattr(event, "reason")}

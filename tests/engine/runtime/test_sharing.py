@@ -49,13 +49,13 @@ def test_answers_to_one_question_are_those_of_each_alone(name, temperature):
 def test_a_preface_is_taken_over_from_a_running_answer_with_all_that_it_said():
     held = engine()
     first = held.submit(request(max_tokens=60, drafter="none"))
-    while not held._sessions[first].emitted:
+    while not held.requests[first].emitted:
         held.step()
-    said = list(held._sessions[first].ids)
+    said = list(held.requests[first].ids)
     fed = counted(held)
     second = (*said[:-1], 7, 8, 9)
     held.submit(request(second, 4))
-    while len(held._sessions) > 1:
+    while len(held.requests) > 1:
         held.step()
     assert fed == [*said[-2:-1], 7, 8][-len(fed) :]
     assert len(fed) <= 3

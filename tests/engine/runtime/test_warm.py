@@ -163,7 +163,7 @@ def test_conversations_with_a_gguf_file_rest_while_others_run(pocket):
     for talk in talks:
         number = held.submit(GenerationRequest((*talk, 20, 21), 4, drafter="none"))
         events = held.step()
-        assert cells(held) == [held._sessions[number].slot]
+        assert cells(held) == [held.requests[number].slot]
         while held.busy:
             events += held.step()
         assert events[-1][1].stats.cached_tokens >= len(talk) - 1

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, replace
 
 from engine.draft_length.fixed import Fixed
 from engine.drafters.auto import Auto
-from engine.interfaces.drafter import Arm, Budget, Context, DrafterResources, Outcome
+from engine.interfaces.drafter import Arm, Budget, Context, Drafter, DrafterResources, Outcome
+from engine.interfaces.target import Capability
 from engine.request import SamplingParams
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
@@ -14,14 +15,14 @@ ROOM = Budget(8, 8)
 
 
 @dataclass
-class Scripted:
+class Scripted(Drafter):
     """An arm of known worth: proposes 4 tokens every ``every``-th round, ``accepted`` of them right."""
 
     accepted: int
     seconds: float  # of a round in which it drafted; a plain pass takes 1
     every: int = 1
-    declines: bool = False
-    length: Budget = field(default_factory=lambda: Budget(4, 4))
+    proposes_rarely: bool = False
+    max_draft: Budget = field(default_factory=lambda: Budget(4, 4))
     hoped: float | None = None  # tokens; None: those that come
     later: float = 0.0  # tokens that this lets later rounds copy
     rounds: int = 0
@@ -48,11 +49,10 @@ class Reads(Scripted):
 
     prompt: float = 0.0
 
-    def reading(self, context):
-        return self.prompt if context.request > 1 else 0.0
+    needs = frozenset({Capability.DRAFT_MODEL})
 
-    def read(self, context):
-        return False
+    def prefill_seconds(self, context):
+        return self.prompt if context.request > 1 else 0.0
 
 
 @dataclass
@@ -73,7 +73,7 @@ def auto_over(offers=frozenset(), **arms):
     cost = PassCost()
     cost.profile(1, 1.0)
     cost.profile(8, 1.0)
-    plain = Scripted(0, 1.0, every=10**9, declines=True)
+    plain = Scripted(0, 1.0, every=10**9, proposes_rarely=True)
     parts = DrafterResources(Judge(offers), cost=cost)
     pairs = {"none": plain, **arms}
     return Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in pairs.items()}))
@@ -85,7 +85,7 @@ def play(auto, rounds, request=1, priors=(), task=""):
     played, seconds, tokens = [], 0.0, 0
     for _ in range(rounds):
         [tree] = auto.draft([context], [ROOM])
-        name = auto.playing(request)
+        name = auto.active_arm(request)
         arm = auto.arms[name].drafter
         path = tuple(range(1 + min(arm.accepted, tree.drafted)))
         cost = arm.seconds if tree.drafted else 1.0

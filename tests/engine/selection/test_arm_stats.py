@@ -125,11 +125,13 @@ def test_an_arm_that_starts_empty_is_not_hoped_to_begin_as_it_ended():
 
 
 def test_reading_the_prompt_says_nothing_of_how_fast_tokens_come():
-    auto = auto_over(model=Scripted(2, 1.5), lookup=Scripted(0, 1.0, every=10**9, declines=True))
+    auto = auto_over(
+        model=Scripted(2, 1.5), lookup=Scripted(0, 1.0, every=10**9, proposes_rarely=True)
+    )
     play(auto, 40)
     context = Context(2, 0, [1], SamplingParams(), None)
     [tree] = auto.draft([context], [ROOM])
-    assert auto.playing(2) == "model"
+    assert auto.active_arm(2) == "model"
     before = auto._matches[2].whole.value
     auto.observe([Outcome(context, tree, Verdict((0,), 0), 40.0, 1.0)])  # a long prompt was read
     assert auto._matches[2].whole.value == before

@@ -64,7 +64,7 @@ def test_nobody_waits_for_an_arm_that_does_not_pay():
 
 
 def test_trees_of_hundreds_do_not_wait_for_a_chain():
-    large = Reads(3, 1.2, length=Budget(4, 400))
+    large = Reads(3, 1.2, max_draft=Budget(4, 400))
     played, _, _ = play(auto_over(first=Reads(2, 1.5), second=large), 2 * KNOWN)
     assert Counter(played[: played.index("second")])["first"] < KNOWN / 2
 

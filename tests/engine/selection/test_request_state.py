@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine.selection.request_state import BY_COPIES, PLAIN, STAKE, RequestState, TaskStats
+from engine.request import PLAIN
+from engine.selection.request_state import BY_COPIES, STAKE, RequestState, TaskStats
 from engine.statistics.speedup import CopyShare, Speedup
 
 

@@ -1,7 +1,6 @@
 """Auto's stake: what an answer may lose on one proposal is a plain pass and what its drafts won."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,15 @@ from hypothesis import strategies as st
 from engine.draft_length.fixed import Fixed
 from engine.drafters.auto import Auto
 from engine.drafters.none import Plain
-from engine.interfaces.drafter import Arm, Budget, Context, DrafterResources, Outcome, RowPrices
+from engine.interfaces.drafter import (
+    Arm,
+    Budget,
+    Context,
+    Drafter,
+    DrafterResources,
+    Outcome,
+    RowPrices,
+)
 from engine.request import SamplingParams
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
@@ -22,11 +29,11 @@ ROOM = Budget(32, 32)
 
 
 @dataclass
-class Copier:
+class Copier(Drafter):
     """Finds a text to copy in every round, is sure of it, and takes as much as pays."""
 
-    length: ClassVar[Budget] = ROOM
-    declines: ClassVar[bool] = True
+    max_draft = ROOM
+    proposes_rarely = True
     sizes: list[int] = field(default_factory=list)
 
     def draft(self, batch, budgets):
@@ -36,12 +43,6 @@ class Copier:
         if not taken:
             return [single(1)]
         return [replace(chain([1] * (1 + taken)), expected=expected, later=later)]
-
-    def observe(self, outcomes):
-        pass
-
-    def forget(self, request, slot):
-        pass
 
 
 def steep():

@@ -107,12 +107,12 @@ class Says(Reads):
 def played(path, bonus=5):
     """(auto, its model and its copier) behind one round in which this path of the tree was accepted."""
     model = Says(2, 1.0, tokens=DRAFT.tokens)
-    copier = Says(0, 1.0, tokens=COPY.tokens, declines=True, hoped=0.3)
+    copier = Says(0, 1.0, tokens=COPY.tokens, proposes_rarely=True, hoped=0.3)
     auto = auto_over(TREES, copier=copier, model=model)
     auto._standings.paces["model"].add(30, 10.0)  # so that 0.3 more tokens are too few
     [tree] = auto.draft([HERE], [ROOM])
     assert tree.tokens == BOTH
-    assert auto.playing(1) == "model"
+    assert auto.active_arm(1) == "model"
     auto.observe([Outcome(HERE, tree, Verdict(path, bonus), 0.0, 1.0)])
     return auto, model, copier
 
@@ -144,7 +144,7 @@ def test_how_deep_a_drafter_is_right_is_counted_without_what_was_grafted():
 
 def test_without_free_rows_auto_drafts_what_its_favourite_does():
     model = Says(2, 1.0, tokens=DRAFT.tokens)
-    copier = Says(0, 1.0, tokens=COPY.tokens, declines=True, hoped=0.3)
+    copier = Says(0, 1.0, tokens=COPY.tokens, proposes_rarely=True, hoped=0.3)
     auto = auto_over(TREES, copier=copier, model=model)
     auto._cost.reset({1: 1.0, 2: 1.2, 8: 2.4})
     auto._standings.paces["model"].add(30, 10.0)
