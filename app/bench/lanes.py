@@ -81,7 +81,7 @@ def with_baseline(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     names = [lane.name for lane in ordered]
     for name in names:
         if names.count(name) > 1:
-            raise LaneError(f"two lanes are named {name!r}; name them apart with NAME=")
+            raise LaneError(f"two lanes are named {name!r}; give one another name with NAME=")
     return ordered
 
 

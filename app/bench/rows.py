@@ -64,7 +64,7 @@ class RowReport:
         _print(lines)
 
     def add(self, rows: Sequence[Row], figures: Iterable[str] = ()) -> None:
-        """Show some rows, and behind them ``figures``; raises OutputFileError."""
+        """Show some rows, then ``figures``; raises OutputFileError."""
         show_progress("")
         self.rows += rows
         for one in rows:

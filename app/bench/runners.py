@@ -71,7 +71,7 @@ class EngineRunner:
     name: str = field(default_factory=fresh_name)
 
     async def run(self, turn: Turn) -> AsyncGenerator[RunStep, None]:
-        """See ``Runner``; the engine is idle again behind it."""
+        """See ``Runner``; the engine is idle again after it."""
         requests = [self._request(turn, prompt) for prompt in turn.prompts]
         self._build_drafters(requests[0])
         yield None

@@ -181,7 +181,9 @@ def check_race(options: RaceOptions, facts: ModelFacts) -> None:
     lanes = options.lanes(facts.name)
     if not 2 <= len(lanes) <= MAX_LANES:
         chosen = len(lanes) - 1
-        raise InvalidRequest(f"{chosen} modes are chosen beside plain; choose 1 to {MAX_LANES - 1}")
+        raise InvalidRequest(
+            f"{chosen} modes are chosen next to plain; choose 1 to {MAX_LANES - 1}"
+        )
     check_drafters([lane.drafter for lane in lanes], facts)
 
 

@@ -44,7 +44,7 @@ class SavedBenchmarks:
         return SavedBenchmark(name, record)
 
     def all(self) -> list[SavedBenchmark]:
-        """Every file that can be read, newest first; others are told in the log."""
+        """Every file that can be read, newest first; others are named in the log."""
         files = sorted(self._folder.glob("*.json"), reverse=True)
         kept = []
         for file in files:
@@ -65,7 +65,7 @@ class SavedBenchmarks:
 
     def remove(self, name: str) -> None:
         """Delete its file; raises OutputFileError."""
-        kept = self.find(name)  # never a path that somebody made up
+        kept = self.find(name)  # never a path from outside
         try:
             (self._folder / f"{kept.name}.json").unlink(missing_ok=True)
         except OSError as error:

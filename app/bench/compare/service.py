@@ -25,7 +25,7 @@ _UNEXPECTED = "something unexpected failed; the log says more, please try again"
 
 @dataclass(slots=True)
 class BenchmarkService:
-    """Starts and stops measurements on the assistant's model; they go on when nobody watches."""
+    """Starts and stops measurements on the assistant's model; they continue when no page watches."""
 
     assistant: Assistant
     race: Race | None = None  # the latest
@@ -57,7 +57,7 @@ class BenchmarkService:
 
     @property
     def waiting(self) -> bool:
-        """Whether it stands still until somebody's answer is over."""
+        """Whether it waits for the end of an answer in the chat."""
         return self.busy and self.assistant.answering > 0
 
     @property
@@ -107,10 +107,10 @@ class BenchmarkService:
         """Wait until nothing is being measured."""
         if self._task is not None:
             await asyncio.wait([self._task])
-            await asyncio.sleep(0)  # for those that were told of the end
+            await asyncio.sleep(0)  # for the callbacks of the end
 
     def change(self) -> None:
-        """Tell everybody who waits."""
+        """Wake everything that waits in ``changed``."""
         self.version += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

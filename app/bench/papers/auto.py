@@ -15,7 +15,7 @@ from engine.request import PLAIN
 INFLATE = 8
 ADAPTIVE = Lane("auto", "auto")
 TOKENS = 64
-FIRST, FEW = 6, 2  # questions at the start of the session, and of the one that tells who races
+FIRST, FEW = 6, 2  # questions at the start of the session, and of the one that chooses who races
 SWEPT, SHORTLY = 2, 32  # questions of a kind that every drafter answers, and tokens of these
 SESSIONS = 3  # of the race, an odd number, where one takes no longer than SOON
 SOON = 200.0  # seconds
@@ -26,10 +26,10 @@ def show(instrument: Harness) -> Row:
     """At least 0.95 of the best single drafter in every category, at least 0.97 of plain.
 
     The beginnings of two answers of a kind, where drafting pays least, tell which drafters are worth
-    a race and how far plain is behind. A drafter that is far behind in every kind, or that some other
+    a race and how much slower plain is. A drafter that is much slower in every kind, or that some other
     one beats in every kind, is the best of none. Those that are left race with auto over the other
     questions: of several drafters one always suits the words of two questions, so which one is the
-    best of a kind is told by its other questions (``over_best``). With four of them a ratio scattered
+    best of a kind is chosen by its other questions (``over_best``). With four of them a ratio scattered
     by a tenth. Some kinds have answers of two passes, where a hiccup of 20 ms is worth 6 %: a machine
     that is fast enough races in several sessions, and of each answer the usual seconds count.
     """
@@ -97,7 +97,7 @@ def _session(
 ) -> Measurement:
     """One session in which every drafter may remember earlier questions.
 
-    ``asked`` says how many questions come first, and for how many tokens each answer goes on.
+    ``asked`` says how many questions come first, and how many tokens each answer may have.
     """
     count, tokens = asked
     first = instrument.prompts.problems[:count]

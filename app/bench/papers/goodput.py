@@ -15,7 +15,7 @@ INFLATE = 8
 LOADS, LENGTHS = (1, 2, 4, 8), (1, 2, 3, 4, 6)
 OFF, ADAPTIVE = Lane(PLAIN_LANE, PLAIN), Lane("goodput", "chain", length="goodput", depth=8)
 TOKENS = 40
-SWEPT, FINALISTS = 8, 2  # prompts of the sweep; lengths that go on
+SWEPT, FINALISTS = 8, 2  # prompts of the sweep; lengths that stay
 PROMPTS = 32  # once each: one length suits the words of one prompt
 QUEUED = 16  # prompts that are submitted at once
 
@@ -26,8 +26,8 @@ def show(instrument: Harness) -> Row:
     mixed = [prompt for pair in pairs for prompt in pair]
     if len(mixed) <= SWEPT:
         raise RequestFailed(
-            f"it needs more than {SWEPT} prompts, and gets {len(mixed)} from this file: every category "
-            "of its open questions counts twice; give a file with more categories"
+            f"it needs more than {SWEPT} prompts but gets {len(mixed)} here: two open questions of each "
+            "category count, so give a file with more categories"
         )
     checks, over = [], []
     figures: dict[str, float] = {}

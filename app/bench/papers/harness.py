@@ -199,7 +199,7 @@ class Harness:
             self._text = ChatText.load(Path(resolve(self.settings, self.model).folder))
         return self._text
 
-    def apart(
+    def spread_out(
         self, part: Callable[["Harness", PartT], FoundT], parts: Sequence[PartT]
     ) -> list[FoundT]:
         """``part`` of each of ``parts``, one a core, for what counts and times nothing.
@@ -273,7 +273,7 @@ class Harness:
 
 
 def begin_worker(threads: int) -> None:
-    """So many threads; and no worker outlives a bench that was told to end."""
+    """Use this many threads, and end with the bench."""
     torch.set_num_threads(threads)
     end_with_parent()
 
@@ -283,7 +283,7 @@ def _part(
     part: Callable[[Harness, PartT], FoundT],
     each: PartT,
 ) -> FoundT:
-    """In a process of its own; what it does is told by how many parts are done."""
+    """Run in a process of its own; progress is how many parts are done."""
     return part(Harness(*asked, lambda _: None), each)
 
 
@@ -306,8 +306,8 @@ class Baseline:
 def ranked(found: Mapping[str, float], lanes: Sequence[Lane]) -> list[Lane]:
     """Lanes by what a sweep found of them, the best first.
 
-    A sweep is short. Its best lanes run again, beside the one that they are to be compared with and
-    for longer, and only that counts: of many lanes the best one is partly the luckiest one.
+    A sweep is short. Its best lanes run again, for longer and next to the one that they are compared
+    with, and only that counts: of many lanes the best one is partly the luckiest one.
     """
     return sorted(lanes, key=lambda lane: found[lane.name], reverse=True)
 

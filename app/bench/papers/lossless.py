@@ -13,7 +13,7 @@ from app.bench.rows import Check, Row, row
 from app.placement.machine_name import cores
 from engine.request import PLAIN, SamplingParams
 
-PROMPTS, TOKENS, EVERY = 2, 48, 8  # one open question in so many
+PROMPTS, TOKENS, EVERY = 2, 48, 8  # takes one open question of EVERY
 ROOT = Path(__file__).resolve().parents[3]
 LAWS = ("tests/laws/test_lossless.py", "tests/engine/speculation/test_verify.py")
 PLUGINS = ("xdist", "timeout")
@@ -48,7 +48,7 @@ def show(instrument: Harness) -> Row:
         *instrument.prompts.questions(())[::EVERY],
     )
     parts = [Part(sampling, tuple(lanes), prompts, TOKENS) for sampling in SAMPLINGS.values()]
-    compared = instrument.apart(agreeing, parts)
+    compared = instrument.spread_out(agreeing, parts)
     checks = []
     figures: dict[str, float] = {}
     for name, (agree, answers) in zip(SAMPLINGS, compared, strict=True):

@@ -29,7 +29,7 @@ class Part:
 def show(instrument: Harness) -> Row:
     """Growing from 16 to 1024 nodes; at least 4 tokens per pass at 256, on word problems."""
     parts = [Part(BUDGETS, TOKENS, at, PROMPTS) for at in range(min(PARTS, PROMPTS))]
-    counted = instrument.apart(tokens_and_passes, parts)
+    counted = instrument.spread_out(tokens_and_passes, parts)
     found = {
         nodes: sum(part[nodes][0] for part in counted) / sum(part[nodes][1] for part in counted)
         for nodes in BUDGETS

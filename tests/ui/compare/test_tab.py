@@ -243,7 +243,7 @@ def test_what_cannot_be_raced_is_refused_in_place(page: Page) -> None:
     prompt(page).fill("What is 12 + 30?")
     choose(page, {"auto", "lookup", "suffix", "chain"})
     button(page, "Race")
-    expect(alert).to_contain_text("4 modes are chosen beside plain; choose 1 to 3")
+    expect(alert).to_contain_text("4 modes are chosen next to plain; choose 1 to 3")
     choose(page, {"auto"})
     prompt(page).fill("word " * 5000)
     button(page, "Race")

@@ -250,4 +250,4 @@ def test_a_file_with_too_few_kinds_of_prompts_is_told_in_the_row(instrument):
     few = replace(instrument.prompts, open=(("all", instrument.prompts.problems[:10]),))
     found = shown("goodput", replace(instrument, prompts=few))
     assert not found.holds
-    assert found.says.startswith("cannot be shown: it needs more than 8 prompts, and gets 4")
+    assert found.says.startswith("cannot be shown: it needs more than 8 prompts but gets 4")

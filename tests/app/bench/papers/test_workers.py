@@ -34,7 +34,7 @@ def asked(folder):
 
     torch.set_num_threads(2)
     instrument = Harness(load_settings(), "pocket", load_prompts(None, 1), lambda said: None)
-    instrument.apart(wait, [folder, folder])
+    instrument.spread_out(wait, [folder, folder])
 
 
 def until(true, seconds):
