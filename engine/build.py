@@ -35,7 +35,7 @@ from engine.platform.huge_pages import in_huge_pages
 from engine.request import AUTO, PLAIN, GenerationRequest, ModelFacts, ModelSpec, SamplingParams
 from engine.runtime.components import CacheCapacity, EngineComponents, Verify
 from engine.runtime.drafter_pool import DrafterPool
-from engine.runtime.profiling import profile, profile_draft, profile_exit, profile_reading
+from engine.runtime.profiling import profile
 from engine.runtime.registry import drafter_class, named
 from engine.speculation.rng import RandomSource, SeededRandom
 from engine.speculation.tree import DraftTree
@@ -72,20 +72,20 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
         profile(target, parts.cost)
     except NumericalError as error:
         raise ModelUnusable(damage(spec)) from error
-    parts = replace(parts, exit_step=_exit_step(spec, target))
-    if draft_model is None:
-        return parts, no_draft
     try:
-        step, read = profile_draft(draft_model), profile_reading(draft_model)
+        return _measured(spec, parts, no_draft), no_draft
     except NumericalError:
-        return replace(parts, draft_model=None), f"as to the draft, {damage(_draft_spec(spec))}"
-    return replace(parts, draft_step=step, draft_read=read), no_draft
+        no_draft = f"as to the draft, {damage(_draft_spec(spec))}"
+        return _measured(spec, replace(parts, draft_model=None), no_draft), no_draft
 
 
-def _exit_step(spec: ModelSpec, target: Any) -> float:
-    """Seconds of an early-exit step; 0 where none will be asked for, or layers are read meanwhile."""
-    layered = Capability.LAYERS in target.offers and not isinstance(target, Streamed)
-    return profile_exit(target, spec.exit_layer) if layered and spec.exit_layer else 0.0
+def _measured(spec: ModelSpec, parts: DrafterResources, no_draft: str) -> DrafterResources:
+    """With the costs that the drafters measure; raises NumericalError for a damaged draft model."""
+    for name in DRAFTERS:
+        if not _obstacle(name, spec, parts, no_draft):
+            found = drafter_class(name).measure(parts)
+            parts = replace(parts, measured={**parts.measured, **found})
+    return parts
 
 
 def assemble(

@@ -34,10 +34,10 @@ class Engine:
         self.requests: dict[int, RunningRequest] = {}  # by id: waiting and running ones
         self.listen: Callable[[], object] = bool  # called in long passes: time to receive cancels
         self._target = components.target
-        self._components = components
+        self.components = components
         models: tuple[object, ...] = (components.target, components.draft_model)
         self._resting = [model for model in models if isinstance(model, Resting)]
-        self._backoff = MemoryBackoff(components.target)
+        self.backoff = MemoryBackoff(components.target)
         self._scheduler = Scheduler(components.slots, components.warm, components.room)
         self._grammars = GrammarCache(components.target.vocab, components.speller)
         self._ids = count(1)
@@ -58,7 +58,7 @@ class Engine:
 
         First calls build kernels and caches; no answer of a person should pay for them.
         """
-        started, cost = time.perf_counter(), self._components.cost
+        started, cost = time.perf_counter(), self.components.cost
         knots = dict(cost.knots)
         for request, drafter in product(requests, self.facts.drafters):
             if time.perf_counter() - started > seconds:
@@ -66,19 +66,19 @@ class Engine:
             self.submit(replace(request, drafter=drafter))
             while self.busy:
                 self.step()
-        self._components.drafters.clear()
+        self.components.drafters.clear()
         cost.reset(knots)
 
     def submit(self, request: GenerationRequest) -> int:
         """Queue a request; raises InvalidRequest or ContextOverflow."""
         request.check(self._target.vocab, self._target.context)
-        drafter, length = self._components.drafters.of(request)
+        drafter, length = self.components.drafters.of(request)
         running = RunningRequest(
             id=next(self._ids),
             request=request,
             drafter=drafter,
             length=length,
-            rng=self._components.rng(request.sampling.seed),
+            rng=self.components.rng(request.sampling.seed),
             ids=list(request.prompt),
             grammar=self._grammars.guide(request),
             priors={prior.drafter: prior for prior in request.priors},
@@ -107,10 +107,11 @@ class Engine:
         """One pass: at most one prompt chunk, and one draft of every request that decodes."""
         events = self._drop_cancelled() if self._cancelled else []
         running = self._schedule()
+        ready = [one for one in running if not self._unread(one)]
         unread = [one for one in running if self._unread(one)]
         if unread:
             events += self._guarded(unread[:1], self._prefill)
-        ready = [one for one in running if one.id in self.requests and not self._unread(one)]
+            ready = [one for one in ready if not self._unread(one)]
         if any(one.request.ahead for one in ready):  # it is alone
             return events + self._guarded(ready, self._prefill_draft_model)
         events += self._guarded(ready, self._decode)
@@ -157,8 +158,8 @@ class Engine:
 
     def _crop(self, slot: int, length: int) -> None:
         self._target.crop(slot, length)
-        if self._components.draft_model is not None:
-            self._components.draft_model.crop(slot, length)
+        if self.components.draft_model is not None:
+            self.components.draft_model.crop(slot, length)
 
     def _rest(self, slots: Sequence[int]) -> None:
         for model in self._resting:
@@ -194,7 +195,7 @@ class Engine:
         length = running.length
         last = at + len(chunk) == len(running.ids) - 1
         self._reading = running
-        states = self._backoff.feed(running.slot, chunk, length.prompt_rows if last else 0)
+        states = self.backoff.feed(running.slot, chunk, length.prompt_rows if last else 0)
         self._reading = None
         if states is not None:
             length.prompt(running.context, states)
@@ -248,7 +249,7 @@ class Engine:
                 learns = True
             except (OutOfMemory, NumericalError, Ambiguous) as error:  # the answer needs no draft
                 if isinstance(error, OutOfMemory):
-                    self._backoff.drafted_too_much(max(budget.nodes for budget in longest))
+                    self.backoff.drafted_too_much(max(budget.nodes for budget in longest))
             seconds = time.perf_counter() - started
         return [
             StepItem(one, context, tree, seconds, len(group), learns)
@@ -262,10 +263,10 @@ class Engine:
         depth = default.depth if request.draft_depth is None else request.draft_depth
         usual = depth if chains else default.nodes
         nodes = usual if request.draft_nodes is None else request.draft_nodes
-        nodes = min(nodes, self._components.widest // len(self._scheduler.running) - 1)
+        nodes = min(nodes, self.components.widest // len(self._scheduler.running) - 1)
         left = self._tokens_left(running) - 1
-        if self._backoff.nodes is not None:
-            nodes, left = min(nodes, self._backoff.nodes - 1), min(left, self._backoff.nodes - 1)
+        if self.backoff.nodes is not None:
+            nodes, left = min(nodes, self.backoff.nodes - 1), min(left, self.backoff.nodes - 1)
         depth, nodes = max(0, min(depth, left)), max(0, nodes)
         return Budget(min(depth, nodes), min(depth, nodes)) if chains else Budget(depth, nodes)
 
@@ -273,7 +274,7 @@ class Engine:
 
     def _score(self, items: Sequence[StepItem]) -> tuple[list[StepItem], list[Scores]]:
         """What could be scored; requests for which the device is too small end."""
-        found = self._backoff.score([i.running.slot for i in items], [i.tree for i in items])
+        found = self.backoff.score([i.running.slot for i in items], [i.tree for i in items])
         kept, scores = [], []
         for item, passed in zip(items, found, strict=True):
             if passed.scores is None:
@@ -293,7 +294,7 @@ class Engine:
                 cases.append((item, scored, logits_to_verify(item, scored)))
             except (Ambiguous, Stuck) as error:
                 self._fail(item.running, error)
-        verdicts = self._components.verify(
+        verdicts = self.components.verify(
             [item.tree for item, *_ in cases],
             [logits for *_, logits in cases],
             [item.running.request.sampling for item, *_ in cases],
@@ -310,7 +311,7 @@ class Engine:
 
     def _damage(self) -> NumericalError:
         """The error for logits that are not finite; raised where they would spread to other slots."""
-        damage = NumericalError(self._components.damage)
+        damage = NumericalError(self.components.damage)
         if isinstance(self._target, Bounded):
             self._target.clear()
             self._scheduler.cool()
@@ -354,7 +355,7 @@ class Engine:
     ) -> None:
         """Seconds of the step, and what plain decoding would have needed for the same tokens."""
         started, drafted, ended = times
-        cost, context = self._components.cost, sum(len(i.running.ids) for i in items)
+        cost, context = self.components.cost, sum(len(i.running.ids) for i in items)
         rows = sum(len(item.tree) for item in items)
         idle, plain = cost.nominal(rows, context), cost.nominal(len(items), context)
         cost.observe(rows, context, score_seconds, overhead=ended - drafted - score_seconds)
@@ -396,7 +397,7 @@ class Engine:
         running.drafter.forget(running.id, running.slot)
         running.length.forget(running.id)
         del self.requests[running.id]
-        self._components.drafters.forget([one.request for one in self.requests.values()])
+        self.components.drafters.forget([one.request for one in self.requests.values()])
         message, code = (None, None) if error is None else (str(error), error.code)
         return running.id, Done(reason, stats, message, code)
 

@@ -26,7 +26,9 @@ class Option:
     most: float = 1.0
 
     def of(self, options: Mapping[str, float]) -> float:
-        """The given value, or the default."""
+        """The given value, or the default. Raises InvalidRequest outside the range."""
+        if self.name in options:
+            self.check(options[self.name])
         return options.get(self.name, self.default)
 
     def check(self, value: float) -> None:

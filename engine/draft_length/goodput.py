@@ -116,7 +116,7 @@ class Goodput(DraftLength):
         self._cost, self._drafter = parts.cost, drafter
         self._selective = StopRule.FLOOR in parts.stop_rules  # it leaves out nodes
         self._telling = StopRule.CHANCES in parts.stop_rules  # it says how likely its tokens are
-        self._draft = DraftCost(step=parts.draft_step)
+        self._draft = DraftCost(step=parts.step_seconds)
         self._pool = DepthAcceptance(POOL_MEMORY)
         self._traces: dict[int, _Trace] = {}
         self._rate = 0.0  # tokens per second of the last allocation

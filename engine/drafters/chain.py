@@ -1,12 +1,13 @@
 """Draft-model chain (Leviathan et al., arXiv 2211.17192): a small model proposes token by token."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from typing_extensions import override
 
 from engine.drafting.chain_draft import ChainDraft
 from engine.drafting.draft_cache import DraftCache, NewNodes
+from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP, measure_draft_model
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree
@@ -27,6 +28,7 @@ class Chain(Drafter):
     title = "Draft chain"
     summary = "A small model drafts one token after another."
     needs = frozenset({Capability.DRAFT_MODEL})
+    step_cost = DRAFT_STEP
     max_draft = Budget(depth=16, nodes=16)
     stop_rules = frozenset({StopRule.CHANCES, StopRule.STATES})
     default_length = "confidence"
@@ -34,10 +36,16 @@ class Chain(Drafter):
     def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model of ``parts``."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = DraftCache(parts.draft_model, parts.draft_read)
-        self.step_seconds = parts.draft_step
+        self._follower = DraftCache(parts.draft_model, parts.measured.get(DRAFT_READ, 0.0))
+        self.step_seconds = parts.measured.get(DRAFT_STEP, 0.0)
         dear = parts.cost.nominal(BRANCHED) > HIDDEN * parts.cost.nominal(1)
         self._replaces_trees = dear
+
+    @classmethod
+    @override
+    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
+        """Costs of the draft model."""
+        return measure_draft_model(resources)
 
     @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:

@@ -1,6 +1,6 @@
 """Early-exit self-speculation (LayerSkip, arXiv 2404.16710): the first layers draft for the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import cast
@@ -10,11 +10,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.drafting.chain_draft import ChainDraft
+from engine.drafting.draft_costs import timed
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, StopRule
 from engine.interfaces.target import Capability, LayeredTarget, Streamed
 from engine.request import Option
 from engine.speculation.tree import DraftTree, ReusedRows
 
+EXIT_STEP = "early exit step"  # seconds
+STEP_REPEATS, STEP_SECONDS = 5, 0.5  # so much is measured; the first step builds kernels
 EXIT_LAYER = Option(
     "exit_layer", "layers that draft; 0: as the model was trained, or a quarter", 0, 0, 1024
 )
@@ -32,6 +35,7 @@ class EarlyExit(Drafter):
     title = "Early exit"
     summary = "The model's first layers draft for the others."
     needs = frozenset({Capability.LAYERS})
+    step_cost = EXIT_STEP
     max_draft = Budget(depth=12, nodes=12)
     plan_when = ("early exit", "dense")
     plan_reason = "its first {exit_layer} layers were trained to draft for the others, at no memory"
@@ -44,12 +48,26 @@ class EarlyExit(Drafter):
         """Take the target and the usual E."""
         self._target = cast("LayeredTarget", parts.target)
         self._exit = int(EXIT_LAYER.of(parts.options)) or max(1, self._target.layers // 4)
-        self.step_seconds = parts.exit_step
+        self.step_seconds = parts.measured.get(EXIT_STEP, 0.0)
         self._deepest = self._target.layers
         if isinstance(
             parts.target, Streamed
         ):  # deeper layers would be read for every drafted token
             self._deepest = min(self._deepest, parts.target.source.whole)
+
+    @classmethod
+    @override
+    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
+        """Seconds of one row through the usual exit and the head; of streamed layers nothing."""
+        target, layers = cast("LayeredTarget", resources.target), EXIT_LAYER.of(resources.options)
+        if not layers or isinstance(resources.target, Streamed):
+            return {}
+
+        def step() -> None:
+            target.shallow([0], [0], int(layers))
+            target.crop(0, 0)
+
+        return {EXIT_STEP: min(timed(step, STEP_REPEATS, STEP_SECONDS))}
 
     @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:

@@ -1,7 +1,7 @@
 """Sequoia (arXiv 2402.12374): the tree that is worth most on this machine, drawn without replacement."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.draft_cache import DraftCache
+from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP, measure_draft_model
 from engine.drafting.rank_acceptance import chosen_ranks, drawn_ranks, padded
 from engine.drafting.rank_evidence import WIDTH, Lift, RankEvidence
 from engine.drafting.tree_draft import TELLING, AdaptiveTree, StaticTree, TreeDraft, TreeLimits
@@ -125,6 +126,7 @@ class Sequoia(Drafter):
     title = "Optimal draft tree"
     summary = "A small model draws the tree that is worth most at the measured acceptance."
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
+    step_cost = DRAFT_STEP
     max_draft = Budget(depth=8, nodes=32)
     default_length = "goodput"
 
@@ -133,8 +135,8 @@ class Sequoia(Drafter):
     def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model and the target's measured cost."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = DraftCache(parts.draft_model, parts.draft_read)
-        self.step_seconds = parts.draft_step
+        self._follower = DraftCache(parts.draft_model, parts.measured.get(DRAFT_READ, 0.0))
+        self.step_seconds = parts.measured.get(DRAFT_STEP, 0.0)
         self._pass, self._level = (
             parts.cost,
             LinearFit(),
@@ -147,6 +149,12 @@ class Sequoia(Drafter):
         self._grown: dict[int, TreeDraft] = {}  # by request, until the outcome is known
         self._classes: dict[tuple[bool, int], _Class] = {}
         self._own: dict[int, RankEvidence] = {}  # by request, once it was drafted for
+
+    @classmethod
+    @override
+    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
+        """Costs of the draft model."""
+        return measure_draft_model(resources)
 
     @override
     @torch.inference_mode()

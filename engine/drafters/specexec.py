@@ -1,7 +1,7 @@
 """SpecExec (arXiv 2406.02532): the likeliest continuations under a draft model, best first."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.drafting.draft_cache import DraftCache, NewNodes
+from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP, measure_draft_model
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
 from engine.request import Option
@@ -179,6 +180,7 @@ class SpecExec(Drafter):
     title = "Draft tree"
     summary = "A small model searches for the likeliest continuations, best first."
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
+    step_cost = DRAFT_STEP
     max_draft = Budget(depth=8, nodes=24)
     plan_when = ("draft model", "streamed", "dense")
     plan_reason = (
@@ -193,14 +195,22 @@ class SpecExec(Drafter):
     def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model; W is 8 to 128 and K 16 to 64 where the options do not set them."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = DraftCache(parts.draft_model, parts.draft_read)
+        self._follower = DraftCache(parts.draft_model, parts.measured.get(DRAFT_READ, 0.0))
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
         self.max_draft = _largest(self.max_draft, parts.cost.flat(FLAT))
-        self.step_seconds = parts.draft_step  # what a wave costs, until one was measured
+        self.step_seconds = parts.measured.get(
+            DRAFT_STEP, 0.0
+        )  # what a wave costs, until one was measured
         self._wave = int(WAVE.of(parts.options))
         self._branch = int(BRANCH.of(parts.options))
         self._waves = int(WAVES.of(parts.options))
         self._fade = math.log(DECAY.of(parts.options))
+
+    @classmethod
+    @override
+    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
+        """Costs of the draft model."""
+        return measure_draft_model(resources)
 
     @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:

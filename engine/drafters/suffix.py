@@ -98,6 +98,11 @@ class Suffix(Drafter):
         if running is not None:
             self._finished.add(running.ids)
 
+    @property
+    def finished_texts(self) -> list[list[int]]:
+        """Token ids of the finished requests that are remembered."""
+        return self._finished.texts
+
     @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """What matches in this request's own text were worth: ``Confidence.shares``.

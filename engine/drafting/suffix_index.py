@@ -37,6 +37,11 @@ class SuffixIndex:
         """Tokens held."""
         return sum(len(text) for text in self._texts.values())
 
+    @property
+    def texts(self) -> list[list[int]]:
+        """Token ids of every text, the oldest first."""
+        return list(self._texts.values())
+
     def extend(self, tokens: Sequence[int]) -> None:
         """Append to the newest text."""
         if not self._texts:

@@ -4,6 +4,7 @@ Rungs come best first, and a rung that fits goes on fitting where there is more 
 memory never gives a worse plan.
 """
 
+from engine.drafters import DRAFTERS, describe
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
     FittedPlacement,
@@ -50,15 +51,20 @@ def plan(
 
 
 def _drafter(found: FittedPlacement, model: Candidates) -> str:
-    """The family by the product's rule; which of several wins is measured at every request."""
+    """The drafter with the most conditions for its use, of those whose conditions all hold."""
     rung = found.rung
-    if not rung.form.dense:
-        return "lookup" if rung.draft is None else "auto"
-    if rung.streams and rung.draft is not None:
-        return "specexec"
-    if model.exit_layer is not None and rung.form.backend == TORCH:
-        return "early_exit"
-    return "lookup" if rung.draft is None else "auto"
+    conditions = {
+        "dense": rung.form.dense,
+        "draft model": rung.draft is not None,
+        "streamed": rung.streams,
+        "early exit": model.exit_layer is not None and rung.form.backend == TORCH,
+    }
+    fitting = {
+        name: len(when)
+        for name in DRAFTERS
+        if (when := describe(name).plan_when) is not None and all(map(conditions.get, when))
+    }
+    return max(fitting, key=fitting.__getitem__)
 
 
 def _plan(case: Case, drafter: str) -> Plan:

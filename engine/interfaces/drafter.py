@@ -211,18 +211,17 @@ class Drafter(ABC):
     ``title``, ``summary``, ``max_draft`` and ``draft`` have no default.
     """
 
-    # For people. These and ``plan_when`` and ``plan_reason`` are literals: ``engine.drafters.describe``
-    # reads them without an import.
+    # These four and ``listed`` are literals: ``engine.drafters.describe`` reads them without an import.
     title: ClassVar[str]
     summary: ClassVar[str]  # one sentence: what it does
-    plan_when: ClassVar[tuple[str, ...] | None] = None  # planned where all hold: see ``describe``
-    plan_reason: ClassVar[str] = ""  # the plan's sentence, without capital and full stop
+    plan_when: ClassVar[tuple[str, ...] | None] = None  # a plan uses it where all hold
+    plan_reason: ClassVar[str] = ""  # with {exit_layer}, {streamed} and {no_draft_model}
 
     options: ClassVar[tuple[Option, ...]] = ()
     needs: ClassVar[frozenset[Capability]] = frozenset()
     stop_rules: ClassVar[frozenset[StopRule]] = frozenset()  # those that it follows
     default_length: ClassVar[str] = "fixed"  # the draft length that suits it best
-    listed: ClassVar[bool] = True  # people can choose it; else only drafters with arms use it
+    listed: ClassVar[bool] = True  # shown to people; else only drafters with arms use it
     has_arms: ClassVar[bool] = False  # lets the other drafters draft: it is built with ``arms``
     # Proposes only where it has reason to, and estimates in ``DraftTree.expected`` how much;
     # asking costs next to nothing.
@@ -231,6 +230,7 @@ class Drafter(ABC):
     needs_grammar: ClassVar[bool] = False  # never proposes anything for a request without one
     copies_from: ClassVar[frozenset[str]] = frozenset()  # texts that it copies from
 
+    step_cost: ClassVar[str] = ""  # its name in ``measured``: one step of a draft for one request
     max_draft: Budget  # the longest useful draft; nodes > depth: it drafts trees
     step_seconds: float = 0.0  # of one step of a draft for one request; 0: not measured
     arms: Mapping[str, "Arm"] = MappingProxyType({})
@@ -328,9 +328,8 @@ class DrafterResources:
     target: Target
     draft_model: DraftModel | None = None
     cost: PassCost = field(default_factory=PassCost)
-    draft_step: float = 0.0  # seconds of one row through the draft model; 0: not measured
-    draft_read: float = 0.0  # seconds for each token of a text that it reads at once; likewise
-    exit_step: float = 0.0  # seconds of one row through the usual early exit; likewise
+    measured: Mapping[str, float] = field(default_factory=dict)  # by ``Drafter.measure``
+    step_seconds: float = 0.0  # of the drafter whose lengths are set, if it drafts chains
     options: Mapping[str, float] = field(default_factory=dict)
     acceptance_head: Path | None = None
     stop_rules: frozenset[StopRule] = frozenset()  # of the drafter whose lengths a policy sets

@@ -101,7 +101,10 @@ def new_length(
         )
     longest = drafting.max_draft
     chains = Capability.DRAFT_MODEL in drafting.needs and longest.nodes <= longest.depth
-    # The model's own exit layer is the drafter's business; a length sees what was asked for.
-    step = resources.draft_step if chains else 0.0
-    own = replace(resources, options=dict(options), draft_step=step, stop_rules=drafting.stop_rules)
+    own = replace(
+        resources,
+        options=dict(options),  # not the model's own exit layer, which is the drafter's business
+        step_seconds=resources.measured.get(drafting.step_cost, 0.0) if chains else 0.0,
+        stop_rules=drafting.stop_rules,
+    )
     return kind(own, drafter)

@@ -12,7 +12,7 @@ from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.rng import SeededRandom
-from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
+from tests.engine.tiny import SlowMachine, drafter_of, engine_over, run_all, tiny_target
 
 COPYING = ("lookup", "suffix", "auto")
 PROMPT, END, TOKENS = (1, 2, 3), 0, 40
@@ -84,9 +84,9 @@ def test_it_is_no_part_of_the_prompt_and_no_later_answer_draws_on_it(plain):
     request = GenerationRequest(PROMPT, TOKENS, drafter="suffix", prediction=(50,) * 30)
     [(_, done)] = run_all(engine, [request])
     assert done.stats.prompt_tokens == len(PROMPT)
-    suffix = engine._seats.seat("suffix", ()).drafter
-    assert [*PROMPT, *plain] in suffix._finished._texts.values()
-    assert len(suffix._finished) == len(PROMPT) + TOKENS
+    suffix = drafter_of(engine, "suffix")
+    assert [*PROMPT, *plain] in suffix.finished_texts
+    assert sum(map(len, suffix.finished_texts)) == len(PROMPT) + TOKENS
 
 
 def test_tokens_that_the_model_does_not_have_are_refused():

@@ -171,6 +171,16 @@ def engine_over(target, draft_model=None, slots=3, cost=None, speller=None, **op
     return assemble(spec, parts, "no draft model", speller)
 
 
+def drafter_of(engine: Engine, name: str, **fields):
+    """The drafter that requests like this one share."""
+    number = engine.submit(GenerationRequest((1,), 1, drafter=name, **fields))
+    drafter = engine.requests[number].drafter
+    engine.cancel(number)
+    while engine.busy:
+        engine.step()
+    return drafter
+
+
 def run_all(engine: Engine, requests: Sequence[GenerationRequest], chances=()):
     """[(ids, Done)] of requests that run together; ``chances`` replace their own randomness."""
     numbers = [engine.submit(r) for r in requests]

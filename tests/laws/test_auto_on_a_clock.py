@@ -22,6 +22,7 @@ from app.request import Message
 from app.settings import load_settings
 from app.text.chat_text import ChatText
 from engine.build import assemble, load
+from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP
 from engine.request import Done, GenerationRequest
 from engine.statistics.pass_cost import PassCost
 
@@ -83,7 +84,11 @@ def on_clock(models, clock, curve):
 
     target.score, draft.grow, draft.feed = scored, grown, fed
     own = replace(
-        parts, target=target, draft_model=draft, cost=cost, draft_step=STEP, draft_read=ROW
+        parts,
+        target=target,
+        draft_model=draft,
+        cost=cost,
+        measured={DRAFT_STEP: STEP, DRAFT_READ: ROW},
     )
     return assemble(spec, own, no_draft)
 

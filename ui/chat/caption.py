@@ -3,19 +3,9 @@
 from html import escape
 
 from app.history.records import AnswerFacts
+from engine.drafters import describe
 from engine.request import FinishReason, tokens_per_pass
 
-MODE_NAMES = {
-    "auto": "Auto",
-    "none": "Plain",
-    "lookup": "Lookup",
-    "suffix": "Suffix lookup",
-    "recycling": "Token recycling",
-    "early_exit": "Early exit",
-    "chain": "Draft chain",
-    "sequoia": "Optimal draft tree",
-    "specexec": "Draft tree",
-}
 _INTERRUPTED = "Cut off: Slipstream ended while this was being written. Continue goes on from here."
 
 LEAST_TIMED = 8  # passes; fewer tell how busy the machine was just then, not what drafting brings
@@ -25,7 +15,7 @@ _WHYS = {"asked for": "you chose this mode"}  # as the person under whose questi
 
 def mode_name(drafter: str) -> str:
     """A drafter's name for people."""
-    return MODE_NAMES.get(drafter, drafter.replace("_", " ").capitalize())
+    return describe(drafter).title
 
 
 def caption(facts: AnswerFacts | None, reason: FinishReason | None) -> str:

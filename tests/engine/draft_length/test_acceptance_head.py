@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from engine.build import assemble
 from engine.draft_length.acceptance_head import (
     CARD,
     EVIDENCE,
@@ -22,11 +23,11 @@ from engine.draft_length.acceptance_head import (
     load_head,
     save_head,
 )
-from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.models.own.target import load_target
-from engine.request import GenerationRequest, SamplingParams
+from engine.request import GenerationRequest, ModelSpec, SamplingParams
+from engine.statistics.pass_cost import PassCost
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 BUNDLED = Path(__file__).parents[3] / "engine" / "bundled"
@@ -196,20 +197,17 @@ def test_the_probability_and_the_kind_reach_the_head(tmp_path, pair):
 
 def run_with(folder, pair, head, sampling=GREEDY, prompts=((1, 2, 3),), **options):
     target, draft = pair
-    made = engine_over(target, draft)._machinery
     save_head(head, folder, Likeness.of(target, draft), {})
-    policy = AcceptanceHead(
-        DrafterResources(target, draft, acceptance_head=folder, options=options), "chain"
-    )
-    machinery = replace(made, length=lambda name, drafter, options: policy)
-    machinery.cost.profile(1, 1e3)  # a dear target, so that goodput never says no
-    machinery.cost.profile(64, 1e3)
-    engine = Engine(machinery)
+    dear = PassCost({1: 1e3, 64: 1e3})  # so that goodput never says no
+    resources = DrafterResources(target, draft, dear, acceptance_head=folder)
     requests = [
-        GenerationRequest(p, 40, sampling, frozenset({0}), drafter="chain", draft_depth=12)
+        GenerationRequest(
+            p, 40, sampling, frozenset({0}), drafter="chain", length="acceptance_head",
+            draft_depth=12, options=tuple(options.items()),
+        )
         for p in prompts
-    ]
-    return run_all(engine, requests)
+    ]  # fmt: skip
+    return run_all(assemble(ModelSpec("tiny", "", slots=3), resources, ""), requests)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED])

@@ -47,8 +47,8 @@ def test_a_higher_floor_drafts_fewer_tokens_a_pass():
             options=(("floor", floor),),
         )  # fmt: skip
         engine = engine_over(tiny_target(sharpness=1.0), tiny_target(sharpness=1.0))
-        engine._machinery.cost.profile(1, 1e3)  # a dear target, so that goodput never says no
-        engine._machinery.cost.profile(64, 1e3)
+        engine.components.cost.profile(1, 1e3)  # a dear target, so that goodput never says no
+        engine.components.cost.profile(64, 1e3)
         [(_, done)] = run_all(engine, [request])
         return done.stats.drafted / done.stats.passes
 

@@ -156,8 +156,8 @@ def test_the_cache_equals_a_fresh_one_after_every_round():
     while engine.busy:
         for _, event in engine.step():
             ids += getattr(event, "ids", ())
-        for policy in engine._seats.policies.values():
-            exits |= {r.choice.exit for r in policy._requests.values() if r.choice}
+        for one in engine.requests.values():
+            exits |= {r.choice.exit for r in one.length._requests.values() if r.choice}
         fresh.crop(0, 0)
         fresh.feed(0, ids[: target.length(0)])
         for layer in range(target.layers):

@@ -72,7 +72,7 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 
 def taught(cost=None, draft_step=0.1, priors=(), rounds=40):
     """A policy whose drafts of mixed lengths all held, the budget of its next round, and its context."""
-    parts = DrafterResources(None, cost=cost or PassCost({1: 1.0}), draft_step=draft_step)
+    parts = DrafterResources(None, cost=cost or PassCost({1: 1.0}), step_seconds=draft_step)
     policy = Confidence(parts, "chain")
     here = replace(HERE, priors={prior.drafter: prior for prior in priors})
     for drafted in (1, 2, 4, 8) * (rounds // 4):

@@ -346,7 +346,7 @@ def test_history_of_another_drafter_and_of_nothing_is_ignored():
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
-    policy = Goodput(DrafterResources(None, draft_step=0.1), "chain")
+    policy = Goodput(DrafterResources(None, step_seconds=0.1), "chain")
     for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
         policy._cost.profile(rows, seconds)
     for n in (1, 4):
@@ -369,7 +369,7 @@ def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
 
 def test_trees_of_a_batch_share_out_what_gives_most():
     """Against every choice of sizes, each valued by the formula."""
-    policy = Goodput(DrafterResources(None, draft_step=0.02), "sequoia")
+    policy = Goodput(DrafterResources(None, step_seconds=0.02), "sequoia")
     for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
         policy._cost.profile(rows, seconds)
     traces = [policy._trace(replace(HERE, request=number)) for number in (1, 2, 3)]

@@ -33,7 +33,7 @@ def alone(request):
 
 
 def held(engine, slots=3):
-    return sum(engine._target.length(slot) for slot in range(slots))
+    return sum(engine.components.target.length(slot) for slot in range(slots))
 
 
 def finish(engine, numbers, room=ROOM):
@@ -133,9 +133,11 @@ def test_a_gguf_file_whose_cells_do_not_suffice(pocket, drafter, share, monkeypa
     monkeypatch.setattr(context, "CACHE_BYTES", 0)
     monkeypatch.setattr("engine.build.PUT_AWAY", share)
     engine = build(pocket)
-    assert engine._target.room < sum(len(one.prompt) for one in asked)
-    fed, feed = [], engine._target.feed
-    engine._target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
+    assert engine.components.target.room < sum(len(one.prompt) for one in asked)
+    fed, feed = [], engine.components.target.feed
+    engine.components.target.feed = lambda slot, tokens, trace=0: (
+        fed.extend(tokens) or feed(slot, tokens)
+    )
     found = run_all(engine, asked)
     assert [ids for ids, _ in found] == wanted
     assert [done.error for _, done in found] == [None] * 3
