@@ -8,7 +8,7 @@ from itertools import count, product
 
 from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
 from engine.interfaces.drafter import Budget, Outcome
-from engine.interfaces.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
+from engine.interfaces.target import SHARED, Scores
 from engine.request import Done, Event, FinishReason, GenerationRequest
 from engine.runtime.components import EngineComponents
 from engine.runtime.memory_backoff import PROMPT_CHUNK, MemoryBackoff
@@ -35,8 +35,8 @@ class Engine:
         self.listen: Callable[[], object] = bool  # called in long passes: time to receive cancels
         self._target = components.target
         self.components = components
-        models: tuple[object, ...] = (components.target, components.draft_model)
-        self._resting = [model for model in models if isinstance(model, Resting)]
+        models = components.models
+        self._swapping = [model for model in models if model.swap_bytes]
         self.backoff = MemoryBackoff(components.target)
         self._scheduler = Scheduler(components.slots, components.warm, components.room)
         self._grammars = GrammarCache(components.target.vocab, components.speller)
@@ -44,9 +44,7 @@ class Engine:
         self._cancelled: list[RunningRequest] = []  # whose Done comes with the next step
         self._failed: list[tuple[int, Event]] = []  # ends of requests that failed in this step
         self._reading: RunningRequest | None = None  # whose prompt the target reads just now
-        for model in models:
-            if isinstance(model, Abortable):
-                model.abort_when(self._unwanted)
+        self._abortable, *_ = [model.abort_when(self._unwanted) for model in models]
 
     @property
     def busy(self) -> bool:
@@ -80,7 +78,7 @@ class Engine:
             length=length,
             rng=self.components.rng(request.sampling.seed),
             ids=list(request.prompt),
-            grammar=self._grammars.guide(request),
+            grammar=self._grammars.matcher(request),
             priors={prior.drafter: prior for prior in request.priors},
         )
         self.requests[running.id] = running
@@ -98,7 +96,7 @@ class Engine:
     def _end_prefetches(self, newest: RunningRequest) -> None:
         """Cancel requests that only read ahead as soon as another one comes; of several the newest stays."""
         live = [one for one in self.requests.values() if not one.cancelled]
-        alone = all(one.request.ahead for one in live) and isinstance(self._target, Abortable)
+        alone = all(one.request.ahead for one in live) and self._abortable
         for one in live:
             if one.request.ahead and not (alone and one is newest):
                 self.cancel(one.id)
@@ -143,11 +141,11 @@ class Engine:
         admitted = self._scheduler.admit()
         for slot in self._scheduler.make_room():
             self._crop(slot, 0)
-        self._rest(self._scheduler.left_alone())
+        self._swap_out(self._scheduler.left_alone())
         for one in admitted:
             self._crop(one.slot, one.cached)
         for one in admitted + self._scheduler.resumed():
-            self._wake(one)
+            self._swap_in(one)
         return [one for one in self._scheduler.running if not one.paused]
 
     def _drop_cancelled(self) -> list[tuple[int, Event]]:
@@ -161,14 +159,14 @@ class Engine:
         if self.components.draft_model is not None:
             self.components.draft_model.crop(slot, length)
 
-    def _rest(self, slots: Sequence[int]) -> None:
-        for model in self._resting:
+    def _swap_out(self, slots: Sequence[int]) -> None:
+        for model in self._swapping:
             for slot in slots:
-                model.rest(slot)
+                model.swap_out(slot)
 
-    def _wake(self, running: RunningRequest) -> None:
-        for model in self._resting:
-            model.wake(running.slot)
+    def _swap_in(self, running: RunningRequest) -> None:
+        for model in self._swapping:
+            model.swap_in(running.slot)
         running.cached = min(running.cached, self._target.length(running.slot))
 
     # prefill
@@ -214,7 +212,7 @@ class Engine:
 
         Several answers to one question run at once, and agents begin all prompts with one long text.
         """
-        if running.request.cold or not isinstance(self._target, Sharing):
+        if running.request.cold or not self._target.can_share:
             return
         source, known = self._scheduler.reader(running, self._target.length)
         if known - running.cached < SHARED:
@@ -263,7 +261,7 @@ class Engine:
         depth = default.depth if request.draft_depth is None else request.draft_depth
         usual = depth if chains else default.nodes
         nodes = usual if request.draft_nodes is None else request.draft_nodes
-        nodes = min(nodes, self.components.widest // len(self._scheduler.running) - 1)
+        nodes = min(nodes, self._target.max_rows // len(self._scheduler.running) - 1)
         left = self._tokens_left(running) - 1
         if self.backoff.nodes is not None:
             nodes, left = min(nodes, self.backoff.nodes - 1), min(left, self.backoff.nodes - 1)
@@ -312,7 +310,7 @@ class Engine:
     def _damage(self) -> NumericalError:
         """The error for logits that are not finite; raised where they would spread to other slots."""
         damage = NumericalError(self.components.damage)
-        if isinstance(self._target, Bounded):
+        if self._target.shared_rows is not None:  # rows of other slots may be damaged, too
             self._target.clear()
             self._scheduler.cool()
             raise damage

@@ -35,7 +35,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import gt
-from typing import cast
 
 import numpy as np
 import torch
@@ -68,7 +67,7 @@ from engine.interfaces.drafter import (
     Outcome,
     StopRule,
 )
-from engine.interfaces.target import Capability, LayeredTarget, Streamed
+from engine.interfaces.target import Capability
 from engine.request import Option
 from engine.speculation.tree import DraftTree
 
@@ -228,11 +227,11 @@ class DynamicExit(DraftLength):
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Take the target, whose layers draft."""
-        self._target = cast("LayeredTarget", parts.target)
+        self._target = parts.target
         paper = UNITS.of(parts.options) == 1
         self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)
         self._deepest = self._target.layers
-        if isinstance(parts.target, Streamed):
+        if parts.target.source is not None:
             self._deepest = parts.target.source.whole
         self._threshold = THRESHOLD.of(parts.options) == 1
         branches = Capability.TREE in parts.target.offers and not self._threshold

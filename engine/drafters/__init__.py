@@ -28,6 +28,7 @@ class DrafterInfo:
     name: str
     title: str
     summary: str = ""
+    accepted: str = "were guessed correctly"
     listed: bool = True
     plan_when: tuple[str, ...] | None = None
     plan_reason: str = ""

@@ -27,6 +27,7 @@ class Chain(Drafter):
 
     title = "Draft chain"
     summary = "A small model drafts one token after another."
+    accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.DRAFT_MODEL})
     step_cost = DRAFT_STEP
     max_draft = Budget(depth=16, nodes=16)

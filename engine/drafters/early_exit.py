@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from typing_extensions import override
 from engine.drafting.chain_draft import ChainDraft
 from engine.drafting.draft_costs import timed
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, StopRule
-from engine.interfaces.target import Capability, LayeredTarget, Streamed
+from engine.interfaces.target import Capability
 from engine.request import Option
 from engine.speculation.tree import DraftTree, ReusedRows
 
@@ -34,6 +33,7 @@ class EarlyExit(Drafter):
 
     title = "Early exit"
     summary = "The model's first layers draft for the others."
+    accepted = "were guessed by the model's first layers"
     needs = frozenset({Capability.LAYERS})
     step_cost = EXIT_STEP
     max_draft = Budget(depth=12, nodes=12)
@@ -46,21 +46,19 @@ class EarlyExit(Drafter):
 
     def __init__(self, parts: DrafterResources) -> None:
         """Take the target and the usual E."""
-        self._target = cast("LayeredTarget", parts.target)
+        self._target = parts.target
         self._exit = int(EXIT_LAYER.of(parts.options)) or max(1, self._target.layers // 4)
         self.step_seconds = parts.measured.get(EXIT_STEP, 0.0)
         self._deepest = self._target.layers
-        if isinstance(
-            parts.target, Streamed
-        ):  # deeper layers would be read for every drafted token
-            self._deepest = min(self._deepest, parts.target.source.whole)
+        if self._target.source is not None:  # deeper layers would be read for every drafted token
+            self._deepest = min(self._deepest, self._target.source.whole)
 
     @classmethod
     @override
     def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
         """Seconds of one row through the usual exit and the head; of streamed layers nothing."""
-        target, layers = cast("LayeredTarget", resources.target), EXIT_LAYER.of(resources.options)
-        if not layers or isinstance(resources.target, Streamed):
+        target, layers = resources.target, EXIT_LAYER.of(resources.options)
+        if not layers or target.source is not None:
             return {}
 
         def step() -> None:

@@ -60,7 +60,7 @@ class Foregone:
         """What has to follow behind ``ids``; none where there is a choice."""
         self._hear(ids[self._read :])
         self._read = len(ids)
-        text, over = self._ahead(self._guide.place(ids))
+        text, over = self._ahead(self._guide.advance(ids))
         stops = self._guide.stops
         found = tuple(stops) if over and len(stops) == 1 else ()
         if text:
@@ -104,6 +104,7 @@ class Format(Drafter):
 
     title = "Format"
     summary = "Drafts the text that a requested format leaves no choice in."
+    accepted = "were fixed by the format"
     max_draft = Budget(depth=32, nodes=32)
     stop_rules = frozenset({StopRule.PRICES})
     default_length = "priced"

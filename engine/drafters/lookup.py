@@ -33,8 +33,9 @@ class Lookup(Drafter):
     short match gives a short draft, a text that is being copied gives a long one.
     """
 
-    title = "Prompt lookup"
+    title = "Lookup"
     summary = "Continues the newest earlier place in the text that ends with the same words."
+    accepted = "were copied from your text"
     max_draft = Budget(depth=32, nodes=32)
     stop_rules = frozenset({StopRule.PRICES})
     default_length = "priced"

@@ -33,6 +33,7 @@ class Recycling(Drafter):
 
     title = "Token recycling"
     summary = "Builds trees of the tokens that the model found likely before."
+    accepted = "were reused from earlier guesses"
     needs = frozenset({Capability.TREE})
     max_draft = Budget(depth=6, nodes=32)
     default_length = "goodput"

@@ -19,7 +19,7 @@ from engine.drafting.rank_evidence import WIDTH, Lift, RankEvidence
 from engine.drafting.tree_draft import TELLING, AdaptiveTree, StaticTree, TreeDraft, TreeLimits
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
-from engine.interfaces.target import Capability, DraftModel, Target
+from engine.interfaces.target import Capability, Target
 from engine.request import Option, Prior, SamplingParams
 from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
@@ -125,6 +125,7 @@ class Sequoia(Drafter):
 
     title = "Optimal draft tree"
     summary = "A small model draws the tree that is worth most at the measured acceptance."
+    accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     step_cost = DRAFT_STEP
     max_draft = Budget(depth=8, nodes=32)
@@ -354,7 +355,7 @@ def _started(prior: Prior | None) -> RankEvidence:
 
 
 def measure_acceptance(
-    models: tuple[Target, DraftModel],
+    models: tuple[Target, Target],
     sampling: SamplingParams,
     texts: Sequence[tuple[Sequence[int], int]],
     chance: RandomSource,

@@ -179,6 +179,7 @@ class SpecExec(Drafter):
 
     title = "Draft tree"
     summary = "A small model searches for the likeliest continuations, best first."
+    accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     step_cost = DRAFT_STEP
     max_draft = Budget(depth=8, nodes=24)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import DraftModel, Rows
+from engine.interfaces.target import Rows, Target
 from engine.speculation.sampling import check_finite
 
 DRAFT_STEP = "draft step"  # seconds of one row through the draft model
@@ -22,7 +22,7 @@ def measure_draft_model(resources: DrafterResources) -> Mapping[str, float]:
     return {DRAFT_STEP: step_seconds(model), DRAFT_READ: read_seconds(model)}
 
 
-def step_seconds(draft: DraftModel) -> float:
+def step_seconds(draft: Target) -> float:
     """Seconds of one draft step: a single row."""
 
     def step() -> None:
@@ -33,7 +33,7 @@ def step_seconds(draft: DraftModel) -> float:
     return median(timed(step, STEP_REPEATS))
 
 
-def read_seconds(draft: DraftModel) -> float:
+def read_seconds(draft: Target) -> float:
     """Seconds for each token of a text that the draft model reads at once.
 
     Without this number auto might let it read a prompt for minutes to draft an answer of seconds.

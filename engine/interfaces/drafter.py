@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
-from engine.interfaces.target import Capability, DraftModel, Scores, Target
+from engine.interfaces.target import Capability, Scores, Target
 from engine.request import DrafterRun, Option, Prior, SamplingParams
 from engine.speculation.copy_planning import copy_gains
 from engine.speculation.grammar_mask import GrammarMatcher
@@ -211,9 +211,10 @@ class Drafter(ABC):
     ``title``, ``summary``, ``max_draft`` and ``draft`` have no default.
     """
 
-    # These four and ``listed`` are literals: ``engine.drafters.describe`` reads them without an import.
+    # These and ``listed`` are literals: ``engine.drafters.describe`` reads them without an import.
     title: ClassVar[str]
     summary: ClassVar[str]  # one sentence: what it does
+    accepted: ClassVar[str] = "were guessed correctly"  # after "12 of 30 tokens"
     plan_when: ClassVar[tuple[str, ...] | None] = None  # a plan uses it where all hold
     plan_reason: ClassVar[str] = ""  # with {exit_layer}, {streamed} and {no_draft_model}
 
@@ -326,7 +327,7 @@ class DrafterResources:
     """What every drafter and policy is built from."""
 
     target: Target
-    draft_model: DraftModel | None = None
+    draft_model: Target | None = None
     cost: PassCost = field(default_factory=PassCost)
     measured: Mapping[str, float] = field(default_factory=dict)  # by ``Drafter.measure``
     step_seconds: float = 0.0  # of the drafter whose lengths are set, if it drafts chains

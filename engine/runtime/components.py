@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 from engine.errors import NumericalError
 from engine.grammar.token_bytes import Speller
-from engine.interfaces.target import Streamed, Target
+from engine.interfaces.target import Target
 from engine.request import ModelFacts, SamplingParams
 from engine.runtime.drafter_pool import DrafterPool
 from engine.speculation.rng import RandomSource
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict
 from engine.statistics.pass_cost import PassCost
-
-UNLIMITED = 1 << 30  # rows
 
 Verify = Callable[
     [Sequence[DraftTree], Sequence[Logits], Sequence[SamplingParams], Sequence[RandomSource]],
@@ -51,6 +49,6 @@ class EngineComponents:
     speller: Speller | None  # None: no request can have a grammar
 
     @property
-    def widest(self) -> int:
-        """Rows of the longest pass that there is memory for."""
-        return self.target.source.widest if isinstance(self.target, Streamed) else UNLIMITED
+    def models(self) -> tuple[Target, ...]:
+        """The target and, where there is one, the draft model."""
+        return (self.target,) if self.draft_model is None else (self.target, self.draft_model)

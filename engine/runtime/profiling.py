@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from engine.interfaces.target import (
-    LayerSource,
-    Stepped,
-    Streamed,
-    Target,
-)
+from engine.interfaces.target import LayerSource, Target
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
@@ -38,17 +33,12 @@ def profile(target: Target, cost: PassCost) -> None:
     SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
     Raises NumericalError for logits that are not finite: no answer could come from such weights.
     """
-    if isinstance(target, Streamed):
+    if target.source is not None:
         _profile_streamed(target, target.source, cost)
         return
     started = time.perf_counter()
     widths: list[int] = []
-    steps = target.steps if isinstance(target, Stepped) else ()
-    for rows in (
-        *PROFILE_ROWS,
-        *steps,
-        *WIDER_ROWS,
-    ):  # the first call of a width builds its kernels
+    for rows in (*PROFILE_ROWS, *target.row_blocks, *WIDER_ROWS):  # the first call builds kernels
         if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
             widths.append(min(rows, target.context))
             _timed(target, [chain([0] * widths[-1])])

@@ -45,7 +45,7 @@ def logits_to_verify(item: StepItem, scores: Scores) -> Logits:
             item.tree, scores.logits, sampling.penalties, running.ids, item.context.prompt_length
         )
     if running.grammar is not None:
-        rows = running.grammar.restricted(item.tree, rows, running.ids, greedy=sampling.greedy)
+        rows = running.grammar.mask(item.tree, rows, running.ids, greedy=sampling.greedy)
     return rows
 
 

@@ -18,10 +18,9 @@ from app.worker.with_parent import end_with_parent
 from engine.build import assemble, load
 from engine.engine import Engine
 from engine.errors import EngineError
-from engine.interfaces.target import Streamed, Target
+from engine.interfaces.target import Target
 from engine.models.offload.direct_files import open_weights, pages, read_into
-from engine.models.offload.disk import Disk
-from engine.models.offload.memory_budget import LARGEST_BUFFER
+from engine.models.offload.disk import LARGEST_BUFFER, Disk
 from engine.request import ModelSpec, SamplingParams
 from engine.speculation.tree import single
 
@@ -133,7 +132,7 @@ def measured(order: Order, report: Callable[[str], None]) -> Found:
     ordinary: list[float] = []
     streaming: list[float] = []
     files = sorted(Path(order.folder).glob("*.safetensors"))
-    source = parts.target.source if isinstance(parts.target, Streamed) else None
+    source = parts.target.source
     for number in range(order.rounds):
         if not isinstance(source, Disk):  # all of it stays in memory
             break
