@@ -81,7 +81,7 @@ GGUF_KINDS = ("bf16", "q8_0", "q4_k_m")  # that ``bench gguf`` measures, the fir
 
 @dataclass(frozen=True, slots=True)
 class GgufOptions:
-    """Which model is measured as GGUF beside llama-cpp-python; ``only`` names some types."""
+    """Which model is measured as GGUF next to llama-cpp-python; ``only`` names some types."""
 
     settings: Settings
     model: str

@@ -1,6 +1,8 @@
-"""Files of prompts: JSON lines with ``turns`` (Spec-Bench) or ``question`` (GSM8K)."""
+"""Files of prompts: JSON lines with ``turns`` (Spec-Bench) or ``question`` (GSM8K), some with ``category``."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import PromptFileError
@@ -8,10 +10,54 @@ from app.request import check_text
 from engine.errors import InvalidRequest
 
 Turns = tuple[str, ...]
+Category = tuple[str, tuple[Turns, ...]]
+SHIPPED = Path(__file__).resolve().parent / "prompts.jsonl"
+WORD_PROBLEM, EDIT = "word problem", "edit"
+NO_CATEGORY = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """What a person says, turn by turn, and the kind of task."""
+
+    category: str
+    turns: Turns
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """Held-out word problems and edit chores from the package, and open questions by category."""
+
+    problems: tuple[Turns, ...]
+    edits: tuple[Turns, ...]
+    open: tuple[Category, ...]
+
+    def questions(self, categories: Sequence[str], each: int = 2) -> tuple[Turns, ...]:
+        """The first open questions of these categories; of all where the file names none of them."""
+        found = tuple(t for name, group in self.open for t in group[:each] if name in categories)
+        return found or tuple(t for _, group in self.open for t in group[:each])
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[Turns]:
     """What a person says, turn by turn, in each line; raises PromptFileError."""
+    return [tagged.turns for tagged in _read(path, limit)]
+
+
+def load_prompts(file: Path | None, each: int) -> PromptSet:
+    """First turns, at most ``each`` open questions of every category; raises PromptFileError."""
+    shipped = _read(SHIPPED)
+    asked = [t for t in shipped if t.category not in (WORD_PROBLEM, EDIT)] if file is None else []
+    groups: dict[str, list[Turns]] = {}
+    for tagged in asked or _read(file or SHIPPED):
+        groups.setdefault(tagged.category, []).append(tagged.turns[:1])
+    return PromptSet(
+        problems=tuple(t.turns[:1] for t in shipped if t.category == WORD_PROBLEM),
+        edits=tuple(t.turns[:1] for t in shipped if t.category == EDIT),
+        open=tuple((name, tuple(group[:each])) for name, group in groups.items()),
+    )
+
+
+def _read(path: Path, limit: int | None = None) -> list[Tagged]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")  # JSON may hold other line ends
     except OSError as error:
@@ -21,11 +67,10 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Turns]:
     numbered = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     if not numbered:
         raise PromptFileError(f"the file {path} holds no prompts")
-    return [_turns(path, number, line) for number, line in numbered[:limit]]
+    return [_tagged(f"{path}, line {number}", line) for number, line in numbered[:limit]]
 
 
-def _turns(path: Path, number: int, line: str) -> Turns:
-    place = f"{path}, line {number}"
+def _tagged(place: str, line: str) -> Tagged:
     try:
         row = json.loads(line)
     except ValueError as error:
@@ -41,4 +86,4 @@ def _turns(path: Path, number: int, line: str) -> Turns:
             check_text(turn, "a turn")
     except InvalidRequest as error:
         raise PromptFileError(f"{place}: {error}") from error
-    return tuple(turns)
+    return Tagged(str(found.get("category", NO_CATEGORY)), tuple(turns))

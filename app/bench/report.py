@@ -1,11 +1,46 @@
-"""A finished benchmark: what was measured, of what, where."""
+"""A benchmark: what was measured, of what, where; for machines, every number in one JSON object."""
 
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from app.bench.machine import Machine
-from app.bench.run import Measurement
-from app.bench.summary import LaneSummary
-from engine.request import ModelSpec
+from app.bench.measure import Measurement, Sample
+from app.bench.summary import LaneSummary, summarize
+from app.errors import OutputFileError
+from app.files import replace_file
+from app.placement.dtype import dtype_name
+from app.placement.machine_name import cores, processor
+from engine.request import ModelFacts, ModelSpec
+
+PATIENCE = 20  # times that writing a file took pass before it is written again
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Processor, threads and library of one measurement."""
+
+    cpu: str
+    cores: int  # that this process may use
+    threads: int  # that torch uses
+    torch: str  # version
+    date: str  # of the measurement, UTC, ISO 8601
+
+
+def describe_machine() -> Machine:
+    """This machine, now."""
+    import torch
+
+    return Machine(
+        cpu=processor(),
+        cores=cores(),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,5 +49,88 @@ class BenchReport:
 
     machine: Machine
     spec: ModelSpec
+    facts: ModelFacts
     measurement: Measurement
     lanes: tuple[LaneSummary, ...]
+
+    @classmethod
+    def of(
+        cls, machine: Machine, spec: ModelSpec, facts: ModelFacts, measurement: Measurement
+    ) -> "BenchReport":
+        """With a summary of each lane."""
+        return cls(machine, spec, facts, measurement, summarize(measurement))
+
+
+class ResultFile:
+    """A file of results that is rewritten whole whenever there are more; a run that ends early keeps them."""
+
+    def __init__(self, file: Path | None) -> None:
+        """None: nothing is written."""
+        self._file = file
+        self._rest = 0.0  # clock before which it is not written again
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Write it now; raises OutputFileError."""
+        if self._file is None:
+            return
+        try:
+            replace_file(self._file, json.dumps(content, indent=1) + "\n")
+        except OSError as error:
+            raise OutputFileError(
+                f"the file {self._file} cannot be written: {error.strerror}"
+            ) from error
+
+    def update(self, content: Callable[[], dict[str, Any]]) -> None:
+        """Write it unless that took much time of the latest while; raises OutputFileError."""
+        started = time.monotonic()
+        if self._file is None or started < self._rest:
+            return
+        self.write(content())
+        ended = time.monotonic()
+        self._rest = ended + PATIENCE * (ended - started)
+
+
+def as_record(report: BenchReport) -> dict[str, Any]:
+    """Machine, model, conditions, lanes with their summaries, and every run; seconds throughout."""
+    measurement = report.measurement
+    return {
+        "machine": asdict(report.machine),
+        "model": {
+            "name": report.facts.name,
+            "parameters": report.facts.parameters,
+            "layers": report.facts.layers,
+            "dtype": dtype_name(report.spec),
+            "inflate": report.spec.inflate,
+            "device": report.spec.device,
+        },
+        "conditions": asdict(measurement.conditions),
+        "skipped": measurement.skipped,
+        "lanes": [asdict(summary) for summary in report.lanes],
+        "samples": _runs(measurement.samples),
+    }
+
+
+def _runs(samples: tuple[Sample, ...]) -> list[dict[str, Any]]:
+    """Every run, without its tokens; ``prompts`` has one entry for each request."""
+    found: dict[tuple[str, int, int], dict[str, Any]] = {}
+    for sample in samples:
+        place = {"lane": sample.lane, "group": sample.group, "repeat": sample.repeat}
+        run = {**place, "seconds": sample.seconds, "prompts": []}
+        key = (sample.lane, sample.group, sample.repeat)
+        found.setdefault(key, run)["prompts"].append(_answer(sample))
+    return list(found.values())
+
+
+def _answer(sample: Sample) -> dict[str, Any]:
+    stats = sample.stats
+    return {
+        "prompt": sample.prompt,
+        "prompt_tokens": stats.prompt_tokens,
+        "emitted": stats.emitted,
+        "passes": stats.passes,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "first_seconds": sample.first_seconds,
+        "prompt_seconds": stats.prompt_seconds,
+        "decode_seconds": stats.decode_seconds,
+    }

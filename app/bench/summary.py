@@ -1,13 +1,12 @@
 """The statistics of a measurement: medians and spreads, ratios of paired runs, counts."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
 from app.bench.lanes import Lane
-from app.bench.run import Measurement, Sample
-from app.bench.verify import Difference
+from app.bench.measure import Difference, Measurement, Sample
 from engine.request import DepthCount, summed, tokens_per_pass
 
 
@@ -19,6 +18,22 @@ class Spread:
     low: float  # 10th percentile, between the neighbours where none of the values is it
     high: float  # 90th percentile
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Some answers added up."""
+
+    answers: int
+    emitted: int
+    passes: int
+    drafted: int
+    accepted: int
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """How far one pass of the model went; 0 when none ran."""
+        return tokens_per_pass(self.passes, self.accepted, self.emitted, self.answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +56,56 @@ class LaneSummary:
     difference: Difference | None
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Answers of one lane that ran together, or one that ran alone."""
+
+    group: int
+    repeat: int
+    timed: int  # tokens
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second; 0 when nothing was timed."""
+        return self.timed / self.seconds if self.seconds > 0 else 0.0
+
+
+def runs_of(samples: Iterable[Sample]) -> list[Run]:
+    """The runs of one lane, in their order."""
+    found: dict[tuple[int, int], Run] = {}
+    for s in samples:
+        place = (s.group, s.repeat)
+        before = found[place].timed if place in found else 0
+        found[place] = Run(s.group, s.repeat, before + s.timed, s.seconds)
+    return list(found.values())
+
+
+def counts_of(samples: Sequence[Sample]) -> Counts:
+    """Added up."""
+    return Counts(
+        answers=len(samples),
+        emitted=sum(len(s.ids) for s in samples),
+        passes=sum(s.stats.passes for s in samples),
+        drafted=sum(s.stats.drafted for s in samples),
+        accepted=sum(s.stats.accepted for s in samples),
+    )
+
+
+def passes_by_drafter(samples: Iterable[Sample]) -> tuple[tuple[str, int], ...]:
+    """(drafter, its passes), most first; several only under auto."""
+    drafters: Counter[str] = Counter()
+    for part in (part for s in samples for part in s.stats.runs):
+        drafters[part.drafter] += part.passes
+    return tuple(drafters.most_common())
+
+
+def agreeing(base: Iterable[Sample], samples: Iterable[Sample]) -> int:
+    """Answers that are, token by token, those of ``base`` to the same prompt in the same repeat."""
+    plain = {(s.prompt, s.repeat): s.ids for s in base}
+    return sum(plain[s.prompt, s.repeat] == s.ids for s in samples)
+
+
 def spread(values: Iterable[float]) -> Spread | None:
     """Median and 10th to 90th percentile, linear between neighbours; None without values."""
     ordered = sorted(values)
@@ -55,11 +120,11 @@ def spread(values: Iterable[float]) -> Spread | None:
 def paired_ratios(base: Iterable[Sample], other: Iterable[Sample]) -> list[float]:
     """Rates of ``other`` over those of ``base``, each of the same prompts and the same repeat.
 
-    Whatever slows the machine for a while slows both halves of a pair. Pairs with an empty answer
-    have no ratio.
+    What slows the machine for a while slows both halves of a pair. Pairs with an empty answer have
+    no ratio.
     """
-    rates = {(sample.group, sample.repeat): sample.rate for sample in base if sample.emitted}
-    pairs = ((rates.get((s.group, s.repeat)), s.rate) for s in other if s.emitted)
+    rates = {(run.group, run.repeat): run.rate for run in runs_of(base) if run.rate > 0}
+    pairs = ((rates.get((run.group, run.repeat)), run.rate) for run in runs_of(other) if run.timed)
     return [theirs / ours for ours, theirs in pairs if ours is not None]
 
 
@@ -71,32 +136,20 @@ def summarize(measurement: Measurement) -> tuple[LaneSummary, ...]:
 def _summary(measurement: Measurement, lane: Lane) -> LaneSummary:
     samples, baseline = measurement.of(lane), measurement.baseline
     base = measurement.of(baseline) if baseline not in (None, lane) else []
-    answers = [answer for sample in samples for answer in sample.answers]
-    stats = [answer.stats for answer in answers]
-    passes, accepted = sum(s.passes for s in stats), sum(s.accepted for s in stats)
-    emitted = sum(s.emitted for s in stats)
-    drafters: Counter[str] = Counter()
-    for run in (run for s in stats for run in s.runs):
-        drafters[run.drafter] += run.passes
-    compared = bool(base) and measurement.conditions.comparable
+    counts = counts_of(samples)
     return LaneSummary(
         lane=lane,
-        rate=spread(sample.rate for sample in samples if sample.emitted),
+        rate=spread(run.rate for run in runs_of(samples) if run.rate > 0),
         speedup=spread(paired_ratios(base, samples)),
-        first_seconds=spread(a.first_seconds for a in answers if a.first_seconds is not None),
-        tokens_per_pass=tokens_per_pass(passes, accepted, emitted, len(answers)),
-        emitted=emitted,
-        passes=passes,
-        drafted=sum(s.drafted for s in stats),
-        accepted=accepted,
-        depths=summed([s.depths for s in stats]),
-        passes_by_drafter=tuple(drafters.most_common()),
-        answers=len(answers),
-        agreeing=_agreeing(base, samples) if compared else None,
-        difference=dict(measurement.differences).get(lane.name),
+        first_seconds=spread(s.first_seconds for s in samples if s.first_seconds is not None),
+        tokens_per_pass=counts.tokens_per_pass,
+        emitted=counts.emitted,
+        passes=counts.passes,
+        drafted=counts.drafted,
+        accepted=counts.accepted,
+        depths=summed([s.stats.depths for s in samples]),
+        passes_by_drafter=passes_by_drafter(samples),
+        answers=counts.answers,
+        agreeing=agreeing(base, samples) if base and measurement.conditions.comparable else None,
+        difference=measurement.differences.get(lane.name),
     )
-
-
-def _agreeing(base: Iterable[Sample], samples: Iterable[Sample]) -> int:
-    plain = {(a.prompt, s.repeat): a.ids for s in base for a in s.answers}
-    return sum(plain[a.prompt, s.repeat] == a.ids for s in samples for a in s.answers)

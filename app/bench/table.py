@@ -31,7 +31,7 @@ def table(report: BenchReport) -> Iterator[str]:
 
 def _conditions(report: BenchReport) -> Iterator[str]:
     measurement, machine = report.measurement, report.machine
-    facts, conditions = measurement.facts, measurement.conditions
+    facts, conditions = report.facts, measurement.conditions
     answers = report.lanes[0].answers // conditions.repeats
     yield (
         f"{facts.name}, {facts.parameters / 1e6:.1f} million parameters, {dtype_name(report.spec)}; "

@@ -1,36 +1,63 @@
-"""The command ``verify``: the table of every drafter against plain decoding."""
+"""The command ``verify``: the same prompts plain and with every drafter, compared token by token."""
 
 import asyncio
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.bench.verify import Bench, Difference, DrafterResult, Verification, choose_drafters, verify
+from app.bench.lanes import Lane, check_drafters
+from app.bench.measure import (
+    Conversations,
+    Difference,
+    Measurement,
+    Progress,
+    Watcher,
+    find_difference,
+    measure,
+)
+from app.bench.options import Conditions
+from app.bench.runners import Generates, WorkerRunner, base_request
+from app.bench.summary import counts_of
 from app.commands.options import VerifyOptions
 from app.models.catalog import resolve
 from app.placement.dtype import INT8, dtype_name, place_with_dtype
 from app.progress import show_progress
+from app.request import ALL_DRAFTERS
 from app.text.chat_text import ChatText
 from app.worker.worker import EngineWorker
 from engine.hardware.footprint import LLAMA_CPP
-from engine.request import PLAIN, ModelSpec
+from engine.request import PLAIN, ModelFacts, ModelSpec
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What ran, and with which model."""
+
+    facts: ModelFacts
+    text: ChatText
+    measurement: Measurement
+
+    @property
+    def agrees(self) -> bool:
+        """Whether something ran, and every token of every drafter was plain's."""
+        return bool(self.measurement.samples) and not self.measurement.differences
 
 
 def prove(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
     spec = exact_spec(options)
-    bench, verification = asyncio.run(_verified(options, spec))
-    sys.stdout.writelines(f"{line}\n" for line in table(bench, verification, dtype_name(spec)))
-    return 0 if verification.agrees else 1
+    verified = asyncio.run(_verified(options, spec))
+    sys.stdout.writelines(f"{line}\n" for line in table(verified, dtype_name(spec)))
+    return 0 if verified.agrees else 1
 
 
 def exact_spec(options: VerifyOptions) -> ModelSpec:
     """Where a pass of many rows sums as a pass of one does, as far as the format allows.
 
-    A GGUF file keeps its own number format; what llama.cpp rounds beside the weights it need not.
+    A GGUF file keeps its own number format; llama.cpp keeps all else in float32.
     """
     settings, resolved = options.settings, resolve(options.settings, options.model)
     gguf = resolved.backend == LLAMA_CPP
@@ -40,61 +67,102 @@ def exact_spec(options: VerifyOptions) -> ModelSpec:
     return replace(spec, dtype=EXACT) if settings.dtype == INT8 else spec
 
 
-async def _verified(options: VerifyOptions, spec: ModelSpec) -> tuple[Bench, Verification]:
+def choose_drafters(names: Sequence[str], facts: ModelFacts) -> tuple[str, ...]:
+    """What to compare with plain decoding; raises InvalidRequest for what cannot run."""
+    if ALL_DRAFTERS in names:
+        return tuple(name for name in facts.drafters if name != PLAIN)
+    check_drafters(names, facts)
+    return tuple(names)
+
+
+async def _verified(options: VerifyOptions, spec: ModelSpec) -> Verified:
     text = ChatText.load(Path(spec.folder))
     worker = EngineWorker(spec)
     try:
         facts = await worker.start()
-        bench = Bench(worker, facts, text, options.max_tokens, show_progress)
-        drafters = choose_drafters(options.drafters, facts)
-        return bench, await verify(bench, options.prompts, drafters)
+        found = await verify(worker, facts, text, options, Progress(show_progress))
+        return Verified(facts, text, found)
     finally:
         show_progress("")
         await worker.close()
 
 
-def table(bench: Bench, verification: Verification, numbers: str = EXACT) -> Iterator[str]:
+async def verify(
+    worker: Generates,
+    facts: ModelFacts,
+    text: ChatText,
+    options: VerifyOptions,
+    watcher: Watcher | None = None,
+) -> Measurement:
+    """Greedy answers of plain decoding and each drafter, with caches as warm as a user finds them.
+
+    Drafts are as long as they may be: those that an adaptive length would skip are verified too.
+    Raises InvalidRequest, RequestFailed, WorkerCrashed.
+    """
+    drafters = choose_drafters(options.drafters, facts)
+    lanes = [Lane(name, name, length="fixed") for name in (PLAIN, *drafters)]
+    conditions = Conditions(max_tokens=options.max_tokens, repeats=1, warm_up=False)
+    runner = WorkerRunner(worker, base_request(conditions, text.stop_tokens, cold=False))
+    runners = {lane.name: runner for lane in lanes}
+    talks = Conversations(text, facts.context, options.prompts)
+    return await measure(lanes, talks, conditions, runners, watcher)
+
+
+def table(verified: Verified, numbers: str = EXACT) -> Iterator[str]:
     """The lines to print; ``numbers`` names the format of the weights."""
+    facts, measurement = verified.facts, verified.measurement
     yield (
-        f"{bench.facts.name}, {numbers}, greedy, at most {bench.max_tokens} tokens an answer; "
-        f"{verification.skipped} prompts skipped (past the context of {bench.facts.context})"
+        f"{facts.name}, {numbers}, greedy, at most {measurement.conditions.max_tokens} tokens an "
+        f"answer; {measurement.skipped} prompts skipped (past the context of {facts.context})"
     )
     yield f"{'drafter':<12}{'prompts':>9}{'tokens':>9}{'agree':>9}{'tokens per pass':>18}"
-    for result in verification.results:
-        yield _row(result)
-    yield from bench.facts.notes
-    for name, why in bench.facts.refused:
+    for lane in measurement.lanes:
+        yield _row(measurement, lane)
+    yield from facts.notes
+    for name, why in facts.refused:
         yield f"{name} cannot run with this model: {why}"
-    for result in verification.results:
-        if result.first is not None:
-            yield _sentence(bench, result.drafter, result.first)
-    yield _conclusion(verification)
+    for name, first in measurement.differences.items():
+        yield _sentence(verified, name, first)
+    yield _conclusion(verified)
 
 
-def _row(result: DrafterResult) -> str:
-    agree = "-" if result.drafter == PLAIN else str(result.agreeing_tokens)
+def agreeing_tokens(measurement: Measurement, lane: Lane) -> int:
+    """Plain's tokens before the first difference of each prompt."""
+    same = 0
+    for plain, sample in zip(
+        measurement.of(measurement.lanes[0]), measurement.of(lane), strict=True
+    ):
+        found = find_difference(plain.prompt, plain.ids, sample.ids)
+        same += len(plain.ids) if found is None else found.token
+    return same
+
+
+def _row(measurement: Measurement, lane: Lane) -> str:
+    plain = counts_of(measurement.of(measurement.lanes[0]))
+    counts = counts_of(measurement.of(lane))
+    agree = "-" if lane.plain else str(agreeing_tokens(measurement, lane))
     return (
-        f"{result.drafter:<12}{result.prompts:>9}{result.tokens:>9}{agree:>9}"
-        f"{result.tokens_per_pass:>18.2f}"
+        f"{lane.name:<12}{counts.answers:>9}{plain.emitted:>9}{agree:>9}"
+        f"{counts.tokens_per_pass:>18.2f}"
     )
 
 
-def _sentence(bench: Bench, drafter: str, first: Difference) -> str:
+def _sentence(verified: Verified, drafter: str, first: Difference) -> str:
     gap = "is not known" if first.gap is None else f"is {first.gap:.6g}"
     return (
         f"{drafter} differs first in prompt {first.prompt} at token {first.token}: "
-        f"plain {_token(bench, first.plain)}, drafted {_token(bench, first.drafted)}; "
+        f"plain {_token(verified, first.plain)}, drafted {_token(verified, first.drafted)}; "
         f"plain's gap between its two largest logits there {gap}"
     )
 
 
-def _token(bench: Bench, token: int | None) -> str:
-    return "ends" if token is None else f"{token} ({bench.text.decode([token])!r})"
+def _token(verified: Verified, token: int | None) -> str:
+    return "ends" if token is None else f"{token} ({verified.text.decode([token])!r})"
 
 
-def _conclusion(verification: Verification) -> str:
-    if verification.agrees:
+def _conclusion(verified: Verified) -> str:
+    if verified.agrees:
         return "every token agrees"
-    if not all(result.prompts for result in verification.results):
+    if not verified.measurement.samples:
         return "nothing was verified: no prompt fits the context"
     return "tokens differ"

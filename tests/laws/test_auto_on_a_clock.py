@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bench.papers.prompts import load_prompts
+from app.bench.prompt_files import load_prompts
 from app.history.task_class import task_class
 from app.models.catalog import resolve
 from app.request import Message

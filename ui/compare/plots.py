@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from app.bench.compare.result import LaneResult
+from app.bench.compare.race import LaneResult
 
 WINDOW = 5  # passes whose mean is one point of the first chart
 DEPTHS = 12  # that are drawn; deeper ones are too rare

@@ -4,9 +4,8 @@ import json
 from collections.abc import Sequence
 from html import escape
 
-from app.bench.compare.race import LiveLane, Race
-from app.bench.compare.result import LaneResult
-from app.bench.verify import Difference
+from app.bench.compare.race import LaneResult, LiveLane, Race
+from app.bench.measure import Difference
 from engine.request import AUTO
 from ui.chat.caption import mode_name
 from ui.compare.plots import plots
@@ -92,7 +91,7 @@ def _rate(lane: LiveLane, result: LaneResult | None) -> str:
 def _tokens(tokens: int, result: LaneResult | None) -> str:
     if result is None:
         return f"{tokens:,} tokens"
-    return f"{tokens:,} tokens, {result.tokens_per_pass:.1f} per pass"
+    return f"{tokens:,} tokens, {result.counts.tokens_per_pass:.1f} per pass"
 
 
 def _replay(results: Sequence[LaneResult]) -> str:
@@ -173,7 +172,7 @@ def _difference(result: LaneResult, found: Difference) -> str:
         )
     return (
         f"<b>{escape(mode_name(result.name))} first differs at token {found.token + 1:,}</b> of round "
-        f"{found.prompt}: plain wrote {ours}, it wrote {theirs}.{gap}"
+        f"{found.repeat}: plain wrote {ours}, it wrote {theirs}.{gap}"
     )
 
 
@@ -195,8 +194,8 @@ def _row(name: str, one: LaneResult, wide: int) -> str:
         "\u2013" if one.speedup is None else f"{times(one.speedup)}{spread}",
         f"{one.rate:,.0f}",
         f"{one.first_seconds * 1000:,.0f} ms",
-        f"{one.tokens_per_pass:.2f}",
-        percent(one.accepted / one.drafted if one.drafted else None),
+        f"{one.counts.tokens_per_pass:.2f}",
+        percent(one.counts.accepted / one.counts.drafted if one.counts.drafted else None),
         "identical" if one.difference is None else f"differ at {one.difference.token + 1:,}",
     )
     shown = "".join(f"<td>{cell}</td>" for cell in cells[:wide])

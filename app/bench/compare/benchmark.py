@@ -4,19 +4,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from app.bench.compare.isolated_run import IsolatedRunner, Run
-from app.bench.compare.race import check_drafters
-from app.bench.papers.prompts import EDIT, WORD_PROBLEM, load_prompts
+from typing_extensions import override
+
+from app.bench.compare.isolated_run import IsolatedRunner
+from app.bench.lanes import Lane, check_drafters
+from app.bench.measure import Measurement, Prompt, Prompts, Sample, Turn, Watcher, measure
+from app.bench.options import Conditions
+from app.bench.prompt_files import EDIT, WORD_PROBLEM, load_prompts
 from app.request import Message
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import AUTO, PLAIN, ModelFacts
 
-KEY = "benchmark"
-
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: prompts of every category, at most so many tokens an answer."""
+    """How much is measured: prompts of every category, and the most tokens of an answer."""
 
     each: int
     max_tokens: int
@@ -32,7 +34,7 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """What is measured beside plain decoding; no drafter named: what the size says."""
+    """What is compared with plain decoding; no drafter named: what the size says."""
 
     size: str = "quick"
     drafters: tuple[str, ...] = ()
@@ -44,35 +46,25 @@ class BenchmarkOptions:
         usual = (AUTO, *facts.drafters) if SIZES[self.size].every else (AUTO,)
         named = self.drafters or usual
         check_drafters(named, facts)
-        return (PLAIN, *(name for name in dict.fromkeys(named) if name != PLAIN))
+        return tuple(dict.fromkeys((PLAIN, *named)))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One prompt and the category that it stands for."""
+    """One prompt and its category."""
 
     category: str
     prompt: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One answer of the benchmark."""
-
-    question: int  # place in the list of questions
-    drafter: str
-    run: Run
-
-
-@dataclass(slots=True)
-class Benchmark:
-    """A benchmark on its way, for anybody to look at."""
+@dataclass
+class Benchmark(Watcher):
+    """A benchmark that any page may look at."""
 
     options: BenchmarkOptions
     lanes: tuple[str, ...]
     questions: tuple[Question, ...]
     changed: Callable[[], None]
-    cells: list[Cell] = field(default_factory=list)
     skipped: int = 0  # questions past the model's context
     done: int = 0  # runs, the warm-up among them
     now: str = ""  # what runs, as a sentence's part
@@ -95,6 +87,20 @@ class Benchmark:
             return None
         return (time.monotonic() - self.started) / self.done * (self.total - self.done)
 
+    def category(self, sample: Sample) -> str:
+        """Of the question that was answered."""
+        return self.questions[sample.prompt - 1].category
+
+    @override
+    def begin(self, turn: Turn) -> None:
+        category = self.questions[turn.prompts[0].number - 1].category
+        self.now = f"{category if turn.repeat else 'warm-up'}, {turn.lane.name}"
+        self.changed()
+
+    @override
+    def end(self, sample: Sample) -> None:
+        self.done += 1
+
 
 def questions(each: int) -> tuple[Question, ...]:
     """At most ``each`` first turns of every category that the package ships."""
@@ -107,39 +113,29 @@ def questions(each: int) -> tuple[Question, ...]:
     return tuple(Question(name, turns[0]) for name, group in groups for turns in group)
 
 
-async def run_benchmark(track: IsolatedRunner, benchmark: Benchmark) -> None:
-    """Every question in every lane, who begins changing; the first question once before, untimed.
+async def run_benchmark(runner: IsolatedRunner, benchmark: Benchmark) -> Measurement:
+    """Every question in every lane, and the first one before that, untimed.
 
     The drafters of a lane remember from question to question, as in a day's use.
     Raises WorkerCrashed, RequestFailed.
     """
-    for place, question in enumerate(benchmark.questions):
-        start = place % len(benchmark.lanes)
-        order = (*benchmark.lanes[start:], *benchmark.lanes[:start])
+    prompts = _fitting(runner, benchmark.questions)
+    benchmark.skipped = len(benchmark.questions) - len(prompts)
+    lanes = [Lane(name, name) for name in benchmark.lanes]
+    conditions = Conditions(max_tokens=benchmark.size.max_tokens, repeats=1)
+    runners = dict.fromkeys(benchmark.lanes, runner)
+    groups = Prompts([[prompt] for prompt in prompts])
+    return await measure(lanes, groups, conditions, runners, benchmark)
+
+
+def _fitting(runner: IsolatedRunner, asked: Sequence[Question]) -> list[Prompt]:
+    """The questions that fit the model's context, numbered as they are."""
+    found = []
+    for number, question in enumerate(asked, 1):
+        messages = (Message("user", question.prompt),)
         try:
-            if place == benchmark.skipped:  # the first that fits
-                await _ask(track, benchmark, question, order)
-            for cell in await _ask(track, benchmark, question, order, place):
-                benchmark.cells.append(cell)
+            runner.prepare(messages)
         except ContextOverflow:
-            benchmark.skipped += 1
-
-
-async def _ask(
-    track: IsolatedRunner,
-    benchmark: Benchmark,
-    question: Question,
-    order: Sequence[str],
-    place: int | None = None,
-) -> list[Cell]:
-    """One question in all lanes; without a ``place`` it is the warm-up, with drafters of its own."""
-    asked = track.asked((Message("user", question.prompt),), benchmark.size.max_tokens)
-    cells = []
-    for name in order:
-        benchmark.now = f"{'warm-up' if place is None else question.category}, {name}"
-        benchmark.changed()
-        key = f"{'warm-up' if place is None else KEY} {name}"
-        run = await track.run(asked, name, key)
-        benchmark.done += 1
-        cells.append(Cell(place or 0, name, run))
-    return cells
+            continue
+        found.append(Prompt(number, messages))
+    return found

@@ -1,18 +1,33 @@
-"""One prompt in two to four lanes: plain decoding and speed modes, or two models, in turns.
+"""One prompt in two to four lanes: plain decoding and speed modes, or two models.
 
-A race is run as a warm-up that nobody counts and then ``repeats`` timed rounds. Every round has
-every lane once, and who begins changes from round to round.
+A warm-up that is not counted, then ``repeats`` timed rounds.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from statistics import median, median_low
 
-from app.bench.compare.isolated_run import Follow, IsolatedRequest, IsolatedRunner, Pass, Run
-from app.bench.compare.result import Judge, LaneResult
+from typing_extensions import override
+
+from app.bench.compare.isolated_run import IsolatedRunner
+from app.bench.lanes import Lane, check_drafters
+from app.bench.measure import (
+    Difference,
+    Measurement,
+    Pass,
+    Prompt,
+    Prompts,
+    Sample,
+    Turn,
+    Watcher,
+    measure,
+)
+from app.bench.options import Conditions
+from app.bench.summary import Counts, counts_of, paired_ratios
 from app.request import Message
 from engine.errors import InvalidRequest
-from engine.request import AUTO, PLAIN, ModelFacts
+from engine.request import AUTO, PLAIN, DepthCount, ModelFacts, summed
 
 MAX_LANES, MAX_REPEATS = 4, 5
 MAX_TOKENS = 1024
@@ -31,11 +46,53 @@ class RaceOptions:
     max_tokens: int = 256
     rival: str = ""
 
-    def lanes(self, model: str) -> dict[str, str]:
-        """Names of the lanes and their drafters; the first is what others are compared with."""
+    def lanes(self, model: str) -> tuple[Lane, ...]:
+        """The first is what others are compared with."""
         if self.rival:
-            return {model: AUTO, self.rival: AUTO}
-        return {name: name for name in (PLAIN, *self.drafters)}
+            return Lane(model, AUTO), Lane(self.rival, AUTO)
+        return tuple(Lane(name, name) for name in dict.fromkeys((PLAIN, *self.drafters)))
+
+
+@dataclass(frozen=True, slots=True)
+class LaneResult:
+    """One lane over all timed rounds."""
+
+    name: str
+    runs: tuple[Sample, ...]  # round by round
+    speedups: tuple[float, ...]  # over the first lane in the same round; empty for itself
+    difference: Difference | None = None  # the first from plain
+    words: tuple[str, str] = ("", "")  # the two tokens there, plain's first; empty where one ends
+
+    @property
+    def rate(self) -> float:
+        """Median tokens per second."""
+        return median(run.rate for run in self.runs)
+
+    @property
+    def speedup(self) -> float | None:
+        """Median over the first lane; None for that one, and when nothing was timed."""
+        return median(self.speedups) if self.speedups else None
+
+    @property
+    def shown(self) -> Sample:
+        """The run of the median rate, the slower one of two: what a replay plays."""
+        middle = median_low(run.rate for run in self.runs)
+        return next(run for run in self.runs if run.rate == middle)
+
+    @property
+    def first_seconds(self) -> float:
+        """Median time from the request to the first tokens; 0 when there were none."""
+        return median(run.first_seconds or 0.0 for run in self.runs)
+
+    @property
+    def depths(self) -> tuple[DepthCount, ...]:
+        """Drafted tokens evaluated and accepted by depth, depth 1 first, over all rounds."""
+        return summed([run.stats.depths for run in self.runs])
+
+    @property
+    def counts(self) -> Counts:
+        """All rounds added up."""
+        return counts_of(self.runs)
 
 
 @dataclass(slots=True)
@@ -50,7 +107,7 @@ class LiveLane:
     first_tokens: int = 0  # that came then: they took the prompt's time
     latest: float = 0.0
     passes: list[Pass] = field(default_factory=list)
-    last: Run | None = None  # the run that ended last
+    last: Sample | None = None  # the run that ended last
 
     @property
     def rate(self) -> float | None:
@@ -74,23 +131,41 @@ class LiveLane:
         self.passes.append(one)
 
 
-@dataclass(slots=True)
-class Race:
-    """A race on its way, for anybody to look at; ``changed`` is called when something was added."""
+@dataclass
+class Race(Watcher):
+    """A race that any page may look at; ``changed`` is called when something was added."""
 
     model: str
     options: RaceOptions
-    lanes: dict[str, LiveLane]
     changed: Callable[[], None]
+    lanes: dict[str, LiveLane] = field(init=False)
     round: int = 0  # 0 is the warm-up
     goal: int = 0  # tokens of the longest answer, once one is known
     results: tuple[LaneResult, ...] = ()  # when it is over
     started: float = field(default_factory=time.time)
 
-    @classmethod
-    def of(cls, model: str, options: RaceOptions, changed: Callable[[], None]) -> "Race":
-        """A race that has not begun."""
-        return cls(model, options, {name: LiveLane(name) for name in options.lanes(model)}, changed)
+    def __post_init__(self) -> None:
+        """Nothing has run yet."""
+        names = (lane.name for lane in self.options.lanes(self.model))
+        self.lanes = {name: LiveLane(name) for name in names}
+
+    @override
+    def begin(self, turn: Turn) -> None:
+        self.round = turn.repeat
+        self.lanes[turn.lane.name].begin()
+        self.changed()
+
+    @override
+    def add(self, turn: Turn, one: Pass) -> None:
+        self.lanes[turn.lane.name].add(one)
+        self.changed()
+
+    @override
+    def end(self, sample: Sample) -> None:
+        lane = self.lanes[sample.lane]
+        lane.running, lane.last = False, sample
+        self.goal = max(self.goal, len(sample.ids))
+        self.changed()
 
 
 def check_race(options: RaceOptions, facts: ModelFacts) -> None:
@@ -106,76 +181,39 @@ def check_race(options: RaceOptions, facts: ModelFacts) -> None:
     lanes = options.lanes(facts.name)
     if not 2 <= len(lanes) <= MAX_LANES:
         chosen = len(lanes) - 1
-        raise InvalidRequest(f"{chosen} modes are chosen beside plain; choose 1 to {MAX_LANES - 1}")
-    check_drafters(tuple(lanes), facts)
+        raise InvalidRequest(
+            f"{chosen} modes are chosen next to plain; choose 1 to {MAX_LANES - 1}"
+        )
+    check_drafters([lane.drafter for lane in lanes], facts)
 
 
-def check_drafters(drafters: tuple[str, ...], facts: ModelFacts) -> None:
-    """Refuse modes that this model does not have; raises InvalidRequest."""
-    refused = dict(facts.refused)
-    for name in drafters:
-        if name not in (AUTO, *facts.drafters):
-            why = refused.get(name, "this engine does not have it")
-            raise InvalidRequest(f"{name} cannot run with {facts.name}: {why}")
-
-
-async def run_race(tracks: Mapping[str, IsolatedRunner], race: Race) -> None:
-    """Run all rounds, each lane on the track of its name.
+async def run_race(runners: Mapping[str, IsolatedRunner], race: Race) -> None:
+    """Run all rounds, each lane with the runner of its name.
 
     Raises WorkerCrashed, RequestFailed, InvalidRequest, ContextOverflow.
     """
     options = race.options
-    drafters = options.lanes(race.model)
-    messages = (Message("user", options.prompt),)
-    asked = {name: tracks[name].asked(messages, options.max_tokens) for name in drafters}
-    rounds: list[dict[str, Run]] = []
-    for number in range(options.repeats + 1):
-        race.round = number
-        start = max(0, number - 1) % len(drafters)
-        names = tuple(drafters)
-        runs: dict[str, Run] = {}
-        for name in (*names[start:], *names[:start]):
-            runs[name] = await _drive(tracks[name], asked[name], race, name, drafters[name])
-        if number:
-            rounds.append(runs)
-    await _judge(tracks, asked, race, rounds)
-
-
-async def _drive(
-    track: IsolatedRunner, asked: IsolatedRequest, race: Race, name: str, drafter: str
-) -> Run:
-    lane, key = race.lanes[name], f"{name} {race.round}"
-    run = await track.run(asked, drafter, key, _follower(race, lane))
-    lane.running, lane.last = False, run
-    race.goal = max(race.goal, len(run.ids))
-    race.changed()
-    return run
-
-
-async def _judge(
-    tracks: Mapping[str, IsolatedRunner],
-    asked: Mapping[str, IsolatedRequest],
-    race: Race,
-    rounds: Sequence[Mapping[str, Run]],
-) -> None:
-    """The results; plain decodes once more where some lane differs, as telling gaps costs time."""
-    names, first = tuple(asked), next(iter(asked))
-    track, same = tracks[first], not race.options.rival
-    margins: tuple[float, ...] = ()
-    if same and any(run.ids != runs[first].ids for runs in rounds for run in runs.values()):
-        told = replace(asked[first].request, margins=True)
-        margins = (await track.run(IsolatedRequest(told), PLAIN, "margins")).margins
-    judge = Judge(margins, track.model.text.decode, same)
-    race.results = judge.results(names, rounds)
+    prompts = Prompts([[Prompt(1, (Message("user", options.prompt),))]])
+    lanes = options.lanes(race.model)
+    conditions = Conditions(max_tokens=options.max_tokens, repeats=options.repeats)
+    measured = await measure(lanes, prompts, conditions, runners, race)
+    race.results = results(measured, runners[lanes[0].name].model.text.decode)
     race.changed()
 
 
-def _follower(race: Race, lane: LiveLane) -> Follow:
-    def follow(one: Pass | None) -> None:
-        if one is None:
-            lane.begin()
-        else:
-            lane.add(one)
-        race.changed()
+def results(
+    measurement: Measurement, decode: Callable[[Sequence[int]], str]
+) -> tuple[LaneResult, ...]:
+    """One for each lane; the others are compared with the first, even if it is not plain."""
 
-    return follow
+    def word(token: int | None) -> str:
+        return "" if token is None else decode([token])
+
+    first = measurement.of(measurement.lanes[0])
+    found = []
+    for lane in measurement.lanes:
+        runs, difference = measurement.of(lane), measurement.differences.get(lane.name)
+        ratios = [] if lane is measurement.lanes[0] else paired_ratios(first, runs)
+        words = (word(difference.plain), word(difference.drafted)) if difference else ("", "")
+        found.append(LaneResult(lane.name, tuple(runs), tuple(ratios), difference, words))
+    return tuple(found)

@@ -1,16 +1,17 @@
 """A benchmark's result as it is kept and shared: one JSON object, no prompt and no answer in it."""
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.bench.compare.benchmark import Benchmark, Cell
-from app.bench.compare.isolated_run import Run
+from app.bench.compare.benchmark import Benchmark
+from app.bench.lanes import Lane
+from app.bench.measure import Measurement, Sample
+from app.bench.summary import agreeing, counts_of, passes_by_drafter
 from app.chat.loaded_model import LoadedModel
 from app.placement.machine_name import machine_name
-from engine.request import PLAIN, tokens_per_pass
+from engine.request import tokens_per_pass
 
 VERSION = 1
 
@@ -79,8 +80,8 @@ class BenchmarkRecord(BaseModel):
         return all(lane.all.identical == lane.all.answers for lane in self.lanes)
 
 
-def record(benchmark: Benchmark, model: LoadedModel) -> BenchmarkRecord:
-    """What was measured so far, as it is kept."""
+def record(benchmark: Benchmark, measured: Measurement, model: LoadedModel) -> BenchmarkRecord:
+    """What was measured, as it is kept."""
     return BenchmarkRecord(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         model=model.entry.name,
@@ -89,46 +90,44 @@ def record(benchmark: Benchmark, model: LoadedModel) -> BenchmarkRecord:
         questions=len(benchmark.questions) - benchmark.skipped,
         skipped=benchmark.skipped,
         max_tokens=benchmark.size.max_tokens,
-        lanes=[_lane(name, benchmark) for name in benchmark.lanes],
+        lanes=[_lane(lane, benchmark, measured) for lane in measured.lanes],
         refused=dict(model.facts.refused),
     )
 
 
-def _lane(name: str, benchmark: Benchmark) -> LaneRecord:
-    cells = [cell for cell in benchmark.cells if cell.drafter == name]
-    plain = {cell.question: cell.run for cell in benchmark.cells if cell.drafter == PLAIN}
-    names = [question.category for question in benchmark.questions]
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(names[cell.question], []).append(cell)
-    passes: Counter[str] = Counter()
-    for part in (part for cell in cells for part in cell.run.stats.runs):
-        passes[part.drafter] += part.passes
+def _lane(lane: Lane, benchmark: Benchmark, measured: Measurement) -> LaneRecord:
+    samples, plain = measured.of(lane), measured.of(measured.lanes[0])
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(benchmark.category(sample), []).append(sample)
     return LaneRecord(
-        drafter=name,
-        all=_figures(name, cells, plain),
-        categories={category: _figures(name, group, plain) for category, group in groups.items()},
-        passes_by_drafter=dict(passes.most_common()),
+        drafter=lane.name,
+        all=_figures(lane, samples, plain),
+        categories={category: _figures(lane, group, plain) for category, group in groups.items()},
+        passes_by_drafter=dict(passes_by_drafter(samples)),
     )
 
 
-def _figures(name: str, cells: Sequence[Cell], plain: dict[int, Run]) -> Figures:
-    ours, theirs = [cell.run for cell in cells], [plain[cell.question] for cell in cells]
+def _figures(lane: Lane, ours: Sequence[Sample], plain: Sequence[Sample]) -> Figures:
+    """``plain`` may have more questions than ``ours``."""
+    asked = {sample.prompt for sample in ours}
+    theirs = [sample for sample in plain if sample.prompt in asked]
+    counts = counts_of(ours)
     return Figures(
-        tokens=sum(len(run.ids) for run in ours),
-        seconds=sum(run.stats.decode_seconds for run in ours),
-        passes=sum(run.stats.passes for run in ours),
-        drafted=sum(run.stats.drafted for run in ours),
-        accepted=sum(run.stats.accepted for run in ours),
-        answers=len(cells),
-        identical=sum(run.ids == other.ids for run, other in zip(ours, theirs, strict=True)),
-        speedup=None if name == PLAIN else _ratio(_rate(ours), _rate(theirs)),
+        tokens=counts.emitted,
+        seconds=sum(sample.seconds for sample in ours),
+        passes=counts.passes,
+        drafted=counts.drafted,
+        accepted=counts.accepted,
+        answers=counts.answers,
+        identical=agreeing(plain, ours),
+        speedup=None if lane.plain else _ratio(_rate(ours), _rate(theirs)),
     )
 
 
-def _rate(runs: Sequence[Run]) -> float:
-    seconds = sum(run.stats.decode_seconds for run in runs)
-    return sum(len(run.ids) for run in runs) / seconds if seconds > 0 else 0.0
+def _rate(samples: Sequence[Sample]) -> float:
+    seconds = sum(sample.seconds for sample in samples)
+    return sum(len(sample.ids) for sample in samples) / seconds if seconds > 0 else 0.0
 
 
 def _ratio(ours: float, theirs: float) -> float | None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from app.bench.compare.record import BenchmarkRecord
 from app.errors import OutputFileError
+from app.files import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,7 @@ class SavedBenchmarks:
         file = self._folder / f"{name}.json"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            part = file.with_suffix(".part")
-            part.write_text(as_json(record), encoding="utf-8")
-            part.replace(file)  # whole or not at all
+            replace_file(file, as_json(record))
         except OSError as error:
             raise OutputFileError(
                 f"the benchmark cannot be kept in {file} ({error.strerror}); make room there"
@@ -45,7 +44,7 @@ class SavedBenchmarks:
         return SavedBenchmark(name, record)
 
     def all(self) -> list[SavedBenchmark]:
-        """Every file that can be read, newest first; others are told in the log."""
+        """Every file that can be read, newest first; others are named in the log."""
         files = sorted(self._folder.glob("*.json"), reverse=True)
         kept = []
         for file in files:
@@ -66,7 +65,7 @@ class SavedBenchmarks:
 
     def remove(self, name: str) -> None:
         """Delete its file; raises OutputFileError."""
-        kept = self.find(name)  # never a path that somebody made up
+        kept = self.find(name)  # never a path from outside
         try:
             (self._folder / f"{kept.name}.json").unlink(missing_ok=True)
         except OSError as error:

@@ -55,7 +55,7 @@ class BenchmarkService(Observable):
 
     @property
     def waiting(self) -> bool:
-        """Whether it stands still until somebody's answer is over."""
+        """Whether it waits for the end of an answer in the chat."""
         return self.busy and self.assistant.answering > 0
 
     @property
@@ -84,22 +84,17 @@ class BenchmarkService(Observable):
             raise InvalidRequest(f"{own} is loaded already; choose another model to race with")
         if options.rival:
             resolve(self.assistant.settings, options.rival)  # a wrong name shows at once
-        race = Race.of(own, options, self.change)
+        race = Race(own, options, self.change)
         self.race, self.latest = race, Race
-        self._begin(
-            partial(
-                self._race, IsolatedRunner(self.assistant, self.assistant.loaded, self.change), race
-            )
-        )
+        self._begin(partial(self._race, race))
 
     def start_benchmark(self, options: BenchmarkOptions) -> None:
         """Begin; raises InvalidRequest."""
         self._check_free()
         lanes = options.lanes(self.assistant.facts)
         benchmark = Benchmark(options, lanes, questions(SIZES[options.size].each), self.change)
-        track = IsolatedRunner(self.assistant, self.assistant.loaded, self.change)
         self.benchmark, self.kept, self.latest = benchmark, None, Benchmark
-        self._begin(partial(self._measure, track, benchmark))
+        self._begin(partial(self._measure, benchmark))
 
     def cancel(self) -> None:
         """Break off what runs; the engine is free a pass later."""
@@ -110,25 +105,32 @@ class BenchmarkService(Observable):
         """Wait until nothing is being measured."""
         if self._task is not None:
             await asyncio.wait([self._task])
-            await asyncio.sleep(0)  # for those that were told of the end
+            await asyncio.sleep(0)  # for the callbacks of the end
 
-    async def _race(self, track: IsolatedRunner, race: Race) -> None:
-        """A rival is loaded beside the model for as long as the race lasts, if there is room."""
-        if not race.options.rival:
-            await run_race(dict.fromkeys(race.lanes, track), race)
+    def _runner(self, model: LoadedModel, max_tokens: int) -> IsolatedRunner:
+        return IsolatedRunner(self.assistant, model, max_tokens, self.change)
+
+    async def _race(self, race: Race) -> None:
+        """A rival is loaded next to the model for as long as the race lasts, if there is room."""
+        options = race.options
+        own = self._runner(self.assistant.loaded, options.max_tokens)
+        if not options.rival:
+            await run_race(dict.fromkeys(race.lanes, own), race)
             return
-        rival = await LoadedModel.open(self.assistant.settings, race.options.rival)
+        rival = await LoadedModel.open(self.assistant.settings, options.rival)
         try:
-            other = IsolatedRunner(self.assistant, rival, self.change)
-            await run_race({race.model: track, race.options.rival: other}, race)
+            other = self._runner(rival, options.max_tokens)
+            await run_race({race.model: own, options.rival: other}, race)
         finally:
             await rival.worker.close()
 
-    async def _measure(self, track: IsolatedRunner, benchmark: Benchmark) -> None:
-        await run_benchmark(track, benchmark)
-        whole = record(benchmark, track.model)
-        if not whole.questions:
+    async def _measure(self, benchmark: Benchmark) -> None:
+        model = self.assistant.loaded
+        runner = self._runner(model, benchmark.size.max_tokens)
+        measured = await run_benchmark(runner, benchmark)
+        if not measured.samples:
             raise InvalidRequest("no prompt of the benchmark fits this model's context")
+        whole = record(benchmark, measured, model)
         kept = await asyncio.to_thread(self.shelf.keep, whole)
         await self.read_saved()
         self.kept = kept

@@ -1,55 +1,74 @@
 """The command ``bench gguf``: every type in one run, next to llama-cpp-python; a table, an exit code."""
 
-import json
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from app.bench.gguf.files import HIDDEN, INFLATE, draft_file, gguf_file
-from app.bench.gguf.measure import measure_file
-from app.bench.gguf.rows import rows
-from app.bench.machine import Machine, describe_machine
+from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Figures, measure_file
+from app.bench.gguf.rivals import LOOKUP, PLAIN
 from app.bench.options import GGUF_KINDS, GgufOptions
-from app.bench.papers.command import summary
-from app.bench.papers.prompts import load_prompts
-from app.bench.papers.row import Row
+from app.bench.prompt_files import load_prompts
+from app.bench.report import ResultFile, describe_machine
+from app.bench.rows import Check, Row, RowReport, row
 from app.models.catalog import resolve
 from app.progress import show_progress
 from engine.request import ModelSpec
 
 EACH = 4  # open questions of every category; with two, a kind scatters by 2 %
+NEVER_SLOWER = 0.97
+COPIES, SOLVES = 1.8, 1.3
 
 
 def bench_gguf(options: GgufOptions) -> int:
     """Make the files, measure them, print each type's rows; 0 only if every row holds."""
-    started = time.perf_counter()
     spec = resolve(options.settings, options.model)
     prompts = load_prompts(options.prompts, EACH)
     machine = describe_machine()
-    sys.stdout.write(
+    report = RowReport(machine, ResultFile(options.json))
+    report.head(
         f"{machine.cpu}, {machine.cores} cores, {machine.date}; {spec.name} with states of {HIDDEN} "
-        f"numbers and feed-forward parts {INFLATE} times as wide: the same answers at a larger cost\n"
+        f"numbers and feed-forward parts {INFLATE} times as wide: the same answers at a larger cost"
     )
-    shown: list[Row] = []
     with _folder(options) as folder:
         try:
             for kind in options.only or GGUF_KINDS:
                 file = gguf_file(Path(spec.folder), kind, folder, show_progress)
                 drafted = _with_draft(spec, folder)
-                fresh = rows(kind, measure_file(drafted, file, prompts, show_progress))
-                show_progress("")
-                _print(fresh)
-                shown += fresh
-                if options.json is not None:  # after every file: a broken run keeps the others
-                    _write(options.json, machine, shown)
+                found = rows(kind, measure_file(drafted, file, prompts, show_progress))
+                report.add(found, [f"  {name} {value}" for name, value in found[0].figures])
         finally:
             show_progress("")
-    sys.stdout.write(summary(shown, time.perf_counter() - started) + "\n")
-    return 0 if all(one.holds for one in shown) else 1
+    return report.close()
+
+
+def rows(kind: str, figures: Figures) -> list[Row]:
+    """Plain against llama-cpp-python's plain, auto against plain, auto against its prompt lookup."""
+    found = figures.names()
+    rates = {
+        f"{kind}, {category}, {lane}, tokens/s": round(figures.rate(category, lane), 1)
+        for category in found
+        for lane in (OURS, AUTO, PLAIN, LOOKUP)
+    }
+    rates[f"{kind}, answers"] = len(figures.categories)
+    rates[f"{kind}, answers of auto that are plain's, token by token"] = figures.same(AUTO, OURS)
+    own = [_check(figures, category, OURS, PLAIN, NEVER_SLOWER) for category in found]
+    never = [_check(figures, category, AUTO, OURS, NEVER_SLOWER) for category in found]
+    never += [_check(figures, CHORES, AUTO, OURS, COPIES)] if CHORES in found else []
+    if kind == "bf16" and PROBLEMS in found:
+        never.append(_check(figures, PROBLEMS, AUTO, OURS, SOLVES))
+    ahead = [_check(figures, category, AUTO, LOOKUP, 1.0) for category in found]
+    return [
+        row(f"{kind}: plain as fast as llama-cpp-python", own, rates),
+        row(f"{kind}: auto never slower than plain, and faster", never, rates),
+        row(f"{kind}: auto ahead of llama-cpp-python's prompt lookup", ahead, rates),
+    ]
+
+
+def _check(figures: Figures, category: str, lane: str, other: str, least: float) -> Check:
+    return Check(f"{category}: {lane} over {other}", figures.ratio(category, lane, other), least)
 
 
 def _with_draft(spec: ModelSpec, folder: Path) -> ModelSpec:
@@ -68,19 +87,3 @@ def _folder(options: GgufOptions) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="slipstream-gguf-") as folder:
         yield Path(folder)
-
-
-def _print(found: list[Row]) -> None:
-    for one in found:
-        sys.stdout.write(f"\n{one.claim}: {'holds' if one.holds else 'MISSED'}\n")
-        sys.stdout.writelines(f"  {part}\n" for part in one.says.split("; "))
-    sys.stdout.writelines(f"  {name} {value}\n" for name, value in found[0].figures)
-    sys.stdout.flush()
-
-
-def _write(file: Path, machine: Machine, shown: list[Row]) -> None:
-    content = {
-        "machine": asdict(machine),
-        "rows": [{**asdict(one), "figures": dict(one.figures)} for one in shown],
-    }
-    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -40,7 +40,7 @@ def draft_file(source: Path, folder: Path, progress: Callable[[str], None]) -> P
 
 
 def _named(source: Path) -> str:
-    """The folder's name and its weights': files of weights that were trained anew are made anew."""
+    """The folder's name and a digest of its weights: new weights get new files."""
     digest = sha256()
     for weights in sorted(source.glob("*.safetensors")):
         with weights.open("rb") as file:

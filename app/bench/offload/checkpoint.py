@@ -18,7 +18,7 @@ from engine.decoder.weights import DecoderWeights, load_weights
 
 SPARE = 512 << 20  # bytes that stay free on the disk
 COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-MARK = "inflated.json"  # written last: a folder without it was broken off
+MARK = "inflated.json"  # written last: a folder without it is not complete
 
 
 def write_inflated(
@@ -30,7 +30,7 @@ def write_inflated(
 ) -> None:
     """Write ``source`` in float32, feed-forward parts ``times`` as wide, one shard a layer.
 
-    With ``hidden`` its states have so many numbers. The function stays what it was.
+    With ``hidden`` its states have that many numbers. The function stays the same.
     A folder that holds just that already is left as it is. Raises RequestFailed for lack of room.
     """
     mark = {"source": str(source), "changed": _changed(source), "times": times, "hidden": hidden}

@@ -1,23 +1,27 @@
-"""One measuring process, so that its peak of memory is its own: order in, progress and answer out."""
+"""One measuring process, so that its peak of memory is its own."""
 
-import json
 import mmap
-import os
-import sys
+import multiprocessing
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-from app.bench.offload.plan import Found, Lane, Order, Task
-from app.errors import RequestFailed
+from app.bench.lanes import Lane
+from app.bench.measure import Prompt, Prompts, Sample, finished, measure
+from app.bench.options import Conditions
+from app.bench.runners import EngineRunner, base_request
+from app.errors import AppError, RequestFailed
+from app.worker.with_parent import end_with_parent
 from engine.build import assemble, load
 from engine.engine import Engine
+from engine.errors import EngineError
 from engine.interfaces.target import Target
 from engine.models.offload.direct_files import open_weights, pages, read_into
 from engine.models.offload.disk import LARGEST_BUFFER, Disk
-from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
+from engine.request import ModelSpec, SamplingParams
 from engine.speculation.tree import single
 
 DISK_BYTES = 2_000_000_000  # of one direct measurement
@@ -25,10 +29,97 @@ PASSES = 2  # of one measurement of streaming
 SEED = 6
 
 
-def measured(order: Order, tell: Callable[[str], None]) -> Found:
-    """Everything that is asked for, in one model."""
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One drafter at one temperature."""
+
+    drafter: str
+    temperature: float
+    prompts: tuple[tuple[int, ...], ...]  # token ids
+    tokens: int  # of an answer, at most
+
+    @property
+    def name(self) -> str:
+        """Of its lane."""
+        return lane_name(self.drafter, self.temperature)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A model, the memory it may take, and what to decode with it."""
+
+    folder: str
+    draft_folder: str
+    resident: int | None  # bytes; None: all of it
+    stop_tokens: frozenset[int]
+    tasks: tuple[Task, ...]
+    rounds: int  # of comparing the disk's own rate with streaming's; 0: none
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one process measured; bytes and seconds."""
+
+    samples: tuple[Sample, ...]
+    disk: tuple[float, ...] = ()  # bytes per second of sequential direct reads, by round
+    ordinary: tuple[float, ...] = ()  # the same into memory of ordinary pages
+    streaming: tuple[float, ...] = ()  # bytes per second of passes
+    streamed: int = 0  # bytes of every pass
+    held: int = 0  # bytes of layers that stayed
+    widest: int = 0  # rows
+    knots: tuple[tuple[int, float], ...] = ()  # rows -> seconds of a pass
+    before: int = 0  # peak memory of the process with its libraries, before the model
+    peak: int = 0  # at its end
+
+    def of(self, drafter: str, temperature: float) -> list[Sample]:
+        """All answers of this drafter at this temperature, in the order of the prompts."""
+        name = lane_name(drafter, temperature)
+        return [sample for sample in self.samples if sample.lane == name]
+
+
+def lane_name(drafter: str, temperature: float) -> str:
+    """Of a task's lane."""
+    return f"{drafter}, temperature {temperature:g}"
+
+
+def run(order: Order, progress: Callable[[str], None]) -> Found:
+    """Measure in a process of its own; raises RequestFailed with the reason if it breaks."""
+    where = "streamed" if order.resident is not None else "resident"
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(sender, order), daemon=True)
+    process.start()
+    sender.close()  # or the end of the process would not be seen
+    found: Found | Exception | None = None
+    try:
+        with suppress(EOFError):
+            while found is None:
+                message = receiver.recv()
+                if isinstance(message, str):
+                    progress(f"{where}: {message}")
+                else:
+                    found = message
+        process.join()
+    finally:
+        process.kill()
+    if isinstance(found, Found):
+        return found
+    why = found or f"exit code {process.exitcode}"
+    raise RequestFailed(f"the {where} model could not be measured: {why}")
+
+
+def _child(sender: Connection, order: Order) -> None:
+    end_with_parent()
+    try:
+        sender.send(measured(order, sender.send))
+    except (AppError, EngineError, OSError) as error:
+        sender.send(RequestFailed(str(error)))
+
+
+def measured(order: Order, report: Callable[[str], None]) -> Found:
+    """Everything that the order asks for, with one model; run it in a process of its own."""
     before = peak_memory()
-    tell("loading, and measuring passes of several widths")
+    report("loading, and measuring passes of several widths")
     spec = ModelSpec(
         name="large",
         folder=order.folder,
@@ -45,18 +136,18 @@ def measured(order: Order, tell: Callable[[str], None]) -> Found:
     for number in range(order.rounds):
         if not isinstance(source, Disk):  # all of it stays in memory
             break
-        tell(f"the disk's own rate against streaming's, {number + 1} of {order.rounds}")
+        report(f"the disk's own rate against streaming's, {number + 1} of {order.rounds}")
         disk.append(direct_rate(files, pages(LARGEST_BUFFER)))
         ordinary.append(direct_rate(files, mmap.mmap(-1, LARGEST_BUFFER)))
         streaming.append(_pass_rate(parts.target, source))
     engine = assemble(spec, parts, no_draft)
     knots = tuple(sorted(parts.cost.knots.items()))
-    lanes = []
+    samples: list[Sample] = []
     for number, task in enumerate(order.tasks, 1):
-        tell(f"{number} of {len(order.tasks)}: {task.drafter}, temperature {task.temperature:g}")
-        lanes.append(_lane(engine, task, frozenset(order.stop_tokens)))
+        report(f"{number} of {len(order.tasks)}: {task.name}")
+        samples += _samples(engine, task, order.stop_tokens)
     return Found(
-        lanes=tuple(lanes),
+        samples=tuple(samples),
         disk=tuple(disk),
         ordinary=tuple(ordinary),
         streaming=tuple(streaming),
@@ -113,53 +204,10 @@ def _pass_rate(target: Target, source: Disk) -> float:
     return (PASSES * source.streamed - source.ahead) / seconds
 
 
-def _lane(engine: Engine, task: Task, stop_tokens: frozenset[int]) -> Lane:
-    answers, passes, drafted, seconds = [], 0, 0, 0.0
-    for prompt in task.prompts:
-        sampling = SamplingParams(task.temperature, seed=SEED if task.temperature else None)
-        request = GenerationRequest(
-            prompt, task.tokens, sampling, stop_tokens=stop_tokens, drafter=task.drafter
-        )
-        ids, done = _answer(engine, request)
-        answers.append(ids)
-        passes, drafted = passes + done.stats.passes, drafted + done.stats.drafted
-        seconds += done.stats.decode_seconds
-    return Lane(task.drafter, task.temperature, tuple(answers), passes, drafted, seconds)
-
-
-def _answer(engine: Engine, request: GenerationRequest) -> tuple[tuple[int, ...], Done]:
-    engine.submit(request)
-    ids: list[int] = []
-    while True:
-        for _, event in engine.step():
-            if isinstance(event, Tokens):
-                ids += event.ids
-            elif event.error is not None:
-                raise RequestFailed(event.error)
-            else:
-                return tuple(ids), event
-
-
-def order_of(content: dict[str, Any]) -> Order:
-    """An order that came as JSON."""
-    tasks = tuple(
-        Task(t["drafter"], t["temperature"], tuple(tuple(p) for p in t["prompts"]), t["tokens"])
-        for t in content["tasks"]
-    )
-    return Order(**{**content, "tasks": tasks, "stop_tokens": tuple(content["stop_tokens"])})
-
-
-def main() -> int:
-    """Order on standard input; lines of JSON on standard output, the answer last."""
-
-    def tell(text: str) -> None:
-        sys.stdout.write(json.dumps({"progress": text}) + "\n")
-        sys.stdout.flush()
-
-    found = measured(order_of(json.loads(sys.stdin.read())), tell)
-    sys.stdout.write(json.dumps({"found": asdict(found)}) + "\n")
-    return os.EX_OK
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _samples(engine: Engine, task: Task, stop_tokens: frozenset[int]) -> tuple[Sample, ...]:
+    sampling = SamplingParams(task.temperature, seed=SEED if task.temperature else None)
+    conditions = Conditions(sampling, task.tokens, repeats=1, warm_up=False)
+    runner = EngineRunner(engine, base_request(conditions, stop_tokens), name="offload")
+    prompts = Prompts([[Prompt(n, ids=ids)] for n, ids in enumerate(task.prompts, 1)])
+    lane = Lane(task.name, task.drafter)
+    return finished(measure([lane], prompts, conditions, {lane.name: runner})).samples

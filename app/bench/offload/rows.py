@@ -2,9 +2,11 @@
 
 from statistics import median
 
-from app.bench.offload.plan import MEGABYTE, Found, Lane
-from app.bench.papers.row import Check, Row, row
+from app.bench.offload.process import Found
+from app.bench.rows import Check, Row, row
+from app.bench.summary import Counts, counts_of
 
+MEGABYTE = 1_000_000
 PLAIN, TREES = "none", "specexec"
 DISK_SHARE = 0.85
 ALLOWANCE = 300 * MEGABYTE  # above the limit: the program itself
@@ -19,19 +21,6 @@ def rows(streamed: Found, resident: Found, limit: int) -> list[Row]:
         _speed(streamed),
         _same(streamed, resident),
     ]
-
-
-def lane(found: Found, drafter: str, temperature: float) -> Lane:
-    """All that this drafter did at this temperature, in the order of the prompts."""
-    parts = [one for one in found.lanes if (one.drafter, one.temperature) == (drafter, temperature)]
-    return Lane(
-        drafter,
-        temperature,
-        tuple(ids for part in parts for ids in part.ids),
-        sum(part.passes for part in parts),
-        sum(part.drafted for part in parts),
-        sum(part.seconds for part in parts),
-    )
 
 
 def _streaming(found: Found) -> Row:
@@ -64,29 +53,37 @@ def _memory(found: Found, limit: int) -> Row:
 
 
 def _speed(found: Found) -> Row:
-    checks, figures = [], {}
+    checks: list[Check] = []
+    figures: dict[str, float] = {}
     for temperature, least in FASTER.items():
-        plain, trees = lane(found, PLAIN, temperature), lane(found, TREES, temperature)
-        times = trees.rate / plain.rate if plain.rate else 0.0
+        (_, plain), (trees, fast) = (_counted(found, d, temperature) for d in (PLAIN, TREES))
+        times = fast / plain if plain else 0.0
         checks.append(Check(f"times plain at temperature {temperature:g}", times, least))
-        figures[f"temperature {temperature:g}, plain, tokens/s"] = plain.rate
-        figures[f"temperature {temperature:g}, SpecExec, tokens/s"] = trees.rate
-        figures[f"temperature {temperature:g}, SpecExec, tokens per pass"] = trees.tokens / max(
-            trees.passes, 1
-        )
-        figures[f"temperature {temperature:g}, SpecExec, nodes per pass"] = trees.drafted / max(
-            trees.passes, 1
-        )
+        passes = max(trees.passes, 1)
+        figures |= {
+            f"temperature {temperature:g}, plain, tokens/s": plain,
+            f"temperature {temperature:g}, SpecExec, tokens/s": fast,
+            f"temperature {temperature:g}, SpecExec, tokens per pass": trees.emitted / passes,
+            f"temperature {temperature:g}, SpecExec, nodes per pass": trees.drafted / passes,
+        }
     return row("SpecExec", checks, figures)
 
 
+def _counted(found: Found, drafter: str, temperature: float) -> tuple[Counts, float]:
+    """What it did, and its tokens per second."""
+    samples = found.of(drafter, temperature)
+    seconds = sum(sample.seconds for sample in samples)
+    counts = counts_of(samples)
+    return counts, counts.emitted / seconds if seconds else 0.0
+
+
 def _same(streamed: Found, resident: Found) -> Row:
-    """Greedy answers of both lanes against those of the same files held in memory."""
-    wanted = lane(resident, PLAIN, 0.0).ids
+    """Greedy answers of both drafters against those of the same files held in memory."""
+    wanted = resident.of(PLAIN, 0.0)
     pairs = [
-        (ours, theirs)
+        (ours.ids, theirs.ids)
         for name in (PLAIN, TREES)
-        for ours, theirs in zip(lane(streamed, name, 0.0).ids, wanted, strict=False)
+        for ours, theirs in zip(streamed.of(name, 0.0), wanted, strict=False)
     ]
     agreeing = sum(ours == theirs[: len(ours)] and len(ours) > 0 for ours, theirs in pairs)
     return row(

@@ -6,19 +6,19 @@ from pathlib import Path
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness, over_best, ranked, rates
-from app.bench.papers.row import Check, Row, row
+from app.bench.rows import Check, Row, row
 
 COSTS = (2, 4, 8, 16, 32)  # inflations to try: the first at which a draft step is cheap enough
 CHEAP = 1 / 8  # of a target pass
 LENGTHS = (1, 2, 3, 4, 5, 6, 8)
 ADAPTIVE = Lane("acceptance head", "chain", length="acceptance_head", depth=20)
 SWEEP = Conditions(max_tokens=32, repeats=1, warm_up=False)
-SWEPT, FINALISTS = 9, 3  # one prompt in so many for the sweep; lengths that go on
+SWEPT, FINALISTS = 9, 3  # one prompt of SWEPT for the sweep; lengths that stay
 PROMPTS, TOKENS = 15, 64  # of each kind, once: one length suits the words of one prompt
 
 
 def show(instrument: Harness) -> Row:
-    """At least 1.05 times the best fixed length; the head tells rejections apart (AUC 0.75)."""
+    """At least 1.05 times the best fixed length; the head predicts rejections (AUC 0.75)."""
     share, inflate = 1.0, COSTS[0]
     for inflate in COSTS:
         share = instrument.loaded(inflate).draft_share()

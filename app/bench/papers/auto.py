@@ -4,17 +4,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from app.bench.lanes import PLAIN, Lane
+from app.bench.lanes import PLAIN_LANE, Lane
+from app.bench.measure import Measurement, Sample
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness, over_best, rates
-from app.bench.papers.prompts import Category
-from app.bench.papers.row import Check, Row, row
-from app.bench.run import Measurement, Sample
+from app.bench.prompt_files import Category
+from app.bench.rows import Check, Row, row
+from engine.request import PLAIN
 
 INFLATE = 8
 ADAPTIVE = Lane("auto", "auto")
 TOKENS = 64
-FIRST, FEW = 6, 2  # questions at the start of the session, and of the one that tells who races
+FIRST, FEW = 6, 2  # questions at the start of the session, and of the one that chooses who races
 SWEPT, SHORTLY = 2, 32  # questions of a kind that every drafter answers, and tokens of these
 SESSIONS = 3  # of the race, an odd number, where one takes no longer than SOON
 SOON = 200.0  # seconds
@@ -25,16 +26,16 @@ def show(instrument: Harness) -> Row:
     """At least 0.95 of the best single drafter in every category, at least 0.97 of plain.
 
     The beginnings of two answers of a kind, where drafting pays least, tell which drafters are worth
-    a race and how far plain is behind. A drafter that is far behind in every kind, or that some other
+    a race and how much slower plain is. A drafter that is much slower in every kind, or that some other
     one beats in every kind, is the best of none. Those that are left race with auto over the other
     questions: of several drafters one always suits the words of two questions, so which one is the
-    best of a kind is told by its other questions (``over_best``). With four of them a ratio scattered
+    best of a kind is chosen by its other questions (``over_best``). With four of them a ratio scattered
     by a tenth. Some kinds have answers of two passes, where a hiccup of 20 ms is worth 6 %: a machine
     that is fast enough races in several sessions, and of each answer the usual seconds count.
     """
     engine = instrument.loaded(INFLATE).engine()
-    singles = [Lane(PLAIN, "none")]
-    singles += [Lane(name, name) for name in engine.facts.drafters if name != "none"]
+    singles = [Lane(PLAIN_LANE, PLAIN)]
+    singles += [Lane(name, name) for name in engine.facts.drafters if name != PLAIN]
     kinds = instrument.prompts.open
     swept = [(name, group[:SWEPT]) for name, group in kinds]
     raced = [(name, group[SWEPT:] or group) for name, group in kinds]
@@ -43,10 +44,10 @@ def show(instrument: Harness) -> Row:
     finalists = promising([rates(part) for part in roughly.values()], singles)
     checks: list[Check] = []
     figures: dict[str, float] = {}
-    race = _sessions(lambda: _session(instrument, raced, [*finalists, ADAPTIVE], (FIRST, TOKENS)))
+    race = sessions(lambda: _session(instrument, raced, [*finalists, ADAPTIVE], (FIRST, TOKENS)))
     for kind, part in _by_kind(race, raced, FIRST):
         found, rough, best = rates(part), rates(roughly[kind]), over_best(part, ADAPTIVE)
-        over_plain = rough[ADAPTIVE.name] / rough[PLAIN]
+        over_plain = rough[ADAPTIVE.name] / rough[PLAIN_LANE]
         checks.append(Check(f"{kind}: over {best.name}", best.ratio, 0.95))
         checks.append(Check(f"{kind}: over plain", over_plain, 0.97))
         figures |= {f"{kind}, {name}, swept, tokens/s": rate for name, rate in rough.items()}
@@ -74,12 +75,12 @@ def usual(sessions: Sequence[Measurement]) -> Measurement:
     answers: dict[tuple[str, int], list[Sample]] = {}
     for session in sessions:
         for sample in session.samples:
-            answers.setdefault((sample.lane, sample.group), []).append(sample)
+            answers.setdefault((sample.lane, sample.prompt), []).append(sample)
     ordered = (sorted(same, key=lambda sample: sample.seconds) for same in answers.values())
     return replace(sessions[0], samples=tuple(same[len(same) // 2] for same in ordered))
 
 
-def _sessions(session: Callable[[], Measurement]) -> Measurement:
+def sessions(session: Callable[[], Measurement]) -> Measurement:
     """The usual one of several, or the only one where it took long."""
     started = time.perf_counter()
     found = [session()]
@@ -96,7 +97,7 @@ def _session(
 ) -> Measurement:
     """One session in which every drafter may remember earlier questions.
 
-    ``asked`` says how many questions come first, and for how many tokens each answer goes on.
+    ``asked`` says how many questions come first, and how many tokens each answer may have.
     """
     count, tokens = asked
     first = instrument.prompts.problems[:count]

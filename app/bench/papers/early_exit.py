@@ -1,32 +1,32 @@
 """DEL (arXiv 2504.05598): choosing exit and length every round beats any fixed pair.
 
-It also chooses how many candidates stand beside its chains, where rows of a pass are cheap; what it is
-worth without them is among the figures.
+Where rows of a pass are cheap it also adds candidates to its chains; what it is worth without them
+is among the figures.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from app.bench.lanes import Lane
+from app.bench.measure import Measurement
 from app.bench.options import Conditions
 from app.bench.papers.harness import Baseline, Harness, over_best, ranked, rates
-from app.bench.papers.row import Check, Row, row
 from app.bench.prompt_files import Turns
-from app.bench.run import Measurement
+from app.bench.rows import Check, Row, row
 
 PASS = 0.03  # seconds of a row, at most
 EXITS, LENGTHS = (1, 2, 4, 6), (1, 2, 4, 8)
 ADAPTIVE = Lane("dynamic exit", "early_exit", length="dynamic_exit")
-# The same without candidates beside its chains, as the paper's and as the pairs are: told, not held.
+# The same without more candidates, as the paper's and as the pairs are: shown, not checked.
 CHAINS = Lane(
     "dynamic exit, chains", "early_exit", length="dynamic_exit", options=(("chains", 1.0),)
 )
 CHAT = ("writing", "roleplay", "humanities", "stem", "qa")
 SWEEP = Conditions(max_tokens=24, repeats=1, warm_up=False)
-# Prompts of the sweep, and pairs that go on. Of two prompts of a kind the pair in the middle of a
+# Prompts of the sweep, and pairs that stay. Of two prompts of a kind the pair in the middle of a
 # sweep was as fast as the best one or a tenth slower than the middle of all.
 SWEPT, FINALISTS = 6, 3
-# After so many prompts of it so many pairs end the sweep, the slowest ones, which take longest.
+# After the first number of prompts the second number of pairs leaves the sweep: the slowest ones.
 HOPELESS = 2, 4
 # Once each: one pair suits the words of one prompt. Edits are half as long as other answers.
 PROMPTS, EDITS, TOKENS = 10, 16, 64
@@ -44,7 +44,7 @@ def show(instrument: Harness) -> Row:
     checks = []
     figures: dict[str, float] = {"inflate": inflate}
     for kind, prompts in kinds.items():
-        swept, pairs = _sweep(instrument, inflate, prompts[:SWEPT])
+        swept, pairs = sweep(instrument, inflate, prompts[:SWEPT])
         middle = pairs[len(pairs) // 2]
         finalists = list(dict.fromkeys([*pairs[:FINALISTS], middle]))
         measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE, CHAINS], conditions)
@@ -67,7 +67,7 @@ def _over_pairs(measured: Measurement, adaptive: Lane) -> Baseline:
     return over_best(replace(measured, lanes=lanes, samples=kept), adaptive)
 
 
-def _sweep(
+def sweep(
     instrument: Harness, inflate: int, prompts: Sequence[Turns]
 ) -> tuple[dict[str, float], list[Lane]]:
     """Tokens per second of every pair, roughly, and the pairs by these; the hopeless ones are last."""

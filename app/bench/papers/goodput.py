@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 
-from app.bench.lanes import PLAIN, Lane
+from app.bench.lanes import PLAIN_LANE, Lane
+from app.bench.measure import Measurement
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness, over_best, ranked, rates
-from app.bench.papers.row import Check, Row, row
 from app.bench.prompt_files import Turns
-from app.bench.run import Measurement
+from app.bench.rows import Check, Row, row
+from app.errors import RequestFailed
+from engine.request import PLAIN
 
 INFLATE = 8
 LOADS, LENGTHS = (1, 2, 4, 8), (1, 2, 3, 4, 6)
-OFF, ADAPTIVE = Lane(PLAIN, "none"), Lane("goodput", "chain", length="goodput", depth=8)
+OFF, ADAPTIVE = Lane(PLAIN_LANE, PLAIN), Lane("goodput", "chain", length="goodput", depth=8)
 TOKENS = 40
-SWEPT, FINALISTS = 8, 2  # prompts of the sweep; lengths that go on
+SWEPT, FINALISTS = 8, 2  # prompts of the sweep; lengths that stay
 PROMPTS = 32  # once each: one length suits the words of one prompt
 QUEUED = 16  # prompts that are submitted at once
 
@@ -22,6 +24,11 @@ def show(instrument: Harness) -> Row:
     """At least 0.97 of the better of off and the best fixed length at every load, above somewhere."""
     pairs = zip(instrument.prompts.problems, instrument.prompts.questions(()), strict=False)
     mixed = [prompt for pair in pairs for prompt in pair]
+    if len(mixed) <= SWEPT:
+        raise RequestFailed(
+            f"it needs more than {SWEPT} prompts but gets {len(mixed)} here: two open questions of each "
+            "category count, so give a file with more categories"
+        )
     checks, over = [], []
     figures: dict[str, float] = {}
     for load in LOADS:

@@ -5,31 +5,43 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import TypeVar
+from weakref import WeakSet
 
 import torch
+from torch import Tensor
+from typing_extensions import override
 
 from app.bench.lanes import Lane
+from app.bench.measure import (
+    Conversations,
+    Measurement,
+    Order,
+    Progress,
+    Runner,
+    Sample,
+    finished,
+    measure,
+)
 from app.bench.options import Conditions
-from app.bench.papers.prompts import PromptSet
-from app.bench.papers.shared_prefill import Reader, Readers
-from app.bench.prompt_files import Turns
-from app.bench.race import measure_race
-from app.bench.run import Measurement, Sample, measure, silent
+from app.bench.prompt_files import PromptSet, Turns
+from app.bench.runners import Clock, EngineRunner, base_request, frozen_heap
+from app.bench.summary import Run, counts_of, runs_of
+from app.errors import RequestFailed
 from app.models.catalog import resolve
 from app.settings import Settings
 from app.text.chat_text import ChatText
 from app.worker.with_parent import end_with_parent
 from engine.build import assemble, load
+from engine.decoder.weights import DecoderWeights
 from engine.engine import Engine
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Rows
 from engine.models.own.target import TorchTarget
-from engine.request import ModelSpec, tokens_per_pass
+from engine.request import ModelSpec
 from engine.speculation.tree import single
 from engine.statistics.pass_cost import PassCost
 
@@ -38,6 +50,50 @@ FoundT = TypeVar("FoundT")
 OTHERWISE_RUN = "not the own decoder runs it, or its draft model"
 DRAFTS, STEPS = 20, 5  # timings of a draft, and its tokens
 COSTS = (1, 2, 4, 8, 16, 32)  # inflations to try
+
+
+class Readers:
+    """The targets of one race, as long as an engine has them."""
+
+    def __init__(self) -> None:
+        self._readers: WeakSet[Reader] = WeakSet()
+
+    def join(self, reader: "Reader") -> None:
+        """One more."""
+        self._readers.add(reader)
+
+    def who_read(self, tokens: Sequence[int]) -> "tuple[Reader, int] | None":
+        """One that has committed exactly these first tokens, and its slot."""
+        for reader in self._readers:
+            for slot in reader.slots:
+                if reader.tokens(slot)[: len(tokens)] == tokens:
+                    return reader, slot
+        return None
+
+
+class Reader(TorchTarget):
+    """A twin that runs no row of a prompt that another one has run."""
+
+    def __init__(self, weights: DecoderWeights, readers: Readers) -> None:
+        super().__init__(weights)
+        self._readers = readers
+        readers.join(self)
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """Those that something was ever committed to."""
+        return tuple(self._committed)
+
+    @override
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+        """Rows whose states are wanted are run here; those before them may be copied."""
+        before = tokens[: max(0, len(tokens) - trace)]
+        if before:
+            wanted = [*self.tokens(slot), *before]
+            if (found := self._readers.who_read(wanted)) is not None:
+                self.take(*found, slot, len(wanted))
+                tokens = tokens[len(before) :]
+        return super().feed(slot, tokens, trace) if tokens else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +199,7 @@ class Harness:
             self._text = ChatText.load(Path(resolve(self.settings, self.model).folder))
         return self._text
 
-    def apart(
+    def spread_out(
         self, part: Callable[["Harness", PartT], FoundT], parts: Sequence[PartT]
     ) -> list[FoundT]:
         """``part`` of each of ``parts``, one a core, for what counts and times nothing.
@@ -172,7 +228,10 @@ class Harness:
     ) -> Measurement:
         """The lanes, alternating, on a fresh engine."""
         engine = self.loaded(inflate).engine(conditions.concurrent)
-        return measure(engine, self.text, prompts, lanes, conditions, self.progress)
+        clock = Clock.DECODING if conditions.together == 1 else Clock.WALL
+        runner = EngineRunner(engine, base_request(conditions, self.text.stop_tokens), clock)
+        talks = self._talks(inflate, prompts, conditions)
+        return self._measured(talks, conditions, dict.fromkeys(lanes, runner), Order.ANSWER)
 
     def race(
         self,
@@ -181,14 +240,40 @@ class Harness:
         lanes: Sequence[Lane],
         conditions: Conditions,
     ) -> Measurement:
-        """The lanes, alternating at every pass, on fresh engines; they read every prompt together."""
-        separate = self.loaded(inflate).separate_engine
-        engine = partial(separate, Readers(), conditions.concurrent)
-        return measure_race(engine, self.text, prompts, lanes, conditions, self.progress)
+        """The lanes, alternating at every pass, each on a fresh engine of its own.
+
+        They read every prompt together. Seconds of several prompts at once are those of their
+        engine's own steps, without what reading them took: no lane drafts there.
+        """
+        loaded, readers = self.loaded(inflate), Readers()
+        clock = Clock.DECODING if conditions.together == 1 else Clock.STEPS
+        request = base_request(conditions, self.text.stop_tokens)
+        engines = {lane: loaded.separate_engine(readers, conditions.concurrent) for lane in lanes}
+        runners = {lane: EngineRunner(engine, request, clock) for lane, engine in engines.items()}
+        talks = self._talks(inflate, prompts, conditions)
+        with frozen_heap():
+            return self._measured(talks, conditions, runners, Order.STEP)
+
+    def _measured(
+        self,
+        talks: Conversations,
+        conditions: Conditions,
+        runners: Mapping[Lane, Runner],
+        order: Order,
+    ) -> Measurement:
+        by_name = {lane.name: runner for lane, runner in runners.items()}
+        work = measure(list(runners), talks, conditions, by_name, Progress(self.progress), order)
+        return finished(work)
+
+    def _talks(
+        self, inflate: int, prompts: Sequence[Turns], conditions: Conditions
+    ) -> Conversations:
+        context = self.loaded(inflate).parts.target.context
+        return Conversations(self.text, context, prompts, conditions.together)
 
 
 def begin_worker(threads: int) -> None:
-    """So many threads; and no worker outlives a bench that was told to end."""
+    """Use this many threads, and end with the bench."""
     torch.set_num_threads(threads)
     end_with_parent()
 
@@ -198,8 +283,8 @@ def _part(
     part: Callable[[Harness, PartT], FoundT],
     each: PartT,
 ) -> FoundT:
-    """In a process of its own; what it does is told by how many parts are done."""
-    return part(Harness(*asked, silent), each)
+    """Run in a process of its own; progress is how many parts are done."""
+    return part(Harness(*asked, lambda _: None), each)
 
 
 def rates(measurement: Measurement) -> dict[str, float]:
@@ -221,8 +306,8 @@ class Baseline:
 def ranked(found: Mapping[str, float], lanes: Sequence[Lane]) -> list[Lane]:
     """Lanes by what a sweep found of them, the best first.
 
-    A sweep is short. Its best lanes run again, beside the one that they are to be compared with and
-    for longer, and only that counts: of many lanes the best one is partly the luckiest one.
+    A sweep is short. Its best lanes run again, for longer and next to the one that they are compared
+    with, and only that counts: of many lanes the best one is partly the luckiest one.
     """
     return sorted(lanes, key=lambda lane: found[lane.name], reverse=True)
 
@@ -233,9 +318,13 @@ def over_best(measurement: Measurement, adaptive: Lane, figure: Figure = rates) 
     So in each part of the measurement the lane to beat is the one that was best in the other parts,
     and the ratio is the geometric mean over the parts. Parts are repeats; of a single repeat every
     other group of prompts, since one lane happens to suit the words of a prompt in every repeat.
-    With one group there is nothing else to choose by.
+    With one group there is nothing else to choose by. Raises RequestFailed where nothing ran.
     """
     parts = _parts(measurement)
+    if not parts:
+        raise RequestFailed(
+            f"nothing to compare with {adaptive.name} was measured: too few prompts for this claim"
+        )
     ratios = []
     for part in parts:
         here = figure(_of(measurement, {part}))
@@ -267,19 +356,13 @@ def _best(found: dict[str, float], adaptive: Lane) -> str:
 
 def per_pass(measurement: Measurement) -> dict[str, float]:
     """Of every lane, over all prompts and repeats."""
-    found = {}
-    for lane in measurement.lanes:
-        stats = [answer.stats for s in measurement.of(lane) for answer in s.answers]
-        passes, accepted = sum(s.passes for s in stats), sum(s.accepted for s in stats)
-        emitted = sum(s.emitted for s in stats)
-        found[lane.name] = tokens_per_pass(passes, accepted, emitted, len(stats))
-    return found
+    return {n.name: counts_of(measurement.of(n)).tokens_per_pass for n in measurement.lanes}
 
 
 def _rate(samples: Sequence[Sample]) -> float:
-    groups: dict[int, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(sample.group, []).append(sample)
-    tokens = sum(median(s.emitted for s in group) for group in groups.values())
-    seconds = sum(median(s.seconds for s in group) for group in groups.values())
+    groups: dict[int, list[Run]] = {}
+    for run in runs_of(samples):
+        groups.setdefault(run.group, []).append(run)
+    tokens = sum(median(run.timed for run in group) for group in groups.values())
+    seconds = sum(median(run.seconds for run in group) for group in groups.values())
     return tokens / seconds if seconds else 0.0

@@ -1,27 +1,28 @@
 """History: a second session starts where the first one ended, because it remembers what paid."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
-from app.bench.papers.harness import Harness, Loaded
-from app.bench.papers.row import Check, Row, row
-from app.bench.papers.shared_prefill import Readers
-from app.bench.race import take_turns
+from app.bench.lanes import Lane
+from app.bench.measure import Conversations, Order, Sample, finished, measure
+from app.bench.options import Conditions
+from app.bench.papers.harness import Harness, Loaded, Readers
+from app.bench.rows import Check, Row, row
+from app.bench.runners import EngineRunner, base_request, fresh_name
+from app.history import records
 from app.history.file import HistoryFile
 from app.history.measurements import Measurements
-from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.placement.machine_name import machine_name
 from app.request import Message
 from engine.engine import Engine
-from engine.request import Done, GenerationRequest, Prior, SamplingParams, Stats
+from engine.request import AUTO, PLAIN, GenerationRequest, Prior, SamplingParams
 
 INFLATE = 8
 TOKENS, ANSWERS, REPEATS = 64, 5, 15
-GREEDY = SamplingParams()
 
 
 def show(instrument: Harness) -> Row:
@@ -42,12 +43,13 @@ def show(instrument: Harness) -> Row:
         shift = repeat * (ANSWERS + 1)
         *earlier, question = (pool[(shift + n) % len(pool)][0] for n in range(ANSWERS + 1))
         with TemporaryDirectory() as folder:
-            bench = _Bench(instrument, loaded, Readers())
-            first = _Session(bench, Path(folder) / "history.db")
+            file, readers = Path(folder) / "history.db", Readers()
+            first = _Session("end", instrument, loaded, readers, file)
             for text in earlier:
                 first.answer(text)
-            sessions = {"end": first, "with": first.again(), "without": first.forgotten()}
-            found = _race(sessions, question)
+            again = _Session("with", instrument, loaded, readers, file)
+            forgotten = _Session("without", instrument, loaded, readers, None)
+            found = {s.lane: s.rate for s in _samples([first, again, forgotten], question)}
         ends.append(found["end"])
         kept.append(found["with"] / found["end"])
         lost.append(found["without"] / found["end"])
@@ -61,89 +63,68 @@ def show(instrument: Harness) -> Row:
     return row("History", checks, figures)
 
 
-class _Bench(NamedTuple):
-    """What the sessions that are compared with each other have in common."""
-
-    instrument: Harness
-    loaded: Loaded
-    readers: Readers
-
-
+@dataclass
 class _Session:
     """One engine from its start; what it measures goes to ``file``, and priors come from there."""
 
-    def __init__(self, bench: _Bench, file: Path | None) -> None:
-        self._bench, self._file = bench, file
-        self._engine = bench.loaded.separate_engine(bench.readers)
-        # A first pass of each kind of work builds what every later one finds; that is not learning.
-        _decoded(self._engine, GenerationRequest((1, 2), 2, drafter="none"))
+    name: str  # of its lane
+    harness: Harness
+    loaded: Loaded
+    readers: Readers
+    file: Path | None
+    engine: Engine = field(init=False)
+    drafters: str = field(default_factory=fresh_name)
 
-    def again(self) -> "_Session":
-        """The next session with the same history."""
-        return _Session(self._bench, self._file)
+    def __post_init__(self) -> None:
+        """A first pass of each kind of work builds what later ones find; that is not learning."""
+        self.engine = self.loaded.separate_engine(self.readers)
+        self.engine.submit(GenerationRequest((1, 2), 2, drafter=PLAIN))
+        while self.engine.busy:
+            self.engine.step()
 
-    def forgotten(self) -> "_Session":
-        """The next session without it."""
-        return _Session(self._bench, None)
+    @property
+    def lane(self) -> Lane:
+        """Its only one."""
+        return Lane(self.name, AUTO)
 
     def answer(self, question: str) -> None:
         """One answer, from which session and history learn."""
-        stats = _decoded(self._engine, self.request(question))
-        if self._file is not None:
-            history = HistoryFile.open(self._file)
-            Measurements(history).record(self._conditions(question), stats)
+        [sample] = _samples([self], question)
+        if self.file is not None:
+            history = HistoryFile.open(self.file)
+            Measurements(history).record(self._conditions(question), sample.stats)
             history.close()
 
-    def passes(self, question: str) -> Iterator[Stats | None]:
-        """An answer pass by pass; the last one gives what it took."""
-        return _passes(self._engine, self.request(question))
+    def runner(self, question: str) -> EngineRunner:
+        """Asks with what history knows about such questions."""
+        conditions = Conditions(max_tokens=TOKENS, repeats=1, warm_up=False)
+        request = base_request(conditions, self.harness.text.stop_tokens)
+        priors = () if self.file is None else tuple(self._priors(self.file, question))
+        return EngineRunner(self.engine, replace(request, priors=priors), name=self.drafters)
 
-    def request(self, question: str) -> GenerationRequest:
-        """The question as the app would ask it, for TOKENS tokens."""
-        conditions = self._conditions(question)
-        return GenerationRequest(
-            prompt=self._bench.instrument.text.encode_chat([Message("user", question)]),
-            max_tokens=TOKENS,
-            stop_tokens=self._bench.instrument.text.stop_tokens,
-            task=conditions.task,
-            drafter="auto",
-            priors=() if self._file is None else tuple(self._priors(conditions)),
-        )
-
-    def _priors(self, conditions: Conditions) -> Sequence[Prior]:
-        assert self._file is not None
-        history = HistoryFile.open(self._file)
+    def _priors(self, file: Path, question: str) -> Sequence[Prior]:
+        history = HistoryFile.open(file)
         try:
-            return Measurements(history).priors(conditions)
+            return Measurements(history).priors(self._conditions(question))
         finally:
             history.close()
 
-    def _conditions(self, question: str) -> Conditions:
-        spec = self._bench.loaded.spec
-        return Conditions(
+    def _conditions(self, question: str) -> records.Conditions:
+        spec = self.loaded.spec
+        return records.Conditions(
             model=spec.name,
             draft=Path(spec.draft_folder or "").name,
             machine=machine_name(spec.device, spec.dtype),
-            temperature=temperature_class(GREEDY),
+            temperature=temperature_class(SamplingParams()),
             task=task_class([Message("user", question)]),
         )
 
 
-def _race(sessions: Mapping[str, _Session], question: str) -> dict[str, float]:
-    """Tokens per second of each session's answer, which take turns at every pass."""
-    lanes = {name: session.passes(question) for name, session in sessions.items()}
-    ends = {name: stats for name, stats in take_turns(lanes) if stats is not None}
-    return {name: stats.emitted / stats.decode_seconds for name, stats in ends.items()}
-
-
-def _decoded(engine: Engine, request: GenerationRequest) -> Stats:
-    *_, stats = _passes(engine, request)
-    assert stats is not None  # Done comes exactly once and last
-    return stats
-
-
-def _passes(engine: Engine, request: GenerationRequest) -> Iterator[Stats | None]:
-    engine.submit(request)
-    while engine.busy:
-        ends = [event.stats for _, event in engine.step() if isinstance(event, Done)]
-        yield ends[0] if ends else None
+def _samples(sessions: Sequence[_Session], question: str) -> tuple[Sample, ...]:
+    """Each session's answer; they take turns at every pass."""
+    lanes = [session.lane for session in sessions]
+    first = sessions[0]
+    talks = Conversations(first.harness.text, first.loaded.parts.target.context, [(question,)])
+    runners = {session.name: session.runner(question) for session in sessions}
+    conditions = Conditions(max_tokens=TOKENS, repeats=1, warm_up=False)
+    return finished(measure(lanes, talks, conditions, runners, order=Order.STEP)).samples

@@ -5,15 +5,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.bench.lanes import PLAIN, Lane
+from app.bench.lanes import PLAIN_LANE, Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness
-from app.bench.papers.row import Check, Row, row
 from app.bench.prompt_files import Turns
+from app.bench.rows import Check, Row, row
 from app.placement.machine_name import cores
-from engine.request import SamplingParams
+from engine.request import PLAIN, SamplingParams
 
-PROMPTS, TOKENS, EVERY = 2, 48, 8  # one open question in so many
+PROMPTS, TOKENS, EVERY = 2, 48, 8  # takes one open question of EVERY
 ROOT = Path(__file__).resolve().parents[3]
 LAWS = ("tests/laws/test_lossless.py", "tests/engine/speculation/test_verify.py")
 PLUGINS = ("xdist", "timeout")
@@ -38,9 +38,9 @@ class Part:
 def show(instrument: Harness) -> Row:
     """All drafters on problems, edits and open questions; in a checkout also the laws by enumeration and chi-square."""
     engine = instrument.loaded(1).engine()
-    lanes = [Lane(PLAIN, "none")]
-    lanes += [Lane(n, n, length="fixed") for n in engine.facts.drafters if n != "none"]
-    lanes += [Lane(f"{n}, adaptive", n) for n in engine.facts.drafters if n != "none"]
+    lanes = [Lane(PLAIN_LANE, PLAIN)]
+    lanes += [Lane(n, n, length="fixed") for n in engine.facts.drafters if n != PLAIN]
+    lanes += [Lane(f"{n}, adaptive", n) for n in engine.facts.drafters if n != PLAIN]
     lanes.append(Lane("auto", "auto"))
     prompts = (
         *instrument.prompts.problems[:PROMPTS],
@@ -48,7 +48,7 @@ def show(instrument: Harness) -> Row:
         *instrument.prompts.questions(())[::EVERY],
     )
     parts = [Part(sampling, tuple(lanes), prompts, TOKENS) for sampling in SAMPLINGS.values()]
-    compared = instrument.apart(agreeing, parts)
+    compared = instrument.spread_out(agreeing, parts)
     checks = []
     figures: dict[str, float] = {}
     for name, (agree, answers) in zip(SAMPLINGS, compared, strict=True):
@@ -56,7 +56,7 @@ def show(instrument: Harness) -> Row:
         checks.append(Check(f"{name}: lanes that agree", agree, len(lanes)))
     if all((ROOT / file).exists() for file in LAWS):
         instrument.progress("the laws, by enumeration and chi-square")
-        hold, said = _laws()
+        hold, said = laws()
         checks.append(Check(f"laws by enumeration and chi-square ({said})", float(hold), 1.0))
     return row("Lossless", checks, figures)
 
@@ -70,7 +70,7 @@ def agreeing(instrument: Harness, part: Part) -> tuple[int, int]:
     return len(part.lanes) - len(found.differences), len(found.samples) - len(part.prompts)
 
 
-def _laws() -> tuple[bool, str]:
+def laws() -> tuple[bool, str]:
     """Whether the tests of the laws pass, in processes of their own, and what they end with.
 
     Other plug-ins of pytest that are installed here have no say: one of them warns, which fails.

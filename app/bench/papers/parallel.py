@@ -1,10 +1,11 @@
-"""Claims side by side, each in a process with cores of its own.
+"""Several claims at once, each in a process with cores of its own.
 
 Passes over few rows gain little from a fifth core, and a third from a second one: two processes with
 one each do 1.4 times as much. What is compared within a claim takes turns in one process, on the
 same cores; two claims are never compared with each other.
 """
 
+import logging
 import multiprocessing
 import os
 import time
@@ -19,11 +20,15 @@ from queue import Queue
 from threading import Thread
 
 from app.bench.papers.harness import Asked, Harness, begin_worker
-from app.bench.papers.row import Row
+from app.bench.rows import Row
+from app.errors import AppError
 from app.placement.machine_name import cores
+from engine.errors import EngineError
+
+log = logging.getLogger(__name__)
 
 CLAIMS = "app.bench.papers"
-CORES = 4  # of one claim, where there are so many for two of them
+CORES = 4  # of one claim, where two of them can have that many
 # Begin first, or one of them ends alone.
 LONGEST = ("sequoia", "auto", "lossless", "early_exit", "goodput", "history", "specexec")
 TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -37,17 +42,18 @@ def seats() -> int:
 
 
 def shown(name: str, instrument: Harness, package: str = CLAIMS) -> Row:
-    """One claim, in this process."""
+    """One claim, in this process; of one that cannot be shown the row gives the reason."""
     started = time.perf_counter()
     show: Callable[[Harness], Row] = import_module(f"{package}.{name}").show
-    return replace(show(instrument), seconds=round(time.perf_counter() - started, 1))
+    try:
+        found = show(instrument)
+    except Exception as error:  # noqa: BLE001 - what other claims found must not be lost
+        found = _not_shown(name, error)
+    return replace(found, seconds=round(time.perf_counter() - started, 1))
 
 
 def each_shown(names: Sequence[str], instrument: Harness, package: str = CLAIMS) -> Iterator[Row]:
-    """Every claim as soon as it is shown: one after the other, or as many at once as have seats.
-
-    Raises what kept one from being shown; of several at once, when the others are shown.
-    """
+    """Every claim as soon as it is shown: one after the other, or several at once."""
     count = min(seats(), len(names))
     if count < 2:
         yield from (shown(name, instrument, package) for name in names)
@@ -55,24 +61,27 @@ def each_shown(names: Sequence[str], instrument: Harness, package: str = CLAIMS)
     context = multiprocessing.get_context("spawn")
     with context.Manager() as queues:
         places: Queue[tuple[int, ...]] = queues.Queue()
-        told: Queue[str] = queues.Queue()
+        lines: Queue[str] = queues.Queue()
         for place in divided(tuple(os.sched_getaffinity(0)), count):
             places.put(place)
         with (
-            _telling(told, instrument.progress),
+            _forwarded(lines, instrument.progress),
             ProcessPoolExecutor(count, context, _take_a_seat, (places,)) as pool,
         ):
             order = sorted(names, key=(*LONGEST, *names).index)
-            there = partial(_shown_there, package, instrument.asked, told)
-            futures = [pool.submit(there, name) for name in order]
-            errors: list[BaseException] = []
+            there = partial(_shown_there, package, instrument.asked, lines)
+            futures = {pool.submit(there, name): name for name in order}
             for future in as_completed(futures):
-                if (error := future.exception()) is None:
-                    yield future.result()
-                else:
-                    errors.append(error)
-    if errors:  # what the others showed meanwhile is not lost
-        raise errors[0]
+                error = future.exception()  # its process died
+                yield future.result() if error is None else _not_shown(futures[future], error)
+
+
+def _not_shown(name: str, error: BaseException) -> Row:
+    """The row of a claim that broke; an unexpected error is logged with its traceback."""
+    if isinstance(error, AppError | EngineError):
+        return Row(name, holds=False, says=f"cannot be shown: {error}")
+    log.error("the claim %s broke", name, exc_info=error)
+    return Row(name, holds=False, says=f"cannot be shown: {type(error).__name__}: {error}")
 
 
 def divided(
@@ -101,22 +110,22 @@ def _take_a_seat(places: Queue[tuple[int, ...]]) -> None:
     begin_worker(len(place))
 
 
-def _shown_there(package: str, asked: Asked, told: Queue[str], name: str) -> Row:
-    return shown(name, Harness(*asked, lambda text: told.put(f"{name}: {text}")), package)
+def _shown_there(package: str, asked: Asked, lines: Queue[str], name: str) -> Row:
+    return shown(name, Harness(*asked, lambda text: lines.put(f"{name}: {text}")), package)
 
 
 @contextmanager
-def _telling(told: Queue[str], progress: Callable[[str], None]) -> Iterator[None]:
-    """What claims say of themselves goes to ``progress`` meanwhile."""
+def _forwarded(lines: Queue[str], progress: Callable[[str], None]) -> Iterator[None]:
+    """Progress of the other processes goes to ``progress`` meanwhile."""
 
-    def tell() -> None:
-        while text := told.get():
+    def forward() -> None:
+        while text := lines.get():
             progress(text)
 
-    teller = Thread(target=tell)
-    teller.start()
+    thread = Thread(target=forward)
+    thread.start()
     try:
         yield
     finally:
-        told.put("")
-        teller.join()
+        lines.put("")
+        thread.join()

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.bench.lanes import Lane
+from app.bench.measure import Measurement
 from app.bench.options import Conditions
 from app.bench.papers.harness import Baseline, Harness, over_best, per_pass, ranked
-from app.bench.papers.row import Check, Row, row
-from app.bench.run import Measurement
+from app.bench.rows import Check, Row, row
 from engine.request import SamplingParams
 
 OWN = "sequoia"
@@ -16,7 +16,7 @@ ARITIES = (2, 3, 4)
 DEEP = 16  # levels that are allowed
 PROMPTS, TOKENS = 10, 64
 SWEPT = {16: 4, 64: 4, 256: 2}  # prompts of the sweep
-FINALISTS, CLOSE = 2, 0.85  # rivals that go on, if they are so close to the best
+FINALISTS, CLOSE = 2, 0.85  # rivals that stay, if they are so close to the best
 REPEATS = {16: 20, 64: 4, 256: 3}  # of a hundred drawn answers a ratio is known to a twentieth
 TOGETHER = {16: 10, 64: 10, 256: 4}  # requests in one pass: nothing is timed here
 
@@ -42,7 +42,7 @@ def show(instrument: Harness) -> Row:
     ]
     # What takes longest comes first, or one process works on it alone when all else is done.
     started = sorted(cells, key=lambda cell: cell.nodes, reverse=True)
-    measured = dict(zip(started, instrument.apart(compared, started), strict=True))
+    measured = dict(zip(started, instrument.spread_out(compared, started), strict=True))
     checks: list[Check] = []
     figures: dict[str, float] = {}
     for cell in cells:
@@ -59,7 +59,7 @@ def show(instrument: Harness) -> Row:
 
 
 def compared(instrument: Harness, cell: Cell) -> tuple[Baseline, dict[str, float]]:
-    """Sequoia against the best of its rivals, and tokens per pass of all that went on."""
+    """Sequoia against the best of its rivals, and tokens per pass of all that stayed."""
     rivals = _rivals(instrument, cell)
     lanes = [_sequoia(cell.nodes), *rivals]
     measured = _run(instrument, cell, lanes, cell.repeats, cell.prompts)

@@ -6,7 +6,8 @@ from itertools import pairwise
 from app.bench.lanes import Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness
-from app.bench.papers.row import Check, Row, row
+from app.bench.rows import Check, Row, row
+from app.bench.summary import counts_of
 from engine.request import SamplingParams
 
 BUDGETS = (16, 64, 256, 1024)
@@ -28,7 +29,7 @@ class Part:
 def show(instrument: Harness) -> Row:
     """Growing from 16 to 1024 nodes; at least 4 tokens per pass at 256, on word problems."""
     parts = [Part(BUDGETS, TOKENS, at, PROMPTS) for at in range(min(PARTS, PROMPTS))]
-    counted = instrument.apart(tokens_and_passes, parts)
+    counted = instrument.spread_out(tokens_and_passes, parts)
     found = {
         nodes: sum(part[nodes][0] for part in counted) / sum(part[nodes][1] for part in counted)
         for nodes in BUDGETS
@@ -55,8 +56,8 @@ def tokens_and_passes(instrument: Harness, part: Part) -> dict[int, tuple[int, i
     measured = instrument.run(1, prompts, tuple(lanes.values()), conditions)
     found = {}
     for nodes, lane in lanes.items():
-        stats = [answer.stats for sample in measured.of(lane) for answer in sample.answers]
-        found[nodes] = sum(s.emitted for s in stats), sum(s.passes for s in stats)
+        counts = counts_of(measured.of(lane))
+        found[nodes] = counts.emitted, counts.passes
     return found
 
 

@@ -9,17 +9,26 @@ from pathlib import Path
 import pytest
 import torch
 
+from app.bench.measure import Sample
 from app.bench.offload import command
 from app.bench.offload.checkpoint import MARK, write_inflated
-from app.bench.offload.plan import Found, Lane, Order, Task
-from app.bench.offload.process import direct_rate, measured, peak_memory
-from app.bench.offload.rows import PLAIN, TREES, lane, rows
+from app.bench.offload.process import (
+    Found,
+    Order,
+    Task,
+    direct_rate,
+    lane_name,
+    measured,
+    peak_memory,
+)
+from app.bench.offload.rows import PLAIN, TREES, rows
 from app.bench.options import OffloadOptions
 from app.commands.options import parse
 from app.errors import OutputFileError, RequestFailed
 from app.settings import Settings
 from engine.models.own.target import load_target
 from engine.speculation.tree import chain
+from tests.app.bench.samples import sample
 
 SETTINGS = Settings(home=Path("/nowhere"))
 BUNDLED = Path(__file__).resolve().parents[3] / "engine" / "bundled"
@@ -71,7 +80,7 @@ def test_one_process_measures_both_lanes(large: Path) -> None:
         folder=str(large),
         draft_folder=str(BUNDLED / "pocket-draft"),
         resident=60_000_000,
-        stop_tokens=(4,),
+        stop_tokens=frozenset({4}),
         tasks=(Task(PLAIN, 0.0, prompts, 6), Task(TREES, 0.0, prompts, 6)),
         rounds=1,
     )
@@ -79,14 +88,15 @@ def test_one_process_measures_both_lanes(large: Path) -> None:
     found = measured(order, said.append)
     assert found.streamed > found.held > 0
     assert len(found.disk) == len(found.ordinary) == len(found.streaming) == 1
-    assert found.lanes[0].ids == found.lanes[1].ids
-    assert found.lanes[0].tokens == 6
+    [plain], [trees] = found.of(PLAIN, 0.0), found.of(TREES, 0.0)
+    assert plain.ids == trees.ids
+    assert len(plain.ids) == 6
     assert 0 < found.before <= found.peak
     assert len(said) >= 4
 
 
 def test_a_process_that_breaks_is_told_by_its_last_line(tmp_path: Path) -> None:
-    order = Order(str(tmp_path), str(tmp_path), 10**9, (4,), (), rounds=0)
+    order = Order(str(tmp_path), str(tmp_path), 10**9, frozenset({4}), (), rounds=0)
     with pytest.raises(RequestFailed, match="the streamed model could not be measured"):
         command.run(order, silent)
 
@@ -98,33 +108,29 @@ def test_direct_reads_and_peak_memory_are_measured(large: Path) -> None:
     assert peak_memory() > 50_000_000
 
 
-def test_all_turns_of_a_lane_are_one_lane() -> None:
-    turns = [
-        Lane(PLAIN, 0.0, ((1, 2),), 2, 0, 2.0), Lane(TREES, 0.0, ((1, 2, 3),), 1, 8, 1.0),
-        Lane(PLAIN, 0.0, ((4,),), 1, 0, 4.0),
-    ]  # fmt: skip
-    found = lane(Found(tuple(turns)), PLAIN, 0.0)
-    assert found == Lane(PLAIN, 0.0, ((1, 2), (4,)), 3, 0, 6.0)
-    assert found.rate == 0.5
+def answers(drafter: str, temperature: float, ids: tuple[tuple[int, ...], ...], seconds: float):
+    """Of one lane, each in ``seconds``."""
+    name = lane_name(drafter, temperature)
+    return [sample(name, (n, 1), one, seconds) for n, one in enumerate(ids, 1)]
 
 
 def good() -> tuple[Found, Found]:
     """Figures that reach every bound."""
-    answers = ((1, 2, 3, 4, 5, 6, 7, 8), (9, 8, 7, 6, 5, 4, 3, 2))
-    short = tuple(ids[:4] for ids in answers)
-    lanes = []
+    whole = ((1, 2, 3, 4, 5, 6, 7, 8), (9, 8, 7, 6, 5, 4, 3, 2))
+    short = tuple(ids[:4] for ids in whole)
+    samples: list[Sample] = []
     for temperature in (0.0, 0.6):
-        lanes.append(Lane(PLAIN, temperature, short, 8, 0, seconds=8.0))
-        lanes.append(Lane(TREES, temperature, answers, 4, 100, seconds=3.0))
+        samples += answers(PLAIN, temperature, short, 4.0)
+        samples += answers(TREES, temperature, whole, 1.5)
     streamed = Found(
-        tuple(lanes),
+        tuple(samples),
         disk=(2e9, 2e9),
         ordinary=(1e9, 1e9),
         streaming=(1.9e9, 1.8e9),
         peak=1_200_000_000,
         before=300,
     )
-    return streamed, Found((Lane(PLAIN, 0.0, answers, 16, 0, 1.0),))
+    return streamed, Found(tuple(answers(PLAIN, 0.0, whole, 0.5)))
 
 
 def verdicts(streamed: Found, resident: Found) -> dict[str, bool]:
@@ -136,14 +142,17 @@ def faults() -> Iterator[tuple[str, Found]]:
     streamed, _ = good()
     yield "Streaming", replace(streamed, streaming=(1.0e9, 1.6e9))
     yield "Memory", replace(streamed, peak=1_300_000_001)
-    for at in (1, 3):
-        slow = list(streamed.lanes)
-        slow[at] = replace(slow[at], seconds=9.0)
-        yield "SpecExec", replace(streamed, lanes=tuple(slow))
-    for at in (0, 1):
-        other = list(streamed.lanes)
-        other[at] = replace(other[at], ids=((1, 2, 3, 5), (9, 8, 7, 6)))
-        yield "Same tokens", replace(streamed, lanes=tuple(other))
+    for temperature in (0.0, 0.6):
+        slow = lane_name(TREES, temperature)
+        yield "SpecExec", altered(streamed, slow, seconds=4.5)
+    for drafter in (PLAIN, TREES):
+        yield "Same tokens", altered(streamed, lane_name(drafter, 0.0), ids=(1, 2, 3, 5))
+
+
+def altered(found: Found, lane: str, **changes: object) -> Found:
+    """Every sample of this lane changed."""
+    samples = (replace(s, **changes) if s.lane == lane else s for s in found.samples)
+    return replace(found, samples=tuple(samples))
 
 
 def test_rows_hold_for_figures_that_reach_the_bounds() -> None:

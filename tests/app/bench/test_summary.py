@@ -5,28 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.bench.lanes import Lane
+from app.bench.measure import Difference, Measurement, Sample
 from app.bench.options import Conditions
-from app.bench.run import Measurement, Sample
 from app.bench.summary import Spread, paired_ratios, spread, summarize
-from app.bench.verify import Difference
-from engine.request import DepthCount, ModelFacts, SamplingParams
+from engine.request import DepthCount, SamplingParams
 from tests.app.bench.samples import sample
 
 PLAIN, LOOKUP = Lane("plain", "none"), Lane("l", "lookup")
-FACTS = ModelFacts("m", 64, 100, 2, 9, ("none", "lookup"))
 seconds = st.floats(1e-3, 1e3)
 places = st.tuples(st.integers(1, 4), st.integers(1, 3))
 
 
 def measurement(samples: list[Sample], conditions: Conditions | None = None, **more) -> Measurement:
-    fields = {"lanes": (PLAIN, LOOKUP), "differences": (), **more}
-    return Measurement(
-        facts=FACTS,
-        conditions=conditions or Conditions(),
-        samples=tuple(samples),
-        skipped=0,
-        **fields,
-    )
+    lanes = more.pop("lanes", (PLAIN, LOOKUP))
+    return Measurement(lanes, conditions or Conditions(), tuple(samples), **more)
 
 
 class TestSpread:
@@ -89,7 +81,7 @@ class TestSummary:
         runs = [sample("l", (1, 1), (1, 2, 3, 4), 2.0), sample("l", (2, 1), (5, 6), 4.0)]
         plain = [sample("plain", (1, 1), (1, 2, 3, 4), 4.0), sample("plain", (2, 1), (5, 7), 4.0)]
         found = Difference(2, 1, 7, 6, 0.5)
-        first, second = summarize(measurement([*plain, *runs], differences=(("l", found),)))
+        first, second = summarize(measurement([*plain, *runs], differences={"l": found}))
         assert (first.speedup, first.agreeing, first.difference) == (None, None, None)
         assert (second.emitted, second.passes, second.tokens_per_pass) == (6, 3, 2.0)
         assert second.rate == Spread(1.25, pytest.approx(0.65), pytest.approx(1.85), 2)

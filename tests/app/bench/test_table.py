@@ -5,13 +5,10 @@ from dataclasses import replace
 import pytest
 
 from app.bench.lanes import Lane
-from app.bench.machine import Machine
+from app.bench.measure import Difference, Measurement, Sample
 from app.bench.options import Conditions
-from app.bench.report import BenchReport
-from app.bench.run import Measurement, Sample
-from app.bench.summary import summarize
+from app.bench.report import BenchReport, Machine
 from app.bench.table import table
-from app.bench.verify import Difference
 from engine.request import ModelFacts, ModelSpec, SamplingParams
 from tests.app.bench.samples import sample
 
@@ -26,10 +23,11 @@ def lines(
     runs: tuple[Sample, ...] = RUNS,
     conditions: Conditions = ONCE,
     spec: ModelSpec = ModelSpec("m", ""),  # noqa: B008 - frozen
-    differences: tuple[tuple[str, Difference], ...] = (),
+    difference: Difference | None = None,
 ) -> list[str]:
-    measurement = Measurement(FACTS, LANES, conditions, runs, differences, 0)
-    return list(table(BenchReport(MACHINE, spec, measurement, summarize(measurement))))
+    differences = {} if difference is None else {"quick": difference}
+    measurement = Measurement(LANES, conditions, runs, differences)
+    return list(table(BenchReport.of(MACHINE, spec, FACTS, measurement)))
 
 
 def row(name: str, found: list[str]) -> list[str]:
@@ -84,7 +82,7 @@ def test_what_several_at_once_are_divided_by() -> None:
 )  # fmt: skip
 def test_a_difference_is_told_and_nothing_agrees(found: Difference, said: str) -> None:
     wrong = (RUNS[0], sample("quick", (1, 1), (1, 2, 9), 0.5))
-    shown = lines(wrong, differences=(("quick", found),))
+    shown = lines(wrong, difference=found)
     assert shown[-1] == f"quick differs first in prompt 1 at token 2: {said}"
     assert row("quick ", shown)[-1] == "0/1"
 

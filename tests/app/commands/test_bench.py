@@ -118,6 +118,7 @@ MISTAKES = [
     ([], "slipstream: bench needs at least one --lane"),
     (["--lane", "magic"], "there is no drafter named 'magic'"),
     (["--lane", "chain:length=long"], "there is no length policy 'long'"),
+    (["--lane", "chain:lenght=4"], "no key 'lenght'; did you mean 'length'?"),
     (["--lane", "chain:depth"], "the lane 'chain:depth' has 'depth' for KEY=VALUE"),
     (["--lane", "chain", "--lane", "chain"], "two lanes are named 'chain'"),
     (["--lane", "chain", "--top-p", "0"], "top_p is 0.0"),

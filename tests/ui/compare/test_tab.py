@@ -11,10 +11,12 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.bench.compare.benchmark import SIZES
-from app.bench.compare.race import Race, RaceOptions
+from app.bench.compare.race import Race, RaceOptions, results
 from app.bench.compare.record import BenchmarkRecord, Figures, LaneRecord
-from app.bench.compare.result import Judge
-from tests.app.bench.compare.runs import run
+from app.bench.lanes import Lane
+from app.bench.measure import Difference, Measurement, find_difference
+from app.bench.options import Conditions
+from tests.app.bench.samples import watched
 from tests.ui.application import Application
 from tests.ui.browser import LONG, answered, button, chromium, visiting, write
 from ui.compare.benchmark import INTRODUCTION
@@ -30,10 +32,16 @@ SLOW = 150_000  # ms: a race takes seconds, but not on a machine that others use
 
 def over(*lanes: tuple[str, tuple[int, ...], float]) -> Race:
     """A race of one round that is over."""
-    race = Race.of("pocket", RaceOptions("a", tuple(name for name, _, _ in lanes)), lambda: None)
-    runs = {name: run(name, ids, rate) for name, ids, rate in lanes}
-    judge = Judge((0.125,) * len(WORDS), lambda ids: f"<{ids[0]}>")
-    race.results = judge.results(tuple(runs), [runs])
+    race = Race("pocket", RaceOptions("a", tuple(name for name, _, _ in lanes)), lambda: None)
+    samples = tuple(watched(*lane) for lane in lanes)
+    differences: dict[str, Difference] = {}
+    for sample in samples[1:]:
+        margins = (0.125,) * len(WORDS)
+        if found := find_difference(1, samples[0].ids, sample.ids, margins):
+            differences[sample.lane] = found
+    names = tuple(Lane(name, name) for name, _, _ in lanes)
+    measured = Measurement(names, Conditions(repeats=1), samples, differences)
+    race.results = results(measured, lambda ids: f"<{ids[0]}>")
     return race
 
 
@@ -235,7 +243,7 @@ def test_what_cannot_be_raced_is_refused_in_place(page: Page) -> None:
     prompt(page).fill("What is 12 + 30?")
     choose(page, {"auto", "lookup", "suffix", "chain"})
     button(page, "Race")
-    expect(alert).to_contain_text("4 modes are chosen beside plain; choose 1 to 3")
+    expect(alert).to_contain_text("4 modes are chosen next to plain; choose 1 to 3")
     choose(page, {"auto"})
     prompt(page).fill("word " * 5000)
     button(page, "Race")

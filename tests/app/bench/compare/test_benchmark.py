@@ -5,6 +5,7 @@ import pytest
 from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
 from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.record import BenchmarkRecord, record
+from app.bench.measure import Measurement
 from app.chat.assistant import Assistant
 from engine.errors import InvalidRequest
 from engine.request import ModelFacts
@@ -22,6 +23,20 @@ SPEC_BENCH = {
     "humanities",
 }
 SPEC_BENCH |= {"translation", "summarization", "qa", "math_reasoning", "rag"}
+
+
+def driven(assistant: Assistant, benchmark: Benchmark) -> Measurement:
+    runner = IsolatedRunner(
+        assistant, assistant.loaded, benchmark.size.max_tokens, benchmark.changed
+    )
+    found: list[Measurement] = []
+
+    @asynchronous
+    async def drive() -> None:
+        found.append(await run_benchmark(runner, benchmark))
+
+    drive()
+    return found[0]
 
 
 def test_every_category_is_asked_as_often():
@@ -52,20 +67,16 @@ def test_a_benchmark_counts_warms_up_and_records(assistant: Assistant):
         lambda: seen.append((benchmark.now, benchmark.done, benchmark.seconds_left)),
     )
 
-    @asynchronous
-    async def drive() -> None:
-        await run_benchmark(IsolatedRunner(assistant, assistant.loaded, lambda: None), benchmark)
-
-    drive()
+    measured = driven(assistant, benchmark)
     assert benchmark.done == benchmark.total == 8
     assert benchmark.seconds_left == 0
     assert [now for now, _, _ in seen[:2]] == ["warm-up, none", "warm-up, lookup"]
     assert [left is None for _, _, left in seen] == [True, True, *[False] * 6]
     firsts = [now.rpartition(", ")[2] for now, _, _ in seen[2::2]]
-    assert firsts == ["none", "lookup", "none"]  # who begins changes
-    assert [cell.question for cell in benchmark.cells] == [0, 0, 1, 1, 2, 2]
+    assert firsts == ["lookup", "none", "lookup"]  # which lane begins changes
+    assert [s.prompt for s in measured.samples] == [1, 1, 2, 2, 3, 3]
 
-    whole = record(benchmark, assistant.loaded)
+    whole = record(benchmark, measured, assistant.loaded)
     plain, lookup = whole.lanes
     assert (plain.drafter, lookup.drafter, whole.questions) == ("none", "lookup", 3)
     assert whole.identical
@@ -88,11 +99,6 @@ def test_prompts_past_the_context_are_skipped_and_counted(assistant: Assistant):
     options = BenchmarkOptions("quick", ("lookup",))
     benchmark = Benchmark(options, ("none", "lookup"), (long, edit), lambda: None)
 
-    @asynchronous
-    async def drive() -> None:
-        await run_benchmark(IsolatedRunner(assistant, assistant.loaded, lambda: None), benchmark)
-
-    drive()
-    whole = record(benchmark, assistant.loaded)
+    whole = record(benchmark, driven(assistant, benchmark), assistant.loaded)
     assert (whole.questions, whole.skipped, benchmark.done, benchmark.total) == (1, 1, 4, 4)
     assert list(whole.lanes[1].categories) == ["edit"]

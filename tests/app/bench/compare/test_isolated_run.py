@@ -1,12 +1,15 @@
-"""One measured answer: undisturbed, and never in the way of somebody who asks."""
+"""One measured answer: undisturbed, and never in the way of a person who asks."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
 
-from app.bench.compare.isolated_run import IsolatedRequest, IsolatedRunner, Pass
+from app.bench.compare.isolated_run import IsolatedRunner
+from app.bench.lanes import Lane
+from app.bench.measure import Prompt, RunStep, Sample, Turn
 from app.chat.assistant import Assistant
 from app.request import ChatRequest, Completion, Message
 from app.text.chat_text import ChatText
@@ -20,8 +23,29 @@ TEXT = "Repeat this text exactly:\n" + "Anna has a red hat and Ben has a blue bo
 MESSAGES = (Message("user", TEXT),)
 
 
-def track_of(assistant: Assistant) -> IsolatedRunner:
-    return IsolatedRunner(assistant, assistant.loaded, lambda: None)
+def runner_of(assistant: Assistant, max_tokens: int) -> IsolatedRunner:
+    return IsolatedRunner(assistant, assistant.loaded, max_tokens, lambda: None)
+
+
+async def answer(
+    runner: IsolatedRunner,
+    lane: Lane,
+    repeat: int = 1,
+    messages: tuple[Message, ...] = MESSAGES,
+    follow: Callable[[RunStep], None] = lambda _: None,
+    *,
+    margins: bool = False,
+) -> Sample:
+    """One turn of a lane; ``follow`` gets every step."""
+    steps: list[RunStep] = []
+    async for step in runner.run(Turn(lane, (Prompt(1, messages),), 1, repeat, margins)):
+        steps.append(step)
+        follow(step)
+    assert isinstance(steps[-1], Sample)
+    return steps[-1]
+
+
+PLAIN = Lane("none", "none")
 
 
 async def ask(assistant: Assistant, log: list[str]) -> Completion:
@@ -41,18 +65,19 @@ def test_an_answer_asked_meanwhile_goes_first(assistant: Assistant):
 
     @asynchronous
     async def drive() -> None:
-        track = track_of(assistant)
-        question = track.asked(MESSAGES, 96)
+        runner = runner_of(assistant, 96)
 
-        def follow(one: Pass | None) -> None:
-            log.append("begin" if one is None else "pass")
+        def follow(step: RunStep) -> None:
+            if isinstance(step, Sample):
+                return
+            log.append("begin" if step is None else "pass")
             if log.count("pass") == 3 and not asked:
                 asked.append(asyncio.create_task(ask(assistant, log)))
 
-        run = await track.run(question, "none", "a", follow)
+        run = await answer(runner, PLAIN, follow=follow)
         assert asked[0].done()
         assert asked[0].result().text
-        alone = await track.run(question, "none", "b")
+        alone = await answer(runner, PLAIN, 2)
         assert run.ids == alone.ids
         assert run.stats.passes == alone.stats.passes
 
@@ -60,7 +85,7 @@ def test_an_answer_asked_meanwhile_goes_first(assistant: Assistant):
     assert log.count("begin") == 2  # broken off once, and from the start again
     first, last = log.index("answer"), len(log) - log[::-1].index("answer")
     assert log[first:last].count("begin") == 0
-    # the engine may have been in a pass when the answer was asked; no run goes on beside it
+    # the engine may have been in a pass when the answer was asked; no run continues next to it
     assert log[first:last].count("pass") <= 2
     assert log[last] == "begin"
 
@@ -73,8 +98,7 @@ def test_a_run_waits_for_the_answer_that_is_being_written(assistant: Assistant):
         asking = asyncio.create_task(ask(assistant, log))
         while not log:
             await asyncio.sleep(0)
-        track = track_of(assistant)
-        run = await track.run(track.asked(MESSAGES, 4), "none", "a", lambda _: log.append("run"))
+        run = await answer(runner_of(assistant, 4), PLAIN, follow=lambda _: log.append("run"))
         assert asking.done()
         assert len(run.ids) == 4
 
@@ -82,17 +106,17 @@ def test_a_run_waits_for_the_answer_that_is_being_written(assistant: Assistant):
     assert log.index("run") == log.count("answer")
 
 
-def test_runs_of_one_key_share_drafters_that_remember(assistant: Assistant):
-    """What a drafter learnt in one run may serve the next of its key, and no other."""
+def test_runs_of_one_lane_and_repeat_share_drafters_that_remember(assistant: Assistant):
+    """What a drafter learnt in one run may serve the next of its lane and repeat, and no other."""
 
     @asynchronous
     async def drive() -> None:
-        track = track_of(assistant)
+        runner = runner_of(assistant, 32)
         prompt = (Message("user", "A farmer has 12 hens. Each lays 5 eggs. How many eggs?"),)
-        asked = IsolatedRequest(replace(track.asked(prompt, 32).request, length="fixed"))
-        first = await track.run(asked, "suffix", "one")
-        again = await track.run(asked, "suffix", "one")
-        other = await track.run(asked, "suffix", "two")
+        suffix = Lane("suffix", "suffix", "fixed")
+        first = await answer(runner, suffix, 1, prompt)
+        again = await answer(runner, suffix, 1, prompt)
+        other = await answer(runner, suffix, 2, prompt)
         assert first.ids == again.ids == other.ids
         assert again.stats.passes < first.stats.passes == other.stats.passes
 
@@ -102,33 +126,31 @@ def test_runs_of_one_key_share_drafters_that_remember(assistant: Assistant):
 def test_margins_come_with_every_token_when_asked_for(assistant: Assistant):
     @asynchronous
     async def drive() -> None:
-        track = track_of(assistant)
-        asked = track.asked(MESSAGES, 8)
-        plain = await track.run(asked, "none", "a")
-        margins = IsolatedRequest(replace(asked.request, margins=True))
-        told = await track.run(margins, "none", "b")
+        runner = runner_of(assistant, 8)
+        plain = await answer(runner, PLAIN)
+        found = await answer(runner, PLAIN, 2, margins=True)
         assert plain.margins == ()
-        assert told.ids == plain.ids
-        assert len(told.margins) == len(told.ids)
+        assert found.ids == plain.ids
+        assert len(found.margins) == len(found.ids)
 
     drive()
 
 
 def test_a_prompt_past_the_context_is_refused(assistant: Assistant):
     with pytest.raises(ContextOverflow):
-        track_of(assistant).asked((Message("user", "word " * 5000),), 8)
+        runner_of(assistant, 8).prepare((Message("user", "word " * 5000),))
 
 
 def test_a_thought_that_the_prompt_opens_is_shown_with_its_beginning(assistant: Assistant):
     template = "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
     opens = ChatText(FolderVocabulary.load(POCKET), ChatTemplate(template + "<think>", {}), ())
-    track = IsolatedRunner(assistant, replace(assistant.loaded, text=opens), lambda: None)
+    runner = IsolatedRunner(assistant, replace(assistant.loaded, text=opens), 8, lambda: None)
 
     @asynchronous
     async def drive() -> None:
-        run = await track.run(track.asked(MESSAGES, 8), "none", "a")
-        told = [one.text for one in run.passes]
-        assert told[0].startswith("<think>")
-        assert "".join(told) == "<think>" + opens.decode(run.ids)
+        run = await answer(runner, PLAIN)
+        texts = [one.text for one in run.passes]
+        assert texts[0].startswith("<think>")
+        assert "".join(texts) == "<think>" + opens.decode(run.ids)
 
     drive()

@@ -6,13 +6,17 @@ from multiprocessing import active_children
 import pytest
 
 from app.bench.compare.isolated_run import IsolatedRunner
-from app.bench.compare.race import Race, RaceOptions, check_race, run_race
+from app.bench.compare.race import LaneResult, Race, RaceOptions, check_race, results, run_race
 from app.bench.compare.service import BenchmarkService
+from app.bench.lanes import Lane
+from app.bench.measure import Difference, Measurement
+from app.bench.options import Conditions
 from app.chat.assistant import Assistant
 from app.errors import UnknownModel
 from engine.errors import InvalidRequest
 from engine.request import ModelFacts
 from tests.app.asynchronous import asynchronous
+from tests.app.bench.samples import watched
 
 FACTS = ModelFacts(
     "m",
@@ -39,12 +43,12 @@ def test_a_race_is_fair_and_lossless(assistant: Assistant):
             if lane.running and not lane.passes and begun[-1:] != [(race.round, name)]:
                 begun.append((race.round, name))
 
-    race = Race.of("pocket", OPTIONS, changed)
+    race = Race("pocket", OPTIONS, changed)
 
     @asynchronous
     async def drive() -> None:
-        track = IsolatedRunner(assistant, assistant.loaded, lambda: None)
-        await run_race(dict.fromkeys(race.lanes, track), race)
+        runner = IsolatedRunner(assistant, assistant.loaded, OPTIONS.max_tokens, lambda: None)
+        await run_race(dict.fromkeys(race.lanes, runner), race)
 
     drive()
     orders = [[name for number, name in begun if number == at] for at in range(4)]
@@ -58,7 +62,7 @@ def test_a_race_is_fair_and_lossless(assistant: Assistant):
         assert all(run.stats.cached_tokens == 0 for run in one.runs)
         assert all(run.stats.drafter == one.name for run in one.runs)
     assert race.goal == len(plain.runs[0].ids)
-    assert plain.tokens_per_pass == 1.0 < chain.tokens_per_pass
+    assert plain.counts.tokens_per_pass == 1.0 < chain.counts.tokens_per_pass
     assert 0 < chain.depths[0].accepted <= chain.depths[0].evaluated
     assert race.lanes["lookup"].text == "".join(one.text for one in lookup.runs[-1].passes)
 
@@ -104,10 +108,53 @@ def test_what_cannot_be_raced_is_refused_with_numbers():
     assert "half a character" not in refused(max_tokens=5000)
 
 
-def test_plain_runs_once_however_often_it_is_named():
+def test_lanes_are_plain_once_and_modes_or_two_models():
     lanes = replace(OPTIONS, drafters=("lookup", "none", "lookup")).lanes("m")
-    assert list(lanes) == ["none", "lookup"]
+    assert lanes == (Lane("none", "none"), Lane("lookup", "lookup"))
+    lanes = replace(OPTIONS, rival="other").lanes("m")
+    assert lanes == (Lane("m", "auto"), Lane("other", "auto"))
 
 
-def test_two_models_race_in_auto():
-    assert replace(OPTIONS, rival="other").lanes("m") == {"m": "auto", "other": "auto"}
+def shown(*rounds: dict[str, tuple[tuple[int, ...], float]], differences=()) -> list[LaneResult]:
+    """Results of samples whose tokens and rates are known."""
+    samples = [
+        watched(name, ids, rate, (1, repeat))
+        for repeat, one in enumerate(rounds, 1)
+        for name, (ids, rate) in one.items()
+    ]
+    lanes = tuple(Lane(name, name) for name in rounds[0])
+    conditions = Conditions(repeats=len(rounds))
+    measured = Measurement(lanes, conditions, tuple(samples), dict(differences))
+    return results(measured, lambda ids: f"<{ids[0]}>")
+
+
+def test_a_difference_has_the_words_there_and_none_where_an_answer_ends():
+    answers = {"none": ((1, 2, 3), 10.0), "lookup": ((1, 9, 3), 10.0), "chain": ((1,), 10.0)}
+    found = {"lookup": Difference(1, 1, 2, 9, 0.25, 2), "chain": Difference(1, 1, 2, None, 0.25)}
+    plain, lookup, chain = shown(answers, differences=found)
+    assert (plain.difference, plain.words) == (None, ("", ""))
+    assert (lookup.difference, lookup.words) == (found["lookup"], ("<2>", "<9>"))
+    assert chain.words == ("<2>", "")
+
+
+def test_speedup_is_the_median_over_plain_of_the_same_round():
+    """A machine that is slow for one round slows both lanes: their ratio stays."""
+    ids = (1, 2, 3, 4)
+    plain, lookup = shown(
+        {"none": (ids, 10.0), "lookup": (ids, 20.0)},
+        {"none": (ids, 1.0), "lookup": (ids, 3.0)},
+        {"none": (ids, 10.0), "lookup": (ids, 40.0)},
+    )
+    assert lookup.speedups == pytest.approx((2.0, 3.0, 4.0))
+    assert lookup.speedup == pytest.approx(3.0)
+    assert (plain.speedup, plain.speedups) == (None, ())
+    assert lookup.rate == pytest.approx(20.0)
+    assert lookup.shown.rate == pytest.approx(20.0)
+
+
+def test_counts_are_added_over_rounds():
+    once = {"none": ((1, 2, 3, 4), 10.0), "lookup": ((1, 2, 3, 4), 10.0)}
+    plain, lookup = shown(once, once)
+    assert (plain.counts.tokens_per_pass, lookup.counts.tokens_per_pass) == (1.0, 2.0)
+    assert (lookup.counts.drafted, lookup.counts.accepted) == (8, 4)
+    assert [one.evaluated for one in lookup.depths] == [8, 6]

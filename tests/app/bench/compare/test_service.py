@@ -8,7 +8,7 @@ import pytest
 from app.bench.compare.benchmark import BenchmarkOptions
 from app.bench.compare.race import RaceOptions
 from app.bench.compare.service import BenchmarkService
-from app.bench.verify import Difference
+from app.bench.measure import Difference
 from app.chat.assistant import Assistant
 from engine.errors import InvalidRequest
 from tests.app import fake_engine

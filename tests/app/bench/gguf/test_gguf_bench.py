@@ -9,35 +9,32 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from app.bench.gguf import command
+from app.bench.gguf.command import rows
 from app.bench.gguf.files import HIDDEN, INFLATE, draft_file
-from app.bench.gguf.measure import (
-    AUTO,
-    CHORES,
-    LANES,
-    OURS,
-    PROBLEMS,
-    Answer,
-    Figures,
-    measure_file,
-    race,
-)
-from app.bench.gguf.rivals import LOOKUP, PLAIN, Step
-from app.bench.gguf.rows import rows
+from app.bench.gguf.measure import AUTO, CHORES, LANES, OURS, PROBLEMS, Figures, measure_file
+from app.bench.gguf.rivals import LOOKUP, PLAIN
 from app.bench.options import GgufOptions
-from app.bench.papers.prompts import PromptSet
+from app.bench.prompt_files import PromptSet
 from app.commands.options import parse
 from app.errors import LaneError
 from app.settings import load_settings
 from engine.request import ModelSpec
+from tests.app.bench.samples import sample
 
 BUNDLED = Path(__file__).parents[4] / "engine" / "bundled"
+
+
+TEN = tuple(range(10))
 
 
 def figures(**rates):
     """One prompt of every category; rates by lane, the same for every category."""
     lanes = {OURS: 100, AUTO: 200, PLAIN: 100, LOOKUP: 150} | rates
-    answers = {lane: Answer([1], 10 / rate, 10) for lane, rate in lanes.items()}
-    return Figures({(category, 1): answers for category in (CHORES, PROBLEMS, "qa")})
+    categories = dict(enumerate((CHORES, PROBLEMS, "qa"), 1))
+    samples = [
+        sample(lane, (n, 1), TEN, 10 / rate) for n in categories for lane, rate in lanes.items()
+    ]
+    return Figures(samples, categories)
 
 
 def test_good_figures_hold():
@@ -58,24 +55,8 @@ def test_each_row_falls_with_its_own_figures(changed, missed):
 
 
 def test_a_categorys_rate_is_all_its_tokens_over_all_its_seconds():
-    found = Figures(
-        {("qa", 1): {OURS: Answer([], 1.0, 10)}, ("qa", 2): {OURS: Answer([], 3.0, 30)}}
-    )
-    assert found.rate("qa", OURS) == pytest.approx(10)
-
-
-def test_lanes_take_turns_at_every_pass_until_each_has_ended():
-    log = []
-
-    def lane(name, passes):
-        for number in range(passes):
-            log.append(name)
-            yield Step((number,), 0.5, 1)
-
-    found = race({"a": lane("a", 3), "b": lane("b", 1)})
-    assert sorted(log[:2]) == ["a", "b"]
-    assert log[2:] == ["a", "a"]
-    assert (found["a"].ids, found["a"].seconds, found["b"].tokens) == ([0, 1, 2], 1.5, 1)
+    samples = [sample(OURS, (1, 1), TEN, 1.0), sample(OURS, (2, 1), TEN * 3, 3.0)]
+    assert Figures(samples, {1: "qa", 2: "qa"}).rate("qa", OURS) == pytest.approx(10)
 
 
 def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, capsys):
@@ -96,27 +77,30 @@ def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, 
 
 def test_either_side_loads_first_for_half_of_the_questions_of_every_kind(tmp_path, monkeypatch):
     """Of several copies of the weights the first was the slowest, and it was always ours."""
-    loaded, asked = [], []
+    loaded = []
 
-    class Lane:
-        def steps(self, question, most, stops):
-            asked.append((len(loaded), question.ids))
-            yield Step((1,), 0.1, 1)
+    class Answering:
+        async def run(self, turn):
+            yield None
+            yield sample(turn.lane.name, (turn.prompts[0].number, 1), (1,), 0.1)
 
-    def load(own, file, order):
+    def load(own, file, order, request):
         loaded.append(tuple(order))
-        return {name: Lane() for name in order}
+        return {name: Answering() for name in order}
 
-    monkeypatch.setattr("app.bench.gguf.measure._loaded", load)
+    monkeypatch.setattr("app.bench.gguf.measure.load_lanes", load)
     few = PromptSet((("a",),) * 7, (("b",),) * 5, (("kind", (("c",), ("d",))),))
     spec = ModelSpec("pocket", str(BUNDLED / "pocket"))
-    figures = measure_file(spec, tmp_path / "x.gguf", few, lambda said: None)
-    assert loaded == [LANES, LANES[::-1]]
-    kinds = Counter(category for category, _ in figures.races)
-    assert kinds == {CHORES: 2, PROBLEMS: 4, "kind": 2}
-    halves = [{ids for half, ids in asked if half == number} for number in (1, 2)]
-    assert len(halves[0]) == len(halves[1]) == 3, "a question of every kind, each time"
-    assert all(set(answers) == set(LANES) for answers in figures.races.values())
+    found = measure_file(spec, tmp_path / "x.gguf", few, lambda said: None)
+    names = tuple(lane.name for lane in LANES)
+    assert loaded == [names, names[::-1]]
+    assert Counter(found.categories.values()) == {CHORES: 2, PROBLEMS: 4, "kind": 2}
+    halves = [found.samples[:16], found.samples[16:]]
+    for half in halves:
+        kinds = {found.categories[one.prompt] for one in half}
+        assert kinds == {CHORES, PROBLEMS, "kind"}, "a question of every kind, each time"
+    for number in found.categories:
+        assert sorted(one.lane for one in found.samples if one.prompt == number) == sorted(names)
 
 
 def test_blocks_of_256_divide_the_rows_so_that_4_bits_are_4_bits():

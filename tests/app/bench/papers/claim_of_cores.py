@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from app.bench.papers.row import Check, row
+from app.bench.rows import Check, row
 
 
 def show(instrument):

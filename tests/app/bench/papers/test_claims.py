@@ -7,17 +7,16 @@ from types import SimpleNamespace
 import pytest
 
 from app.bench.lanes import Lane
+from app.bench.measure import Measurement
 from app.bench.options import CLAIMS, Conditions, SeedsOptions
 from app.bench.papers import auto as auto_claim
 from app.bench.papers import command, early_exit
 from app.bench.papers.auto import promising, usual
-from app.bench.papers.command import show_claims, summary
-from app.bench.papers.harness import COSTS, Harness, over_best, per_pass, rates
+from app.bench.papers.command import show_claims
+from app.bench.papers.harness import COSTS, Harness, Readers, over_best, per_pass, rates
 from app.bench.papers.parallel import shown
-from app.bench.papers.prompts import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
-from app.bench.papers.row import Check, row
-from app.bench.papers.shared_prefill import Readers
-from app.bench.run import Measurement
+from app.bench.prompt_files import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
+from app.bench.rows import Check, row, summary
 from app.errors import PromptFileError
 from app.settings import load_settings
 from engine.errors import ModelUnusable
@@ -75,7 +74,7 @@ def test_claims_are_shown_at_the_most_expensive_pass_that_is_short_enough(
         return SimpleNamespace(parts=SimpleNamespace(cost=cost))
 
     monkeypatch.setattr(Harness, "loaded", loaded)
-    fresh = replace(instrument, _passes={})
+    fresh = Harness(*instrument.asked, silent)
     assert [fresh.inflation(seconds) for _ in range(2)] == [suiting] * 2
     assert tried == list(COSTS[:tries])
 
@@ -144,7 +143,7 @@ def hiccups(*seconds):
             sample("mine", (2, 1), (1, 2), second),
             sample("other", (2, 1), (1, 2), 4.0),
         ]
-        yield Measurement(None, lanes, Conditions(max_tokens=2, repeats=1), tuple(samples), (), 0)
+        yield Measurement(lanes, Conditions(max_tokens=2, repeats=1), tuple(samples))
 
 
 def test_of_several_sessions_a_hiccup_in_one_of_them_counts_for_nothing():
@@ -159,7 +158,7 @@ def test_of_several_sessions_a_hiccup_in_one_of_them_counts_for_nothing():
 def test_a_machine_that_is_fast_enough_races_in_several_sessions(monkeypatch, soon, raced):
     monkeypatch.setattr(auto_claim, "SOON", soon)
     left = hiccups(*range(2, 2 + 3))
-    auto_claim._sessions(lambda: next(left))
+    auto_claim.sessions(lambda: next(left))
     assert len(list(left)) == 3 - raced
 
 
@@ -178,10 +177,10 @@ def test_the_last_pairs_end_a_sweep_early_and_all_others_are_asked_everything(
             for lane in lanes
             for group in range(1, len(asked) + 1)
         )
-        return Measurement(None, tuple(lanes), conditions, samples, (), 0)
+        return Measurement(tuple(lanes), conditions, samples)
 
     monkeypatch.setattr(Harness, "race", race)
-    found, ranking = early_exit._sweep(instrument, 1, instrument.prompts.problems[:prompts])
+    found, ranking = early_exit.sweep(instrument, 1, instrument.prompts.problems[:prompts])
     assert [lane.name for lane in ranking] == list(found)
     assert races == asked
     assert len(found) == 16
@@ -220,7 +219,7 @@ def test_rates_and_tokens_per_pass_count_what_ran(instrument):
     assert per_pass(found)["plain"] == 1
     assert per_pass(found)["lookup"] > 1
     samples = found.of(lanes[0])
-    wanted = sum(s.emitted for s in samples) / sum(s.seconds for s in samples)
+    wanted = sum(s.timed for s in samples) / sum(s.seconds for s in samples)
     assert rates(found)["plain"] == pytest.approx(wanted)
 
 
@@ -237,10 +236,18 @@ def test_the_lane_to_beat_is_chosen_by_the_other_repeat_or_of_one_by_the_other_p
         run("lucky", 1, 4.0), run("steady", 1, 2.0), run("mine", 1, 2.0),
     )  # fmt: skip
     conditions = Conditions(max_tokens=10, repeats=repeats)
-    measured = Measurement(None, lanes, conditions, samples, (), 0)
+    measured = Measurement(lanes, conditions, samples)
     found = over_best(measured, lanes[2])
     # of the first part the other one says steady (ratio 1), of the second it says lucky (ratio 2)
     assert found.ratio == pytest.approx(2**0.5)
     assert found.name == "steady"
     once = replace(measured, samples=samples[:3])
     assert over_best(once, lanes[2]).ratio == pytest.approx(0.5)
+
+
+def test_a_file_with_too_few_kinds_of_prompts_is_told_in_the_row(instrument):
+    """One category counts two questions: SmartSpec's sweep took them all, and no ratio was left."""
+    few = replace(instrument.prompts, open=(("all", instrument.prompts.problems[:10]),))
+    found = shown("goodput", replace(instrument, prompts=few))
+    assert not found.holds
+    assert found.says.startswith("cannot be shown: it needs more than 8 prompts but gets 4")

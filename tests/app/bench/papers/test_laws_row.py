@@ -9,18 +9,18 @@ from app.bench.papers import lossless
 def few(monkeypatch):
     """A test that takes no time stands for the laws."""
     monkeypatch.setattr(lossless, "LAWS", ("tests/engine/speculation/test_common_prefix.py",))
-    monkeypatch.setattr(lossless, "SAMPLED", "test_prefix")
+    monkeypatch.setattr(lossless, "SAMPLED", "prefix")
 
 
 def test_what_pytest_ends_with_is_told():
-    hold, said = lossless._laws()
+    hold, said = lossless.laws()
     assert hold
     assert " passed in " in said
 
 
 def test_laws_that_cannot_be_tested_do_not_hold(monkeypatch):
     monkeypatch.setattr(lossless, "LAWS", ("tests/no such file.py",))
-    hold, said = lossless._laws()
+    hold, said = lossless.laws()
     assert not hold
     assert said.startswith("no tests ran")
 
@@ -35,5 +35,5 @@ def test_other_plug_ins_of_pytest_have_no_say(tmp_path, monkeypatch):
         "def pytest_configure(config):\n    raise RuntimeError('not here')\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    hold, said = lossless._laws()
+    hold, said = lossless.laws()
     assert hold, said

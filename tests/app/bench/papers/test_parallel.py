@@ -8,11 +8,10 @@ import pytest
 from app.bench.papers import parallel as side_by_side
 from app.bench.papers.harness import Harness
 from app.bench.papers.parallel import divided, each_shown, seats
-from app.bench.papers.prompts import load_prompts
-from app.errors import RequestFailed
+from app.bench.prompt_files import load_prompts
 from app.settings import load_settings
 
-PACKAGE = "tests.app.bench.claims"
+PACKAGE = "tests.app.bench.papers"
 own_cores = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="this system gives no process cores of its own"
 )
@@ -72,14 +71,25 @@ def test_each_runs_in_a_process_with_cores_of_its_own(instrument, told, monkeypa
     assert sorted(os.sched_getaffinity(0)) == here
 
 
-@own_cores
-@pytest.mark.parametrize(("at_once", "others"), [(2, 1), (1, 0)])
-def test_what_breaks_one_is_told_in_its_own_words(instrument, monkeypatch, at_once, others):
-    """Behind what was shown beside it."""
-    if at_once > len(os.sched_getaffinity(0)):
+@pytest.mark.parametrize("at_once", [2, 1])
+def test_a_claim_that_breaks_is_a_row_with_the_reason_and_the_others_are_shown(
+    instrument, monkeypatch, caplog, at_once
+):
+    if at_once > 1 and (
+        not hasattr(os, "sched_getaffinity") or at_once > len(os.sched_getaffinity(0))
+    ):
         pytest.skip("one core cannot be divided")
     monkeypatch.setattr(side_by_side, "seats", lambda: at_once)
-    shown = []
-    with pytest.raises(RequestFailed, match="in the lane plain: out of memory"):
-        shown.extend(each_shown(["claim_that_breaks", "claim_of_cores"], instrument, PACKAGE))
-    assert len(shown) == others
+    names = ["claim_that_breaks", "claim_that_dies", "claim_of_cores"]
+    rows = {
+        row.claim: row for row in each_shown(names[:: 2 if at_once > 1 else 1], instrument, PACKAGE)
+    }
+    broken = rows["claim_that_breaks"]
+    assert (broken.holds, broken.says) == (
+        False,
+        "cannot be shown: in the lane plain: out of memory",
+    )
+    assert rows["Cores"].holds
+    if at_once == 1:
+        assert rows["claim_that_dies"].says == "cannot be shown: ValueError: a bug"
+        assert "the claim claim_that_dies broke" in caplog.text

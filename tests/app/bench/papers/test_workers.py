@@ -29,12 +29,12 @@ def asked(folder):
     import torch
 
     from app.bench.papers.harness import Harness
-    from app.bench.papers.prompts import load_prompts
+    from app.bench.prompt_files import load_prompts
     from app.settings import load_settings
 
     torch.set_num_threads(2)
     instrument = Harness(load_settings(), "pocket", load_prompts(None, 1), lambda said: None)
-    instrument.apart(wait, [folder, folder])
+    instrument.spread_out(wait, [folder, folder])
 
 
 def until(true, seconds):

@@ -9,8 +9,7 @@ import psutil
 import pytest
 import torch
 
-from app.bench.papers.prompts import SHIPPED
-from app.bench.prompt_files import read_prompts
+from app.bench.prompt_files import SHIPPED, read_prompts
 from app.request import Message
 from app.text.chat_text import ChatText
 from engine.build import build
