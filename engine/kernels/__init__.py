@@ -1,1 +1,1 @@
-"""Triton twins of what the torch code defines: verification and tree attention."""
+"""Triton kernels with the results of the torch code: verification, tree attention, fused ops."""

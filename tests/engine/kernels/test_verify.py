@@ -1,4 +1,4 @@
-"""Verification kernels: on the same random numbers the verdicts of decode.verify, question for question."""
+"""Verification kernels give the verdicts of engine.speculation.verify on the same random numbers."""
 
 import pytest
 import torch
