@@ -1,1 +1,1 @@
-"""Triton kernels with the results of the torch code: verification, tree attention, fused ops."""
+"""Triton kernels: verification, tree attention, fused operations."""
