@@ -195,22 +195,29 @@ def run(out, prompts=PROMPTS, recipe=RECIPE):
     return seen[:-1], seen[-1]
 
 
-def test_a_run_writes_a_head_that_loads_with_its_figures(tmp_path):
-    progress, figures = run(tmp_path / "head")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """One uninterrupted run: its folder, progress and figures."""
+    out = tmp_path_factory.mktemp("whole") / "head"
+    return out, *run(out)
+
+
+def test_a_run_writes_a_head_that_loads_with_its_figures(whole):
+    out, progress, figures = whole
     assert isinstance(figures, Figures)
     assert all(isinstance(now, Progress) for now in progress)
     assert {now.stage for now in progress} == {"answers", "training"}
-    head, likeness = load_head(tmp_path / "head")
+    head, likeness = load_head(out)
     assert head.width == 32
     assert likeness.draft == (13, 1, 1)
-    card = json.loads((tmp_path / "head" / CARD).read_text())
+    card = json.loads((out / CARD).read_text())
     assert card["figures"]["auc"] == figures.auc
-    assert {file.name for file in (tmp_path / "head").iterdir()} == {CARD, WEIGHTS}
+    assert {file.name for file in out.iterdir()} == {CARD, WEIGHTS}
 
 
-def test_a_run_killed_anywhere_ends_in_the_same_head(tmp_path, monkeypatch):
+def test_a_run_killed_anywhere_ends_in_the_same_head(whole, tmp_path, monkeypatch):
     monkeypatch.setattr("engine.training.acceptance_head.SAVE_SECONDS", 0.0)
-    progress, figures = run(tmp_path / "whole")
+    folder, progress, figures = whole
     for killed_at in (1, 3, len(progress) - 2):
         out = tmp_path / str(killed_at)
         steps = learn(pair(), PROMPTS, RECIPE, out)
@@ -218,13 +225,12 @@ def test_a_run_killed_anywhere_ends_in_the_same_head(tmp_path, monkeypatch):
         steps.close()
         assert not (out / WEIGHTS).exists()
         assert run(out)[1] == figures
-        assert (out / WEIGHTS).read_bytes() == (tmp_path / "whole" / WEIGHTS).read_bytes()
+        assert (out / WEIGHTS).read_bytes() == (folder / WEIGHTS).read_bytes()
 
 
-def test_another_seed_gives_another_head(tmp_path):
-    run(tmp_path / "a", PROMPTS[:10])
-    run(tmp_path / "b", PROMPTS[:10], replace(RECIPE, seed=1))
-    assert (tmp_path / "a" / WEIGHTS).read_bytes() != (tmp_path / "b" / WEIGHTS).read_bytes()
+def test_another_seed_gives_another_head(whole, tmp_path):
+    run(tmp_path, recipe=replace(RECIPE, seed=1))
+    assert (tmp_path / WEIGHTS).read_bytes() != (whole[0] / WEIGHTS).read_bytes()
 
 
 def test_too_little_time_is_explained_and_more_of_it_helps(tmp_path):
