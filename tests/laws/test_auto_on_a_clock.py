@@ -113,7 +113,7 @@ def answered(models, clock, curve, drafter, most=None):
 
 
 def session(models, clock, curve, drafters):
-    """Seconds of all questions behind the first ones, by drafter; all gave as many tokens as plain."""
+    """Seconds of all questions after the first ones, by drafter; all gave as many tokens as plain."""
     runs = {name: answered(models, clock, curve, name) for name in drafters}
     lengths = {name: [tokens for tokens, _ in run] for name, run in runs.items()}
     assert all(found == lengths["none"] for found in lengths.values())
@@ -128,11 +128,11 @@ def test_where_rows_are_cheap_it_is_as_fast_as_the_best_drafter_of_the_session(m
     assert all(a <= p / 0.97 for a, p in zip(found["auto"], found["none"], strict=True))
 
 
-def test_where_rows_are_free_copies_beside_drafts_make_it_faster(models, clock, monkeypatch):
-    beside = sum(session(models, clock, FLAT, ("none", "auto"))["auto"])
+def test_where_rows_are_free_copies_mixed_drafts_make_it_faster(models, clock, monkeypatch):
+    mixed = sum(session(models, clock, FLAT, ("none", "auto"))["auto"])
     monkeypatch.setattr(engine.selection.tree_merge, "FREE", -1.0)
     without = sum(session(models, clock, FLAT, ("none", "auto"))["auto"])
-    assert beside <= without / 1.01, (beside, without)
+    assert mixed <= without / 1.01, (mixed, without)
 
 
 def test_where_rows_are_dear_it_is_not_slower_than_plain(models, clock):

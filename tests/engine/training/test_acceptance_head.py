@@ -51,7 +51,7 @@ def rows(count=400, width=4, seed=0):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_the_chances_of_verification_on_every_path(kind):
-    """Every drafted token's path is scored alone: label, evidence and state are what stands there."""
+    """Label and evidence of every drafted token equal those of its path scored alone."""
     both, text, prompt = pair(), (1, 2, 3, 4, 5, 6), 3
     draft = LabelledDraft(both, kind, torch.Generator().manual_seed(5))
     for model in (both.target, both.draft):

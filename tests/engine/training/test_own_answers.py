@@ -1,4 +1,4 @@
-"""What a draft model learns from is what its target says, made once and taken up where it stood."""
+"""Answers of the target are made once, and an interrupted run resumes."""
 
 import pytest
 from torch import Generator
@@ -39,7 +39,7 @@ def target(tokenizer, tmp_path_factory):
 
 
 def greedy(target, prompt, count):
-    """Token by token, each behind all the others."""
+    """Token by token, each after all tokens before."""
     ids = list(prompt)
     for _ in range(count):
         target.crop(0, 0)
