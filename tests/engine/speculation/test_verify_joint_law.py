@@ -9,8 +9,8 @@ import torch
 from engine.request import SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree
-from engine.speculation.verify import Verdict, residual, verify, without
-from tests.engine.enumeration import law_of, random_law, rows
+from engine.speculation.verify import Verdict, verify, without
+from tests.engine.enumeration import law_of, random_law, residual, rows
 
 SAMPLED = SamplingParams(temperature=1.0)
 EXACT = 1e-12
