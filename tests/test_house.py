@@ -15,9 +15,9 @@ from tests.house import PACKAGES, modules, private_accesses, project_tree, prose
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MOST_FILES = {"app": 15, "engine": 10}  # on the top level of a package
-MOST_SMALL_MODULES = 72  # of fewer than 60 lines; to become 35
-MOST_PRIVATE_ACCESSES = 351  # of tests; to become 0
-MOST_DIALECT = 7.0  # per 1,000 words; to become 1.5
+MOST_SMALL_MODULES = 65  # of fewer than 60 lines; to become 35
+MOST_PRIVATE_ACCESSES = 302  # of tests; to become 0
+MOST_DIALECT = 4.7  # per 1,000 words; to become 1.5
 DIALECT = re.compile(
     r"\b(behind|beside|told|tells|stands|nobody|anew|so many|goes on|go on)\b", re.IGNORECASE
 )
@@ -63,6 +63,7 @@ def test_every_imported_package_is_a_requirement(folder):
     lines = [*PROJECT["project"]["dependencies"], *extras]
     required = {re.match(r"[\w-]+", line).group() for line in lines}
     required.add("pydantic-core")  # pydantic brings exactly the one it needs
+    required.add("markdown-it-py")  # gradio brings it, through typer and rich
     lacking = {
         name
         for name in foreign
