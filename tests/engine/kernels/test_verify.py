@@ -139,7 +139,7 @@ def test_tokens_that_a_format_forbids_are_never_kept(device, seed, sampling):
         assert all(logits[node, token] > -torch.inf for node, token in zip(path, said, strict=True))
 
 
-def seeds_of_all_outcomes(tree, logits, outcome, times=3):
+def seeds_of_all_outcomes(tree, logits, outcome, times=2):
     """A few seeds of every outcome, found by the reference: the interpreter is slow."""
     seeds = defaultdict(list)
     for seed in range(40):
