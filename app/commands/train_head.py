@@ -11,7 +11,7 @@ from app.models.catalog import resolve
 from app.request import Message
 from app.text.chat_text import ChatText
 from engine.training.acceptance_head import Figures, Progress, learn
-from engine.training.judged_drafts import Recipe, load_pair
+from engine.training.draft_labels import Recipe, load_pair
 
 EVERY_SECONDS = 10.0  # a line of progress
 

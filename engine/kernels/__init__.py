@@ -1,1 +1,1 @@
-"""Triton twins of what the torch code defines: verification and tree attention."""
+"""Triton kernels: verification, tree attention, fused operations."""

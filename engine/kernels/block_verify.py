@@ -1,7 +1,7 @@
-"""Block verification of a drawn chain in two launches: laws of all rows, then all judgements.
+"""Block verification of a sampled chain in two launches: row statistics, then all decisions.
 
-Every pi of the chain depends on the rows before it, so the rows' sums come first. After that each
-program works out the few pi it needs by itself, and the questions that were asked before its own.
+Every pi of the chain depends on the rows before it, so the statistics come first. Then each program
+computes the few pi that it needs, and the number of random calls before its own.
 """
 
 import triton
@@ -11,9 +11,9 @@ from engine.kernels.device_sampling import exponential, first_best, row_statisti
 
 
 @triton.jit(do_not_specialize=["nodes"])
-def chain_laws(
+def chain_statistics(
     rows, stride, q, q_stride, meta, laws, temperature, nodes, size,
-    FROM_LAW: tl.constexpr, BLOCK: tl.constexpr,
+    FROM_PROBS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """``laws`` [N, 5] float32: largest logit, mass, finite or not, p and q of the next token."""
     node = tl.program_id(0)
@@ -21,7 +21,7 @@ def chain_laws(
     best = 0.0
     mass = 1.0
     sound = 1.0
-    if not FROM_LAW:
+    if not FROM_PROBS:
         best, mass, finite = row_statistics(row, size, temperature, BLOCK)
         sound = finite.to(tl.float32)
     wanted = 0.0
@@ -29,7 +29,7 @@ def chain_laws(
     if node + 1 < nodes:
         lane = tl.load(meta + (node + 1) * 5) + tl.arange(0, 1)
         inside = lane < size
-        wanted = tl.sum(weights(row, lane, inside, best, mass, temperature, FROM_LAW), 0)
+        wanted = tl.sum(weights(row, lane, inside, best, mass, temperature, FROM_PROBS), 0)
         drawn = q + tl.load(meta + node * 5 + 4).to(tl.int64) * q_stride
         offered = tl.sum(tl.load(drawn + lane, inside, 0.0), 0)
     tl.store(laws + node * 5, best)
@@ -42,9 +42,9 @@ def chain_laws(
 @triton.jit(do_not_specialize=["key", "call", "nodes"])
 def chain_walk(
     rows, stride, q, q_stride, meta, laws, judged, out, ticket, key, call, temperature, nodes, size,
-    FROM_LAW: tl.constexpr, BLOCK: tl.constexpr,
+    FROM_PROBS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every node's share of the chain and its draw; the deepest that is kept wins."""
+    """Decide every node and sample its next token; the deepest node that is kept wins."""
     node = tl.program_id(0)
     lane = tl.arange(0, BLOCK)
     kept, deeper = _kept(laws, node, nodes)
@@ -63,7 +63,7 @@ def chain_walk(
     old_token = lane
     for start in range(0, size, BLOCK):
         at = start + lane
-        p = scale * weights(row, at, at < size, best, mass, temperature, FROM_LAW)
+        p = scale * weights(row, at, at < size, best, mass, temperature, FROM_PROBS)
         o = tl.load(drawn + at, at < drawn_from, 0.0)
         fresh = tl.maximum(p - o, 0.0)
         excess += tl.sum(fresh, 0)
@@ -89,7 +89,7 @@ def chain_walk(
 
 @triton.jit
 def _kept(laws, node, nodes):
-    """pi of ``node`` in float64, and how many nodes behind it are asked before it."""
+    """pi of ``node`` in float64, and how many deeper nodes are decided before it."""
     reach = tl.full((), 1.0, tl.float64)
     own = reach
     deeper = 0
@@ -105,7 +105,7 @@ def _kept(laws, node, nodes):
 
 @triton.jit
 def _deepest(judged, laws, out, nodes, ticket):
-    """The last program to arrive writes the verdict; see kernels.race.walk."""
+    """The last program to arrive writes the verdict; see device_sampling.walk."""
     tl.debug_barrier()
     arrived = tl.atomic_add(ticket, 1)
     if arrived == nodes - 1:

@@ -1,4 +1,4 @@
-"""Device code that the verification kernels share: random numbers, races, the walk."""
+"""Device code that the verification kernels share: random numbers, sampling, the tree walk."""
 
 import triton
 import triton.language as tl
@@ -12,7 +12,7 @@ NEVER = tl.constexpr(2**31 - 1)
 
 @triton.jit
 def exponential(key, tokens, call):
-    """Standard exponential times of ``tokens``; the twin of chance.exponentials."""
+    """Standard exponential times of ``tokens``; as in philox.exponentials."""
     zero = tokens * 0
     coarse, fine, _a, _b = tl.philox(key, tokens, zero + call, zero, zero)
     share = coarse.to(tl.float32) * WORD
@@ -24,7 +24,7 @@ def exponential(key, tokens, call):
 
 @triton.jit
 def uniform(key, call):
-    """One float64 in [0, 1); the twin of chance.uniform."""
+    """One float64 in [0, 1); as in philox.uniform."""
     lane = tl.arange(0, 1)
     coarse, fine, _a, _b = tl.philox(key, lane, lane + call, lane, lane)
     bits = (coarse >> 5).to(tl.float64) * 67108864.0 + (fine >> 6).to(tl.float64)
@@ -58,9 +58,9 @@ def row_statistics(logits, size, temperature, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def weights(row, at, mask, best, mass, temperature, FROM_LAW: tl.constexpr):
-    """Probabilities of the tokens ``at`` of one row, from its logits or from its finished law."""
-    if FROM_LAW:
+def weights(row, at, mask, best, mass, temperature, FROM_PROBS: tl.constexpr):
+    """Probabilities of the tokens ``at`` of one row, which holds logits or probabilities."""
+    if FROM_PROBS:
         return tl.load(row + at, mask, 0.0).to(tl.float32)
     else:
         x = tl.load(row + at, mask, float("-inf")).to(tl.float32)
@@ -69,7 +69,7 @@ def weights(row, at, mask, best, mass, temperature, FROM_LAW: tl.constexpr):
 
 @triton.jit
 def child_with(meta, node, token):
-    """The first child of ``node`` that carries ``token``, or -1."""
+    """The first child of ``node`` with ``token``, or -1."""
     child = tl.load(meta + node * 5 + 1)
     found = -1
     while child >= 0:
@@ -81,10 +81,10 @@ def child_with(meta, node, token):
 
 @triton.jit
 def walk(judged, out, nodes, ticket):
-    """The last program to arrive follows the judged nodes from the root and writes the verdict.
+    """The last program to arrive walks down from the root and writes the verdict.
 
-    The nodes of the path must be finite.
-    ``judged`` [N, 3]: accepted child or -1, the token drawn if the walk ends here, finite or not.
+    ``finite`` is 0 if a node of the path is not finite.
+    ``judged`` [N, 3]: accepted child or -1, the token sampled if the walk ends here, finite or not.
     ``out``: length of the path, bonus token, finite or not, (unused), the path.
     """
     tl.debug_barrier()
@@ -106,7 +106,7 @@ def walk(judged, out, nodes, ticket):
 
 @triton.jit
 def settle(judged, node, child, token, finite):
-    """Record one node's judgement."""
+    """Store one node's result."""
     tl.store(judged + node * 3, child)
     tl.store(judged + node * 3 + 1, token)
     tl.store(judged + node * 3 + 2, finite)

@@ -1,8 +1,8 @@
-"""What stands between the matrix products of a pass, one launch each: norm, rotation, gate.
+"""The operations between the matrix products of a pass, one launch each: norm, rotation, gate.
 
-A narrow pass reads weights; torch's way through these few numbers is some twenty launches a layer,
-each of which takes as long as its numbers would take a hundred times over. The twins are
-``rms_norm``, ``Rotary.turn`` and the gate of ``engine.decoder.decoder``, rounded where these round.
+A narrow pass is bound by launches: torch needs some twenty per layer for these few numbers. The
+results equal ``rms_norm``, ``Rotary.turn`` and the gate of ``engine.decoder.decoder``, with the
+same rounding.
 """
 
 import torch
@@ -42,9 +42,9 @@ def turned_into_cache(
     cache: tuple[Tensor, Tensor],
     start: Tensor,
 ) -> Tensor:
-    """Rotate q [n, H, D] and k [n, K, D], put k and v into the cache [K, T, D]; the q of attention.
+    """Rotate q [n, H, D] and k [n, K, D], write k and v to the cache [K, T, D]; returns the rotated q.
 
-    ``turns``: cosines and sines [n, 1, R] of the rows, None where they are not rotated. ``start``
+    ``turns``: cosines and sines [n, 1, R] of the rows, None: no rotation. ``start``
     [1] int32: the cache row of the first of them.
     """
     (q, k, v), (keys, values) = qkv, cache

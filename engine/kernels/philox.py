@@ -1,9 +1,9 @@
-"""PhiloxChance: random numbers that a kernel can compute for itself, so that none travel.
+"""PhiloxRandom: random numbers that the host and the kernels compute independently.
 
 Philox4x32-10 (Salmon et al., SC 2011) maps (key, counter) to four 32-bit words. Here the key is the
-request's seed and the counter is (token, call): the n-th question that a request asks has its own
-numbers whoever asks it. A tree's node is reached by exactly one row of questions, so a kernel knows
-each node's call numbers before any node was judged, and judges all of them at once.
+request's seed and the counter is (token, call), where call counts the random decisions of the request.
+A node of a tree is reached after a fixed number of calls, so a kernel knows each node's call numbers
+in advance and can verify all nodes at once.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 SMALL = 2.0**-10  # below it -log(1 - v) is summed as a series: float32 has no digits left near 1
-NEAREST = 2.0**-25  # stands for 1 - v where v was rounded to 1
+NEAREST = 2.0**-25  # replaces 1 - v where v was rounded to 1
 
 
 def philox(key: int, tokens: Words, call: int) -> tuple[Words, Words, Words, Words]:
@@ -53,40 +53,40 @@ def uniform(key: int, call: int) -> float:
 
 
 class PhiloxRandom:
-    """Chance of one request whose numbers the torch code and the kernels both can compute.
+    """A RandomSource of one request whose numbers torch code and kernels both can compute.
 
-    ``calls`` counts the questions asked so far. A verdict of the kernels moves it on by as many
-    questions as the torch code would have asked.
+    ``calls`` counts the random decisions so far. A verdict of the kernels adds as many as the torch
+    code would have used.
     """
 
     def __init__(self, seed: int | None) -> None:
-        """``seed`` 0 to 2**63 - 1; None: another one every time."""
+        """``seed`` 0 to 2**63 - 1; None: a random one."""
         self.key = int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> np.uint64(1))
         if seed is not None:
             self.key = seed
         self.calls = 0
 
     def draw(self, law: Tensor) -> int:
-        """The winner of the race p / Exp(1); the first one of equals."""
-        return int(self._race(law).argmax())
+        """Sample one token of [V]: the largest p / Exp(1), the first one on ties."""
+        return int(self._rates(law).argmax())
 
     def accept(self, wanted: float, offered: float) -> bool:
-        """Strict comparison, so a token without mass under the target is never accepted."""
+        """Compare strictly, so that a token without target mass is never accepted."""
         return uniform(self.key, self._next()) * offered < wanted
 
     def draw_distinct(self, law: Tensor, count: int) -> list[int]:
-        """The first finishers of one race are sequential draws without replacement."""
-        speeds = self._race(law)
-        order = np.argsort(-speeds, kind="stable")[:count]
-        return [int(token) for token in order if speeds[token] > 0]
+        """Sample without replacement: the ``count`` largest p / Exp(1)."""
+        rates = self._rates(law)
+        order = np.argsort(-rates, kind="stable")[:count]
+        return [int(token) for token in order if rates[token] > 0]
 
-    def _race(self, law: Tensor) -> NDArray[np.float32]:
-        """Inverse finishing times p / Exp(1), [V]; numbers for a law on a device are made there."""
+    def _rates(self, law: Tensor) -> NDArray[np.float32]:
+        """p / Exp(1) of every token, [V]; computed on the device of ``law``."""
         call = self._next()
         if law.is_cuda:
-            from engine.kernels.tree_walk import speeds
+            from engine.kernels.tree_walk import rates
 
-            found: NDArray[np.float32] = speeds(law, self.key, call).numpy(force=True)
+            found: NDArray[np.float32] = rates(law, self.key, call).numpy(force=True)
             return found
         weights: NDArray[np.float32] = law.float().numpy()
         return np.divide(weights, exponentials(self.key, len(weights), call), dtype=np.float32)

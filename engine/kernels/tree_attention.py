@@ -1,11 +1,11 @@
 """Attention of a draft tree over a long prefix and over its own ancestors, one launch.
 
-The twin of ``F.scaled_dot_product_attention`` with the mask of ``engine.speculation.tree``, which never
-exists as a matrix here: a row sees the whole prefix, and of the rows behind it those whose bit is
-set. Length and row count are read on the device, so one CUDA graph serves a growing conversation.
+Equals ``F.scaled_dot_product_attention`` with the mask of ``engine.speculation.tree``, without the
+matrix: a row sees the whole prefix, and the tree rows whose bit is set. Length and row count are
+read on the device, so one CUDA graph serves a growing conversation.
 
-A program holds the rows of one key head's whole group and runs over one part of the cached tokens;
-the last part to arrive adds the parts up (split along the tokens: a tree has few rows).
+A program holds the rows of one key head's group and reads one part of the cached tokens; the last
+part to arrive adds up the parts (split along the tokens, because a tree has few rows).
 """
 
 import torch
@@ -13,17 +13,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_ROWS, _TOKENS = 16, 64  # of a tile; 16 is the least that a matrix unit takes
+_ROWS, _TOKENS = 16, 64  # of a tile; 16 is the minimum of a matrix unit
 _PARTS = 16
 
 
 def tree_attention(q: Tensor, keys: Tensor, values: Tensor, bits: Tensor, extent: Tensor) -> Tensor:
     """q [n, H, D] over keys, values [K, T, D] -> [n, H, D]; D a power of two, 16 or more.
 
-    ``bits`` [n, W] int32: bit c of a row says whether it sees cache row ``length`` + c.
+    ``bits`` [n, W] int32: bit c of a row is set if it sees cache row ``length`` + c.
     ``extent`` [2] int32: length of the prefix, and the end of the rows that exist.
     """
-    q = q.contiguous()  # ``out`` gets the same strides, and the kernel knows one set of them
+    q = q.contiguous()  # ``out`` gets the same strides, which the kernel assumes
     rows, heads, width = q.shape
     groups = heads // keys.shape[0]
     tiles = triton.cdiv(rows * groups, _ROWS)
@@ -101,7 +101,7 @@ def _attend(
 
 @triton.jit
 def _seen(bits, words, row, inside, token, length):
-    """Which tokens each row sees: the prefix, and behind it those whose bit is set."""
+    """Which tokens each row sees: the prefix, and the tree rows whose bit is set."""
     spot = tl.maximum(token - length, 0)
     word = tl.load(
         bits + row[:, None] * words + (spot // 32)[None, :],
@@ -115,7 +115,7 @@ def _seen(bits, words, row, inside, token, length):
 def _added_up(
     parts, scales, own, WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
-    """All parts of one tile, [ROWS, WIDTH]; read past the first cache, where others wrote them."""
+    """The sum of all parts of one tile, [ROWS, WIDTH]; bypasses the L1 cache."""
     lane = tl.arange(0, ROWS)
     width = tl.arange(0, WIDTH)
     high = tl.full((ROWS,), float("-inf"), tl.float32)

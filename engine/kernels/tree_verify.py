@@ -1,10 +1,10 @@
-"""Traversal verification of a drawn tree: laws of all rows, weights level by level, one walk.
+"""Traversal verification of a sampled tree: probabilities, weights level by level, one walk.
 
-Which weight a node has, and what its children leave of it, depends on the tokens alone and not on
-what was refused: so all nodes of a level are worked out at once, and only then is anything asked.
-``weights`` [N, 2] float64: of a node as it is reached, and once all its children were refused.
-``scratch`` [N, 3, V] float32: two rows that take turns as the law that is left (not normalised),
-and the offer, in which a token that was drawn is marked by -1. ``turn`` [N] int32: which of the two.
+A node's weight, and what its rejected children leave of it, depend on the tokens only and not on
+random decisions: so all nodes of a level are computed at once, and the decisions come last.
+``reached`` [N, 2] float64: a node's weight when it is reached, and after all children are rejected.
+``scratch`` [N, 3, V] float32: two rows that alternate as p (not normalised), and q, in which a sampled
+token is marked by -1. ``turn`` [N] int32: which of the two rows is current.
 """
 
 import triton
@@ -14,34 +14,34 @@ from engine.kernels.device_sampling import exponential, first_best, row_statisti
 
 
 @triton.jit
-def tree_laws(
+def tree_probs(
     rows, stride, scratch, reached, sound, temperature, size,
-    FROM_LAW: tl.constexpr, BLOCK: tl.constexpr,
+    FROM_PROBS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every node's law into the first row of its scratch; ``sound`` [N] int32: finite or not."""
+    """Write every node's probabilities to its first scratch row; ``sound`` [N] int32: finite or not."""
     node = tl.program_id(0)
     lane = tl.arange(0, BLOCK)
     row = rows + node.to(tl.int64) * stride
     own = scratch + node.to(tl.int64) * 3 * size
     best = 0.0
     mass = 1.0
-    if not FROM_LAW:
+    if not FROM_PROBS:
         best, mass, finite = row_statistics(row, size, temperature, BLOCK)
         tl.store(sound + node, finite.to(tl.int32))
     for start in range(0, size, BLOCK):
         at = start + lane
-        p = weights(row, at, at < size, best, mass, temperature, FROM_LAW)
+        p = weights(row, at, at < size, best, mass, temperature, FROM_PROBS)
         tl.store(own + at, p, at < size)
     if node == 0:
         tl.store(reached, tl.full((), 1.0, tl.float64))
 
 
 @triton.jit(do_not_specialize=["first"])
-def refuse_level(
+def reject_level(
     q, q_stride, meta, order, first, scratch, turn, reached, size,
     REPLACED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """For every node of a level the weights of its children, and what is left without them."""
+    """For every node of a level: the weights of its children, and p and q after rejecting them."""
     node = tl.load(order + first + tl.program_id(0))
     lane = tl.arange(0, BLOCK)
     rest = scratch + node.to(tl.int64) * 3 * size
@@ -54,15 +54,15 @@ def refuse_level(
     for start in range(0, drawn_from, BLOCK):
         at = start + lane
         tl.store(offer + at, tl.load(q_row + at, at < size, 0.0).to(tl.float32), at < size)
-    left = 1.0  # divides the law
-    total = 1.0  # divides the offer; 0: uniform over what was not drawn yet
-    share = 0.0  # of each token of the uniform offer
+    left = 1.0  # divisor of p
+    total = 1.0  # divisor of q; 0: uniform over tokens not sampled yet
+    share = 0.0  # of each token if q is uniform
     turned = 0
     while child >= 0:
         trial = tl.load(meta + child * 5)
         tl.debug_barrier()
         one = trial + tl.arange(0, 1)
-        wanted, offered = _standing(rest, offer, one, size, (left, total, share))
+        wanted, offered = _current(rest, offer, one, size, (left, total, share))
         wanted = weight * tl.sum(wanted, 0).to(tl.float64)
         _reach(reached, child, wanted, tl.sum(offered, 0).to(tl.float64))
         fresh_mass = 0.0
@@ -70,7 +70,7 @@ def refuse_level(
         undrawn = 0.0
         for start in range(0, size, BLOCK):
             at = start + lane
-            p, o = _standing(rest, offer, at, size, (left, total, share))
+            p, o = _current(rest, offer, at, size, (left, total, share))
             fresh = tl.maximum(weight.to(tl.float32) * p - o, 0.0)
             fresh_mass += tl.sum(fresh, 0)
             tl.store(other + at, fresh, at < size)
@@ -88,7 +88,7 @@ def refuse_level(
             left = fresh_mass
             turned = 1 - turned
         mass = fresh_mass.to(tl.float64)
-        whole = tl.maximum(mass + 1.0 - weight, 1e-300)  # 0 where nothing is left of a certain node
+        whole = tl.maximum(mass + 1.0 - weight, 1e-300)  # 0 if a node of weight 1 has no mass left
         weight = tl.where(weight < 1.0, mass / whole, weight)
         if not REPLACED:
             total = offer_mass
@@ -102,9 +102,9 @@ def refuse_level(
 def traversal_walk(
     meta, order, scratch, turn, reached, sound, out, key, call, nodes, size, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Ask the nodes in ``order``, leaves first; the first that is kept ends the path.
+    """Decide the nodes in ``order``, leaves first; the first that is kept ends the path.
 
-    ``out``: length of the path, bonus token, finite or not, questions asked, the path. One program.
+    ``out``: length of the path, bonus token, finite or not, random calls, the path. One program.
     """
     lane = tl.arange(0, BLOCK)
     last = -1
@@ -146,15 +146,15 @@ def traversal_walk(
 
 @triton.jit
 def _reach(reached, child, wanted, offered):
-    """min(1, wanted / offered), and 0 for what the target never says."""
+    """Store min(1, wanted / offered), and 0 for impossible tokens."""
     whole = wanted >= offered
     share = tl.where(whole, 1.0, wanted / tl.where(whole, 1.0, offered))
     tl.store(reached + child * 2, tl.where(wanted > 0.0, share, 0.0))
 
 
 @triton.jit
-def _standing(rest, offer, at, size, scales):
-    """Law and offer as they stand, both normalised; outside the row both are 0."""
+def _current(rest, offer, at, size, scales):
+    """The current p and q, both normalised; outside the row both are 0."""
     left, total, share = scales
     inside = at < size
     p = tl.load(rest + at, inside, 0.0) / left

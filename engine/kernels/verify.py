@@ -1,12 +1,11 @@
-"""verify_all(): the host side of the verification kernels, the twin of decode.verify on a device.
+"""verify_all(): the host side of the verification kernels; same results as engine.speculation.verify.
 
-Chosen candidates take one launch per tree, a drawn chain two, a drawn tree one for each of its levels
-and two more. What a tree means to a kernel travels in one copy; verdicts of all trees come back in
-one copy, so the accepted lengths of a round are read once. Filters of the law (top-k, top-p, min-p)
-run in torch before. Greedy requests are decode.verify's: torch finds the largest logits of 64 nodes
-in 158 microseconds and a kernel of ours took 269, all of them launches (H200, 32768 tokens).
-Random numbers do not travel: see kernels.chance. Given the same numbers the verdicts are those of
-decode.verify up to the rounding of exp and of sums, which decide only where two tokens tie.
+Chosen candidates take one launch per tree, a sampled chain two, a sampled tree two and one per level.
+Each tree is copied to the device once, and one copy returns the verdicts of all trees. Filters
+(top-k, top-p, min-p) run in torch first. Greedy requests use engine.speculation.verify: torch finds the
+largest logits of 64 nodes in 158 us, and a kernel took 269 (H200, 32768 tokens).
+The kernels compute random numbers themselves: see engine.kernels.philox. Given the same numbers, the
+verdicts differ only where rounding of exp and sums decides between two tied tokens.
 """
 
 from collections.abc import Sequence
@@ -28,9 +27,9 @@ from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict, verify_or_error
 
 _WIDEST = 4096  # tokens of one row that a program holds at once
-_EACH = 8  # of them to a thread: a row has one program, so threads are what makes it fast
-_ALIGNED = 4  # numbers to 16 bytes: a kernel is compiled anew for addresses that are no multiple
-_HEAD = 4  # numbers of a verdict before its path
+_EACH = 8  # tokens per thread: a row has one program, so it needs many threads
+_ALIGNED = 4  # numbers in 16 bytes: Triton compiles again for addresses that are not aligned
+_HEAD = 4  # numbers of a verdict before the path
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +37,31 @@ class _Launch:
     """One tree's buffers on the device."""
 
     tree: DraftTree
-    rows: Tensor  # [N, V] logits, or laws where ``from_law``
-    from_law: bool
-    meta: Tensor  # [N, 5] int32, see kernels.walks
-    judged: Tensor  # [N, 3] int32, and up to three numbers more, as of ``meta``
+    rows: Tensor  # [N, V] logits, or probabilities if ``from_probs``
+    from_probs: bool
+    meta: Tensor  # [N, 5] int32, see engine.kernels.tree_walk
+    judged: Tensor  # [N, 3] int32, padded like ``meta``
     ticket: Tensor  # [1] int32
-    out: Tensor  # [4 + N] int32: length, bonus, finite, questions of drawn candidates, path
+    out: Tensor  # [4 + N] int32: length, bonus, finite, random calls of sampled candidates, path
 
     @property
     def source(self) -> tuple[Tensor, int]:
-        """The rows and the distance between two of them."""
+        """The rows and their stride."""
         return self.rows, self.rows.stride(0)
 
     @property
     def verdict(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The tree, and where judgements and the verdict go."""
+        """The tree, and the buffers for node results and the verdict."""
         return self.meta, self.judged, self.out, self.ticket
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Nodes and tokens."""
+        """N and V."""
         return len(self.tree), self.rows.shape[1]
 
     @property
     def form(self) -> dict[str, int]:
-        """Of a program: the tokens that it reads at once, and by how many threads."""
+        """Launch options: tokens per block, and warps."""
         block = int(min(_WIDEST, 1 << (self.rows.shape[1] - 1).bit_length()))
         warps = max(1, block // (32 * _EACH))
         return {"BLOCK": block, "num_warps": warps, "enable_fp_fusion": False}
@@ -72,19 +71,19 @@ def verify_all(
     trees: Sequence[DraftTree],
     logits: Sequence[Logits],
     samplings: Sequence[SamplingParams],
-    chances: Sequence[RandomSource],
+    rngs: Sequence[RandomSource],
 ) -> list[Verdict | NumericalError]:
-    """Judge every tree with its logits [N, V]; an error for those whose logits are not finite.
+    """Verify every tree with its logits [N, V]; an error for trees whose logits are not finite.
 
-    A request whose chance no kernel can follow is judged by decode.verify.
+    Requests without a PhiloxRandom, and greedy ones, use engine.speculation.verify.
     """
-    cases = list(zip(trees, logits, samplings, chances, strict=True))
-    followed = [
-        not sampling.greedy and isinstance(chance, PhiloxRandom) for *_, sampling, chance in cases
+    cases = list(zip(trees, logits, samplings, rngs, strict=True))
+    on_device = [
+        not sampling.greedy and isinstance(rng, PhiloxRandom) for *_, sampling, rng in cases
     ]
-    outs = _launched([case for case, able in zip(cases, followed, strict=True) if able])
-    numbers = iter(outs)  # the only wait for all that are sampled
-    pairs = zip(cases, followed, strict=True)
+    outs = launch_all([case for case, able in zip(cases, on_device, strict=True) if able])
+    numbers = iter(outs)  # the only sync
+    pairs = zip(cases, on_device, strict=True)
     return [
         _verdict(case, next(numbers)) if able else verify_or_error(*case) for case, able in pairs
     ]
@@ -93,8 +92,8 @@ def verify_all(
 _Case = tuple[DraftTree, Logits, SamplingParams, RandomSource]
 
 
-def _launched(cases: Sequence[_Case]) -> list[list[int]]:
-    """Every case's verdict, 4 + nodes numbers; all zero, so not finite, where no law could be made."""
+def launch_all(cases: Sequence[_Case]) -> list[list[int]]:
+    """Launch every case; returns the verdicts, 4 + N numbers each, all 0 if probabilities failed."""
     if not cases:
         return []
     rows = [torch.as_tensor(logits) for _, logits, *_ in cases]
@@ -110,13 +109,18 @@ def _launched(cases: Sequence[_Case]) -> list[list[int]]:
 def _launch(case: _Case, logits: Tensor, out: Tensor) -> None:
     from engine.kernels.tree_walk import lookup_walk
 
-    tree, _, sampling, chance = case
-    assert isinstance(chance, PhiloxRandom)
+    tree, _, sampling, rng = case
+    assert isinstance(rng, PhiloxRandom)
     work = _prepared(tree, logits, sampling, out)
-    random = (chance.key, chance.calls, sampling.temperature)
+    random = (rng.key, rng.calls, sampling.temperature)
     if tree.q is None:
         lookup_walk[(len(tree),)](
-            *work.source, *work.verdict, *random, *work.shape, FROM_LAW=work.from_law, **work.form
+            *work.source,
+            *work.verdict,
+            *random,
+            *work.shape,
+            FROM_PROBS=work.from_probs,
+            **work.form,
         )
     elif _is_block(tree):
         _launch_block(work, random)
@@ -128,23 +132,23 @@ _Random = tuple[int, int, float]
 
 
 def _launch_traversal(work: _Launch, random: _Random) -> None:
-    from engine.kernels.tree_verify import refuse_level, traversal_walk, tree_laws
+    from engine.kernels.tree_verify import reject_level, traversal_walk, tree_probs
 
     (count, vocab), device = work.shape, work.rows.device
-    drawn, meta = _drawn(work.tree, device), work.meta
+    q, meta = _proposals(work.tree, device), work.meta
     levels = work.tree.levels
     order = torch.tensor([*chain(*levels), *work.tree.leaves_first], dtype=torch.int32).to(device)
     scratch = torch.empty(count, 3, vocab, dtype=torch.float32, device=device)
     turn, sound = torch.ones(2, count, dtype=torch.int32, device=device)
     reached = torch.empty(count, 2, dtype=torch.float64, device=device)
-    tree_laws[(count,)](
+    tree_probs[(count,)](
         *work.source, scratch, reached, sound, random[2], vocab,
-        FROM_LAW=work.from_law, **work.form,
+        FROM_PROBS=work.from_probs, **work.form,
     )  # fmt: skip
     first = 0
     for level in levels:
-        refuse_level[(len(level),)](
-            drawn, drawn.stride(0), meta, order, first, scratch, turn, reached, vocab,
+        reject_level[(len(level),)](
+            q, q.stride(0), meta, order, first, scratch, turn, reached, vocab,
             REPLACED=work.tree.replaced, **work.form,
         )  # fmt: skip
         first += len(level)
@@ -155,14 +159,14 @@ def _launch_traversal(work: _Launch, random: _Random) -> None:
 
 
 def _launch_block(work: _Launch, random: _Random) -> None:
-    from engine.kernels.block_verify import chain_laws, chain_walk
+    from engine.kernels.block_verify import chain_statistics, chain_walk
 
     count = len(work.tree)
-    drawn = _drawn(work.tree, work.rows.device)
+    q = _proposals(work.tree, work.rows.device)
     laws = torch.empty(count, 5, dtype=torch.float32, device=work.rows.device)
-    rows = (*work.source, drawn, drawn.stride(0))
-    kinds = {"FROM_LAW": work.from_law, **work.form}
-    chain_laws[(count,)](*rows, work.meta, laws, random[2], *work.shape, **kinds)
+    rows = (*work.source, q, q.stride(0))
+    kinds = {"FROM_PROBS": work.from_probs, **work.form}
+    chain_statistics[(count,)](*rows, work.meta, laws, random[2], *work.shape, **kinds)
     chain_walk[(count,)](*rows, work.meta, laws, *work.verdict[1:], *random, *work.shape, **kinds)
 
 
@@ -175,8 +179,8 @@ def _is_block(tree: DraftTree) -> bool:
 
 
 def _prepared(tree: DraftTree, logits: Tensor, sampling: SamplingParams, out: Tensor) -> _Launch:
-    from_law = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
-    rows = probabilities(logits, sampling) if from_law else logits
+    from_probs = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
+    rows = probabilities(logits, sampling) if from_probs else logits
     if rows.dtype == torch.float64:
         rows = rows.float()
     count = len(tree)
@@ -185,13 +189,13 @@ def _prepared(tree: DraftTree, logits: Tensor, sampling: SamplingParams, out: Te
     numbers[: 5 * count] = described(tree).ravel()
     sent = torch.from_numpy(numbers).to(logits.device, non_blocking=True)
     meta, judged, ticket = torch.split(sent, sizes)
-    return _Launch(tree, rows.contiguous(), from_law, meta, judged, ticket, out)
+    return _Launch(tree, rows.contiguous(), from_probs, meta, judged, ticket, out)
 
 
 def described(tree: DraftTree) -> NDArray[np.int32]:
-    """The tree as a kernel reads it: see ``meta`` in kernels.walks, [N, 5] int32.
+    """The tree as kernels read it, [N, 5] int32: see ``meta`` in engine.kernels.tree_walk.
 
-    Chosen candidates ask one question per node of the path: as many as the node is deep come before.
+    Chosen candidates use one random call per node of the path, so a node's first call is its depth.
     """
     rows = np.full((len(tree), 5), -1, dtype=np.int32)
     rows[:, 0] = tree.tokens
@@ -205,8 +209,8 @@ def described(tree: DraftTree) -> NDArray[np.int32]:
     return rows
 
 
-def _drawn(tree: DraftTree, device: torch.device) -> Tensor:
-    """The laws that children were drawn from, [Q, V] float32, in the order of ``tree.q``."""
+def _proposals(tree: DraftTree, device: torch.device) -> Tensor:
+    """The distributions that children were sampled from, [Q, V] float32, in the order of ``tree.q``."""
     assert tree.q is not None
     if not tree.q:
         return torch.zeros(1, 1, device=device)
@@ -214,11 +218,11 @@ def _drawn(tree: DraftTree, device: torch.device) -> Tensor:
 
 
 def _verdict(case: _Case, numbers: Sequence[int]) -> Verdict | NumericalError:
-    tree, _, _, chance = case
+    tree, _, _, rng = case
     length, bonus, finite = numbers[: _HEAD - 1]
     if not finite:
         return NumericalError("the model's logits are not finite; its weights may be damaged")
     path = tuple(numbers[_HEAD : _HEAD + length])
-    if isinstance(chance, PhiloxRandom):
-        chance.calls += length if tree.q is None else numbers[_HEAD - 1]
+    if isinstance(rng, PhiloxRandom):
+        rng.calls += length if tree.q is None else numbers[_HEAD - 1]
     return Verdict(path, bonus)

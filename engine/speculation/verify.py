@@ -191,13 +191,6 @@ def _open(
     return _OpenNode(node, weight, [*reversed(tree.children[node])], p, tree.q[node].to(p))
 
 
-def residual(p: Tensor, q: Tensor) -> Tensor:
-    """normalise(max(p - q, 0)), [V]; p itself if rounding leaves no mass."""
-    rest = (p - q).clamp_(min=0)
-    mass = rest.sum()
-    return rest.div_(mass) if mass > 0 else p
-
-
 def without(probs: Tensor, tokens: list[int]) -> Tensor:
     """The distribution [V] of the next sample without replacement, after ``tokens``.
 

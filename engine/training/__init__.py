@@ -1,1 +1,1 @@
-"""The recipe of the bundled models: data, network, training loop, report."""
+"""Training of the bundled models and of acceptance heads."""

@@ -1,15 +1,15 @@
 """Training of acceptance heads (SpecDec++, arXiv 2405.19715, sections 3.2 and 4.1).
 
-The target answers prompts. From places in its answers the draft model drafts as it would while
-decoding, and every drafted token Y_i is labelled with the chance that verification accepts it,
-min(1, p(Y_i) / q(Y_i)): a soft label, exact, without drawing. A residual head learns it by binary
+The target answers prompts. From positions in its answers the draft model drafts as in decoding, and
+every drafted token Y_i is labelled with the probability that verification accepts it,
+min(1, p(Y_i) / q(Y_i)): an exact soft label, without sampling. A residual head learns it by binary
 cross-entropy in which rejections weigh w = 6 times,
 
     sum r [w (1 - a) (-log P_rej) + a (-log P_acc)] / sum r [w (1 - a) + a]
 
-with a the label and r the chance that verification gets as far as this token; what is judged comes
-from ``judged_drafts``. The weight moves the
-optimum by log w in log odds; the finished head takes that back, so that it states probabilities.
+with a the label and r the probability that verification gets as far as this token; ``draft_labels``
+makes the labels. The weight moves the optimum by log w in log odds; the finished head subtracts
+that, so that its outputs are probabilities.
 """
 
 import math
@@ -26,18 +26,18 @@ from torch import Generator, Tensor
 
 from engine.draft_length.acceptance_head import EVIDENCE, Head, Likeness, save_head
 from engine.errors import InvalidRequest
-from engine.training.judged_drafts import Judged, Pair, Recipe, judged_drafts
+from engine.training.draft_labels import LabelledTokens, Pair, Recipe, labelled_drafts
 
-HELD_OUT = 10  # one prompt in so many is never trained on
+HELD_OUT = 10  # one prompt in ten is never trained on
 SAVE_SECONDS = 15.0
-COLLECTING = 0.85  # of the minutes
+COLLECTING = 0.85  # share of the minutes
 WORK = "unfinished"
-BINS = 10  # of the predicted chance, for the calibration error
+BINS = 10  # of predicted probabilities, for the calibration error
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands; ``count`` of ``total`` prompts or steps."""
+    """The progress of a run; ``count`` of ``total`` prompts or steps."""
 
     stage: str
     count: int
@@ -48,10 +48,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How good a head is on prompts that it was not trained on."""
+    """The quality of a head on held-out prompts."""
 
-    auc: float  # chance that a rejected token looks worse than an accepted one
-    predicted: float  # mean chance of acceptance
+    auc: float  # probability that a rejected token scores lower than an accepted one
+    predicted: float  # mean predicted acceptance
     observed: float  # mean label
     calibration_error: float  # mean distance of the two in tenths of the predictions
     tokens: int
@@ -62,13 +62,13 @@ def learn(
 ) -> Iterator[Progress | Figures]:
     """Collect, train and write a head to ``out``; figures on held-out prompts come last.
 
-    Killed at any point, the same call goes on where it stood. Raises InvalidRequest for prompts
-    that do not suffice, and where ``out`` holds an unfinished run of another kind.
+    After a kill the same call resumes. Raises InvalidRequest if there are too few prompts, or if
+    ``out`` holds an unfinished run with other settings.
     """
     work = out / WORK
     _claim(work, pair, prompts, recipe)
     started = time.monotonic()
-    collected = work / "collected.txt"  # a run that trains already collects no more
+    collected = work / "collected.txt"  # exists once training has started
     if not collected.exists():
         yield from _collect(pair, prompts, recipe, work)
     data = _gathered(work)
@@ -97,7 +97,7 @@ def learn(
 
 
 def _claim(work: Path, pair: Pair, prompts: Sequence[tuple[int, ...]], recipe: Recipe) -> None:
-    """Take the folder, or recognise it as this very run's."""
+    """Mark the folder as this run's, or check that it is."""
     kind = torch.tensor([len(prompts), sum(map(len, prompts)), sum(map(sum, prompts))])
     settled = {k: v for k, v in asdict(recipe).items() if k != "minutes"}
     name = f"{Likeness.of(pair.target, pair.draft)}; {kind.tolist()}; {settled}\n"
@@ -117,18 +117,20 @@ def _claim(work: Path, pair: Pair, prompts: Sequence[tuple[int, ...]], recipe: R
 def _collect(
     pair: Pair, prompts: Sequence[tuple[int, ...]], recipe: Recipe, work: Path
 ) -> Iterator[Progress]:
-    """One file for each batch of prompts, until all are done or most of the minutes are over."""
+    """Write one file per batch of prompts, until all are done or most of the minutes are over."""
     started, fresh = time.monotonic(), 0
     limit = 60 * recipe.minutes * COLLECTING
     for first in range(0, len(prompts), recipe.together):
-        file = work / f"judged-{first:07}.safetensors"
+        file = work / f"labels-{first:07}.safetensors"
         if first and time.monotonic() - started > limit:
             break
         batch = prompts[first : first + recipe.together]
         if not file.exists():
-            found = list(judged_drafts(pair, batch, first, recipe))
-            joined = Judged.joined(found) if found else None
-            _write(file, {f.name: getattr(joined, f.name) for f in fields(Judged) if joined})
+            found = list(labelled_drafts(pair, batch, first, recipe))
+            joined = LabelledTokens.joined(found) if found else None
+            _write(
+                file, {f.name: getattr(joined, f.name) for f in fields(LabelledTokens) if joined}
+            )
             fresh += len(batch)
         passed, done = time.monotonic() - started, first + len(batch)
         left = passed / max(fresh, 1) * (len(prompts) - done)
@@ -136,29 +138,29 @@ def _collect(
 
 
 def _write(file: Path, tensors: dict[str, Tensor], notes: dict[str, str] | None = None) -> None:
-    """At once or not at all."""
+    """Write atomically."""
     part = file.with_suffix(".part")
     save_file({name: t.contiguous() for name, t in tensors.items()}, str(part), metadata=notes)
     part.replace(file)
 
 
-def _gathered(work: Path) -> Judged:
-    """All that was collected."""
-    parts = [load_file(str(file)) for file in sorted(work.glob("judged-*.safetensors"))]
-    found = [Judged(**part) for part in parts if part]
+def _gathered(work: Path) -> LabelledTokens:
+    """All labels collected so far."""
+    parts = [load_file(str(file)) for file in sorted(work.glob("labels-*.safetensors"))]
+    found = [LabelledTokens(**part) for part in parts if part]
     if not found:
         raise InvalidRequest(
-            "nothing was collected: no prompt fits the models' contexts beside its answer; "
+            "nothing was collected: no prompt fits the models' contexts together with its answer; "
             "give shorter prompts"
         )
-    return Judged.joined(found)
+    return LabelledTokens.joined(found)
 
 
 # --- training -------------------------------------------------------------------------------------
 
 
 def new_head(width: int, recipe: Recipe) -> Head:
-    """Small random blocks, so that training starts near a linear reading of the state."""
+    """Small random blocks, so that training starts near a linear function of the state."""
     generator = Generator().manual_seed(recipe.seed)
 
     def noise(*shape: int) -> Tensor:
@@ -173,8 +175,8 @@ def new_head(width: int, recipe: Recipe) -> Head:
     )
 
 
-def loss_of(head: Head, rows: Judged, reject_weight: float) -> Tensor:
-    """The weighted binary cross-entropy of the docstring above, in nats."""
+def loss_of(head: Head, rows: LabelledTokens, reject_weight: float) -> Tensor:
+    """The weighted binary cross-entropy of the module docstring, in nats."""
     logs = head.logits(rows.states, rows.evidence).log_softmax(-1)
     reject = reject_weight * (1 - rows.accepted)
     nats = -(reject * logs[:, 0] + rows.accepted * logs[:, 1])
@@ -182,12 +184,12 @@ def loss_of(head: Head, rows: Judged, reject_weight: float) -> Tensor:
 
 
 def unweighted(head: Head, reject_weight: float) -> Head:
-    """The head whose softmax is a probability, although its loss weighed rejections."""
+    """The head with the weight of rejections removed, so that its softmax is a probability."""
     shift = torch.tensor([0.0, math.log(reject_weight)])
     return replace(head, out_bias=head.out_bias.detach() + shift)
 
 
-def fit(rows: Judged, recipe: Recipe, work: Path) -> Steps[Progress, None, Head]:
+def fit(rows: LabelledTokens, recipe: Recipe, work: Path) -> Steps[Progress, None, Head]:
     """Train on ``rows``; cosine rate with warm-up, a checkpoint every few seconds."""
     head = new_head(rows.states.shape[1], recipe)
     tensors = head.tensors()
@@ -216,7 +218,7 @@ def fit(rows: Judged, recipe: Recipe, work: Path) -> Steps[Progress, None, Head]
 
 
 def _order(count: int, epoch: int, recipe: Recipe) -> Tensor:
-    """The rows of one epoch in an order of their own, so that a resumed run sees the same ones."""
+    """The row order of one epoch, the same after a resume."""
     generator = Generator().manual_seed(recipe.seed * 1009 + epoch)
     return torch.randperm(count, generator=generator)
 
@@ -241,7 +243,7 @@ def _save(
 
 
 def _resume(tensors: dict[str, Tensor], optimiser: torch.optim.Optimizer, work: Path) -> int:
-    """Take over a checkpoint; the steps that it has behind it."""
+    """Load a checkpoint; returns its number of steps."""
     file = work / "checkpoint.safetensors"
     if not file.exists():
         return 0
@@ -256,17 +258,17 @@ def _resume(tensors: dict[str, Tensor], optimiser: torch.optim.Optimizer, work: 
 
 
 @torch.inference_mode()
-def measure(head: Head, rows: Judged) -> Figures:
-    """How well a head tells rejections, each token weighed by the chance that it is reached.
+def measure(head: Head, rows: LabelledTokens) -> Figures:
+    """Measure how well a head predicts rejections; tokens are weighted by ``reached``.
 
     A label a counts as a rejection with weight 1 - a and as an acceptance with weight a: the mean
-    over all ways in which verification could have decided.
+    over all outcomes of verification.
     """
     predicted = head.logits(rows.states, rows.evidence).softmax(-1)[:, 1].double()
     label, weight = rows.accepted.double(), rows.reached.double()
     order = predicted.argsort()
     rejected, accepted = ((1 - label) * weight)[order], (label * weight)[order]
-    below = rejected.cumsum(0) - rejected / 2  # its own other half counts as a tie
+    below = rejected.cumsum(0) - rejected / 2  # a token ties with itself
     bins = (predicted * BINS).long().clamp(max=BINS - 1)
     gaps = torch.zeros(BINS, dtype=torch.double).index_add_(0, bins, weight * (predicted - label))
     total = weight.sum().clamp(min=1e-9)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from engine.training.chores import draw_chore, is_held_out
 from engine.training.dialogues import Turn, small_talk, unknown
-from engine.training.own_answers import Answered
+from engine.training.own_answers import Answer
 from engine.training.passages import Passages, Problem
 from engine.training.tokenizer import ASSISTANT, BOS, END, USER, token_id
 
-QUESTION_WEIGHT = 0.0  # answers only: with loss on the prompts copying was not learnt at all
+QUESTION_WEIGHT = 0.0  # with loss on the prompts the model did not learn to copy
 SOURCE_WEIGHT = 0.3
 
 
@@ -42,7 +42,7 @@ class Mixture:
     chore: float = 0.70
     talk: float = 0.09
     source: float = 0.02
-    copying: float = 0.03  # repeated random tokens: what makes copying be learnt early
+    copying: float = 0.03  # repeated random tokens, so that copying is learnt early
     own: float = 0.0  # answers that the teacher wrote
 
 
@@ -55,7 +55,7 @@ class Corpus:
         problems: Sequence[Problem],
         passages: Passages,
         seed: int,
-        own: Sequence[Answered] = (),
+        own: Sequence[Answer] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._problems = problems

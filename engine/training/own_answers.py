@@ -1,8 +1,8 @@
-"""What a draft model learns from: text that its target writes itself (DistillSpec, on-policy data).
+"""Answers of the target as training data for its draft model (DistillSpec, on-policy data).
 
-A draft is read behind the target's own tokens, not behind the text that the target was taught. So
-the target answers thousands of prompts, half of them greedily, and the draft model learns its
-distribution on every token of those answers.
+A draft follows the target's own tokens, not the target's training text. So the target answers
+thousands of prompts, half of them greedily, and the draft model learns its distribution on every
+token of those answers.
 """
 
 import json
@@ -16,38 +16,38 @@ from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Target
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
 
-TEMPERATURES = (0.0, 1.0, 0.0, 0.6)  # of the n-th prompt, in turns
-TOGETHER = 64  # prompts that are answered in one batch, and written at once
+TEMPERATURES = (0.0, 1.0, 0.0, 0.6)  # the n-th prompt uses the n-th of these, in rotation
+BATCH = 64  # prompts per batch
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A prompt as token ids, and how it is to be answered."""
+class Question:
+    """A prompt as token ids, and its sampling parameters."""
 
     prompt: tuple[int, ...]
-    law: SamplingParams
+    sampling: SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A prompt and what the target said to it, token ids with the end token if it came."""
+class Answer:
+    """A prompt and the target's answer, token ids, with the end token unless the answer was cut."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
 
 
 def plain_answers(
-    target: Target, asked: Sequence[Asked], limit: int, stop_tokens: frozenset[int]
+    target: Target, questions: Sequence[Question], limit: int, stop_tokens: frozenset[int]
 ) -> list[tuple[int, ...]]:
-    """Answers of at most ``limit`` tokens, decoded plainly, all in one batch.
+    """Answers of at most ``limit`` tokens, by plain decoding in one batch.
 
-    Raises NumericalError when the target failed.
+    Raises NumericalError if the target failed.
     """
-    spec = ModelSpec("target", "", slots=max(1, len(asked)))
-    engine = assemble(spec, DrafterResources(target), "answers are decoded plainly")
+    spec = ModelSpec("target", "", slots=max(1, len(questions)))
+    engine = assemble(spec, DrafterResources(target), "answers come from plain decoding")
     answers: dict[int, list[int]] = {}  # by request
-    for one in asked:
-        request = GenerationRequest(one.prompt, limit, one.law, stop_tokens, drafter="none")
+    for one in questions:
+        request = GenerationRequest(one.prompt, limit, one.sampling, stop_tokens, drafter="none")
         answers[engine.submit(request)] = []
     while engine.busy:
         for request_id, event in engine.step():
@@ -64,18 +64,18 @@ def own_answers(
     limit: int,
     end: int,
     saved: Path,
-) -> Iterator[list[Answered]]:
-    """All answers so far after every batch; those that ``saved`` holds are read, not made again.
+) -> Iterator[list[Answer]]:
+    """Yield all answers so far after every batch; those in the file ``saved`` are reused.
 
-    An answer of fewer than ``limit`` tokens was ended by the token ``end``, and learns to.
+    An answer of fewer than ``limit`` tokens gets the token ``end``, so that the draft learns it.
     """
-    done = _mended(saved)
+    done = _repaired(saved)
     while len(done) < len(prompts):
-        batch = prompts[len(done) : len(done) + TOGETHER]
-        asked = [Asked(p, _law(n)) for n, p in enumerate(batch, len(done))]
-        answers = plain_answers(target, asked, limit, frozenset({end}))
+        batch = prompts[len(done) : len(done) + BATCH]
+        questions = [Question(p, _sampling(n)) for n, p in enumerate(batch, len(done))]
+        answers = plain_answers(target, questions, limit, frozenset({end}))
         new = [
-            Answered(p, a if len(a) == limit else (*a, end))
+            Answer(p, a if len(a) == limit else (*a, end))
             for p, a in zip(batch, answers, strict=True)
         ]
         with saved.open("a") as file:
@@ -85,27 +85,27 @@ def own_answers(
     yield done
 
 
-def read_answers(saved: Path) -> list[Answered]:
-    """What an earlier run wrote; a last line that was cut short is left out."""
+def read_answers(saved: Path) -> list[Answer]:
+    """The answers of an earlier run; an incomplete last line is ignored."""
     if not saved.exists():
         return []
     whole = saved.read_text().rpartition("\n")[0]
     rows = (json.loads(line) for line in whole.splitlines())
-    return [Answered(tuple(prompt), tuple(answer)) for prompt, answer in rows]
+    return [Answer(tuple(prompt), tuple(answer)) for prompt, answer in rows]
 
 
-def _mended(saved: Path) -> list[Answered]:
-    """What an earlier run wrote, in a file that more can be written behind."""
+def _repaired(saved: Path) -> list[Answer]:
+    """The answers of an earlier run; removes an incomplete last line from the file."""
     done, part = read_answers(saved), saved.with_suffix(".part")
     part.write_text("".join(_lines(done)))
     part.replace(saved)
     return done
 
 
-def _lines(answers: Sequence[Answered]) -> list[str]:
+def _lines(answers: Sequence[Answer]) -> list[str]:
     return [json.dumps([one.prompt, one.answer]) + "\n" for one in answers]
 
 
-def _law(number: int) -> SamplingParams:
+def _sampling(number: int) -> SamplingParams:
     temperature = TEMPERATURES[number % len(TEMPERATURES)]
     return SamplingParams(temperature, seed=number) if temperature else SamplingParams()

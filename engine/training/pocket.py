@@ -19,7 +19,7 @@ from engine.training.chores import draw_chore
 from engine.training.corpus import Corpus, Mixture, Rows
 from engine.training.dialogues import small_talk, unknown
 from engine.training.network import TrainableDecoder
-from engine.training.own_answers import Answered, own_answers
+from engine.training.own_answers import Answer, own_answers
 from engine.training.passages import (
     HELD_OUT_PROBLEMS,
     Passages,
@@ -35,8 +35,8 @@ VOCAB = 4096
 CONTEXT = 4096
 ROPE_THETA = 10_000.0
 DRAFT_SHARE = 0.25  # of the minutes
-LONG_EVERY = 40  # one step in forty sees rows of the full context
-OWN_ANSWERS = 13_000  # of pocket, which its draft model learns from
+LONG_EVERY = 40  # one step in forty uses rows of the full context
+OWN_ANSWERS = 13_000  # of pocket, the training data of its draft model
 OWN_TOKENS = 200  # at most, of one answer
 OWN_TEXT = Mixture(problem=0.08, chore=0.1, talk=0.02, source=0.0, copying=0.0, own=0.8)
 
@@ -46,7 +46,7 @@ POCKET_DRAFT = Architecture(128, 3, 4, 2, 32, 352, VOCAB, CONTEXT, 1e-5)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the command line asked for."""
+    """Arguments of the command line."""
 
     gsm8k: Path
     minutes: float
@@ -57,7 +57,7 @@ class Job:
 
 
 def tokenizer_texts(problems: list[Problem], passages: Passages) -> list[str]:
-    """Text that the vocabulary is fitted to: problems, chores, small talk, sources."""
+    """Training text of the tokenizer: problems, chores, small talk, sources."""
     rng = Random(0)
     texts = [f"{p.question}\n{p.answer}" for p in problems]
     for _ in range(20_000):
@@ -68,7 +68,7 @@ def tokenizer_texts(problems: list[Problem], passages: Passages) -> list[str]:
 
 
 def batches_for(corpus: Corpus, job: Job, mixture: Mixture) -> Batches:
-    """Rows by progress: copying first, then the mixture; now and then rows of the full context."""
+    """Rows by progress: copying first, then the mixture; sometimes rows of the full context."""
 
     def rows(share: float, step: int) -> Rows:
         early = replace(mixture, copying=mixture.copying + max(0.0, 1 - share / 0.12))
@@ -104,7 +104,7 @@ def export(model: TrainableDecoder, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def run(job: Job) -> None:
-    """Tokenizer, pocket, then pocket-draft taught by pocket; every stage resumes where it stood."""
+    """Train the tokenizer, pocket, then pocket-draft with pocket as teacher; every stage resumes."""
     problems = read_problems(job.gsm8k)[:-HELD_OUT_PROBLEMS]
     passages = gather_passages(problems)
     tokenizer = _tokenizer(problems, passages, job.out)
@@ -140,14 +140,14 @@ def _tokenizer(problems: list[Problem], passages: Passages, out: Path) -> Tokeni
 
 def _own_answers(
     problems: list[Problem], passages: Passages, tokenizer: Tokenizer, out: Path
-) -> list[Answered]:
-    """What pocket says to many questions; on the processor, as every test runs it."""
+) -> list[Answer]:
+    """Pocket's answers to many questions, computed on the CPU, as in tests."""
     questions = Questions(problems, passages, seed=3)
     corpus = Corpus(tokenizer, problems, passages, seed=3)
     prompts = [corpus.prompt(questions.draw()) for _ in range(OWN_ANSWERS)]
     target = load_target(out / "export" / "pocket", "float32", "cpu")
     end = token_id(tokenizer, END)
-    answered: list[Answered] = []
+    answered: list[Answer] = []
     for answered in own_answers(target, prompts, OWN_TOKENS, end, out / "own_answers.jsonl"):
         sys.stderr.write(f"pocket answered {len(answered)} of {len(prompts)} questions\n")
         sys.stderr.flush()
@@ -171,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gsm8k", type=Path, required=True, help="JSON lines: question, answer")
     parser.add_argument("--minutes", type=float, required=True,
-                        help="wall time of training both; pocket's answers between come on top")  # fmt: skip
+                        help="wall time of training both; pocket's answers in between take extra time")  # fmt: skip
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--batch", type=int, default=14)
     parser.add_argument("--length", type=int, default=320)

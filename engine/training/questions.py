@@ -1,4 +1,4 @@
-"""Prompts with no answer beside them, for text that a model writes itself."""
+"""Prompts without answers, for text that a model writes itself."""
 
 from collections.abc import Sequence
 from random import Random
@@ -36,7 +36,7 @@ class Questions:
     def draw(self) -> str:
         """The next prompt; half of them are word problems as long as there are new ones."""
         rng = self._rng
-        kinds = {self._chore: 0.2, self._about_a_text: 0.22, self._about_code: 0.06,
+        kinds = {self.chore: 0.2, self._about_a_text: 0.22, self._about_code: 0.06,
                  self._talk: 0.02}  # fmt: skip
         if self._problems:
             kinds[self._problem] = 0.5
@@ -45,7 +45,8 @@ class Questions:
     def _problem(self) -> str:
         return self._problems.pop().question
 
-    def _chore(self) -> str:
+    def chore(self) -> str:
+        """A chore that is not held out."""
         while is_held_out(prompt := draw_chore(self._rng, self._passages).prompt):
             pass
         return prompt

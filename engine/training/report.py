@@ -1,6 +1,6 @@
 """Measure the bundled models on held-out data and write their model cards.
 
-``python -m engine.training.report --gsm8k FILE --models DIR`` rewrites the README.md beside the
+``python -m engine.training.report --gsm8k FILE --models DIR`` rewrites the README.md next to the
 weights in DIR/pocket and DIR/pocket-draft.
 """
 
@@ -164,7 +164,7 @@ def _exit_agreement(target: TorchTarget, samples: Sequence[Sample], exit_layer: 
 
 
 def write_cards(models: Path, quality: Quality, trained: str) -> None:
-    """README.md beside each model's weights; ``trained`` says where and for how long."""
+    """Write README.md next to each model's weights; ``trained`` says where and for how long."""
     rows = "\n".join(f"| {kind} | {share:.0%} |" for kind, share in quality.chores.items())
     exits = ", ".join(f"{e}: {share:.2f}" for e, share in enumerate(quality.exits, 1))
     mean = sum(quality.chores.values()) / len(quality.chores)

@@ -1,6 +1,7 @@
 """The training loop: Muon for matrices, AdamW for the rest, a schedule by wall time, checkpoints."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
 from engine.training.corpus import Rows
-from engine.training.layerskip import dropout_rate, enabled_exits, exit_weights
 from engine.training.network import TrainableDecoder
 
 
@@ -31,7 +31,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands; ``share`` is the part of its time that has passed."""
+    """The progress of a run; ``share`` is the part of its time that has passed."""
 
     step: int
     tokens: int
@@ -51,18 +51,18 @@ def train(
     folder: Path,
     teacher: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[Progress]:
-    """Train in place until the minutes are over; resumes from ``folder`` when it holds a checkpoint.
+    """Train in place until the minutes are over; resumes from a checkpoint in ``folder``.
 
-    With a teacher the loss is its distribution (knowledge distillation) instead of the text.
+    With a teacher the targets are its probabilities instead of the text (knowledge distillation).
     """
-    done = _resume(model, folder)
+    start = _resume(model, folder)
     optimisers = _optimisers(model, recipe)
-    generator = Generator().manual_seed(done.step + 1)
-    started = time.monotonic() - done.seconds
-    step, tokens, smooth, saved = done.step, done.tokens, done.loss, time.monotonic()
+    generator = Generator().manual_seed(start.step + 1)
+    started = time.monotonic() - start.seconds
+    step, tokens, smooth, saved = start.step, start.tokens, start.loss, time.monotonic()
     while (share := (time.monotonic() - started) / (60 * recipe.minutes)) < 1:
         rows = batches(share, step)
-        rate = _rate(step - done.step, share, recipe)
+        rate = _rate(step - start.step, share, recipe)
         loss = _step(model, rows, recipe, _Moment(step, share, generator), teacher)
         for optimiser in optimisers:
             for group in optimiser.param_groups:
@@ -126,7 +126,7 @@ def _step(
     goal = tokens[:, 1:][chosen] if soft is None else soft
     losses = [
         (F.cross_entropy(row.float(), goal, reduction="none") * weights[chosen]).sum()
-        / weights[chosen].sum().clamp(min=1e-6)  # rows that hold no answer teach nothing
+        / weights[chosen].sum().clamp(min=1e-6)  # rows without an answer have no loss
         for row in logits
     ]
     total = sum((share[e] * loss for e, loss in zip([*exits, layers], losses, strict=True)))
@@ -136,7 +136,7 @@ def _step(
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Elsewhere torch goes through it number by number: on AVX2 forty times slower than float32."""
+    """Whether bfloat16 products are fast here: on AVX2 they are 40 times slower than float32."""
     return device.type != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
 
 
@@ -161,7 +161,7 @@ def _save(model: TrainableDecoder, folder: Path, progress: Progress) -> None:
 
 
 def _resume(model: TrainableDecoder, folder: Path) -> Progress:
-    """Weights of an interrupted run; the optimisers start afresh with a warm-up."""
+    """Load the weights of an interrupted run; the optimisers start again with a warm-up."""
     weights, state = folder / "checkpoint.safetensors", folder / "checkpoint.json"
     if not (weights.exists() and state.exists()):
         return Progress(0, 0, 0.0, 0.0, 0.0)
@@ -169,3 +169,29 @@ def _resume(model: TrainableDecoder, folder: Path) -> Progress:
         for name, value in load_file(str(weights)).items():
             model.weight(name).copy_(value)
     return Progress(**json.loads(state.read_text()))
+
+
+# The LayerSkip recipe (arXiv 2404.16710): layer dropout, rotational early exits, exit weights.
+
+
+def dropout_rate(layer: int, layers: int, progress: float, maximum: float) -> float:
+    """p(l, t) = S(t) D(l) p_max; both curves grow exponentially from 0 to 1 (section 3.1)."""
+    depth = math.exp(layer * math.log(2) / (layers - 1)) - 1
+    time = math.exp(progress * math.log(2)) - 1
+    return maximum * depth * time
+
+
+def enabled_exits(step: int, layers: int, every: int) -> list[int]:
+    """Rotational curriculum: each ``every``-th exit, one further each step; never the last layer.
+
+    Exits are counted in layers run: exit e means layers 0..e-1.
+    """
+    return [e for e in range(1, layers) if (e + step) % every == 0]
+
+
+def exit_weights(exits: list[int], layers: int, scale: float) -> dict[int, float]:
+    """e(l): cumulative sums of indices for early exits, the last layer on top, normalised to 1."""
+    raw = {e: scale * e * (e + 1) / 2 for e in exits}
+    raw[layers] = layers + scale * (layers - 1) * layers / 2
+    total = sum(raw.values())
+    return {e: w / total for e, w in raw.items()}

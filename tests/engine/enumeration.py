@@ -71,3 +71,10 @@ def random_law(size: int, seed: int, zeros: int = 0) -> Tensor:
 def rows(*laws: Tensor) -> Tensor:
     """Logits whose softmax is exactly these laws; impossible tokens are -inf."""
     return torch.stack([law.double().log() for law in laws])
+
+
+def residual(p: Tensor, q: Tensor) -> Tensor:
+    """normalise(max(p - q, 0)), [V]; p itself if rounding leaves no mass."""
+    rest = (p - q).clamp(min=0)
+    mass = rest.sum()
+    return rest / mass if mass > 0 else p

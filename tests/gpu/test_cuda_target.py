@@ -44,7 +44,7 @@ def test_recorded_scores_are_torch_targets(device, rows):
 @pytest.mark.parametrize("vocab", [4096, 151_936])
 @pytest.mark.parametrize("kind", ["greedy", "lookup", "drawn", "chain"])
 def test_verdicts_are_those_of_the_torch_code(device, kind, vocab):
-    """Reference: decode.verify on the processor, on the same random numbers."""
+    """Reference: engine.speculation.verify on the CPU, on the same random numbers."""
     random = torch.Generator().manual_seed(1)
     law = torch.softmax(torch.randn(vocab, generator=random), -1)
     tree = tree_of(64) if kind != "chain" else chain(range(8), dict.fromkeys(range(7), law))

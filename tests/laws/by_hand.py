@@ -58,7 +58,7 @@ def by_hand_in_full(target, request):
 
 
 WORDS = (b"", b"a", b"b", b"c", b"ab", b"ba", b"ca", b"aa", b"bb", b"cab", b"abc", b"aba", b"")
-# Two words over and over: behind a first letter there is no choice, so the format drafts itself.
+# Two repeated words: after the first letter the grammar leaves no choice, so the format drafts.
 PAIR = (b"cabba", b"abcab")
 PAIRS = Grammar((("root", Repeat(Choice(tuple(map(Text, PAIR))))),))
 
@@ -75,7 +75,7 @@ def fits_pairs(letters):
 def by_hand_in_format(target, request, goes_on, size):
     """A greedy answer in a format: the likeliest token that fits, from a fresh pass each time.
 
-    It may end behind every ``size`` letters.
+    It may end after every ``size`` letters.
     """
     ids, answer = list(request.prompt), []
     while len(answer) < request.max_tokens:

@@ -1,4 +1,4 @@
-"""The bundled models: what ships keeps the laws on real text and is as good as its card says."""
+"""The bundled models keep the laws on real text and are as good as their cards say."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def ask(engine, tokenizer, row, drafter, **fields):
 
 @pytest.fixture(scope="module")
 def plain_answers(engine, tokenizer):
-    """What plain decoding says, asked once for all drafters."""
+    """The answers of plain decoding, computed once for all drafters."""
     return {
         name: [ask(engine, tokenizer, row, "none")[0] for row in rows(name, 10)]
         for name in ("word_problems.jsonl", "edit_chores.jsonl")
@@ -97,7 +97,7 @@ def test_it_greets_a_person_sensibly(engine, tokenizer, said, expected):
 
 
 def test_sampling_stays_on_the_plain_law_of_short_answers(engine, tokenizer):
-    """With one seed per drafter the texts may differ; what is likely must stay likely."""
+    """Texts may differ between drafters with the same seed; a likely text must stay likely."""
     row = {"turns": ["Hello!"]}
     for drafter in DRAFTERS:
         ids, _ = ask(engine, tokenizer, row, drafter, sampling=SamplingParams(0.3, seed=1))

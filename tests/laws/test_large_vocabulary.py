@@ -1,6 +1,6 @@
-"""Never a token that the plain model would not have produced, where most tokens are looked at together.
+"""Never a token that the plain model would not have produced, also with a large vocabulary.
 
-Filters and draws go other ways where a vocabulary is large: engine/speculation/sampling.py and rng.py.
+Filters and sampling have other code paths there: engine/speculation/sampling.py and rng.py.
 """
 
 from collections import Counter
@@ -20,8 +20,13 @@ from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
 
 VOCAB = SHORT + 1000
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
-KINDS = ("chain", "sequoia", "specexec", "suffix")  # drawn: a chain, a tree; chosen: a tree, copies
-NAMED = 12  # tokens that are counted each by itself
+KINDS = (
+    "chain",
+    "sequoia",
+    "specexec",
+    "suffix",
+)  # sampled: a chain, a tree; chosen: a tree, copies
+NAMED = 12  # tokens that are counted singly
 RUNS, TOGETHER = 500, 20
 
 
@@ -30,36 +35,36 @@ def wide_target():
 
 
 def wide_draft():
-    """The target's own opinion, less decided."""
+    """The target with flatter probabilities."""
     return tiny_target(vocab=VOCAB, sharpness=2.0)
 
 
-def law_behind(ids, sampling):
-    """By definition, over all tokens at once."""
+def exact_probs(ids, sampling):
+    """The next token's probabilities by definition, over all tokens at once."""
     rows = wide_target().score([0], [chain(list(ids))])[0].logits
     return filter_batched(rows[-1:].double(), sampling)[0].numpy()
 
 
 @cache
 def lively_prompt(sampling):
-    """It repeats itself, and what it would go on with is neither certain nor impossible."""
+    """A repeating prompt whose continuation is neither certain nor impossible."""
     random = np.random.default_rng(1)
     while True:
         begin = random.integers(0, VOCAB, 3).tolist()
-        likely = int(law_behind([*begin, 0, *begin], sampling).argmax())
+        likely = int(exact_probs([*begin, 0, *begin], sampling).argmax())
         prompt = (*begin, likely, *begin)
-        if 0.2 < law_behind(prompt, sampling)[likely] < 0.8:
+        if 0.2 < exact_probs(prompt, sampling)[likely] < 0.8:
             return prompt
 
 
 @cache
 def joint_law(prompt, sampling):
-    """Of the first two tokens: the likeliest by name, -1 for all others; behind those nothing is told."""
-    first = law_behind(prompt, sampling)
+    """Cells of the first two tokens: the most likely ones by token, -1 for all others."""
+    first = exact_probs(prompt, sampling)
     names = np.argsort(-first)[:NAMED].tolist()
     found = {(-1, -1): 1 - first[names].sum()}
     for token in names:
-        second = law_behind((*prompt, token), sampling)
+        second = exact_probs((*prompt, token), sampling)
         known = np.argsort(-second)[:NAMED].tolist()
         found |= {(token, then): first[token] * second[then] for then in known}
         found[token, -1] = first[token] * (1 - second[known].sum())
@@ -99,6 +104,18 @@ def test_sampled_tokens_follow_the_targets_law(name, sampling):
     assert chisquare(found, [each * scale for each in wanted]).pvalue > 1e-4
 
 
+def answers(drafter, sampling):
+    generator = torch.Generator().manual_seed(3)
+    prompts = [tuple(torch.randint(0, VOCAB, (n,), generator=generator).tolist()) for n in (1, 5)]
+    prompts.append(lively_prompt(SamplingParams(1.0)))
+    engine = engine_over(wide_target(), wide_draft(), cost=SlowMachine())
+    requests = [GenerationRequest(p, 30, sampling, drafter=drafter) for p in prompts]
+    return [ids for ids, _ in run_all(engine, requests)]
+
+
+plain_answers = cache(lambda sampling: answers("none", sampling))
+
+
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -109,13 +126,4 @@ def test_sampled_tokens_follow_the_targets_law(name, sampling):
 )
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_a_seeded_request_equals_plain_token_by_token(name, sampling):
-    generator = torch.Generator().manual_seed(3)
-    prompts = [tuple(torch.randint(0, VOCAB, (n,), generator=generator).tolist()) for n in (1, 5)]
-    prompts.append(lively_prompt(SamplingParams(1.0)))
-
-    def said(drafter):
-        engine = engine_over(wide_target(), wide_draft(), cost=SlowMachine())
-        requests = [GenerationRequest(p, 30, sampling, drafter=drafter) for p in prompts]
-        return [ids for ids, _ in run_all(engine, requests)]
-
-    assert said(name) == said("none")
+    assert answers(name, sampling) == plain_answers(sampling)

@@ -165,7 +165,7 @@ def test_a_long_prompt_is_read_in_passes_that_fit(
 def test_a_prompt_that_breaks_off_behind_any_layer_leaves_nothing(
     resident: DrafterResources, streamed: DrafterResources, layer: int
 ) -> None:
-    """What the source has begun to read for the layers behind it is not taken for something else."""
+    """Data that the source is prefetching for later layers is not used for another layer."""
     tree = DraftTree((5, 9, 30), (-1, 0, 0))
     found = []
     for parts in (resident, streamed):

@@ -21,6 +21,6 @@ def test_every_kernel_compiles_and_nothing_is_warned_of(tmp_path):
     assert found.returncode == 0, found.stderr[-3000:]
     compiled = {line.split()[0] for line in found.stdout.splitlines()[:-1]}
     assert compiled == {
-        "lookup_walk", "chain_laws", "chain_walk", "tree_laws", "refuse_level",
-        "traversal_walk", "_attend", "_norm", "_gated", "_turn", "_speeds",
+        "lookup_walk", "chain_statistics", "chain_walk", "tree_probs", "reject_level",
+        "traversal_walk", "_attend", "_norm", "_gated", "_turn", "_rates",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What stands between the matrix products: the kernels give what torch's own code gives."""
+"""Fused operations: the kernels give the results of the torch code."""
 
 import pytest
 import torch
@@ -18,8 +18,8 @@ def normal(device, dtype, *shape):
 
 def near(found, expected):
     """Within one rounding of the format: sums and exponentials may differ in their last digit."""
-    apart = torch.finfo(expected.dtype).eps
-    torch.testing.assert_close(found, expected, atol=4 * apart, rtol=2 * apart)
+    eps = torch.finfo(expected.dtype).eps
+    torch.testing.assert_close(found, expected, atol=4 * eps, rtol=2 * eps)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

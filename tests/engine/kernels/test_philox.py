@@ -1,4 +1,4 @@
-"""PhiloxChance: the published numbers, the law it gives, and no memory between questions."""
+"""PhiloxRandom: the published numbers, the distribution it gives, and independent calls."""
 
 import numpy as np
 import torch
@@ -53,10 +53,10 @@ def test_a_seed_repeats_and_no_seed_does_not():
 
 
 def test_a_device_makes_the_same_numbers(device):
-    from engine.kernels.tree_walk import speeds
+    from engine.kernels.tree_walk import rates
 
     law = torch.softmax(torch.randn(3000, generator=torch.Generator().manual_seed(1)), -1)
     for call in (0, 1, 77):
-        found = speeds(law.to(device), 2**40 + 3, call).cpu()
+        found = rates(law.to(device), 2**40 + 3, call).cpu()
         expected = law / torch.from_numpy(exponentials(2**40 + 3, 3000, call))
         torch.testing.assert_close(found, expected, rtol=2e-5, atol=0)

@@ -177,7 +177,7 @@ def test_times_is_exponential_and_a_tokens_own(key):
 
 
 def test_the_sequence_is_splitmix64():
-    """The first words behind 1234567, as its authors' code prints them."""
+    """The first words of key 1234567, as its authors' code prints them."""
     words = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     wanted = [-np.log1p(-((word >> 12) + 0.5) * 2.0**-52) for word in words]
     assert np.array_equal(exponentials(1234567, np.arange(3)), wanted)

@@ -9,8 +9,8 @@ import torch
 from engine.request import SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree
-from engine.speculation.verify import Verdict, residual, verify, without
-from tests.engine.enumeration import law_of, random_law, rows
+from engine.speculation.verify import Verdict, verify, without
+from tests.engine.enumeration import law_of, random_law, residual, rows
 
 SAMPLED = SamplingParams(temperature=1.0)
 EXACT = 1e-12
@@ -31,7 +31,7 @@ class Text:
         self.q = self.p if same else laws(10_000, zeros[1])
 
     def draft(self, rng, stop=None):
-        """A chain of ``depth`` drawn tokens; it ends early behind the token ``stop``."""
+        """A chain of ``depth`` sampled tokens; it ends early after the token ``stop``."""
         drafted = []
         while len(drafted) < self.depth and stop not in drafted:
             drafted.append(rng.draw(self.q[tuple(drafted)]))
@@ -111,8 +111,8 @@ def test_joint_law_of_a_sampled_chain_is_the_targets(text):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("stop", [0, 1, 2])
-def test_a_chain_may_end_behind_a_token_that_it_drew(seed, stop):
-    """Adaptive lengths: whether the draft goes on is decided by what was drafted, and nothing else."""
+def test_a_chain_may_end_after_a_sampled_token(seed, stop):
+    """Adaptive lengths: whether the draft continues depends on the drafted tokens only."""
     assert Text(seed, 3).error(stop=stop) < EXACT
 
 

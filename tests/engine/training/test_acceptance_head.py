@@ -21,7 +21,7 @@ from engine.training.acceptance_head import (
     new_head,
     unweighted,
 )
-from engine.training.judged_drafts import KINDS, Judged, Pair, Recipe, _Draft
+from engine.training.draft_labels import KINDS, LabelledDraft, LabelledTokens, Pair, Recipe
 from tests.engine.tiny import tiny_target
 
 RECIPE = Recipe(minutes=5, answer_tokens=8, draft_tokens=3, batch=64, epochs=2, together=4, depth=2)
@@ -37,7 +37,7 @@ def rows(count=400, width=4, seed=0):
     """Tokens whose acceptance follows from the state."""
     generator = torch.Generator().manual_seed(seed)
     states = torch.randn(count, width, generator=generator)
-    return Judged(
+    return LabelledTokens(
         states=states.half(),
         evidence=torch.randn(count, 4, generator=generator),
         accepted=torch.sigmoid(2 * states[:, 0]),
@@ -51,17 +51,17 @@ def rows(count=400, width=4, seed=0):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_the_chances_of_verification_on_every_path(kind):
-    """Every drafted token's path is scored alone: label, evidence and state are what stands there."""
+    """Label and evidence of every drafted token equal those of its path scored alone."""
     both, text, prompt = pair(), (1, 2, 3, 4, 5, 6), 3
-    draft = _Draft(both, kind, torch.Generator().manual_seed(5))
+    draft = LabelledDraft(both, kind, torch.Generator().manual_seed(5))
     for model in (both.target, both.draft):
         model.crop(0, 0)
         model.feed(0, text[: prompt - 1])
     tokens, parents = list(text[prompt - 1 :]), [-1, 0, 1, 2]
     with torch.inference_mode():
-        levels = draft._grow(tokens, parents, RECIPE)
-        again = _Draft(both, kind, torch.Generator().manual_seed(5))
-        judged = again.judged(text, prompt, RECIPE, number=7)
+        levels = draft.grow(tokens, parents, RECIPE)
+        again = LabelledDraft(both, kind, torch.Generator().manual_seed(5))
+        labels = again.labelled(text, prompt, RECIPE, number=7)
     assert len(levels) == RECIPE.draft_tokens
     at = 0
     for level in levels:
@@ -76,11 +76,11 @@ def test_labels_are_the_chances_of_verification_on_every_path(kind):
                 (False, False): float(p[token]),
                 (False, True): float(int(p.argmax()) == token),
             }[kind.drawn, kind.greedy]
-            assert float(judged.accepted[at]) == pytest.approx(wanted, abs=1e-4)
-            assert float(judged.evidence[at, 0]) == pytest.approx(float(q[token].log()), abs=1e-3)
+            assert float(labels.accepted[at]) == pytest.approx(wanted, abs=1e-4)
+            assert float(labels.evidence[at, 0]) == pytest.approx(float(q[token].log()), abs=1e-3)
             at += 1
-    assert at == len(judged.accepted)
-    assert set(judged.prompt.tolist()) == {7}
+    assert at == len(labels.accepted)
+    assert set(labels.prompt.tolist()) == {7}
 
 
 def fresh_law(model, ids):
@@ -89,26 +89,26 @@ def fresh_law(model, ids):
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.drawn or k.greedy])
 def test_an_identical_draft_is_always_accepted(kind):
-    draft = _Draft(pair(layers=3), kind, torch.Generator().manual_seed(1))
-    judged = draft.judged((1, 2, 3, 4, 5, 6), 2, RECIPE, number=0)
-    assert judged.accepted.min() > 1 - 1e-4
+    draft = LabelledDraft(pair(layers=3), kind, torch.Generator().manual_seed(1))
+    labels = draft.labelled((1, 2, 3, 4, 5, 6), 2, RECIPE, number=0)
+    assert labels.accepted.min() > 1 - 1e-4
 
 
 def test_nothing_is_reached_behind_a_rejection_or_the_answers_end():
     both = replace(pair(draft_seed=9, layers=3), stop_tokens=frozenset(range(6)))
     kind = Kind(drawn=True, greedy=False)
-    draft = _Draft(both, kind, torch.Generator().manual_seed(1))
+    draft = LabelledDraft(both, kind, torch.Generator().manual_seed(1))
     with torch.inference_mode():
         both.draft.feed(0, [1])
-        levels = draft._grow([2, 3, 4, 5, 6], [-1, 0, 1, 2, 3], RECIPE)
+        levels = draft.grow([2, 3, 4, 5, 6], [-1, 0, 1, 2, 3], RECIPE)
     both.draft.crop(0, 0)
-    judged = _Draft(both, kind, torch.Generator().manual_seed(1)).judged((1, 2, 3, 4, 5, 6), 2, RECIPE, 0)  # fmt: skip
+    labels = LabelledDraft(both, kind, torch.Generator().manual_seed(1)).labelled((1, 2, 3, 4, 5, 6), 2, RECIPE, 0)  # fmt: skip
     count = len(levels[0].parents)
-    reached, accepted = (t.reshape(-1, count) for t in (judged.reached, judged.accepted))
+    reached, accepted = (t.reshape(-1, count) for t in (labels.reached, labels.accepted))
     assert torch.equal(reached[0], torch.ones(count))
     for level in range(1, len(levels)):
-        goes_on = torch.tensor([t >= 6 for t in levels[level - 1].tokens.tolist()])
-        wanted = reached[level - 1] * accepted[level - 1] * goes_on
+        continues = torch.tensor([t >= 6 for t in levels[level - 1].tokens.tolist()])
+        wanted = reached[level - 1] * accepted[level - 1] * continues
         assert torch.allclose(reached[level], wanted)
     assert float(reached[1].min()) == 0
 
@@ -195,22 +195,29 @@ def run(out, prompts=PROMPTS, recipe=RECIPE):
     return seen[:-1], seen[-1]
 
 
-def test_a_run_writes_a_head_that_loads_with_its_figures(tmp_path):
-    progress, figures = run(tmp_path / "head")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """One uninterrupted run: its folder, progress and figures."""
+    out = tmp_path_factory.mktemp("whole") / "head"
+    return out, *run(out)
+
+
+def test_a_run_writes_a_head_that_loads_with_its_figures(whole):
+    out, progress, figures = whole
     assert isinstance(figures, Figures)
     assert all(isinstance(now, Progress) for now in progress)
     assert {now.stage for now in progress} == {"answers", "training"}
-    head, likeness = load_head(tmp_path / "head")
+    head, likeness = load_head(out)
     assert head.width == 32
     assert likeness.draft == (13, 1, 1)
-    card = json.loads((tmp_path / "head" / CARD).read_text())
+    card = json.loads((out / CARD).read_text())
     assert card["figures"]["auc"] == figures.auc
-    assert {file.name for file in (tmp_path / "head").iterdir()} == {CARD, WEIGHTS}
+    assert {file.name for file in out.iterdir()} == {CARD, WEIGHTS}
 
 
-def test_a_run_killed_anywhere_ends_in_the_same_head(tmp_path, monkeypatch):
+def test_a_run_killed_anywhere_ends_in_the_same_head(whole, tmp_path, monkeypatch):
     monkeypatch.setattr("engine.training.acceptance_head.SAVE_SECONDS", 0.0)
-    progress, figures = run(tmp_path / "whole")
+    folder, progress, figures = whole
     for killed_at in (1, 3, len(progress) - 2):
         out = tmp_path / str(killed_at)
         steps = learn(pair(), PROMPTS, RECIPE, out)
@@ -218,13 +225,12 @@ def test_a_run_killed_anywhere_ends_in_the_same_head(tmp_path, monkeypatch):
         steps.close()
         assert not (out / WEIGHTS).exists()
         assert run(out)[1] == figures
-        assert (out / WEIGHTS).read_bytes() == (tmp_path / "whole" / WEIGHTS).read_bytes()
+        assert (out / WEIGHTS).read_bytes() == (folder / WEIGHTS).read_bytes()
 
 
-def test_another_seed_gives_another_head(tmp_path):
-    run(tmp_path / "a", PROMPTS[:10])
-    run(tmp_path / "b", PROMPTS[:10], replace(RECIPE, seed=1))
-    assert (tmp_path / "a" / WEIGHTS).read_bytes() != (tmp_path / "b" / WEIGHTS).read_bytes()
+def test_another_seed_gives_another_head(whole, tmp_path):
+    run(tmp_path, recipe=replace(RECIPE, seed=1))
+    assert (tmp_path / WEIGHTS).read_bytes() != (whole[0] / WEIGHTS).read_bytes()
 
 
 def test_too_little_time_is_explained_and_more_of_it_helps(tmp_path):

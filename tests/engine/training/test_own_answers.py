@@ -1,4 +1,4 @@
-"""What a draft model learns from is what its target says, made once and taken up where it stood."""
+"""Answers of the target are made once, and an interrupted run resumes."""
 
 import pytest
 from torch import Generator
@@ -11,9 +11,9 @@ from engine.training.chores import is_held_out
 from engine.training.corpus import Corpus, Mixture
 from engine.training.network import TrainableDecoder
 from engine.training.own_answers import (
-    TOGETHER,
-    Answered,
-    Asked,
+    BATCH,
+    Answer,
+    Question,
     own_answers,
     plain_answers,
     read_answers,
@@ -39,7 +39,7 @@ def target(tokenizer, tmp_path_factory):
 
 
 def greedy(target, prompt, count):
-    """Token by token, each behind all the others."""
+    """Token by token, each after all tokens before."""
     ids = list(prompt)
     for _ in range(count):
         target.crop(0, 0)
@@ -49,7 +49,7 @@ def greedy(target, prompt, count):
 
 def test_answers_of_a_batch_are_those_of_each_alone(target):
     prompts = [(7, 8, 9), (11,), (20, 21, 22, 23)]
-    found = plain_answers(target, [Asked(p, GREEDY) for p in prompts], 6, frozenset())
+    found = plain_answers(target, [Question(p, GREEDY) for p in prompts], 6, frozenset())
     assert found == [greedy(target, p, 6) for p in prompts]
 
 
@@ -59,27 +59,27 @@ def test_an_answer_ends_with_its_end_token_unless_it_was_cut(target, tmp_path):
     end = usual[3]
     until = usual.index(end)
     (whole,) = list(own_answers(target, [prompt], 6, end, tmp_path / "ended"))[-1]
-    assert whole == Answered(prompt, usual[: until + 1])
+    assert whole == Answer(prompt, usual[: until + 1])
     (cut,) = list(own_answers(target, [prompt], 2, 399, tmp_path / "cut"))[-1]
-    assert cut == Answered(prompt, usual[:2])
+    assert cut == Answer(prompt, usual[:2])
 
 
 def test_an_interrupted_run_keeps_what_was_said(target, tmp_path):
-    prompts = [(7 + n,) for n in range(TOGETHER + 3)]
+    prompts = [(7 + n,) for n in range(BATCH + 3)]
     saved = tmp_path / "answers.jsonl"
     whole = list(own_answers(target, prompts, 3, 399, tmp_path / "whole"))[-1]
     first = next(own_answers(target, prompts, 3, 399, saved))
-    assert len(first) == TOGETHER
+    assert len(first) == BATCH
     with saved.open("a") as file:
         file.write("[[9], [1")  # the power went here
     assert read_answers(saved) == first
     again = list(own_answers(target, prompts, 3, 399, saved))
-    assert [len(done) for done in again[:-1]] == [TOGETHER + 3]
+    assert [len(done) for done in again[:-1]] == [BATCH + 3]
     assert again[-1] == whole == read_answers(saved)
 
 
 def test_a_row_of_own_answers_weighs_them_alone(tokenizer, problems, passages):
-    own = [Answered((0, 1, 50, 4, 2), (60, 61, 4))]
+    own = [Answer((0, 1, 50, 4, 2), (60, 61, 4))]
     corpus = Corpus(tokenizer, problems, passages, seed=1, own=own)
     rows = corpus.rows(Mixture(0, 0, 0, 0, 0, own=1.0), 2, 16)
     assert rows.tokens[0].tolist() == [0, 1, 50, 4, 2, 60, 61, 4] * 2
@@ -105,7 +105,7 @@ def test_questions_hold_every_problem_once_and_nothing_that_is_held_out(problems
 
 def test_no_chore_is_asked_that_is_held_out(passages):
     chores = Questions([], passages, seed=1)
-    asked = [chores._chore() for _ in range(200)]
+    asked = [chores.chore() for _ in range(200)]
     assert not any(is_held_out(q) for q in asked)
 
 

@@ -54,8 +54,8 @@ def _same(one, other):
 
 
 def _typed(schema, value):
-    told = schema.get("type", [])
-    kinds = [told] if isinstance(told, str) else told
+    declared = schema.get("type", [])
+    kinds = [declared] if isinstance(declared, str) else declared
     kind = kind_of(value)
     whole = isinstance(value, float) and value.is_integer()
     return not kinds or kind in kinds or ("number" in kinds and kind == "integer") or (

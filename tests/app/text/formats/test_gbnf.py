@@ -81,7 +81,7 @@ def test_rules_that_contain_themselves():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no rule 'root'"), ("a ::= [b]", "no part 'root'"), ("root ::= a", "no part 'a'"),
+        ("", "no rule 'root'"), ("a ::= [b]", "no rule 'root'"), ("root ::= a", "no rule 'a'"),
         ("root ::= root [a] | [b]", "begins with itself"), ("root ::= [a] root", "never ends"),
         ('root ::= "a"\nroot ::= "b"', "line 2: there are two rules 'root'"), ('root = "a"', "line 1: '::=' is missing"),
         ('root ::= "a', "ends too early"), ("root ::= [a", "ends too early"), ('root ::= ("a"', "')' is missing"),

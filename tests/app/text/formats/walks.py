@@ -37,7 +37,7 @@ CLOSING = b'"]}0123456789tfn'  # what ends a text soon, first
 
 
 def way_out(states, state):
-    """A text behind which there is an end, and not a long one."""
+    """A text with a short way to an end."""
     text = bytearray()
     while not states.accepts(state):
         row = states.steps([state])[state]
@@ -55,8 +55,8 @@ def shortest_way_out(states, state):
         if states.accepts(here):
             return paths[here]
         row = states.steps([here])[here].tolist()
-        for byte, behind in enumerate(row):
-            if behind != DEAD and behind not in paths:
-                paths[behind] = paths[here] + bytes([byte])
-                queue.append(behind)
+        for byte, after in enumerate(row):
+            if after != DEAD and after not in paths:
+                paths[after] = paths[here] + bytes([byte])
+                queue.append(after)
     raise AssertionError("there is no end")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.training.layerskip import dropout_rate, enabled_exits, exit_weights
+from engine.training.trainer import dropout_rate, enabled_exits, exit_weights
 
 
 def test_dropout_runs_from_none_at_the_first_layer_to_the_maximum_at_the_last():
