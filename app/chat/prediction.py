@@ -1,4 +1,4 @@
-"""Predicted outputs: how much of a prediction an answer turned out to have."""
+"""Predicted outputs: how much of a prediction the answer has."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from app.request import PredictionUsage
 
 
 def compared(prediction: Sequence[int], answer: Sequence[int]) -> PredictionUsage:
-    """Tokens of ``prediction`` that ``answer`` has in the same order, and the others.
+    """How many tokens of ``prediction`` are in ``answer`` in the same order, and how many are not.
 
-    The longest common subsequence, all positions of the prediction at once as bits of one number
-    (Hyyro 2004): a thousand tokens against a thousand take a millisecond, 32 thousand a quarter second.
+    The longest common subsequence, with one bit for each position of the prediction (Hyyro 2004): a
+    thousand tokens against a thousand take a millisecond, 32 thousand a quarter second.
     """
     places: dict[int, int] = {}
     for at, token in enumerate(prediction):

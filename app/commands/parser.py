@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from app.commands.hardware_options import add_doctor, add_plan
 from app.placement.dtype import DTYPES
-from app.reasoning_effort import AS_TAUGHT, THINKING
-from app.request import ALL_DRAFTERS, AUTO
+from app.request import ALL_DRAFTERS, AS_TAUGHT, AUTO, THINKING
 from app.settings import Settings
 
 ANSWER_TOKENS = 256  # of ``verify`` and ``bench``: enough to tell, short enough to wait for

@@ -10,10 +10,10 @@ from typing_extensions import override
 
 from app.chat.assistant import Assistant
 from app.server import backups, errors, metrics, models
-from app.server.anthropic import route as messages
+from app.server.anthropic import answer as messages
 from app.server.guard import Guard
-from app.server.openai_chat import route as completions
-from app.server.openai_responses import route as responses
+from app.server.openai_chat import answer as completions
+from app.server.openai_responses import answer as responses
 
 
 def create_app(assistant: Assistant, host: str = "127.0.0.1") -> FastAPI:

@@ -31,7 +31,11 @@ def router(assistant: Assistant) -> APIRouter:
 
     @routes.get("/metrics")
     async def metrics() -> PlainTextResponse:
-        lines = [*_totals(assistant.tally), *_drafting(assistant.tally), _now(assistant.answering)]
+        lines = [
+            *_totals(assistant.totals),
+            *_drafting(assistant.totals),
+            _now(assistant.answering),
+        ]
         return PlainTextResponse("".join(map(_lines, lines)), media_type=MEDIA_TYPE)
 
     return routes

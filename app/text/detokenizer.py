@@ -63,18 +63,6 @@ def byte_alphabet() -> dict[str, int]:
     }
 
 
-class TextStream(Protocol):
-    """Turns the tokens of one answer into text that can be shown at once."""
-
-    def feed(self, ids: Iterable[int]) -> str:
-        """The text that these tokens complete."""
-        ...
-
-    def end(self) -> str:
-        """What is left."""
-        ...
-
-
 class Detokenizer:
     """Pieces of valid text; joined, they are what decoding all tokens at once gives."""
 

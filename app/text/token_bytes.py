@@ -17,9 +17,9 @@ class FileSpeller:
 
     def tokens(self, many: int) -> Sequence[bytes]:
         """The bytes of each of so many tokens; none of control tokens, but for marks of channels."""
-        from app.text.harmony.format import spelling
+        from app.text.harmony.format import grammar_bytes
 
-        return spelling(self._vocabulary, many)
+        return grammar_bytes(self._vocabulary, many)
 
     def encode(self, text: str) -> Sequence[int]:
         """The tokens of a text."""

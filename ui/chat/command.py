@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import AUTO, ReplyOptions
+from app.request import AS_TAUGHT, AUTO, ReplyOptions, Thinking
 from engine.errors import InvalidRequest
 
 Number = float

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from app.models.catalog import CatalogEntry
-from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import AUTO
+from app.request import AS_TAUGHT, AUTO, Thinking
 from engine.request import ModelFacts
 from ui.chat.caption import mode_name, sentence
 from ui.icons import icon

@@ -113,11 +113,11 @@ class PageSession:
         history, shown = self.assistant.history, self.shown
         shown.conversation = await asyncio.to_thread(history.conversation, conversation)
         running = self.assistant.running(conversation)
-        leaf = running.asked if running else None
+        leaf = running.question if running else None
         shown.messages = await asyncio.to_thread(history.messages, conversation, leaf)
         shown.told = await asyncio.to_thread(history.facts, conversation)
         shown.siblings = await asyncio.to_thread(history.siblings, conversation)
-        standing = await self.assistant.standing(shown.conversation.system, shown.messages)
+        standing = await self.assistant.context_use(shown.conversation.system, shown.messages)
         shown.used, shown.unseen = standing.used, standing.unseen
         if running is not None:
             shown.used = running.reply.prompt_tokens

@@ -16,7 +16,8 @@ from app.bench.run import SESSION
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel
 from app.errors import RequestFailed
-from app.request import ChatRequest, Message, PartialAnswer
+from app.request import ChatRequest, Message
+from app.text.reasoning.tags import joined
 from engine.request import FinishReason, GenerationRequest, Stats, Tokens
 
 _NUMBERS = 52  # bits: a whole number of so many is exact as a float
@@ -76,8 +77,8 @@ class IsolatedRunner:
 
     def asked(self, messages: tuple[Message, ...], max_tokens: int) -> IsolatedRequest:
         """The prompt as the model takes it; raises InvalidRequest, ContextOverflow."""
-        prepared = self.model.prepare(ChatRequest(messages, max_tokens=max_tokens), PartialAnswer())
-        return IsolatedRequest(prepared.request, prepared.begun.thought)
+        prepared = self.model.prepare(ChatRequest(messages, max_tokens=max_tokens))
+        return IsolatedRequest(prepared.request, prepared.opened)
 
     async def run(
         self, asked: IsolatedRequest, drafter: str, key: str, follow: Follow = ignore
@@ -92,7 +93,7 @@ class IsolatedRunner:
             session = self._sessions.setdefault(key, float(secrets.randbits(_NUMBERS)))
             options = ((SESSION, session),)
             request = replace(asked.request, drafter=drafter, options=options, cold=True)
-            begun = self.assistant.begun
+            begun = self.assistant.answers_started
             await self._prepare(request)
             follow(None)
             run = await self._attempt(replace(asked, request=request), begun, follow)
@@ -109,7 +110,7 @@ class IsolatedRunner:
     async def _attempt(self, asked: IsolatedRequest, begun: int, follow: Follow) -> Run | None:
         """The answer; None when somebody else's began meanwhile."""
         drafter, before = asked.request.drafter, asked.thought
-        detokenizer = self.model.text.detokenizer(thought=before)
+        detokenizer = self.model.text.detokenizer(opened=before)
         ids: list[int] = []
         passes: list[Pass] = []
         margins: list[float] = []
@@ -117,11 +118,11 @@ class IsolatedRunner:
         started = time.perf_counter()
         try:
             async for event in generation:
-                if self.assistant.begun != begun:
+                if self.assistant.answers_started != begun:
                     generation.cancel()  # and read on to its end: the engine is free then
                 if isinstance(event, Tokens):
                     seconds = time.perf_counter() - started
-                    text, before = before + detokenizer.feed(event.ids), ""
+                    text, before = before + joined(detokenizer.feed(event.ids)), ""
                     ids += event.ids
                     margins += event.margins
                     size = len(event.ids)
@@ -129,7 +130,7 @@ class IsolatedRunner:
                     follow(passes[-1])
                 elif event.reason is FinishReason.ERROR:
                     raise RequestFailed(f"with the drafter {drafter}: {event.error}")
-                elif self.assistant.begun != begun:
+                elif self.assistant.answers_started != begun:
                     return None
                 else:
                     ran = (tuple(ids), tuple(passes), event.stats, tuple(margins))

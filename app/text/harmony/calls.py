@@ -11,18 +11,18 @@ from app.text.harmony.format import (
     CHANNEL,
     COMMENTARY,
     CONSTRAIN,
+    CONTROL_BYTE,
     END,
     FINAL,
     FUNCTIONS,
     MESSAGE,
-    SPELT,
     START,
 )
 from app.text.tools.answer_grammar import Arguments, Rules, as_far_as_can_be
 from app.text.tools.call_format import CallForm
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
 
-_ANY = Repeat(Bytes(((0, SPELT[0] - 1),)))  # text up to the next control token
+_ANY = Repeat(Bytes(((0, CONTROL_BYTE[0] - 1),)))  # text up to the next control token
 _TO = f" to={FUNCTIONS}"
 
 
@@ -73,7 +73,7 @@ def _kind() -> Rule:
 
 def _mark(text: str) -> Rule:
     """A control token. Its first byte is one that no other token has, so it is no ``Text``."""
-    return Row((Bytes(((SPELT[0], SPELT[0]),)), _text(text)))
+    return Row((Bytes(((CONTROL_BYTE[0], CONTROL_BYTE[0]),)), _text(text)))
 
 
 def _text(text: str, behind: Rule = NOTHING) -> Rule:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from app.reasoning_effort import variables_for
-from app.request import Message, Tool, ToolCall
-from app.text.output_parser import OPEN, THOUGHT_BEGINS, split_reasoning
+from app.request import Message, Tool, ToolCall, variables_for
+from app.text.reasoning.tags import OPEN, REASONING_STARTS, split_reasoning
 from app.text.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
 from engine.speculation.common_prefix import common_prefix
@@ -22,7 +21,7 @@ Render = Callable[[Sequence[Message], Sequence[Tool], Mapping[str, Any]], str]
 LONGEST = 40  # characters of a mark: more is text that a template says
 _TAG = r"<[^<>\s]+>|\[[^\[\]\s]+\]"
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_THOUGHT, _SAID = "probethought", "\N{SECTION SIGN}"  # the latter begins no mark
+_REASONING, _SAID = "probethought", "\N{SECTION SIGN}"  # the latter begins no mark
 _ASKED = Message("user", "probe")
 _TOOL = Tool("probe_one", "probe", {"type": "object", "properties": {"key": {"type": "string"}}})
 _CALL = ToolCall(
@@ -85,13 +84,13 @@ def _shown(
     first, *others = answer
     try:
         without = render([_ASKED, *answer], tools, thinking)
-        told = render([_ASKED, replace(first, thought=_THOUGHT), *others], tools, thinking)
+        told = render([_ASKED, replace(first, reasoning=_REASONING), *others], tools, thinking)
     except InvalidRequest:  # this template takes no such conversation
         return None
-    before, _, behind = told.partition(_THOUGHT)
+    before, _, behind = told.partition(_REASONING)
     closing = re.match(rf"\s*(?:{mark.pattern})\s*", behind)
     last = max(mark.finditer(before), key=lambda found: found.end(), default=None)
-    if closing is None or last is None or _THOUGHT in behind:
+    if closing is None or last is None or _REASONING in behind:
         return None
     marks = ReasoningMarkers(before[last.start() :], closing.group())
     begin = common_prefix(told, without)
@@ -124,28 +123,28 @@ def spelt(
     return SpeltMarks(opening, closing, tuple(stand_ins.items()))
 
 
-def going_on(
+def continuation(
     rendered: str,
-    begun: str,
+    prefix: str,
     marks: ReasoningMarkers,
-    hidden: Callable[[str], str],
+    hide: Callable[[str], str],
     *,
     thinks: bool,
 ) -> tuple[str, str]:
-    """A prompt with what has ``begun`` of its answer, and the thought that it opens by itself.
+    """The prompt with the start of its answer, and the reasoning tag that the prompt opens itself.
 
-    ``hidden`` keeps control texts that were typed from becoming control tokens.
+    ``hide`` keeps typed control texts from becoming control tokens.
     """
     opens = rendered.rstrip().endswith(marks.opening.strip())
-    thought, said = split_reasoning(begun)
-    if thought is None:
-        if opens and thinks and not begun:
-            return rendered, THOUGHT_BEGINS
-        return rendered + (marks.closing if opens else "") + hidden(begun), ""
+    reasoning, text = split_reasoning(prefix)
+    if reasoning is None:
+        if opens and thinks and not prefix:
+            return rendered, REASONING_STARTS
+        return rendered + (marks.closing if opens else "") + hide(prefix), ""
     if not opens:
         rendered = _without_empty(rendered, marks) + marks.opening
-    rest = "" if said is None and thinks else marks.closing + hidden(said or "")
-    return rendered + hidden(thought) + rest, ""
+    rest = "" if text is None and thinks else marks.closing + hide(text or "")
+    return rendered + hide(reasoning) + rest, ""
 
 
 def _without_empty(rendered: str, marks: ReasoningMarkers) -> str:

@@ -68,4 +68,4 @@ class CallForm:
         return (self.before, self.between, self.after, *pair)
 
 
-TOLD = CallForm('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n")
+DEFAULT_FORM = CallForm('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n")

@@ -79,10 +79,10 @@ class TestReply:
             plain = await report_of(assistant.reply(said("one two three")))
             right = await report_of(assistant.reply(said("one two three", prediction=plain.text)))
             part = await report_of(assistant.reply(said("one two three", prediction="one three")))
-        assert plain.foretold is None
-        assert right.foretold == PredictionUsage(len(right.token_ids), 0)
-        assert part.foretold is not None
-        assert 0 < part.foretold.accepted < len(plain.token_ids)
+        assert plain.prediction is None
+        assert right.prediction == PredictionUsage(len(right.token_ids), 0)
+        assert part.prediction is not None
+        assert 0 < part.prediction.accepted < len(plain.token_ids)
         assert right.stats.prompt_tokens == plain.stats.prompt_tokens
 
     @asynchronous
@@ -204,7 +204,7 @@ class TestGuidance:
             assistant.history.close()
             report = await report_of(assistant.reply(said("abc")))
         assert report.text == "abc"
-        assert "starts without what earlier ones measured" in caplog.text
+        assert "starts without the measurements" in caplog.text
 
 
 class TestRefusals:
@@ -243,8 +243,7 @@ class TestRefusals:
 
     @asynchronous
     async def test_of_the_engine_come_before_the_first_piece_too(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            assistant._model = replace(assistant._model, text=ChatTextThatIsPoison())
+        async with assisted(tmp_path, text=ChatTextThatIsPoison()) as assistant:
             with pytest.raises(InvalidRequest, match="poison"):
                 await anext(assistant.reply(said("a")))
             assert assistant.history.measurements.acceptance("fake", "auto") is None
@@ -254,7 +253,10 @@ class ChatTextThatIsPoison(ChatText):
     def __init__(self) -> None:
         vars(self).update(vars(TEXT))
 
-    def prompt(self, messages: object, *more: object, **other: object) -> Prompt:
+    def render(self, *_: object) -> "ChatTextThatIsPoison":
+        return self
+
+    def prompt(self, *_: object, **other: object) -> Prompt:
         return Prompt((fake_engine.POISON, 2, 4), "")
 
 

@@ -63,7 +63,7 @@ class TestConversation:
             chat = talk(assistant)
             first = (await ask(assistant, chat, "first")).stats
             second = (await ask(assistant, chat, "second")).stats
-            standing = await assistant.standing("", assistant.history.messages(chat))
+            standing = await assistant.context_use("", assistant.history.messages(chat))
         assert second.prompt_tokens > first.prompt_tokens + first.emitted
         assert standing.used > second.prompt_tokens
         assert standing.unseen == 0
@@ -79,7 +79,9 @@ class TestConversation:
             for turn in range(24):
                 report = await ask(assistant, chat, f"{turn} " + "some words " * 6)
                 assert report.stats.prompt_tokens < 256 - 32
-                standing = await assistant.standing("Be brief.", assistant.history.messages(chat))
+                standing = await assistant.context_use(
+                    "Be brief.", assistant.history.messages(chat)
+                )
                 begins.append(standing.unseen)
             again = await ended(await assistant.regenerate(chat, PLAIN))
             more = await ended(await assistant.extend(chat, PLAIN))
