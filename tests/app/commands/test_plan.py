@@ -9,7 +9,7 @@ import pytest
 from app.commands.hardware_options import PlanOptions
 from app.commands.main import main
 from app.commands.options import parse
-from app.commands.plan import report, table
+from app.commands.plan import report
 from app.placement.machine_profile import known_profile
 from app.placement.plans import place
 from app.settings import Settings
@@ -27,10 +27,6 @@ def options(tmp_path: Path, *arguments: str) -> PlanOptions:
     found = parse(["plan", *arguments], Settings(home=tmp_path))
     assert isinstance(found, PlanOptions)
     return found
-
-
-def test_the_linked_table_is_what_the_command_prints() -> None:
-    assert (ROOT / ".github/plans.md").read_text() == "".join(f"{line}\n" for line in table())
 
 
 def test_a_machine_that_one_does_not_have(
