@@ -23,7 +23,7 @@ from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
-from engine.request import Penalties, SamplingParams
+from engine.request import RANGES, Penalties, SamplingParams
 
 _OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
 _ONE_FORM = (
@@ -53,12 +53,20 @@ def _as_list(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop
 
 
+def _within(name: str) -> Any:
+    """A field with a range of the engine's table."""
+    found = RANGES[name]
+    low = {"gt" if found.above_low else "ge": found.low}
+    high = {"lt" if found.below_high else "le": found.high}
+    return Field(**low, **high)
+
+
+Bias = Annotated[float, _within("bias")]
 StopText = Annotated[
     str, BeforeValidator(valid_unicode), StringConstraints(min_length=1, max_length=256)
 ]
 Stop = Annotated[list[StopText], BeforeValidator(_as_list), Field(max_length=4)]
 TokenId = Annotated[str, StringConstraints(pattern="^[0-9]{1,9}$")]  # JSON has no other keys
-Bias = Annotated[float, Field(ge=-100, le=100)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 
 
@@ -120,17 +128,15 @@ class RequestBody(BaseModel):
     prompt_field: ClassVar[str]  # the field that is too long where the context is too short
 
     model: str
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
-    top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # OpenAI's range
+    top_p: Annotated[float, _within("top_p")] | None = None
+    min_p: Annotated[float, _within("min_p")] | None = None
+    top_k: Annotated[int, _within("top_k")] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    repeat_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = (
-        None  # as llama-server calls it
-    )
-    repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None  # as vLLM does
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # OpenAI's range
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # OpenAI's range
+    repeat_penalty: Annotated[float, _within("repeat")] | None = None  # llama-server's name
+    repetition_penalty: Annotated[float, _within("repeat")] | None = None  # vLLM's name
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
     max_tokens: Count | None = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None

@@ -112,7 +112,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
         *[("top_k", bad) for bad in (-1, 2**31, 1.5, "3", True)],
         *[("presence_penalty", bad) for bad in (-2.1, 2.1, "much")],
         *[("frequency_penalty", bad) for bad in (-2.1, True)],
-        *[("repeat_penalty", bad) for bad in (0, -1, 11)],
+        *[("repeat_penalty", bad) for bad in (0, -1, 101)],
         *[("logit_bias", bad) for bad in ({"1": 101}, {"a": 1}, {"-1": 1}, {"1": "x"}, [1])],
         *[("seed", bad) for bad in (2**63, 1.5, "3", True)],
         *[("max_tokens", bad) for bad in (0, -1, 2**31, 2**63, 1.5, "3", True)],
