@@ -87,10 +87,17 @@ class LoadedModel:
 
     @classmethod
     async def load(
-        cls, entry: CatalogEntry, spec: ModelSpec, plan: Plan | None = None
+        cls,
+        entry: CatalogEntry,
+        spec: ModelSpec,
+        plan: Plan | None = None,
+        level: str = "WARNING",
     ) -> "LoadedModel":
-        """Load what is resolved already; raises ModelUnusable, WorkerCrashed."""
-        worker = EngineWorker(spec)
+        """Load a model whose spec is known; ``level`` as in ``EngineWorker``.
+
+        Raises ModelUnusable, WorkerCrashed.
+        """
+        worker = EngineWorker(spec, level=level)
         reading = asyncio.to_thread(ChatText.load, Path(spec.folder))
         try:
             facts, text = await asyncio.gather(worker.start(), reading)
