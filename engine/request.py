@@ -7,6 +7,8 @@ from enum import StrEnum
 from itertools import zip_longest
 from types import MappingProxyType
 
+from typing_extensions import override
+
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
 
@@ -30,6 +32,7 @@ class Range:
         if not (math.isfinite(value) and low and high):
             raise InvalidRequest(f"{name} is {value}; choose {self}")
 
+    @override
     def __str__(self) -> str:
         """As a person reads it."""
         low = f"more than {self.low:g}" if self.above_low else f"{self.low:g}"

@@ -63,7 +63,7 @@ class StoredAnswer:
 
 
 def facts(model: str, completion: Completion) -> AnswerFacts:
-    """What is told under an answer, from its completion."""
+    """What is shown under an answer."""
     stats = completion.stats
     return AnswerFacts(
         model=model,

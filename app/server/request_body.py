@@ -56,9 +56,12 @@ def _as_list(stop: object) -> object:
 def _within(name: str) -> Any:
     """A field with a range of the engine's table."""
     found = RANGES[name]
-    low = {"gt" if found.above_low else "ge": found.low}
-    high = {"lt" if found.below_high else "le": found.high}
-    return Field(**low, **high)
+    return Field(
+        gt=found.low if found.above_low else None,
+        ge=None if found.above_low else found.low,
+        lt=found.high if found.below_high else None,
+        le=None if found.below_high else found.high,
+    )
 
 
 Bias = Annotated[float, _within("bias")]
@@ -83,7 +86,7 @@ def thinking_of(effort: Effort | None) -> Thinking:
 
 
 class StreamOptions(BaseModel):
-    """What a stream carries besides the text."""
+    """What a stream contains except the text."""
 
     model_config = ConfigDict(strict=True)
 
@@ -99,7 +102,7 @@ class SchemaFormat(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """What the answer may look like; ``schema`` beside the type is how llama-server takes it."""
+    """What the answer may look like; ``schema`` next to the type is how llama-server takes it."""
 
     model_config = ConfigDict(strict=True)
 
@@ -112,8 +115,8 @@ class ResponseFormat(BaseModel):
         """The schema; of no schema any object, of plain text None."""
         if self.type == "text":
             return None
-        told = self.rules if self.json_schema is None else self.json_schema.rules
-        return {"type": "object"} if told is None else told
+        schema = self.rules if self.json_schema is None else self.json_schema.rules
+        return {"type": "object"} if schema is None else schema
 
 
 class RequestBody(BaseModel):
@@ -165,24 +168,24 @@ class RequestBody(BaseModel):
         try:
             check_drafter(name)
         except UnknownDrafter as error:
-            raise PydanticCustomError("drafter", "{said}", {"said": str(error)}) from error
+            raise PydanticCustomError("drafter", "{reason}", {"reason": str(error)}) from error
         return name
 
     @model_validator(mode="after")
     def _hold_format(self) -> Self:
-        """The engine's grammar is made here, so that what it refuses is told as a wrong field."""
+        """The engine's grammar is made here, so that a refusal names the field."""
         param, schema = self._format()
         try:
             self._grammar = self._held(schema)
         except InvalidRequest as error:
-            context = {"said": str(error), "param": "grammar" if self.grammar else param}
-            raise PydanticCustomError("format", "{said}", context) from error
+            context = {"reason": str(error), "param": "grammar" if self.grammar else param}
+            raise PydanticCustomError("format", "{reason}", context) from error
         return self
 
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
-        """The schema that is asked for, and the field that has it."""
-        told = None if self.response_format is None else self.response_format.wanted
-        return ("json_schema", self.json_schema) if told is None else ("response_format", told)
+        """The requested schema, and the field that has it."""
+        schema = None if self.response_format is None else self.response_format.wanted
+        return ("json_schema", self.json_schema) if schema is None else ("response_format", schema)
 
     def _held(self, schema: Mapping[str, Any] | None) -> Grammar | None:
         if schema is None:
@@ -216,13 +219,13 @@ class RequestBody(BaseModel):
     @property
     def _penalties(self) -> Penalties | None:
         """None where they would change nothing."""
-        asked = Penalties(
+        penalties = Penalties(
             presence=self.presence_penalty or 0.0,
             frequency=self.frequency_penalty or 0.0,
             repeat=self.repeat_penalty or self.repetition_penalty or 1.0,
             bias=tuple((int(token), value) for token, value in (self.logit_bias or {}).items()),
         )
-        return None if asked == Penalties() else asked
+        return None if penalties == Penalties() else penalties
 
 
 class ToolsBody(RequestBody):

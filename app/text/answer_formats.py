@@ -12,7 +12,7 @@ from app.text.harmony.detokenizer import HarmonyDetokenizer
 from app.text.harmony.format import START, HarmonyTokens
 from app.text.reasoning import markers
 from app.text.reasoning.detokenizer import ReasoningDetokenizer
-from app.text.reasoning.markers import ReasoningMarkers, SpeltMarks
+from app.text.reasoning.markers import AnswerMarks, ReasoningMarkers
 from app.text.reasoning.tags import (
     AnswerStream,
     TaggedDetokenizer,
@@ -83,9 +83,11 @@ class PlainFormat(AnswerFormat):
 class ReasoningFormat(AnswerFormat):
     """Models with their own marks around the reasoning, read off the chat template."""
 
-    def __init__(self, vocabulary: Vocabulary, marks: ReasoningMarkers, spelt: SpeltMarks) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, marks: ReasoningMarkers, in_answers: AnswerMarks
+    ) -> None:
         super().__init__(vocabulary)
-        self._marks, self._spelt = marks, spelt
+        self._marks, self._in_answers = marks, in_answers
 
     @override
     def messages(self, messages: Sequence[Message]) -> list[Message]:
@@ -97,7 +99,7 @@ class ReasoningFormat(AnswerFormat):
 
     @override
     def detokenizer(self, prefix: str, opened: str) -> AnswerStream:
-        return ReasoningDetokenizer(self._spelt, self._vocabulary.bytes, prefix, opened)
+        return ReasoningDetokenizer(self._in_answers, self._vocabulary.bytes, prefix, opened)
 
 
 class HarmonyFormat(AnswerFormat):

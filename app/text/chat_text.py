@@ -81,7 +81,7 @@ class ChatText:
         marks = markers.deduced(render, control) if takes_reasoning else None
         if marks is None:
             return PlainFormat(vocabulary, takes_reasoning=takes_reasoning)
-        return ReasoningFormat(vocabulary, marks, markers.spelt(marks, vocabulary, control))
+        return ReasoningFormat(vocabulary, marks, markers.answer_marks(marks, vocabulary, control))
 
     @property
     def calls_in_channels(self) -> bool:

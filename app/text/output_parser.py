@@ -87,7 +87,7 @@ class OutputParser:
         self._release(len(self._stops.feed(text)))
 
     def _release(self, length: int) -> None:
-        """Show so many of the characters that are pending."""
+        """Release this many pending characters."""
         while length:
             part = self._pending.popleft()
             if len(part.text) > length:

@@ -214,8 +214,8 @@ def _plain(message: Message) -> dict[str, Any]:
 def _refused(error: Exception) -> InvalidRequest:
     """One line of what the template says, which is a stranger's text on its way to a terminal."""
     plain = "".join(char if char.isprintable() else " " for char in str(error)[:LONGEST_REFUSAL])
-    said = " ".join(plain.split())
-    return InvalidRequest(f"the model's chat template refuses this conversation: {said}")
+    reason = " ".join(plain.split())
+    return InvalidRequest(f"the model's chat template refuses this conversation: {reason}")
 
 
 def read_json(path: Path) -> dict[str, Any]:

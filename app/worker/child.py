@@ -1,4 +1,4 @@
-"""The app's end of one engine process: sends requests down, hands events to their streams."""
+"""The app's end of one engine process: sends requests down, puts events into their streams."""
 
 import asyncio
 import itertools
@@ -43,7 +43,7 @@ ENDED_ON_PURPOSE = (0, -signal.SIGTERM)  # exit codes that need no line in the l
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """Events of one request, handed from the reader thread to the event loop that asked."""
+    """Events of one request, from the reader thread to the event loop of the caller."""
 
     loop: asyncio.AbstractEventLoop
     items: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)

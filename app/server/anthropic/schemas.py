@@ -1,4 +1,4 @@
-"""The body of a request for a message, and the Turn that it stands for."""
+"""The bodies of Anthropic's messages, and the ChatRequest of each."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -39,7 +39,7 @@ System = Annotated[str, BeforeValidator(_system)]
 
 
 def _parts(given: object, place: int) -> Iterator[Message]:
-    """One message; what came of calls stands in the user's, before what the user says."""
+    """One message; a user's message starts with the results of calls."""
     match given:
         case {"role": str(role), "content": content} if role in ROLES:
             where = f"message {place}"
@@ -53,8 +53,8 @@ def _parts(given: object, place: int) -> Iterator[Message]:
     results = [block for block in blocks if _kind(block) == "tool_result"]
     yield from (_result(block, where) for block in results)
     calls = tuple(_call(block) for block in blocks if _kind(block) == "tool_use")
-    said = [block for block in blocks if _kind(block) not in ("tool_result", "tool_use")]
-    text = _content(said, where)
+    others = [block for block in blocks if _kind(block) not in ("tool_result", "tool_use")]
+    text = _content(others, where)
     if text or calls or not results:
         yield Message(role, text, calls, reasoning="".join(map(_thought, blocks)))
 
@@ -82,7 +82,7 @@ def _call(block: dict[str, Any]) -> ToolCall:
 
 
 def _thought(block: object) -> str:
-    """What the model thought; what is redacted only who redacted it can read."""
+    """The reasoning; a redacted one is readable only for its author."""
     match block:
         case {"type": "thinking", "thinking": str(text)}:
             return _text(text)
@@ -91,7 +91,7 @@ def _thought(block: object) -> str:
 
 
 def _content(content: object, where: str) -> str:
-    """Texts, one after the other, thoughts apart."""
+    """All texts joined, without reasoning."""
     blocks = content if isinstance(content, list) else [content]
     return "".join(_block(block, where) for block in blocks)
 
@@ -135,7 +135,7 @@ _CHOICES = {"auto": "auto", "any": REQUIRED, "none": "none"}
 
 
 def _nested(tool: object) -> object:
-    """A tool as chats send it, whose name stands one level deeper."""
+    """A tool as chats send it, with its name one level deeper."""
     match tool:
         case {"type": str(kind)} if kind != "custom":
             raise PydanticCustomError(
@@ -144,8 +144,8 @@ def _nested(tool: object) -> object:
                 {"kind": sendable(kind)},
             )
         case {"name": name, "input_schema": schema, **rest}:
-            told = {key: value for key, value in rest.items() if key in ("description", "strict")}
-            return {"type": "function", "function": {"name": name, "parameters": schema, **told}}
+            more = {key: value for key, value in rest.items() if key in ("description", "strict")}
+            return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
         case _:
             raise PydanticCustomError(
                 "tool", 'a tool must look like {"name": "...", "input_schema": {...}}'
@@ -213,12 +213,12 @@ class MessagesBody(ToolsBody):
     @model_validator(mode="after")
     def _end_in_something_said(self) -> Self:
         last = self.messages[-1] if self.messages else Message("user", "")
-        said = "the last message is empty; there is nothing to answer"
+        problem = "the last message is empty; there is nothing to answer"
         if last.role == "assistant" and (len(self.messages) == 1 or last.calls):
-            said = "the last message must be the user's, or the beginning of an answer to it"
+            problem = "the last message must be the user's, or the beginning of an answer to it"
         elif last.content.strip() or last.role == "tool":
             return self
-        raise PydanticCustomError("last", "{said}", {"said": said, "param": "messages"})
+        raise PydanticCustomError("last", "{problem}", {"problem": problem, "param": "messages"})
 
     @override
     def _offered(self) -> ToolUse | None:
@@ -230,33 +230,33 @@ class MessagesBody(ToolsBody):
     @property
     @override
     def chat_request(self) -> ChatRequest:
-        """What the assistant is asked."""
-        told = (Message("system", self.system),) if self.system else ()
-        said, begun = [*self.messages], ""
-        if said[-1].role == "assistant":  # the rest of this answer is asked for
-            begun = said.pop().content
+        """The request for the assistant."""
+        system = (Message("system", self.system),) if self.system else ()
+        messages, prefix = [*self.messages], ""
+        if messages[-1].role == "assistant":  # the rest of this answer is wanted
+            prefix = messages.pop().content
         return ChatRequest(
-            messages=(*told, *said),
-            prefix=begun,
+            messages=(*system, *messages),
+            prefix=prefix,
             sampling=self.sampling,
             max_tokens=self.max_tokens,
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
             grammar=self._grammar,
             tool_use=self.tool_use,
-            thinking=self._asked_to_think,
+            thinking=self._thinking,
         )
 
     @property
-    def _asked_to_think(self) -> Thinking:
+    def _thinking(self) -> Thinking:
         if self.thinking is None or self.thinking.type == "adaptive":
             return AS_TAUGHT
         return "on" if self.thinking.type == "enabled" else "off"
 
     @override
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
-        told = None if self.output_config is None else self.output_config.format
-        return "output_config", None if told is None else told.wanted
+        form = None if self.output_config is None else self.output_config.format
+        return "output_config", None if form is None else form.wanted
 
 
 class CountBody(MessagesBody):

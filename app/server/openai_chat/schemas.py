@@ -1,4 +1,4 @@
-"""The bodies of OpenAI's chat and text completions, and the ChatRequest that each stands for."""
+"""The bodies of OpenAI's chat and text completions, and the ChatRequest of each."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -24,7 +24,7 @@ from app.server.request_body import (
     ToolsBody,
     thinking_of,
 )
-from app.server.text_schemas import Text, Thought, valid_unicode
+from app.server.text_schemas import Reasoning, Text, valid_unicode
 from app.server.tool_schemas import Calls, ToolChoice, Tools, checked_json, tool_use
 
 
@@ -37,8 +37,8 @@ class ChatMessage(BaseModel):
     content: Text = ""
     tool_calls: Calls | None = None
     tool_call_id: Text = ""
-    reasoning_content: Thought = ""
-    reasoning: Thought = ""  # as some programs call it
+    reasoning_content: Reasoning = ""
+    reasoning: Reasoning = ""  # as some programs call it
 
     @property
     def message(self) -> Message:
@@ -105,10 +105,10 @@ class ChatBody(ToolsBody):
     @model_validator(mode="after")
     def _go_on_with_an_answer(self) -> Self:
         last = self.messages[-1]
-        begun = len(self.messages) > 1 and last.role == "assistant" and not last.tool_calls
-        if self.continue_final_message and not begun:
+        has_prefix = len(self.messages) > 1 and last.role == "assistant" and not last.tool_calls
+        if self.continue_final_message and not has_prefix:
             raise PydanticCustomError(
-                "begun",
+                "prefix",
                 "the last message must be the beginning of an answer",
                 {"param": "continue_final_message"},
             )
@@ -122,12 +122,12 @@ class ChatBody(ToolsBody):
     @property
     @override
     def chat_request(self) -> ChatRequest:
-        """What the assistant is asked; the newer of the two token limits wins."""
+        """The request for the assistant; the newer of the two token limits wins."""
         messages = [entry.message for entry in self.messages]
-        begun = messages.pop().content if self.continue_final_message else ""
+        prefix = messages.pop().content if self.continue_final_message else ""
         return ChatRequest(
             messages=tuple(messages),
-            prefix=begun,
+            prefix=prefix,
             sampling=self.sampling,
             max_tokens=self.max_completion_tokens or self.max_tokens,
             stop=tuple(self.stop or ()),
@@ -159,9 +159,7 @@ def _only_prompt(prompt: object) -> object:
     """The text of a list with one."""
     match prompt:
         case "" | [""] | []:
-            raise PydanticCustomError(
-                "empty", "the prompt is empty; there is nothing to go on with"
-            )
+            raise PydanticCustomError("empty", "the prompt is empty; there is nothing to continue")
         case [str(text)]:
             return text
         case [int(), *_] | [[int(), *_], *_]:
@@ -176,7 +174,7 @@ Prompt = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_only_pr
 
 
 class CompletionBody(RequestBody):
-    """A text that the model is to go on with, as it stands."""
+    """A text that the model continues as it is."""
 
     refused, prompt_field = _REFUSED_OF_TEXT, "prompt"
 
@@ -186,7 +184,7 @@ class CompletionBody(RequestBody):
     @property
     @override
     def chat_request(self) -> ChatRequest:
-        """What the assistant is asked."""
+        """The request for the assistant."""
         return ChatRequest(
             messages=(),
             text=self.prompt,

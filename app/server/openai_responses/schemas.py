@@ -1,4 +1,4 @@
-"""The body of a request for a response, and the Turn that it stands for."""
+"""The body of OpenAI's responses, and its ChatRequest."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -44,12 +44,12 @@ def _message(item: object, place: int) -> Message | None:
     """One item; None where it says nothing."""
     match item:
         case {"type": "reasoning", **parts}:
-            thought = _thought(parts)
-            return Message("assistant", "", reasoning=thought) if thought else None
-        case {"type": "function_call", "call_id": str(call), "name": str(name), "arguments": told}:
-            return Message("assistant", "", (_call(call, name, told),))
-        case {"type": "function_call_output", "call_id": str(call), "output": told}:
-            return Message("tool", _content(told, place), answers=_text(call))
+            reasoning = _thought(parts)
+            return Message("assistant", "", reasoning=reasoning) if reasoning else None
+        case {"type": "function_call", "call_id": str(call), "name": str(name), "arguments": given}:
+            return Message("assistant", "", (_call(call, name, given),))
+        case {"type": "function_call_output", "call_id": str(call), "output": given}:
+            return Message("tool", _content(given, place), answers=_text(call))
         case {"type": str(kind)} if kind != "message":
             raise _unsupported(f"items of type {kind}", place)
         case {"role": str(role), "content": content} if role in ROLES:
@@ -63,8 +63,8 @@ def _message(item: object, place: int) -> Message | None:
             )
 
 
-def _call(call: str, name: str, told: object) -> ToolCall:
-    arguments = read_arguments(told)
+def _call(call: str, name: str, given: object) -> ToolCall:
+    arguments = read_arguments(given)
     if not isinstance(arguments, dict):
         raise PydanticCustomError("arguments", "the arguments of a call must be an object")
     return ToolCall(_text(call), _text(name), arguments)
@@ -99,7 +99,7 @@ def _part(part: object, place: int) -> str:
 
 
 def _thought(item: Mapping[Any, Any]) -> str:
-    """What the model thought, as it was told: in full, or else in short."""
+    """The reasoning of an item: in full, or else its summary."""
     for name in ("content", "summary"):
         parts = item.get(name)
         texts = [
@@ -124,21 +124,21 @@ def _text(text: str) -> str:
 
 
 def _joined(messages: Iterable[Message]) -> list[Message]:
-    """Calls belong to the message of the assistant that they came with, and a thought to what it led to."""
+    """Calls join the assistant's message before them, reasoning the message after it."""
     found: list[Message] = []
-    thoughts: list[str] = []
+    waiting: list[str] = []
     for message in messages:
         if message.reasoning:  # an item of its own
-            thoughts.append(message.reasoning)
+            waiting.append(message.reasoning)
         elif message.calls and found and found[-1].role == "assistant":
             last = found.pop()
-            thought = "\n\n".join(filter(None, [last.reasoning, *thoughts]))
-            found.append(replace(last, calls=last.calls + message.calls, reasoning=thought))
-            thoughts = []
+            reasoning = "\n\n".join(filter(None, [last.reasoning, *waiting]))
+            found.append(replace(last, calls=last.calls + message.calls, reasoning=reasoning))
+            waiting = []
         else:
-            thought = "\n\n".join(thoughts) if message.role == "assistant" else ""
-            found.append(replace(message, reasoning=thought))
-            thoughts = []
+            reasoning = "\n\n".join(waiting) if message.role == "assistant" else ""
+            found.append(replace(message, reasoning=reasoning))
+            waiting = []
     return found
 
 
@@ -160,7 +160,7 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
 
 
 def _nested(tool: object) -> object:
-    """A function as chats send it, whose name stands one level deeper."""
+    """A function as chats send it, with its name one level deeper."""
     match tool:
         case {"type": "function", **rest}:
             return {"type": "function", "function": rest}
@@ -230,10 +230,10 @@ class ResponsesBody(ToolsBody):
         last = self.input[-1] if self.input else Message("user", "")
         if not last.content.strip() and last.role != "tool":
             context = {
-                "said": "the last item is empty; there is nothing to answer",
+                "problem": "the last item is empty; there is nothing to answer",
                 "param": "input",
             }
-            raise PydanticCustomError("empty", "{said}", context)
+            raise PydanticCustomError("empty", "{problem}", context)
         return self
 
     @override
@@ -244,11 +244,11 @@ class ResponsesBody(ToolsBody):
     @property
     @override
     def chat_request(self) -> ChatRequest:
-        """What the assistant is asked; instructions come before all that was said."""
-        told = (Message("system", self.instructions),) if self.instructions else ()
+        """The request for the assistant; instructions come before all messages."""
+        system = (Message("system", self.instructions),) if self.instructions else ()
         wanted = self.top_logprobs is not None or LOGPROBS in (self.include or ())
         return ChatRequest(
-            messages=(*told, *self.input),
+            messages=(*system, *self.input),
             sampling=self.sampling,
             max_tokens=self.max_output_tokens or self.max_tokens,
             stop=tuple(self.stop or ()),
@@ -261,5 +261,5 @@ class ResponsesBody(ToolsBody):
 
     @override
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
-        told = None if self.text is None else self.text.format
-        return "text", None if told is None else told.wanted
+        form = None if self.text is None else self.text.format
+        return "text", None if form is None else form.wanted

@@ -1,4 +1,4 @@
-"""Answers in channels that may call tools, or have to, as a grammar; see ``marks.py``.
+"""Answers in channels that may call tools, or have to, as a grammar; see ``format.py``.
 
 Such an answer is free within its parts. Its headers are held: to the channels that there are, and
 where one opens a call, to a name that exists and to arguments that fit.
@@ -27,7 +27,7 @@ _TO = f" to={FUNCTIONS}"
 
 
 def held_in_channels(form: CallForm, use: ToolUse) -> Grammar | None:
-    """The grammar of an answer behind its prompt. Raises InvalidRequest."""
+    """The grammar of an answer after its prompt. Raises InvalidRequest."""
 
     def made(arguments: Arguments) -> Grammar:
         return _grammar(use, arguments)
@@ -56,7 +56,7 @@ def _grammar(use: ToolUse, arguments: Arguments) -> Grammar:
 
 
 def _names(use: ToolUse, kind: Rule) -> Rule:
-    """A tool, what stands behind its name, and its arguments."""
+    """A tool, what comes after its name, and its arguments."""
     return Choice(
         tuple(
             Row((_text(tool.name), kind, _mark(MESSAGE), Named(f"arguments of {tool.name}")))
@@ -76,5 +76,5 @@ def _mark(text: str) -> Rule:
     return Row((Bytes(((CONTROL_BYTE[0], CONTROL_BYTE[0]),)), _text(text)))
 
 
-def _text(text: str, behind: Rule = NOTHING) -> Rule:
-    return Row((Text(text.encode()), behind))
+def _text(text: str, then: Rule = NOTHING) -> Rule:
+    return Row((Text(text.encode()), then))

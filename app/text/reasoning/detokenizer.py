@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from app.text.detokenizer import ByteTable, Detokenizer, open_length
-from app.text.reasoning.markers import SpeltMarks
+from app.text.reasoning.markers import AnswerMarks
 from app.text.reasoning.tags import (
     REASONING_ENDS,
     REASONING_STARTS,
@@ -22,7 +22,7 @@ class ReasoningDetokenizer:
     """
 
     def __init__(
-        self, marks: SpeltMarks, table: ByteTable, prefix: str = "", opened: str = ""
+        self, marks: AnswerMarks, table: ByteTable, prefix: str = "", opened: str = ""
     ) -> None:
         """``prefix`` is the start of the answer that these tokens continue, ``opened`` as in Prompt."""
         self._marks, self._table = marks, table

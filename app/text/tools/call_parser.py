@@ -23,10 +23,10 @@ class Parsed:
 
 
 class ToolCallParser:
-    """Reads one answer; text that may yet become a call is held back until that is known."""
+    """Reads one answer; text that may become a call is held back until that is known."""
 
     def __init__(self, form: CallForm, tools: Iterable[Tool]) -> None:
-        """``tools`` are those that there are: a call of another one is text."""
+        """A call of a tool that is not in ``tools`` is text."""
         self._form, self._tools = form, {tool.name: tool for tool in tools}
         self._held, self._spoke = "", False
         self._step: Callable[[Parsed], bool] = self._speak
@@ -34,7 +34,7 @@ class ToolCallParser:
         self.called = 0  # calls so far
 
     def feed(self, text: str) -> Parsed:
-        """What the next text makes known."""
+        """What the next text completes."""
         found = Parsed()
         self._held += text
         while self._held and self._step(found):
@@ -42,16 +42,16 @@ class ToolCallParser:
         return found
 
     def end(self) -> str:
-        """Text that was held back and became nothing else: half an opening, space at the end.
+        """Text that was held back and is no call: half an opening, space at the end.
 
-        Of half a call nothing is left to say.
+        Half a call is dropped.
         """
         arguing = self._step == self._argue
         left, self._held = "" if self.called or arguing else self._held, ""
         return left
 
     def _speak(self, found: Parsed) -> bool:
-        """Text up to where a call may begin; space before a call is nobody's."""
+        """Text up to where a call may begin; space before a call is dropped."""
         at = self._call_at()
         if at < 0:
             self._say(found, len(self._held) - self._open_length())
@@ -77,16 +77,16 @@ class ToolCallParser:
         """How much at the end may become an opening."""
         if self._form.tag:
             return open_length(self._held, [self._form.tag])
-        begun = self._may_begin and self._form.opening.startswith(self._held.lstrip())
-        return len(self._held) if begun else 0
+        opens = self._may_begin and self._form.opening.startswith(self._held.lstrip())
+        return len(self._held) if opens else 0
 
     @property
     def _may_begin(self) -> bool:
-        """Of calls that only their place tells: nothing stands before them."""
+        """Calls without a tag are found only at the start of an answer."""
         return not self._spoke and not self.called
 
     def _open(self, found: Parsed) -> bool:
-        """The opening, a name and what stands before an object; anything else was text."""
+        """The opening, the name and the text before the arguments; anything else was text."""
         before, between = self._form.before.lstrip(), self._form.between
         between += "" if self._form.pair else "{"
         match = NAME.match(self._held, len(before))
@@ -122,7 +122,7 @@ class ToolCallParser:
         return self._arguments.over
 
     def _close(self, _: Parsed) -> bool:
-        """What the form has behind the arguments."""
+        """The text after the arguments."""
         after = self._form.after
         if after.startswith(self._held) and self._held != after:
             return False

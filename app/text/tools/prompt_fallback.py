@@ -1,4 +1,4 @@
-"""Tools for models whose template knows of none: told in the system message, in Hermes' form."""
+"""Tools for models whose template knows of none: described in the system message, in the form of Hermes."""
 
 import json
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ def tools_in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[M
 
 
 def _together(messages: Sequence[Message]) -> list[Message]:
-    """The messages in words; results and what a person says behind them are one message.
+    """The messages in words; results and the user's next message become one message.
 
     Many templates refuse two messages of a user in a row.
     """
     spoken: list[Message] = []
-    resulted = False  # the last message tells a result
+    resulted = False  # the last message is a result
     for message in messages:
         words = _in_words(message)
         if resulted and words.role == "user":
@@ -48,8 +48,8 @@ def _in_words(message: Message) -> Message:
     if message.role == "tool":
         return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
     called = [_written(call) for call in message.calls]
-    said = [message.content] if message.content else []
-    return Message(message.role, "\n".join([*said, *called]), reasoning=message.reasoning)
+    text = [message.content] if message.content else []
+    return Message(message.role, "\n".join([*text, *called]), reasoning=message.reasoning)
 
 
 def _written(call: ToolCall) -> str:

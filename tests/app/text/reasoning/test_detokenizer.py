@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.request import Message
 from app.text.detokenizer import Detokenizer
 from app.text.reasoning.detokenizer import ReasoningDetokenizer
-from app.text.reasoning.markers import SpeltMarks
+from app.text.reasoning.markers import AnswerMarks
 from tests.app.text.parsing import fed, parsed, rest
 from tests.app.text.reasoning.marked import (
     COHERE,
@@ -160,7 +160,7 @@ def test_half_a_character_stays_one() -> None:
 def test_a_first_space_that_is_no_text(text: str, thinks: bool) -> None:
     """Of vocabularies that put one before the first word."""
     chat = sentencepiece()
-    table, marks = chat._vocabulary.bytes, SpeltMarks("<a>", "</a>", ())
+    table, marks = chat._vocabulary.bytes, AnswerMarks("<a>", "</a>", ())
     ids = chat.encode_chat([Message("user", f"<a>b</a>{text}" if thinks else f"b{text}")])
     stream = ReasoningDetokenizer(marks, table)
     told = rest(stream, ids)
