@@ -8,7 +8,7 @@ from pathlib import Path
 import platformdirs
 
 from app.errors import SettingsError
-from engine.platform.openmp import sleep_soon
+from engine.platform.threads import sleep_soon
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 HUB = "https://huggingface.co"

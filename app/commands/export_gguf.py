@@ -93,7 +93,7 @@ def _quantise(full: Path, kind: str, small: Path) -> None:
 
 def _quantise_there(connection: Connection, full: str, kind: str, small: str) -> None:
     """In a process of its own, as Ctrl-C cannot end llama.cpp's work in this one."""
-    from engine.models.gguf.quantise import quantise
+    from engine.models.gguf.export import quantise
 
     try:
         quantise(Path(full), kind, Path(small), lambda *at: connection.send(at))
