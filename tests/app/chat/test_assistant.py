@@ -3,14 +3,15 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.chat.assistant import Assistant
 from app.errors import UnknownDrafter, UnknownModel
-from app.request import AUTO, ChatRequest, Message, PredictionUsage
+from app.request import AUTO, ChatRequest, Completion, Message, PredictionUsage
 from app.settings import Settings
-from app.text.chat_text import ChatText, Prompt
+from app.text.chat_text import ChatText, Prompt, RenderedChat
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import DepthCount, FinishReason, SamplingParams
@@ -121,6 +122,35 @@ class TestReply:
             kept = assistant.history.measurements.acceptance("fake", "lookup")
         assert kept.replies == 1
         assert kept.depths == (DepthCount(2, 1),)
+
+
+class CountedRenders(ChatText):
+    def __init__(self) -> None:
+        vars(self).update(vars(TEXT))
+        self.renders = 0
+
+    def render(self, *given: Any) -> RenderedChat:
+        self.renders += 1
+        return super().render(*given)
+
+
+class TestSeveralAnswers:
+    @asynchronous
+    async def test_share_one_rendered_prompt(self, tmp_path: Path) -> None:
+        """Each of them was rendered and encoded again, up to 16 times."""
+        text = CountedRenders()
+        async with assisted(tmp_path, text=text) as assistant:
+            found = [arrived async for arrived in assistant.answers(said("one two"), 3)]
+        ends = {at: event.text for at, event in found if isinstance(event, Completion)}
+        assert ends == dict.fromkeys(range(3), "one two")
+        assert text.renders == 1
+
+    @asynchronous
+    async def test_report_silence(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
+            found = [one async for one in assistant.answers(said("a b c d e"), 1, 0.0005)]
+        assert None in found
+        assert isinstance(found[-1][1], Completion)
 
 
 def remembered(assistant: Assistant) -> list[tuple[str, str, int]]:

@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -318,7 +317,7 @@ class TestSwitch:
         weights.write_bytes(weights.read_bytes()[:1000])
         assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
         plan: Any = object()
-        assistant._model = replace(assistant._model, plan=plan)
+        object.__setattr__(assistant.loaded, "plan", plan)
         try:
             with pytest.raises((AppError, EngineError)):
                 await assistant.switch(str(broken))

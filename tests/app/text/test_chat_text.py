@@ -180,7 +180,7 @@ class TestLoading:
             ChatText(FolderVocabulary(tokenizer), ChatTemplate("", {}), ())
 
 
-def sentencepiece() -> ChatText:
+def sentencepiece_vocabulary() -> FolderVocabulary:
     """As Llama 2 and Mistral: marked spaces, byte tokens, and a first space that is no text."""
     pieces = ["<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     pieces += ["▁", "a", "b", "▁a", "▁b", "é"]
@@ -193,7 +193,11 @@ def sentencepiece() -> ChatText:
     unmark, first = decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)
     tokenizer.decoder = decoders.Sequence([unmark, decoders.ByteFallback(), decoders.Fuse(), first])
     tokenizer.add_special_tokens(["<s>", "</s>"])
-    return ChatText(FolderVocabulary(tokenizer), ChatTemplate("{{ messages[0].content }}", {}), {1})
+    return FolderVocabulary(tokenizer)
+
+
+def sentencepiece() -> ChatText:
+    return ChatText(sentencepiece_vocabulary(), ChatTemplate("{{ messages[0].content }}", {}), {1})
 
 
 class TestSentencePiece:

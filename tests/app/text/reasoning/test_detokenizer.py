@@ -23,7 +23,7 @@ from tests.app.text.reasoning.marked import (
     text_of,
     typed,
 )
-from tests.app.text.test_chat_text import sentencepiece
+from tests.app.text.test_chat_text import sentencepiece, sentencepiece_vocabulary
 
 TEXTS = {template: text_of(template) for template in MARKS}
 
@@ -160,7 +160,7 @@ def test_half_a_character_stays_one() -> None:
 def test_a_first_space_that_is_no_text(text: str, thinks: bool) -> None:
     """Of vocabularies that put one before the first word."""
     chat = sentencepiece()
-    table, marks = chat._vocabulary.bytes, AnswerMarks("<a>", "</a>", ())
+    table, marks = sentencepiece_vocabulary().bytes, AnswerMarks("<a>", "</a>", ())
     ids = chat.encode_chat([Message("user", f"<a>b</a>{text}" if thinks else f"b{text}")])
     stream = ReasoningDetokenizer(marks, table)
     told = rest(stream, ids)
