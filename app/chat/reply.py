@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from app.chat.prediction import compared
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
 from app.observable import Observable
-from app.request import AnswerEvent, Completion, Delta, PartialAnswer
+from app.request import AnswerEvent, Completion, Delta, PartialAnswer, PredictionUsage
 from app.text.output_parser import OutputParser
 from app.text.reasoning.tags import AnswerStream
 from app.worker.worker import Generation
@@ -305,3 +304,21 @@ async def follow(
     finally:
         for reply in replies:
             reply.cancel()
+
+
+def compared(prediction: Sequence[int], answer: Sequence[int]) -> PredictionUsage:
+    """How many tokens of ``prediction`` are in ``answer`` in the same order, and how many are not.
+
+    The longest common subsequence, with one bit for each position of the prediction (Hyyro 2004): a
+    thousand tokens against a thousand take a millisecond, 32 thousand a quarter second.
+    """
+    places: dict[int, int] = {}
+    for at, token in enumerate(prediction):
+        places[token] = places.get(token, 0) | 1 << at
+    every = (1 << len(prediction)) - 1
+    open_ = every  # a bit is cleared where one more token is matched
+    for token in answer:
+        here = open_ & places.get(token, 0)
+        open_ = (open_ + here | open_ - here) & every
+    accepted = len(prediction) - open_.bit_count()
+    return PredictionUsage(accepted, len(prediction) - accepted)

@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack, aclosing
 from math import inf
 from pathlib import Path
 
-from app.chat.prediction import compared
-from app.chat.reply import Arrived
+from app.chat.reply import Arrived, compared
 from app.history.store import History
 from app.models.catalog import CatalogEntry
 from app.request import AnswerEvent, ChatRequest, Completion
