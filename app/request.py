@@ -1,11 +1,10 @@
-"""What is asked of the assistant and what comes back: plain frozen values."""
+"""A chat request and what answers it: plain frozen values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from app.errors import UnknownDrafter
-from app.reasoning_effort import AS_TAUGHT, Thinking
 from engine.drafters import DRAFTERS, describe
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
@@ -21,11 +20,28 @@ from engine.request import (
 
 ROLES = ("system", "user", "assistant", "tool")
 ALL_DRAFTERS = "all"
+SEEDS = 2**63  # after the last seed comes the first
+
+Thinking = Literal["", "off", "on", "low", "medium", "high"]
+AS_TAUGHT: Thinking = ""  # the default of the model's chat template
+THINKING: tuple[Thinking, ...] = ("off", "on", "low", "medium", "high")
+_EFFORTS = ("low", "medium", "high")
+
+
+def variables_for(thinking: Thinking) -> Mapping[str, Any]:
+    """The template variables that ask for this much reasoning, under every name that templates use."""
+    if thinking == AS_TAUGHT:
+        return {}
+    thinks = thinking != "off"
+    variables: dict[str, Any] = {"enable_thinking": thinks, "thinking": thinks}
+    if thinking in _EFFORTS:
+        variables["reasoning_effort"] = thinking
+    return variables if thinks else {**variables, "thinking_budget": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a function that an earlier answer made."""
+    """A tool call in an earlier answer."""
 
     id: str
     name: str
@@ -34,13 +50,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation; ``role`` is system, user, assistant or tool."""
+    """One message of a conversation; ``role`` is one of ``ROLES``."""
 
     role: str
     content: str
     calls: tuple[ToolCall, ...] = ()  # of an assistant
-    answers: str = ""  # the id of the call whose result a tool tells
-    thought: str = ""  # of an assistant, before it said this; templates tell it as they were taught
+    answers: str = ""  # of a tool: the id of the call that this result answers
+    reasoning: str = ""  # of an assistant, before ``content``
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +66,11 @@ class Tool:
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    strict: bool = False  # refuse what of the schema cannot be held, rather than pass over it
+    strict: bool = False  # refuse a schema that no grammar can enforce, instead of relaxing it
 
     @property
     def described(self) -> dict[str, Any]:
-        """As templates see it, and programs send it."""
+        """The tool as templates read it and programs send it."""
         parameters = dict(self.parameters) or {"type": "object", "properties": {}}
         about = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": about}
@@ -62,45 +78,52 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The tools of a turn, and which of them its answer may or must call."""
+    """The tools of a request, and which of them the answer may or must call."""
 
     tools: tuple[Tool, ...]
-    must_call: bool = False  # an answer without a call is no answer
-    only: str = ""  # the name of the one that is to be called, once
+    must_call: bool = False
+    only: str = ""  # the name of the one tool that must be called, once
     parallel: bool = True  # several calls in one answer
 
     @property
     def callable(self) -> tuple[Tool, ...]:
-        """Those that the answer may call."""
+        """The tools that the answer may call."""
         return tuple(tool for tool in self.tools if self.only in ("", tool.name))
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A whole conversation to answer, or a text to go on with as it stands.
+    """A conversation to answer, or a plain text to continue.
 
-    ``max_tokens`` None is what is left of the context.
+    ``max_tokens`` None means all that is left of the context.
     """
 
-    messages: tuple[Message, ...]  # none where there is a text
+    messages: tuple[Message, ...]  # empty where there is a text
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
-    stop: tuple[str, ...] = ()  # texts that end the answer; never part of it
+    stop: tuple[str, ...] = ()  # texts that end the answer and are not part of it
     drafter: str = "auto"
-    session: str | None = None  # same session: the cached prefix is reused
+    conversation: str | None = None  # requests of one conversation reuse its cached prefix
     prediction: str = ""  # a text that the answer may resemble: drafted from, never read
-    logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
-    text: str = ""  # in place of messages: no template is put around it
-    begun: str = ""  # what the answer to the messages begins with; what comes is the rest
-    grammar: Grammar | None = None  # what the answer may look like
-    use: ToolUse | None = None  # tools that the answer may call
+    logprobs: int | None = None  # report log probabilities, also of this many likeliest tokens
+    text: str = ""  # instead of messages: continued as it is, without a template
+    prefix: str = ""  # the answer starts with this; only the rest is generated
+    grammar: Grammar | None = None  # the form of the answer
+    tool_use: ToolUse | None = None
     thinking: Thinking = AS_TAUGHT
-    variables: Mapping[str, Any] = field(default_factory=dict)  # more of the chat template's
+    variables: Mapping[str, Any] = field(default_factory=dict)  # more template variables
 
     @property
-    def asked(self) -> tuple[Message, ...]:
-        """What the class of the task is told by: a text as if somebody had said it."""
+    def conversation_or_text(self) -> tuple[Message, ...]:
+        """The messages; a text counts as one message of the user."""
         return (Message("user", self.text),) if self.text else self.messages
+
+    def choice(self, index: int) -> "ChatRequest":
+        """The request for one of several choices: a seed grows by one from choice to choice."""
+        seed = self.sampling.seed
+        if index == 0 or seed is None:
+            return self
+        return replace(self, sampling=replace(self.sampling, seed=(seed + index) % SEEDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +137,12 @@ class ReplyOptions:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
-    repeat: float = 1.0  # penalty; 1: none
+    repeat: float = 1.0  # penalty; 1 is off
     thinking: Thinking = AS_TAUGHT
 
     @property
     def sampling(self) -> SamplingParams:
-        """The same options as the engine takes them."""
+        """The same options for the engine."""
         return SamplingParams(
             temperature=self.temperature,
             top_k=self.top_k,
@@ -131,14 +154,30 @@ class ReplyOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The next part of an answer; ``text`` may be empty while a character or stop text is open."""
+class CallDelta:
+    """The next part of a tool call; the first part has the name and the id."""
 
-    text: str
-    token_ids: tuple[int, ...]
-    drafted: int
-    accepted: int
-    logprobs: tuple[Logprob, ...] = ()  # per token; only when asked for
+    index: int
+    arguments: str  # JSON; joined parts are the whole
+    name: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one pass of the model added to an answer.
+
+    Texts may be empty while a character, a mark or a stop text is incomplete.
+    """
+
+    reasoning: str = ""
+    text: str = ""
+    calls: tuple[CallDelta, ...] = ()
+    tagged: str = ""  # reasoning, text and calls as the one text that is stored and shown
+    token_ids: tuple[int, ...] = ()
+    drafted: int = 0
+    accepted: int = 0
+    logprobs: tuple[Logprob, ...] = ()  # per token; only when requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +195,19 @@ class Completion:
     ``code`` then names the kind of error for programs, where the engine knew it.
     """
 
-    text: str
+    text: str  # tagged, as in ``Delta``
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     stats: Stats
     error: str | None = None
-    first_token_seconds: float | None = None  # from the question on, waiting included
+    first_token_seconds: float | None = None  # from the request on, waiting included
     spans: tuple[tuple[int, int], ...] = ()  # characters [start, end) that were drafted
     code: str | None = None
-    foretold: PredictionUsage | None = None  # where the turn had a prediction
-    logprobs: tuple[Logprob, ...] = ()  # per token; only when asked for
+    prediction: PredictionUsage | None = None  # where the request had a prediction
+    logprobs: tuple[Logprob, ...] = ()  # per token; only when requested
     stopped_by: str = ""  # the stop text that ended the answer
-    thought_tokens: int = 0  # of the tokens, those of the thought that the answer begins with
+    reasoning_tokens: int = 0
+    calls: int = 0  # whole tool calls
 
     @property
     def seconds(self) -> float:
@@ -189,51 +229,52 @@ class Completion:
 
     @property
     def tokens_per_pass(self) -> float:
-        """How far one pass of the target went; 0 when none ran."""
+        """Tokens for each pass of the target; 0 when none ran."""
         return tokens_per_pass(self.stats.passes, self.stats.accepted, self.stats.emitted)
 
 
 @dataclass(frozen=True, slots=True)
 class PartialAnswer:
-    """What there is of an answer so far."""
+    """An answer so far."""
 
     text: str = ""
     tokens: int = 0
-    spans: tuple[tuple[int, int], ...] = ()  # as in Report
-    thought: str = ""  # that the prompt opens already: told with the first words that come
+    spans: tuple[tuple[int, int], ...] = ()  # as in Completion
 
 
-Delta = Piece | Completion
+AnswerEvent = Delta | Completion
 
 
-def check_request(turn: ChatRequest) -> None:
-    """Refuse, before any engine is asked, what no model could answer; raises InvalidRequest."""
-    said = turn.asked
-    if not said or not (turn.text or said[-1].content.strip() or said[-1].role == "tool"):
+def check_request(request: ChatRequest) -> None:
+    """Refuse what no model could answer; raises InvalidRequest, UnknownDrafter."""
+    messages = request.conversation_or_text
+    last = messages[-1] if messages else Message("user", "")
+    if not (request.text or last.content.strip() or (messages and last.role == "tool")):
         raise InvalidRequest("the prompt is empty; write something to answer")
-    for message in said:
+    for message in messages:
         if message.role not in ROLES:
             raise InvalidRequest(f"there is no role {message.role!r}; use {', '.join(ROLES)}")
         check_text(message.content, "a message")
-        check_text(message.thought, "a thought")
-    for stop in turn.stop:
+        check_text(message.reasoning, "the reasoning of a message")
+    for stop in request.stop:
         if not stop:
             raise InvalidRequest("a stop text is empty; leave it out, or give it a character")
         check_text(stop, "a stop text")
-    check_text(turn.prediction, "the prediction")
-    check_text(turn.begun, "the begun answer")
-    if turn.begun and (turn.grammar is not None or turn.use is not None):
+    check_text(request.prediction, "the prediction")
+    check_text(request.prefix, "the start of the answer")
+    if request.prefix and (request.grammar is not None or request.tool_use is not None):
         raise InvalidRequest(
-            "an answer that is begun takes no format and calls no tools; leave out one of the two"
+            "an answer whose start is given takes no format and calls no tools; leave out one of "
+            "the two"
         )
-    if turn.max_tokens is not None and turn.max_tokens < 1:
-        raise InvalidRequest(f"max_tokens is {turn.max_tokens}; ask for at least 1")
-    turn.sampling.check()
-    check_drafter(turn.drafter)
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise InvalidRequest(f"max_tokens is {request.max_tokens}; ask for at least 1")
+    request.sampling.check()
+    check_drafter(request.drafter)
 
 
 def check_text(text: str, what: str) -> None:
-    """Refuse halves of characters, which no tokenizer and no database can take."""
+    """Refuse half a character (a lone surrogate), which no tokenizer and no database can take."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -244,7 +285,7 @@ def check_text(text: str, what: str) -> None:
 
 
 def check_drafter(name: str) -> None:
-    """Refuse a drafter that does not exist; whether it can run is the engine's to say."""
+    """Refuse a drafter that does not exist; whether it can run is decided by the engine."""
     if name not in DRAFTERS:
         known = [one for one in DRAFTERS if describe(one).listed]
         raise UnknownDrafter(name, tuple(dict.fromkeys((AUTO, *known))))

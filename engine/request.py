@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import zip_longest
+from types import MappingProxyType
+
+from typing_extensions import override
 
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
@@ -58,6 +61,45 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """The values that a sampling parameter may have; ``neutral`` says which one does what."""
+
+    low: float
+    high: float
+    neutral: str = ""
+    above_low: bool = False  # low itself is not allowed
+    below_high: bool = False  # high itself is not allowed
+
+    def check(self, name: str, value: float) -> None:
+        """Raise InvalidRequest for a value outside of the range."""
+        low = value > self.low if self.above_low else value >= self.low
+        high = value < self.high if self.below_high else value <= self.high
+        if not (math.isfinite(value) and low and high):
+            raise InvalidRequest(f"{name} is {value}; choose {self}")
+
+    @override
+    def __str__(self) -> str:
+        """As a person reads it."""
+        low = f"more than {self.low:g}" if self.above_low else f"{self.low:g}"
+        high = f"less than {self.high:g}" if self.below_high else f"{self.high:g}"
+        return f"{low} to {high}" + (f" ({self.neutral})" if self.neutral else "")
+
+
+RANGES: Mapping[str, Range] = MappingProxyType({
+    "temperature": Range(0, 100, "0 is greedy"),
+    "top_p": Range(0, 1, "1 is off", above_low=True),
+    "min_p": Range(0, 1, "0 is off", below_high=True),
+    "top_k": Range(0, 2**31 - 1, "0 is off"),
+    "seed": Range(0, 2**63 - 1),
+    "presence": Range(-100, 100, "0 is off"),
+    "frequency": Range(-100, 100, "0 is off"),
+    "repeat": Range(0.01, 100, "1 is off"),  # no logit leaves the range of float32
+    "bias": Range(-100, 100, "0 is off"),
+})  # fmt: skip
+"""The only table of ranges: command line, HTTP and engine read it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Penalties:
     """What is done to logits because of the tokens that stand before; see ``engine.speculation.penalties``."""
 
@@ -69,21 +111,11 @@ class Penalties:
     bias: tuple[tuple[int, float], ...] = ()  # (token, what is added to its logit)
 
     def check(self) -> None:
-        """Raise InvalidRequest with one sentence when a value has no meaning."""
-        for name, value in (("presence", self.presence), ("frequency", self.frequency)):
-            if not -100 <= value <= 100:
-                raise InvalidRequest(
-                    f"the {name} penalty is {value}; choose -100 to 100 (0 is off)"
-                )
-        if (
-            not 0.01 <= self.repeat <= 100
-        ):  # far from where a logit would be more than float32 holds
-            raise InvalidRequest(
-                f"the repeat penalty is {self.repeat}; choose 0.01 to 100 (1 is off)"
-            )
+        """Raise InvalidRequest for a value outside of its range."""
+        for name in ("presence", "frequency", "repeat"):
+            RANGES[name].check(f"the {name} penalty", getattr(self, name))
         for token, value in self.bias:
-            if not -100 <= value <= 100:
-                raise InvalidRequest(f"the bias of token {token} is {value}; choose -100 to 100")
+            RANGES["bias"].check(f"the bias of token {token}", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +145,11 @@ class SamplingParams:
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
     def check(self) -> None:
-        """Raise InvalidRequest with one sentence when a value has no meaning."""
-        if not (math.isfinite(self.temperature) and 0 <= self.temperature <= 100):
-            raise InvalidRequest(
-                f"temperature is {self.temperature}; choose 0 to 100 (0 is greedy)"
-            )
-        if not (math.isfinite(self.top_p) and 0 < self.top_p <= 1):
-            raise InvalidRequest(f"top_p is {self.top_p}; choose more than 0, at most 1 (1 is off)")
-        if not (math.isfinite(self.min_p) and 0 <= self.min_p < 1):
-            raise InvalidRequest(f"min_p is {self.min_p}; choose 0 (off) or more, less than 1")
-        if self.top_k < 0:
-            raise InvalidRequest(f"top_k is {self.top_k}; choose 0 (off) or more")
-        if self.seed is not None and not 0 <= self.seed < 2**63:
-            raise InvalidRequest(f"seed is {self.seed}; choose 0 to 2^63 - 1")
+        """Raise InvalidRequest for a value outside of its range."""
+        for name in ("temperature", "top_p", "min_p", "top_k"):
+            RANGES[name].check(name, getattr(self, name))
+        if self.seed is not None:
+            RANGES["seed"].check("seed", self.seed)
         if self.penalties is not None:
             self.penalties.check()
 

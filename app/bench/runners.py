@@ -12,7 +12,7 @@ from typing import Protocol
 from app.bench.measure import Pass, Prompt, RunStep, Sample, Turn
 from app.bench.options import Conditions
 from app.errors import RequestFailed
-from app.text.detokenizer import TextStream
+from app.text.reasoning.tags import AnswerStream, joined
 from app.worker.engine_process import Engine
 from engine.request import Done, Event, FinishReason, GenerationRequest, Tokens
 
@@ -137,7 +137,7 @@ async def passes_of(
     events: AsyncIterator[Event],
     turn: Turn,
     prompt: Prompt,
-    detokenizer: TextStream | None = None,
+    detokenizer: AnswerStream | None = None,
     before: str = "",
 ) -> AsyncGenerator[Pass | Sample, None]:
     """Every pass of one request, and its sample; passes have text where there is a detokenizer.
@@ -151,7 +151,7 @@ async def passes_of(
         seconds = time.perf_counter() - started
         answer.take(event, seconds)
         if isinstance(event, Tokens):
-            text = "" if detokenizer is None else before + detokenizer.feed(event.ids)
+            text = "" if detokenizer is None else before + joined(detokenizer.feed(event.ids))
             before = ""
             size = len(event.ids)
             passes.append(Pass(seconds, size, text, event.drafted, event.accepted))

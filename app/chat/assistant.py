@@ -1,4 +1,4 @@
-"""The use cases: answer a turn; in stored conversations ask, ask again, continue, stop, expect."""
+"""The use cases: answer a request; in stored conversations send, regenerate, extend, stop, expect."""
 
 import asyncio
 import logging
@@ -10,42 +10,20 @@ from importlib import import_module
 from weakref import WeakValueDictionary
 
 from app.chat.loaded_model import ContextUse, LoadedModel, PreparedRequest
-from app.chat.prediction import compared
 from app.chat.prefetch import ExpectedQuestion, Prefetch
-from app.chat.reply import AnswerSink, RunningReply
+from app.chat.reply import AnswerSink, Arrived, RunningReply, follow
 from app.chat.stored_answer import FiguresOnly, StoredAnswer
 from app.chat.totals import Totals
 from app.errors import AppError, HistoryError, UnknownConversation
 from app.history.records import Conditions, StoredMessage
 from app.history.store import History
 from app.models.catalog import CatalogEntry, load_catalog, resolve
-from app.reasoning_effort import Thinking
-from app.request import (
-    ChatRequest,
-    Completion,
-    Delta,
-    Message,
-    PartialAnswer,
-    Piece,
-    ReplyOptions,
-    ToolUse,
-)
+from app.observable import Observable
+from app.request import AnswerEvent, ChatRequest, Message, PartialAnswer, ReplyOptions, Thinking
 from app.settings import Settings
-from app.text.tools.call_parser import ToolCallParser
 from engine.errors import EngineError
 from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, Prior
-
-__all__ = [
-    "Assistant",
-    "ChatRequest",
-    "Completion",
-    "Delta",
-    "Message",
-    "PartialAnswer",
-    "Piece",
-    "ReplyOptions",
-]
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +32,10 @@ PATIENCE_SECONDS = 2.0  # at the end, for running answers to be stored as cancel
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """An answer of a conversation that is being written, and the message that it answers."""
+    """An answer of a conversation that is being written, and the id of the question."""
 
     reply: RunningReply
-    asked: str
+    question: str
 
 
 class Assistant:
@@ -67,14 +45,14 @@ class Assistant:
         self.history = history
         self._settings, self._model = settings, model
         self._running: set[RunningReply] = set()
-        self.begun = 0  # answers so far: who measures sees that another one came in between
-        self.tally = Totals()
+        self.answers_started = 0  # so that a measurement sees that another answer started
+        self.totals = Totals()
         self._by_conversation: dict[str, Answering] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._switching = asyncio.Lock()
-        self._ahead = Prefetch(self._asks_ahead)
-        self._told: list[Callable[[], object]] = []
-        self._ending: list[Callable[[], Awaitable[None]]] = []
+        self.prefetch = Prefetch(self._prefetch_request)
+        self._on_switch: list[Callable[[], object]] = []
+        self._before_close: list[Callable[[], Awaitable[None]]] = []
         self.loading = ""  # the model that is being loaded
 
     @classmethod
@@ -96,17 +74,17 @@ class Assistant:
 
     @property
     def settings(self) -> Settings:
-        """Where state and models lie."""
+        """The settings, with the folders of state and models."""
         return self._settings
 
     @property
     def plan(self) -> Plan | None:
-        """Where the loaded model lies, and why; None for models that fit anywhere."""
+        """Where the loaded model is placed, and why; None for models that fit anywhere."""
         return self._model.plan
 
     @property
     def facts(self) -> ModelFacts:
-        """What the loaded model says of itself."""
+        """Facts about the loaded model."""
         return self._model.facts
 
     @property
@@ -126,209 +104,215 @@ class Assistant:
 
     @property
     def reading(self) -> bool:
-        """Whether something is read ahead."""
-        return self._ahead.active
+        """Whether a prompt is being read ahead."""
+        return self.prefetch.active
 
     async def idle(self) -> None:
         """Wait until no answer is being written."""
         while self._running:
             await asyncio.gather(*(reply.ended() for reply in list(self._running)))
-            await asyncio.sleep(0)  # for those that were told of the end
+            await asyncio.sleep(0)  # for the callbacks of the end
 
     def models(self) -> list[CatalogEntry]:
         """Every model that can be named, in catalogue order."""
         return list(load_catalog(self._settings))
 
     async def switch(self, model: str) -> None:
-        """Load ``model`` in place of this one; answers that run end as if they were stopped.
+        """Load ``model`` instead of this one; running answers end as if they were stopped.
 
-        One at a time is in memory. When it cannot be loaded, the one before answers again.
+        One model at a time is in memory. When it cannot be loaded, the previous one is loaded again.
         """
         resolve(self._settings, model)  # a wrong name changes nothing
         async with self._switching:
-            self._now_loading(model)
+            self._set_loading(model)
             try:
                 await self._replace(model)
             finally:
-                self._now_loading("")
+                self._set_loading("")
 
-    def when_switching(self, tell: Callable[[], object]) -> None:
-        """Call ``tell`` whenever a model begins to be loaded, and when that is over."""
-        self._told.append(tell)
+    def when_switching(self, call: Callable[[], object]) -> None:
+        """Call ``call`` whenever loading a model starts or ends."""
+        self._on_switch.append(call)
 
-    def when_reading(self, tell: Callable[[], object]) -> None:
-        """Call ``tell`` whenever reading ahead begins, and when it is over."""
-        self._ahead.tells.append(tell)
+    def when_reading(self, call: Callable[[], object]) -> None:
+        """Call ``call`` whenever reading ahead starts or ends."""
+        self.prefetch.callbacks.append(call)
 
     async def _replace(self, model: str) -> None:
         await self._stop_all()
-        before = self._model
-        await before.worker.close()
+        previous = self._model
+        await previous.worker.close()
         try:
             self._model = await LoadedModel.open(self._settings, model)
         except (AppError, EngineError):
-            self._model = await LoadedModel.load(before.entry, before.spec, before.plan)
+            self._model = await LoadedModel.load(previous.entry, previous.spec, previous.plan)
             raise
 
-    def _now_loading(self, model: str) -> None:
+    def _set_loading(self, model: str) -> None:
         self.loading = model
-        for tell in self._told:
-            tell()
+        for call in self._on_switch:
+            call()
 
-    async def reply(self, turn: ChatRequest) -> AsyncGenerator[Delta]:
-        """Answer ``turn``: pieces, then exactly one Report, last.
+    async def answers(
+        self, request: ChatRequest, count: int = 1, quiet_seconds: float | None = None
+    ) -> AsyncGenerator[Arrived | None]:
+        """Answer ``request`` ``count`` times: deltas, then one completion each, with their index.
 
-        Raises InvalidRequest or ContextOverflow before the first piece. Closing the iterator
-        cancels. When the engine crashes, the Report has the partial text, finish reason ERROR
-        and ``error``; the next reply runs on a restarted engine.
+        The prompt is prepared once; a seed grows by one from answer to answer. None comes where
+        nothing came for ``quiet_seconds``. Raises InvalidRequest or ContextOverflow before the first
+        delta. Closing the iterator cancels. When the engine crashes, the completion has the partial
+        text, finish reason ERROR and ``error``; the next answer runs on a restarted engine.
         """
-        prepared = await self._prepare(turn)
-        keeper = FiguresOnly(self.history, self._conditions(prepared), turn.session)
-        async with aclosing(self._start(prepared, keeper).deltas()) as deltas:
-            async for delta in deltas:
-                yield _compared(prepared, delta)
+        prepared, news = await self._prepare(request), Observable()
+        sink = FiguresOnly(self.history, self._conditions(prepared), request.conversation)
+        replies = [self._start(prepared.choice(at), sink, news) for at in range(count)]
+        async with aclosing(follow(replies, quiet_seconds)) as arriving:
+            async for arrived in arriving:
+                yield arrived
+
+    async def reply(self, request: ChatRequest) -> AsyncGenerator[AnswerEvent]:
+        """The same for one answer."""
+        async with aclosing(self.answers(request)) as arriving:
+            async for arrived in arriving:
+                if arrived is not None:
+                    yield arrived[1]
 
     async def send(
         self, conversation: str, text: str, options: ReplyOptions, edits: str | None = None
     ) -> RunningReply:
-        """Store ``text`` as the user's next message and begin its answer, which is stored too.
+        """Store ``text`` as the user's next message and start its answer, which is stored too.
 
         With ``edits``, a message of the user, ``text`` becomes another version of that message.
-        Nothing is stored when the message cannot be answered: empty, or past the context.
+        Nothing is stored when the message cannot be answered: empty, or longer than the context.
         """
-        async with self._turn(conversation):
+        async with self._lock(conversation):
             path = await self._path(conversation, edits)
             if edits is not None:
                 path = path[:-1]
-            said = [*map(_message, path), Message("user", text)]
-            prepared = await self._prepare(await self._as_turn(conversation, said, options))
+            messages = [*map(_message, path), Message("user", text)]
+            prepared = await self._prepare(await self._request(conversation, messages, options))
             parent = path[-1].id if path else None
             add = self.history.add_message
-            asked = await asyncio.to_thread(add, conversation, parent, "user", text)
-            return self._answer(prepared, asked)
+            question = await asyncio.to_thread(add, conversation, parent, "user", text)
+            return self._answer(prepared, question)
 
     async def regenerate(
         self, conversation: str, options: ReplyOptions, answer: str | None = None
     ) -> RunningReply:
-        """Answer a question again, the last one or that of ``answer``: a version of its answer."""
-        async with self._turn(conversation):
+        """Answer a question again, the last one or that of ``answer``: another version of its answer."""
+        async with self._lock(conversation):
             path = await self._path(conversation, answer)
             while path and path[-1].role != "user":
                 path.pop()
             if not path:
-                raise UnknownConversation(f"conversation {conversation!r} holds no question yet")
-            turn = await self._as_turn(conversation, [*map(_message, path)], options)
-            return self._answer(await self._prepare(turn), path[-1])
+                raise UnknownConversation(f"conversation {conversation!r} has no question yet")
+            request = await self._request(conversation, [*map(_message, path)], options)
+            return self._answer(await self._prepare(request), path[-1])
 
     async def extend(self, conversation: str, options: ReplyOptions) -> RunningReply:
-        """Go on with the last answer where it ends; it stays one message."""
-        async with self._turn(conversation):
+        """Continue the last answer where it ends; it stays one message."""
+        async with self._lock(conversation):
             path = await self._path(conversation, None)
             if len(path) < 2 or path[-1].role != "assistant":
                 raise UnknownConversation(f"conversation {conversation!r} ends with no answer")
-            told = await asyncio.to_thread(self.history.facts, conversation)
-            spans = told[path[-1].id].spans if path[-1].id in told else ()
-            begun = PartialAnswer(path[-1].content, 0, spans)
-            whole = await self._as_turn(conversation, [*map(_message, path)], options)
-            turn = replace(whole, messages=whole.messages[:-1])
-            return self._answer(await self._prepare(turn, begun), path[-2], path[-1])
+            facts = await asyncio.to_thread(self.history.facts, conversation)
+            spans = facts[path[-1].id].spans if path[-1].id in facts else ()
+            continued = PartialAnswer(path[-1].content, 0, spans)
+            whole = await self._request(conversation, [*map(_message, path)], options)
+            request = replace(whole, messages=whole.messages[:-1])
+            return self._answer(await self._prepare(request, continued), path[-2], path[-1])
 
     def running(self, conversation: str) -> Answering | None:
-        """The answer of ``conversation`` that is being written, for anybody to watch."""
+        """The answer of ``conversation`` that is being written."""
         return self._by_conversation.get(conversation)
 
     def stop(self, conversation: str) -> None:
-        """End the running answer of ``conversation``, which is kept as far as it got."""
+        """End the running answer of ``conversation``; its text so far is kept."""
         if conversation in self._by_conversation:
             self._by_conversation[conversation].reply.cancel()
 
     def expect(self, expected: ExpectedQuestion | None) -> None:
-        """A person is about to ask this: read what it stands behind, while nobody asks anything.
+        """A person is about to ask this: read what comes before the question while the engine is idle.
 
-        Opened again, a conversation has to be read before it is gone on with, and a file before it is
-        asked about; meanwhile the person reads or writes. Every answer goes first.
+        A conversation that was opened again, or an attached file, has to be read before its next
+        question; meanwhile the person reads or types. Every answer goes first.
         """
         if self._settings.read_ahead:
-            self._ahead.expect(expected)
-            self._read_ahead()
+            self.prefetch.expect(expected)
+            self._resume_prefetch()
 
     async def thinking(self) -> tuple[Thinking, ...]:
-        """How much of it can be asked of the loaded model."""
+        """The amounts of reasoning that the loaded model knows."""
         return await asyncio.to_thread(lambda: self._model.text.thinking)
 
     async def count(self, text: str) -> int:
         """Tokens of a text."""
         return await asyncio.to_thread(self._model.text.count, text)
 
-    async def prompt_tokens(self, turn: ChatRequest) -> int:
-        """Tokens of the prompt that a turn would get, whether or not it fits the context."""
+    async def prompt_tokens(self, request: ChatRequest) -> int:
+        """Tokens of the prompt of a request, even where the context is too short."""
         async with self._switching:
             count = self._model.prompt_tokens
-        return await asyncio.to_thread(count, turn)
+        return await asyncio.to_thread(count, request)
 
     def token_bytes(self, token: int) -> bytes:
-        """What one token of the loaded model stands for; perhaps a part of a character."""
+        """The bytes of one token of the loaded model; perhaps a part of a character."""
         return self._model.text.token_bytes(token)
 
-    async def call_reader(self, use: ToolUse) -> ToolCallParser:
-        """Reads the calls out of an answer of the loaded model."""
-        form = await asyncio.to_thread(lambda: self._model.text.call_form)
-        return ToolCallParser(form, use.tools)
-
-    async def standing(self, system: str, messages: Sequence[StoredMessage]) -> ContextUse:
-        """How much of the context a conversation takes, and which of its messages are left out."""
+    async def context_use(self, system: str, messages: Sequence[StoredMessage]) -> ContextUse:
+        """How much of the context a conversation takes, and how many messages are left out."""
         if not messages:
             return ContextUse(0, 0)
-        said = [*_told(system), *map(_message, messages)]
-        return await asyncio.to_thread(self._model.standing, said)
+        whole = [*_system(system), *map(_message, messages)]
+        return await asyncio.to_thread(self._model.context_use, whole)
 
-    def _read_ahead(self) -> None:
+    def _resume_prefetch(self) -> None:
         if not (self._running or self.loading):
-            self._ahead.go_on(self._model)
+            self.prefetch.resume(self._model)
 
-    async def _asks_ahead(
+    async def _prefetch_request(
         self, model: LoadedModel, expected: ExpectedQuestion
     ) -> GenerationRequest:
-        said = _told(expected.system)
+        messages = _system(expected.system)
         if expected.conversation is not None:
             path = await self._path(expected.conversation, None)
-            asked = Message("user", expected.begun)
-            said = await self._said(expected.conversation, [*map(_message, path), asked])
-            said.pop()
-        ahead = model.ahead
-        begun, thinking = expected.begun, expected.thinking
-        return await asyncio.to_thread(ahead, said, begun, expected.conversation, thinking)
+            question = Message("user", expected.prefix)
+            messages = await self._seen(expected.conversation, [*map(_message, path), question])
+            messages.pop()
+        return await asyncio.to_thread(
+            model.read_ahead, messages, expected.prefix, expected.conversation, expected.thinking
+        )
 
     def before_close(self, end: Callable[[], Awaitable[None]]) -> None:
-        """What lives as long as the assistant, downloads for one, ends with it."""
-        self._ending.append(end)
+        """Call ``end`` when the assistant closes: for what lives as long, such as downloads."""
+        self._before_close.append(end)
 
     async def close(self) -> None:
-        """Stop what runs beside it and running answers, end the engine's process, close the history."""
-        beside = [asyncio.ensure_future(end()) for end in self._ending]  # may wait for a network
+        """End running answers and the engine's process, close the history."""
+        others = [asyncio.ensure_future(end()) for end in self._before_close]  # may need a network
         try:
             await self._stop_all()
             await self._model.worker.close()
             await asyncio.gather(*(reply.ended() for reply in list(self._running)))
             await asyncio.to_thread(self.history.close)
         finally:
-            await asyncio.gather(*beside)
+            await asyncio.gather(*others)
 
     async def _stop_all(self) -> None:
-        await self._ahead.close()
+        await self.prefetch.close()
         replies = list(self._running)
         for reply in replies:
             reply.cancel()
         ending = [asyncio.create_task(reply.ended()) for reply in replies]
-        if ending:  # an engine that does not answer is ended with its requests
+        if ending:  # an engine that does not react is ended with its requests
             await asyncio.wait(ending, timeout=PATIENCE_SECONDS)
 
-    def _turn(self, conversation: str) -> asyncio.Lock:
-        """One question of a conversation is put at a time."""
-        return self._turns.setdefault(conversation, asyncio.Lock())
+    def _lock(self, conversation: str) -> asyncio.Lock:
+        """One question of a conversation at a time."""
+        return self._locks.setdefault(conversation, asyncio.Lock())
 
     async def _path(self, conversation: str, leaf: str | None) -> list[StoredMessage]:
-        """The messages up to ``leaf``; a running answer is stored before."""
+        """The messages up to ``leaf``; a running answer is stored first."""
         running = self._by_conversation.get(conversation)
         if running is not None:
             await running.reply.ended()
@@ -337,66 +321,68 @@ class Assistant:
             raise UnknownConversation(f"conversation {conversation!r} has no message {leaf!r}")
         return path
 
-    async def _as_turn(
+    async def _request(
         self, conversation: str, messages: list[Message], options: ReplyOptions
     ) -> ChatRequest:
         return ChatRequest(
-            messages=tuple(await self._said(conversation, messages)),
+            messages=tuple(await self._seen(conversation, messages)),
             sampling=options.sampling,
             max_tokens=options.max_tokens,
             drafter=options.drafter,
-            session=conversation,
+            conversation=conversation,
             thinking=options.thinking,
         )
 
-    async def _said(self, conversation: str, messages: list[Message]) -> list[Message]:
-        """The messages, behind what the conversation tells the model first; the oldest may be left out."""
+    async def _seen(self, conversation: str, messages: list[Message]) -> list[Message]:
+        """The system prompt and the messages; the oldest may be left out."""
         about = await asyncio.to_thread(self.history.conversation, conversation)
-        return await asyncio.to_thread(self._model.seen, [*_told(about.system), *messages])
+        return await asyncio.to_thread(self._model.seen, [*_system(about.system), *messages])
 
     async def _prepare(
-        self, turn: ChatRequest, begun: PartialAnswer | None = None
+        self, request: ChatRequest, continued: PartialAnswer | None = None
     ) -> PreparedRequest:
-        async with self._switching:  # a model that is being loaded answers once it is there
+        async with self._switching:  # while a model is being loaded, requests wait for it
             prepare = self._model.prepare
-        prepared = await asyncio.to_thread(prepare, turn, begun or PartialAnswer())
+        prepared = await asyncio.to_thread(prepare, request, continued)
         priors = await asyncio.to_thread(self._priors, self._conditions(prepared))
         return replace(prepared, request=replace(prepared.request, priors=priors))
 
     def _conditions(self, prepared: PreparedRequest) -> Conditions:
-        return prepared.model.conditions(prepared.turn)
+        return prepared.model.conditions(prepared.chat)
 
     def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
-        """What earlier replies measured; an answer needs none of it."""
+        """What earlier answers measured; an answer can do without."""
         try:
             return self.history.measurements.priors(conditions)
         except HistoryError:
-            log.exception("an answer starts without what earlier ones measured")
+            log.exception("an answer starts without the measurements of earlier ones")
             return ()
 
-    def _start(self, prepared: PreparedRequest, keeper: AnswerSink) -> RunningReply:
-        reply = prepared.model.start(prepared, keeper)
+    def _start(
+        self, prepared: PreparedRequest, sink: AnswerSink, news: Observable | None = None
+    ) -> RunningReply:
+        reply = prepared.model.start(prepared, sink, news)
         self._running.add(reply)
-        self.begun += 1
+        self.answers_started += 1
         reply.when_ended(partial(self._ended, reply))
         return reply
 
     def _ended(self, reply: RunningReply) -> None:
         self._running.discard(reply)
-        if reply.report is not None:
-            self.tally.add(reply.report)
-        self._read_ahead()
+        if reply.completion is not None:
+            self.totals.add(reply.completion)
+        self._resume_prefetch()
 
     def _answer(
         self,
         prepared: PreparedRequest,
-        asked: StoredMessage,
+        question: StoredMessage,
         continued: StoredMessage | None = None,
     ) -> RunningReply:
-        conditions, conversation = self._conditions(prepared), asked.conversation
-        keeper = StoredAnswer(self.history, conditions, conversation, asked.id, continued)
-        reply = self._start(prepared, keeper)
-        answering = self._by_conversation[conversation] = Answering(reply, asked.id)
+        conditions, conversation = self._conditions(prepared), question.conversation
+        sink = StoredAnswer(self.history, conditions, conversation, question.id, continued)
+        reply = self._start(prepared, sink)
+        answering = self._by_conversation[conversation] = Answering(reply, question.id)
         reply.when_ended(partial(self._forget, conversation, answering))
         return reply
 
@@ -405,17 +391,9 @@ class Assistant:
             del self._by_conversation[conversation]
 
 
-def _compared(prepared: PreparedRequest, delta: Delta) -> Delta:
-    """The same; a report also says how much of a prediction came true."""
-    prediction = prepared.request.prediction
-    if not prediction or isinstance(delta, Piece):
-        return delta
-    return replace(delta, foretold=compared(prediction, delta.token_ids))
-
-
-def _told(system: str) -> list[Message]:
-    """What the model is told first."""
-    return [Message("system", system)] if system.strip() else []
+def _system(text: str) -> list[Message]:
+    """The system prompt as a message, if there is one."""
+    return [Message("system", text)] if text.strip() else []
 
 
 def _message(stored: StoredMessage) -> Message:

@@ -1,23 +1,33 @@
-"""One loaded model: its files, its tokenizer, its process, and turns as it takes them."""
+"""One loaded model: its files, its tokenizer, its process, and requests as its engine takes them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.chat.reply import AnswerSink, RunningReply
+from app.chat.reply import AnswerReader, AnswerSink, ReplyBase, RunningReply
 from app.chat.truncate import AROUND, first_seen
 from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
+from app.observable import Observable
 from app.placement.dtype import INT8, place_with_dtype
 from app.placement.machine_name import machine_name
-from app.reasoning_effort import AS_TAUGHT, Thinking, variables_for
-from app.request import ChatRequest, Message, PartialAnswer, check_request
+from app.request import (
+    AS_TAUGHT,
+    ChatRequest,
+    Message,
+    PartialAnswer,
+    Thinking,
+    check_request,
+    variables_for,
+)
 from app.settings import Settings
 from app.text.chat_text import ChatText, Prompt
-from app.text.detokenizer import StopFilter, TextStream
-from app.text.output_parser import split_reasoning
+from app.text.detokenizer import StopFilter
+from app.text.output_parser import OutputParser
+from app.text.reasoning.tags import split_reasoning
+from app.text.tools.call_parser import ToolCallParser
 from app.worker.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
@@ -28,17 +38,23 @@ from engine.speculation.common_prefix import common_prefix
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A turn that the engine can take; ``begun`` is the answer that it continues."""
+    """A request that the engine can take."""
 
     model: "LoadedModel"
-    turn: ChatRequest
+    chat: ChatRequest
     request: GenerationRequest
-    begun: PartialAnswer
+    continued: PartialAnswer  # the stored answer that this one continues
+    opened: str = ""  # as in ``Prompt``
+
+    def choice(self, index: int) -> "PreparedRequest":
+        """The same prompt with the seed of one of several choices."""
+        chat = self.chat.choice(index)
+        return replace(self, chat=chat, request=replace(self.request, sampling=chat.sampling))
 
 
 @dataclass(frozen=True, slots=True)
 class ContextUse:
-    """What the model is told of a conversation: tokens, and the oldest messages that it is not told."""
+    """How much of the context a conversation takes, and how many of its oldest messages are left out."""
 
     used: int
     unseen: int
@@ -71,10 +87,17 @@ class LoadedModel:
 
     @classmethod
     async def load(
-        cls, entry: CatalogEntry, spec: ModelSpec, plan: Plan | None = None
+        cls,
+        entry: CatalogEntry,
+        spec: ModelSpec,
+        plan: Plan | None = None,
+        level: str = "WARNING",
     ) -> "LoadedModel":
-        """Load what is resolved already; raises ModelUnusable, WorkerCrashed."""
-        worker = EngineWorker(spec)
+        """Load a model whose spec is known; ``level`` as in ``EngineWorker``.
+
+        Raises ModelUnusable, WorkerCrashed.
+        """
+        worker = EngineWorker(spec, level=level)
         reading = asyncio.to_thread(ChatText.load, Path(spec.folder))
         try:
             facts, text = await asyncio.gather(worker.start(), reading)
@@ -83,126 +106,126 @@ class LoadedModel:
             raise
         return cls(entry, spec, facts, worker, text, plan)
 
-    def conditions(self, turn: ChatRequest) -> Conditions:
-        """What the measurements of ``turn`` are filed under."""
+    def conditions(self, chat: ChatRequest) -> Conditions:
+        """What the measurements of this request are filed under."""
         draft = self.spec.draft_folder
         numbers = INT8 if self.spec.weights == INT8 else self.spec.dtype
         return Conditions(
             model=self.entry.name,
             draft=Path(draft).name if draft else "",
             machine=machine_name(self.spec.device, numbers),
-            temperature=temperature_class(turn.sampling),
-            task=task_class(turn.asked),
+            temperature=temperature_class(chat.sampling),
+            task=task_class(chat.conversation_or_text),
         )
 
-    def prepare(self, turn: ChatRequest, begun: PartialAnswer) -> PreparedRequest:
-        """The turn as the engine takes it; everything that can be refused here is.
+    def prepare(self, chat: ChatRequest, continued: PartialAnswer | None = None) -> PreparedRequest:
+        """Render and encode the prompt once, for any number of choices.
 
         Raises InvalidRequest, UnknownDrafter, ContextOverflow.
         """
-        check_request(turn)
-        self._check_runs(turn.drafter)
-        prompt, thought = self._prompt(turn, begun.text or turn.begun)
-        left = self.facts.context - len(prompt)
+        check_request(chat)
+        self._check_drafter_runs(chat.drafter)
+        continued = continued or PartialAnswer()
+        prefix = continued.text or chat.prefix
+        prompts = self._prompts(chat, prefix)
+        ids, opened = prompts(prefix)
+        left = self.facts.context - len(ids)
         if left < 1:
-            raise ContextOverflow(len(prompt) + 1, self.facts.context)
+            raise ContextOverflow(len(ids) + 1, self.facts.context)
+        predicted = prompts(prefix + chat.prediction).ids if chat.prediction else ids
         request = GenerationRequest(
-            prompt=prompt,
-            max_tokens=left if turn.max_tokens is None else turn.max_tokens,
-            sampling=turn.sampling,
+            prompt=ids,
+            max_tokens=left if chat.max_tokens is None else chat.max_tokens,
+            sampling=chat.sampling,
             stop_tokens=self.text.stop_tokens,
-            session=turn.session,
-            task=task_class(turn.asked),
-            drafter=turn.drafter,
-            prediction=self._predicted(turn, begun, prompt),
-            logprobs=turn.logprobs,
-            grammar=self._grammar(turn),
+            session=chat.conversation,
+            task=task_class(chat.conversation_or_text),
+            drafter=chat.drafter,
+            prediction=predicted[common_prefix(ids, predicted) :],
+            logprobs=chat.logprobs,
+            grammar=self._grammar(chat),
         )
-        return PreparedRequest(self, turn, request, replace(begun, thought=thought))
+        return PreparedRequest(self, chat, request, continued, opened)
 
-    def prompt_tokens(self, turn: ChatRequest) -> int:
-        """How many tokens ask for it, however many fit the context; raises InvalidRequest."""
-        check_request(turn)
-        return len(self._prompt(turn, turn.begun).ids)
+    def prompt_tokens(self, chat: ChatRequest) -> int:
+        """Tokens of the prompt, even where the context is too short; raises InvalidRequest."""
+        check_request(chat)
+        return len(self._prompts(chat, chat.prefix)(chat.prefix).ids)
 
     def seen(self, messages: Sequence[Message]) -> list[Message]:
-        """Those that the model is told, where all do not fit the context: ``first_seen``."""
+        """The messages that fit the context: see ``first_seen``."""
         if sum(len(one.content.encode()) + AROUND for one in messages) <= self.facts.context // 2:
             return [*messages]  # no text has more tokens than bytes
         sizes = [self.text.count(one.content) for one in messages]
         first = first_seen(messages, sizes, self.facts.context)
-        told = messages[:1] if first and messages[0].role == "system" else []
-        return [*told, *messages[first:]]
+        system = messages[:1] if first and messages[0].role == "system" else []
+        return [*system, *messages[first:]]
 
-    def standing(self, messages: Sequence[Message]) -> ContextUse:
-        """How much of the context these take, and how many are left out of it."""
+    def context_use(self, messages: Sequence[Message]) -> ContextUse:
+        """How much of the context these take, and how many are left out."""
         seen = self.seen(messages)
         used = len(self.text.encode_chat(seen)) if seen else 0
         return ContextUse(used, len(messages) - len(seen))
 
-    def ahead(
-        self, messages: Sequence[Message], begun: str, session: str | None, thinking: Thinking
+    def read_ahead(
+        self, messages: Sequence[Message], prefix: str, conversation: str | None, thinking: Thinking
     ) -> GenerationRequest:
-        """What reads all that the next question stands behind; raises InvalidRequest.
+        """The request that reads what comes before the next question; raises InvalidRequest.
 
-        ``begun`` is what the question begins with.
+        ``prefix`` is the start of that question.
         """
-        prompt = self.text.encode_ahead(messages, begun, variables_for(thinking))
-        return GenerationRequest(prompt, 1, session=session, ahead=True)
+        prompt = self.text.encode_ahead(messages, prefix, variables_for(thinking))
+        return GenerationRequest(prompt, 1, session=conversation, ahead=True)
 
-    def start(self, prepared: PreparedRequest, keeper: AnswerSink) -> RunningReply:
+    def start(
+        self, prepared: PreparedRequest, sink: AnswerSink, news: Observable | None = None
+    ) -> RunningReply:
         """Let the engine answer."""
-        return RunningReply(
-            self.worker.generate(prepared.request),
-            _detokenizer(self.text, prepared),
-            StopFilter(prepared.turn.stop),
-            _unfinished(prepared.request),
-            keeper,
-            prepared.begun,
+        request = prepared.request
+        base = ReplyBase(_unfinished(request), prepared.continued, request.prediction)
+        generation = self.worker.generate(request)
+        return RunningReply(generation, self._reader(prepared), sink, base, news)
+
+    def _reader(self, prepared: PreparedRequest) -> AnswerReader:
+        """What reads the answer: the rest of a text that a client started is text and no reasoning."""
+        chat, text = prepared.chat, self.text
+        prefix = prepared.continued.text or chat.prefix
+        stream = (
+            text.text_detokenizer(chat.text + prefix)
+            if chat.text
+            else text.detokenizer(prefix, prepared.opened)
         )
+        use = chat.tool_use
+        calls = None if use is None else ToolCallParser(text.call_form, use.tools)
+        typed = not (chat.text or chat.prefix)
+        parser = OutputParser(StopFilter(chat.stop), calls, opened=prepared.opened, typed=typed)
+        return AnswerReader(stream, parser)
 
-    def _prompt(self, turn: ChatRequest, begun: str) -> Prompt:
-        """The prompt, and what is written of its answer already; what is held to a form has no thoughts."""
-        if turn.text:
-            return Prompt(self.text.encode_text(turn.text + begun), "")
-        tools = turn.use.tools if turn.use else ()
-        called = turn.use is not None and turn.use.must_call and not self.text.calls_in_channels
-        held = turn.grammar is not None or called
-        thinking = "off" if held else turn.thinking
-        if (
-            thinking == "off" and split_reasoning(begun).thought is not None
-        ):  # it has thought already
-            thinking = AS_TAUGHT
-        told = {**variables_for(thinking), **turn.variables}
-        return self.text.prompt(
-            turn.messages, begun, tools, thinks=thinking != "off", variables=told
-        )
+    def _prompts(self, chat: ChatRequest, prefix: str) -> Callable[[str], Prompt]:
+        """Makes prompts for answers that start with a given text; ``prefix`` is the usual start.
 
-    def _grammar(self, turn: ChatRequest) -> Grammar | None:
-        """What the answer is held to: its format, or the form of calls."""
-        return turn.grammar if turn.use is None else self.text.answers.held(turn.use)
+        An answer with a grammar does not reason.
+        """
+        text = self.text
+        if chat.text:
+            return lambda start: Prompt(text.encode_text(chat.text + start), "")
+        use = chat.tool_use
+        must_call = use is not None and use.must_call and not text.calls_in_channels
+        thinking = "off" if chat.grammar is not None or must_call else chat.thinking
+        if thinking == "off" and split_reasoning(prefix).reasoning is not None:
+            thinking = AS_TAUGHT  # the answer has already reasoned
+        variables = {**variables_for(thinking), **chat.variables}
+        rendered = text.render(chat.messages, use.tools if use else (), variables)
+        return lambda start: rendered.prompt(start, thinks=thinking != "off")
 
-    def _predicted(
-        self, turn: ChatRequest, begun: PartialAnswer, prompt: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """The tokens of a prediction as they would stand behind this prompt."""
-        if not turn.prediction:
-            return ()
-        whole = self._prompt(turn, (begun.text or turn.begun) + turn.prediction).ids
-        return whole[common_prefix(prompt, whole) :]
+    def _grammar(self, chat: ChatRequest) -> Grammar | None:
+        """The grammar of the answer: its format, or the form of tool calls."""
+        return chat.grammar if chat.tool_use is None else self.text.answers.held(chat.tool_use)
 
-    def _check_runs(self, drafter: str) -> None:
+    def _check_drafter_runs(self, drafter: str) -> None:
         for name, why in self.facts.refused:
             if name == drafter:
                 raise InvalidRequest(f"{drafter} cannot run with {self.facts.name}: {why}")
-
-
-def _detokenizer(text: ChatText, prepared: PreparedRequest) -> TextStream:
-    """Of the tokens that go on with what is there already."""
-    begun = prepared.begun.text or prepared.turn.begun
-    if prepared.turn.text:
-        return text.detokenizer_behind(prepared.turn.text + begun)
-    return text.detokenizer(begun, prepared.begun.thought)
 
 
 def _unfinished(request: GenerationRequest) -> Stats:

@@ -1,4 +1,4 @@
-"""Reading ahead: while nobody asks anything, the engine reads what the next question will stand behind."""
+"""Prefetch: while the engine is idle, it reads what comes before the next question."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.chat.loaded_model import LoadedModel
 from app.errors import AppError
-from app.reasoning_effort import AS_TAUGHT, Thinking
+from app.request import AS_TAUGHT, Thinking
 from engine.errors import EngineError
 from engine.request import Done, FinishReason, GenerationRequest
 
@@ -19,26 +19,25 @@ log = logging.getLogger(__name__)
 class ExpectedQuestion:
     """A question that a person is about to ask."""
 
-    conversation: str | None  # None: one that has not begun
-    system: str = ""  # what such a one tells the model first
-    begun: str = ""  # what the question begins with: files
+    conversation: str | None  # None: a new one
+    system: str = ""  # the system prompt of a new one
+    prefix: str = ""  # the start of the question: files
     thinking: Thinking = AS_TAUGHT  # before its answer
 
 
-Asks = Callable[[LoadedModel, ExpectedQuestion], Awaitable[GenerationRequest]]
+MakeRequest = Callable[[LoadedModel, ExpectedQuestion], Awaitable[GenerationRequest]]
 
 
 class Prefetch:
-    """Reads for one question at a time, the newest that is expected.
+    """Reads for one question at a time, the one that is expected last.
 
-    Whoever asks the engine for something breaks that off; it is taken up again with ``go_on``.
+    The engine breaks it off for any other request; ``resume`` starts it again.
     """
 
-    def __init__(self, asks: Asks) -> None:
-        """``asks`` makes the request of an expected question."""
-        self._asks = asks
-        self.tells: list[Callable[[], object]] = []  # when reading begins, and when it is over
-        self._expected: ExpectedQuestion | None = None
+    def __init__(self, make_request: MakeRequest) -> None:
+        self._make_request = make_request
+        self.callbacks: list[Callable[[], object]] = []  # called when reading starts or ends
+        self.expected: ExpectedQuestion | None = None  # whose prompt is not all read
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -47,42 +46,42 @@ class Prefetch:
         return self._task is not None and not self._task.done()
 
     def expect(self, expected: ExpectedQuestion | None) -> None:
-        """Another question is expected than before, or none."""
-        self._expected = expected
+        """Expect another question than before, or none."""
+        self.expected = expected
 
-    def go_on(self, model: LoadedModel) -> None:
-        """Read what is left to be read; what is read for another question breaks off."""
+    def resume(self, model: LoadedModel) -> None:
+        """Read what is left to read; reading for another question ends."""
         if self._task is not None:
             self._task.cancel()
-        if self._expected is not None:
-            self._task = asyncio.create_task(self._read(model, self._expected), name="read ahead")
-            self._task.add_done_callback(self._tell)
-            self._tell()
+        if self.expected is not None:
+            self._task = asyncio.create_task(self._read(model, self.expected), name="read ahead")
+            self._task.add_done_callback(self._notify)
+            self._notify()
 
     async def close(self) -> None:
-        """Expect nothing any more, and leave nothing running."""
-        self._expected = None
+        """Expect nothing, and leave nothing running."""
+        self.expected = None
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    def _tell(self, _: object = None) -> None:
-        for tell in self.tells:
-            tell()
+    def _notify(self, _: object = None) -> None:
+        for call in self.callbacks:
+            call()
 
     async def _read(self, model: LoadedModel, expected: ExpectedQuestion) -> None:
         try:
-            read = await self._follow(model, expected)
-        except (AppError, EngineError) as error:  # nobody asked for it, and who asks is told
+            complete = await self._follow(model, expected)
+        except (AppError, EngineError) as error:  # the question itself will raise it again
             log.info("nothing is read ahead: %s", error)
-            read = True
-        if read and self._expected is expected:
-            self._expected = None
+            complete = True
+        if complete and self.expected is expected:
+            self.expected = None
 
     async def _follow(self, model: LoadedModel, expected: ExpectedQuestion) -> bool:
         """Whether all was read."""
-        request = await self._asks(model, expected)
+        request = await self._make_request(model, expected)
         async with aclosing(model.worker.generate(request)) as events:
             async for event in events:
                 if isinstance(event, Done):

@@ -1,4 +1,4 @@
-"""Where answers are kept: a row of a conversation that grows, or figures alone."""
+"""Where answers are kept: a message of a conversation that grows, or figures only."""
 
 import threading
 from dataclasses import dataclass, field
@@ -10,23 +10,23 @@ from app.request import Completion, PartialAnswer
 
 @dataclass(frozen=True, slots=True)
 class FiguresOnly:
-    """An answer of no conversation: only what it measured is kept."""
+    """For an answer outside of conversations: only its measurements are kept."""
 
     history: History
     conditions: Conditions
-    session: str | None
+    conversation: str | None
 
     def save(self, written: PartialAnswer) -> None:
-        """Nothing: a program keeps its own answers."""
+        """Keep nothing: a program keeps its own answers."""
 
-    def finish(self, report: Completion) -> None:
-        """Keep what was measured."""
-        self.history.measurements.record(self.conditions, report.stats, self.session)
+    def finish(self, completion: Completion) -> None:
+        """Keep the measurements."""
+        self.history.measurements.record(self.conditions, completion.stats, self.conversation)
 
 
 @dataclass(slots=True)
 class StoredAnswer:
-    """The message of one answer: inserted with its first words, rewritten while it grows.
+    """The message of one answer: added with its first words, rewritten while it grows.
 
     ``message`` is given when an earlier answer is continued.
     """
@@ -34,37 +34,37 @@ class StoredAnswer:
     history: History
     conditions: Conditions
     conversation: str
-    asked: str
+    question: str
     message: StoredMessage | None = None
     _finished: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def save(self, written: PartialAnswer) -> None:
-        """Keep what there is so far, without a finish reason."""
+        """Keep the answer so far, without a finish reason."""
         with self._lock:
             if not self._finished and written.text.strip():
                 self.history.rewrite(self._row().id, written.text)
 
-    def finish(self, report: Completion) -> None:
-        """Keep the whole answer, what is told under it, and what it measured."""
+    def finish(self, completion: Completion) -> None:
+        """Keep the whole answer, the facts shown under it, and its measurements."""
         with self._lock:
             self._finished = True
             row = self._row()
-            told = facts(self.conditions.model, report)
-            self.history.rewrite(row.id, report.text, report.finish_reason, told)
+            about = facts(self.conditions.model, completion)
+            self.history.rewrite(row.id, completion.text, completion.finish_reason, about)
         record = self.history.measurements.record
-        record(self.conditions, report.stats, self.conversation, row.id)
+        record(self.conditions, completion.stats, self.conversation, row.id)
 
     def _row(self) -> StoredMessage:
         if self.message is None:
             add = self.history.add_message
-            self.message = add(self.conversation, self.asked, "assistant", "")
+            self.message = add(self.conversation, self.question, "assistant", "")
         return self.message
 
 
-def facts(model: str, report: Completion) -> AnswerFacts:
-    """What is told under an answer, from its report."""
-    stats = report.stats
+def facts(model: str, completion: Completion) -> AnswerFacts:
+    """What is shown under an answer."""
+    stats = completion.stats
     return AnswerFacts(
         model=model,
         drafter=stats.drafter,
@@ -76,8 +76,8 @@ def facts(model: str, report: Completion) -> AnswerFacts:
         drafted=stats.drafted,
         accepted=stats.accepted,
         decode_seconds=stats.decode_seconds,
-        first_token_seconds=report.first_token_seconds,
-        speedup=report.speedup,
-        spans=report.spans,
-        error=report.error,
+        first_token_seconds=completion.first_token_seconds,
+        speedup=completion.speedup,
+        spans=completion.spans,
+        error=completion.error,
     )

@@ -1,4 +1,4 @@
-"""A tally of all answers since the start, for whoever watches a machine for weeks."""
+"""Totals over all answers since the start."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,16 +8,16 @@ from engine.request import DepthCount, DrafterRun, FinishReason, summed
 
 
 @dataclass(slots=True)
-class Spent:
+class DrafterTotals:
     """What one drafter did in all answers."""
 
     passes: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    plain_seconds: float = 0.0  # that plain decoding would have taken for these tokens
+    plain_seconds: float = 0.0  # of plain decoding for the same tokens
 
     def add(self, run: DrafterRun) -> None:
-        """One more answer."""
+        """Add one answer."""
         self.passes += run.passes
         self.tokens += run.emitted
         self.seconds += run.seconds
@@ -29,8 +29,8 @@ class Totals:
     """Counts and seconds that only grow."""
 
     answers: Counter[FinishReason] = field(default_factory=Counter)
-    read: int = 0  # prompt tokens that were not found in a cache
-    cached: int = 0  # those that were
+    read: int = 0  # prompt tokens that were read, not found in a cache
+    cached: int = 0  # prompt tokens found in a cache
     emitted: int = 0
     passes: int = 0
     drafted: int = 0
@@ -38,12 +38,12 @@ class Totals:
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
     depths: tuple[DepthCount, ...] = ()  # depth 1 first
-    by_drafter: dict[str, Spent] = field(default_factory=dict)
+    by_drafter: dict[str, DrafterTotals] = field(default_factory=dict)
 
-    def add(self, report: Completion) -> None:
-        """One more answer, however it ended."""
-        stats = report.stats
-        self.answers[report.finish_reason] += 1
+    def add(self, completion: Completion) -> None:
+        """Add one answer, however it ended."""
+        stats = completion.stats
+        self.answers[completion.finish_reason] += 1
         self.read += stats.prompt_tokens - stats.cached_tokens
         self.cached += stats.cached_tokens
         self.emitted += stats.emitted
@@ -54,4 +54,4 @@ class Totals:
         self.decode_seconds += stats.decode_seconds
         self.depths = summed((self.depths, stats.depths))
         for run in stats.runs:
-            self.by_drafter.setdefault(run.drafter, Spent()).add(run)
+            self.by_drafter.setdefault(run.drafter, DrafterTotals()).add(run)

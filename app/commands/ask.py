@@ -9,7 +9,7 @@ from app.chat.assistant import Assistant
 from app.commands.options import AskOptions
 from app.errors import RequestFailed
 from app.progress import waiting
-from app.request import Completion, Piece
+from app.request import Completion, Delta
 
 
 def ask(options: AskOptions) -> int:
@@ -62,6 +62,6 @@ async def _answer(options: AskOptions) -> Completion:
     raise AssertionError("an answer ends with a report")
 
 
-def _show(piece: Piece) -> None:
-    sys.stdout.write(piece.text)
+def _show(delta: Delta) -> None:
+    sys.stdout.write(delta.tagged)
     sys.stdout.flush()

@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from app.commands.hardware_options import add_doctor, add_plan
 from app.placement.dtype import DTYPES
-from app.reasoning_effort import AS_TAUGHT, THINKING
-from app.request import ALL_DRAFTERS
+from app.request import ALL_DRAFTERS, AS_TAUGHT, THINKING
 from app.settings import Settings
 from engine.request import AUTO
 

@@ -1,4 +1,4 @@
-"""create_app: the endpoint around one assistant."""
+"""create_app: the endpoint of one assistant."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from typing_extensions import override
 
 from app.chat.assistant import Assistant
 from app.server import backups, errors, metrics, models
-from app.server.anthropic import route as messages
+from app.server.anthropic import answer as messages
 from app.server.guard import Guard
-from app.server.openai_chat import route as completions
-from app.server.openai_responses import route as responses
+from app.server.openai_chat import answer as completions
+from app.server.openai_responses import answer as responses
 
 
 def create_app(assistant: Assistant, host: str = "127.0.0.1") -> FastAPI:
     """The endpoint with and without the ``/v1`` prefix; ``host`` is the address it listens on.
 
     ``/v1`` is an application of its own, so that what it does not know is answered in its own
-    shape and never by a page that is mounted beside it.
+    form and never by a page that is mounted on the same server.
     """
     app, v1 = _bare(), _bare()
     v1.include_router(_routes(assistant))
@@ -33,7 +33,7 @@ def create_app(assistant: Assistant, host: str = "127.0.0.1") -> FastAPI:
 
 
 class _Unprefixed(BaseRoute):
-    """The same routes without a prefix. A wrong method is told here, too, not by a page beside them."""
+    """The same routes without a prefix. A wrong method is refused here, too, not by a page."""
 
     def __init__(self, v1: FastAPI) -> None:
         self._v1 = v1

@@ -38,7 +38,7 @@ class Failure:
 
     @property
     def response(self) -> JSONResponse:
-        """The answer; a client is told not to repeat what may be a long generation."""
+        """The answer; a header asks clients not to repeat what may be a long generation."""
         headers = {"x-should-retry": "false"} if self.status >= 500 else None
         return JSONResponse(self.body, self.status, headers)
 
@@ -65,7 +65,7 @@ _KNOWN: tuple[tuple[type[Exception], int, str | None, str | None], ...] = (
 
 
 def explain(error: Exception) -> Failure:
-    """The failure that stands for ``error``; what nothing expected keeps its details in the log."""
+    """The failure of ``error``; the details of an unexpected one are in the log only."""
     if isinstance(error, ApiError):
         return error.failure
     for kind, status, param, code in _KNOWN:
@@ -95,8 +95,8 @@ def _explain_validation(error: RequestValidationError) -> Failure:
     context = first.get("ctx", {})
     if first["type"] == "json_invalid":  # its place is a number of characters, and no field
         wrong, at = str(context["error"]).removesuffix(" at"), first["loc"][-1]
-        said = f"{wrong[:1].lower()}{wrong[1:]} at character {at}"
-        return Failure(400, f"the body is not JSON: {said}")
+        problem = f"{wrong[:1].lower()}{wrong[1:]} at character {at}"
+        return Failure(400, f"the body is not JSON: {problem}")
     place = ".".join(str(step) for step in first["loc"][1:])
     param = context.get("param", place or None)
     message = first["msg"][:1].lower() + first["msg"][1:]

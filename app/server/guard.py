@@ -1,4 +1,4 @@
-"""What stands before every route, the page included: who may ask, and what browsers may do."""
+"""The guard before every route, the page included: who may ask, and what browsers may do."""
 
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -40,7 +40,7 @@ _SECURITY_HEADERS = {
 
 
 def literal(host: str) -> str:
-    """``host`` as it stands in a URL: an IPv6 address gets brackets."""
+    """``host`` for a URL: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -58,7 +58,7 @@ class Guard:
     """Answers local names only, and changes nothing for the pages of other sites.
 
     A page of another site can make its own name point to this machine (DNS rebinding), so the
-    Host must be a name that nobody else controls; and browsers send some requests without
+    Host must be a name that no other site controls; and browsers send some requests without
     asking, so whatever is not reading must come from a page of this very server.
     """
 

@@ -1,6 +1,6 @@
-"""``GET /metrics``: the tally of all answers in Prometheus' text format.
+"""``GET /metrics``: totals over all answers in Prometheus' text format.
 
-What llama-server tells, too, has its names, so that its dashboards read it unchanged.
+What llama-server reports, too, has its names, so that its dashboards work unchanged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ class Metric(NamedTuple):
 
     name: str
     kind: str
-    told: str
+    text: str
     values: Sequence[tuple[str, float]]
 
 
@@ -31,36 +31,42 @@ def router(assistant: Assistant) -> APIRouter:
 
     @routes.get("/metrics")
     async def metrics() -> PlainTextResponse:
-        lines = [*_totals(assistant.tally), *_drafting(assistant.tally), _now(assistant.answering)]
+        lines = [
+            *_totals(assistant.totals),
+            *_drafting(assistant.totals),
+            _now(assistant.answering),
+        ]
         return PlainTextResponse("".join(map(_lines, lines)), media_type=MEDIA_TYPE)
 
     return routes
 
 
-def _totals(tally: Totals) -> Iterator[Metric]:
-    yield _one("prompt_tokens_total", "prompt tokens that were read", tally.read)
-    yield _one("prompt_seconds_total", "seconds of reading prompts", tally.prompt_seconds)
-    yield _one("tokens_predicted_total", "tokens of answers", tally.emitted)
-    yield _one("tokens_predicted_seconds_total", "seconds of decoding", tally.decode_seconds)
-    yield _one("n_decode_total", "passes of the model that decode", tally.passes)
-    yield _one("spec_decode_num_draft_tokens_total", "tokens that were drafted", tally.drafted)
+def _totals(totals: Totals) -> Iterator[Metric]:
+    yield _one("prompt_tokens_total", "prompt tokens that were read", totals.read)
+    yield _one("prompt_seconds_total", "seconds of reading prompts", totals.prompt_seconds)
+    yield _one("tokens_predicted_total", "tokens of answers", totals.emitted)
+    yield _one("tokens_predicted_seconds_total", "seconds of decoding", totals.decode_seconds)
+    yield _one("n_decode_total", "passes of the model that decode", totals.passes)
+    yield _one("spec_decode_num_draft_tokens_total", "tokens that were drafted", totals.drafted)
     yield _one(
-        "spec_decode_num_accepted_tokens_total", "drafted tokens that were accepted", tally.accepted
+        "spec_decode_num_accepted_tokens_total",
+        "drafted tokens that were accepted",
+        totals.accepted,
     )
 
 
-def _drafting(tally: Totals) -> Iterator[Metric]:
+def _drafting(totals: Totals) -> Iterator[Metric]:
     depths = [
-        (f'{{position="{at}"}}', float(depth.accepted)) for at, depth in enumerate(tally.depths)
+        (f'{{position="{at}"}}', float(depth.accepted)) for at, depth in enumerate(totals.depths)
     ]
-    told = "accepted tokens by their place in a draft"
-    yield Metric(f"{THEIRS}spec_decode_num_accepted_tokens_per_pos_total", "counter", told, depths)
-    told = "prompt tokens that were found in a cache"
-    yield Metric(f"{OURS}prompt_tokens_cached_total", "counter", told, [("", tally.cached)])
-    ends = [(f'{{finish_reason="{end}"}}', float(n)) for end, n in sorted(tally.answers.items())]
+    text = "accepted tokens by their place in a draft"
+    yield Metric(f"{THEIRS}spec_decode_num_accepted_tokens_per_pos_total", "counter", text, depths)
+    text = "prompt tokens that were found in a cache"
+    yield Metric(f"{OURS}prompt_tokens_cached_total", "counter", text, [("", totals.cached)])
+    ends = [(f'{{finish_reason="{end}"}}', float(n)) for end, n in sorted(totals.answers.items())]
     yield Metric(f"{OURS}answers_total", "counter", "answers by how they ended", ends)
-    spent = [(f'{{drafter="{name}"}}', one) for name, one in sorted(tally.by_drafter.items())]
-    for name, told, values in (
+    spent = [(f'{{drafter="{name}"}}', one) for name, one in sorted(totals.by_drafter.items())]
+    for name, text, values in (
         ("passes_total", "passes by drafter", [(on, float(s.passes)) for on, s in spent]),
         ("tokens_total", "tokens by drafter", [(on, float(s.tokens)) for on, s in spent]),
         (
@@ -74,18 +80,18 @@ def _drafting(tally: Totals) -> Iterator[Metric]:
             [(on, s.plain_seconds) for on, s in spent],
         ),
     ):
-        yield Metric(f"{OURS}{name}", "counter", told, values)
+        yield Metric(f"{OURS}{name}", "counter", text, values)
 
 
 def _now(answering: int) -> Metric:
-    told = "answers that are being written"
-    return Metric(f"{THEIRS}requests_processing", "gauge", told, [("", answering)])
+    text = "answers that are being written"
+    return Metric(f"{THEIRS}requests_processing", "gauge", text, [("", answering)])
 
 
-def _one(name: str, told: str, value: float) -> Metric:
-    return Metric(f"{THEIRS}{name}", "counter", told, [("", value)])
+def _one(name: str, text: str, value: float) -> Metric:
+    return Metric(f"{THEIRS}{name}", "counter", text, [("", value)])
 
 
 def _lines(metric: Metric) -> str:
     values = "".join(f"{metric.name}{on} {value}\n" for on, value in metric.values)
-    return f"# HELP {metric.name} {metric.told}\n# TYPE {metric.name} {metric.kind}\n{values}"
+    return f"# HELP {metric.name} {metric.text}\n# TYPE {metric.name} {metric.kind}\n{values}"

@@ -21,22 +21,25 @@ def check_served(assistant: Assistant, name: str) -> None:
 
 def router(assistant: Assistant) -> APIRouter:
     """The routes of the model list."""
-    routes = APIRouter()
-    model: dict[str, Any] = {
-        "id": assistant.entry.name,
-        "object": "model",
-        "created": int(time.time()),
-        "owned_by": "local",
-        "context_length": assistant.facts.context,
-    }
+    routes, started = APIRouter(), int(time.time())
+
+    def loaded() -> dict[str, Any]:
+        """The model that is loaded now: the page may have switched it."""
+        return {
+            "id": assistant.entry.name,
+            "object": "model",
+            "created": started,
+            "owned_by": "local",
+            "context_length": assistant.facts.context,
+        }
 
     @routes.get("/models")
     async def list_models() -> dict[str, Any]:
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [loaded()]}
 
     @routes.get("/models/{name:path}")
     async def show_model(name: str) -> dict[str, Any]:
         check_served(assistant, name)
-        return model
+        return loaded()
 
     return routes

@@ -6,9 +6,9 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 
-def sendable(said: str) -> str:
+def sendable(text: str) -> str:
     """A text for a sentence about it: halves of characters, which cannot be sent, as JSON writes them."""
-    return said.encode(errors="backslashreplace").decode()
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _part_text(part: object) -> str:
@@ -41,11 +41,11 @@ def valid_unicode(text: object) -> object:
     return text
 
 
-def _if_text(thought: object) -> object:
-    """Programs send thoughts back in many forms, and need not know that they do."""
-    return thought if isinstance(thought, str) else ""
+def _if_text(reasoning: object) -> object:
+    """Programs send reasoning back in many forms, often without knowing it."""
+    return reasoning if isinstance(reasoning, str) else ""
 
 
 Unicode = Annotated[str, BeforeValidator(valid_unicode)]
 Text = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_joined_parts)]
-Thought = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_if_text)]
+Reasoning = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_if_text)]

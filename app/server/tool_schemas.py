@@ -1,4 +1,4 @@
-"""Tools in the bodies of requests: what is offered, what has to be called, what was called before."""
+"""Tools in the bodies of requests: those offered, those to be called, earlier calls."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def checked_json(value: object) -> object:
         size = len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
     except (ValueError, RecursionError) as error:  # half a character, infinite, or far too deep
         raise PydanticCustomError(
-            "json", "this cannot be written as JSON: {said}", {"said": str(error)}
+            "json", "this cannot be written as JSON: {problem}", {"problem": str(error)}
         ) from error
     if size > LARGEST:
         context = {"size": size, "largest": LARGEST}
@@ -39,7 +39,7 @@ def read_arguments(arguments: object) -> object:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
             raise PydanticCustomError(
-                "json", "the arguments are not JSON: {said}", {"said": str(error)}
+                "json", "the arguments are not JSON: {problem}", {"problem": str(error)}
             ) from error
     return checked_json(arguments)
 
@@ -66,8 +66,8 @@ class ToolSpec(BaseModel):
     @property
     def tool(self) -> Tool:
         """The same as the assistant takes it."""
-        told = self.function
-        return Tool(told.name, told.description, told.parameters or {}, bool(told.strict))
+        own = self.function
+        return Tool(own.name, own.description, own.parameters or {}, bool(own.strict))
 
 
 class Called(BaseModel):
@@ -95,7 +95,7 @@ class CallSpec(BaseModel):
 
 
 def _chosen(choice: object) -> object:
-    """The name of the one that is to be called, or one of three words."""
+    """The name of the tool that must be called, or one of three words."""
     match choice:
         case None | "none" | "auto" | "required":
             return choice
@@ -117,7 +117,7 @@ Calls = Annotated[list[CallSpec], Field(max_length=MOST)]
 def tool_use(
     specs: Sequence[ToolSpec] | None, choice: str | Mapping[str, str] | None, *, parallel: bool
 ) -> ToolUse | None:
-    """The tools of a turn; None where none are to be called. Raises PydanticCustomError."""
+    """The tools of a request; None where none may be called. Raises PydanticCustomError."""
     tools = tuple(spec.tool for spec in specs or ())
     names = [tool.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -137,23 +137,23 @@ def tool_use(
 
 
 def _check_object(tool: Tool) -> None:
-    """Arguments have names; what a model would write instead of an object is no call."""
+    """Arguments have names: without an object there is no call."""
     if kinds := other_kinds(tool):
-        said = (
+        problem = (
             f"arguments are an object, those of the tool {tool.name!r} may be {' or '.join(kinds)}"
         )
-        raise _wrong("tools", f'{said}; say "type": "object" and name them as properties')
+        raise _wrong("tools", f'{problem}; say "type": "object" and name them as properties')
 
 
 def _check_strict(tool: Tool) -> None:
-    """A schema that is to be held exactly must be one that can be."""
+    """A strict schema must be one that a grammar can enforce."""
     if tool.strict:
         try:
             schema_rules(dict(tool.parameters))
         except InvalidRequest as error:
-            said = f"{error}; or send the tool {tool.name!r} without strict"
-            raise _wrong("tools", said) from error
+            problem = f"{error}; or send the tool {tool.name!r} without strict"
+            raise _wrong("tools", problem) from error
 
 
-def _wrong(param: str, said: str) -> PydanticCustomError:
-    return PydanticCustomError("tools", "{said}", {"said": said, "param": param})
+def _wrong(param: str, problem: str) -> PydanticCustomError:
+    return PydanticCustomError("tools", "{problem}", {"problem": problem, "param": param})

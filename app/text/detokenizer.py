@@ -13,7 +13,7 @@ BYTE_NAMES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
 class ByteTable(Protocol):
-    """The bytes that each token stands for."""
+    """The bytes of each token."""
 
     drops_first_space: bool
 
@@ -23,7 +23,7 @@ class ByteTable(Protocol):
 
 
 class TokenBytes:
-    """The bytes that each token stands for; special tokens stand for none."""
+    """The bytes of each token; special tokens have none."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -61,18 +61,6 @@ def byte_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {
         chr(256 + place): byte for place, byte in enumerate(moved)
     }
-
-
-class TextStream(Protocol):
-    """Turns the tokens of one answer into text that can be shown at once."""
-
-    def feed(self, ids: Iterable[int]) -> str:
-        """The text that these tokens complete."""
-        ...
-
-    def end(self) -> str:
-        """What is left."""
-        ...
 
 
 class Detokenizer:
@@ -133,7 +121,7 @@ class StopFilter:
 
 
 def open_length(text: str, sought: Iterable[str]) -> int:
-    """Length of the longest end of ``text`` that begins one of the texts which are looked for."""
+    """Length of the longest end of ``text`` that starts one of the ``sought`` texts."""
     sought = tuple(sought)
     lengths = range(min(len(text), max(map(len, sought), default=1) - 1), 0, -1)
     starts = (n for n in lengths if any(each.startswith(text[-n:]) for each in sought))

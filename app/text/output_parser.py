@@ -1,120 +1,137 @@
-"""What an answer is made of, told as it arrives: the thought it begins with, what it says, its calls."""
+"""Parts of an answer to deltas: stop texts end it, tool calls are parsed, space around reasoning goes."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Sequence
 
-from app.request import Message
-from app.text.detokenizer import open_length
-from app.text.tools.call_parser import ParsedOutput, ToolCallParser
-
-OPEN, CLOSE = "<think>", "</think>"
-THOUGHT_BEGINS, THOUGHT_ENDS = f"{OPEN}\n", f"\n{CLOSE}\n\n"
-
-
-class SplitAnswer(NamedTuple):
-    """An answer as text: its thought, and what it says; None for what has not begun."""
-
-    thought: str | None
-    said: str | None
-
-
-def split_reasoning(answer: str) -> SplitAnswer:
-    """The text of an answer, taken apart again."""
-    begun = answer.lstrip()
-    if not begun.startswith(OPEN):
-        return SplitAnswer(None, answer)
-    thought, close, said = begun.removeprefix(OPEN).partition(CLOSE)
-    thought = thought.removeprefix("\n")
-    if not close:
-        return SplitAnswer(thought, None)
-    return SplitAnswer(thought.removesuffix("\n"), said.removeprefix("\n\n"))
-
-
-def with_reasoning_apart(message: Message) -> Message:
-    """An earlier answer whose thought does not stand in what it says."""
-    if message.role != "assistant":
-        return message
-    thought, said = split_reasoning(message.content)
-    return replace(message, content=said or "", thought=message.thought or thought or "")
+from app.request import CallDelta, Delta
+from app.text.detokenizer import StopFilter
+from app.text.reasoning.tags import Kind, Part, joined
+from app.text.tools.call_parser import ToolCallParser
+from engine.request import Logprob
 
 
 class OutputParser:
-    """Of one answer; text that may yet become a mark is held back until that is known."""
+    """Of one answer; text that may become a stop text or a call is held back until that is known."""
 
-    def __init__(self, calls: ToolCallParser | None = None) -> None:
-        """``calls`` is there where tools may be called."""
-        self._calls = calls
-        self._held, self._thought = "", False
-        self._step: Callable[[ParsedOutput], bool] = self._begin
+    def __init__(
+        self,
+        stops: StopFilter,
+        calls: ToolCallParser | None = None,
+        *,
+        opened: str = "",
+        typed: bool = True,
+    ) -> None:
+        """``calls`` where tools may be called; ``opened`` is the reasoning tag that the prompt opened.
+
+        Without ``typed`` all is text, tags included: for the rest of a text that a client started.
+        """
+        self._stops, self._calls, self._typed = stops, calls, typed
+        self._pending: deque[Part] = deque()
+        self._reasoning, self._text, self._tagged = "", "", ""
+        self._new_calls: list[CallDelta] = []
+        self._space = ""  # at the end of the reasoning so far
+        self._reasoned = self._after_reasoning = False
+        self._waiting, self._open, self._counted = 0, bool(opened), False
+        self.length = len(opened)  # characters of the tagged text, with those held back
+        self.reasoning_tokens = 0
+        if opened:
+            self._show(Part(Kind.START, opened))
 
     @property
-    def called(self) -> int:
-        """Calls that are whole."""
+    def calls(self) -> int:
+        """Whole calls so far."""
         return 0 if self._calls is None else self._calls.called
 
-    def feed(self, text: str) -> ParsedOutput:
-        """What the next text makes known."""
-        heard = ParsedOutput()
-        self._held += text
-        while self._held and self._step(heard):
-            pass
-        return heard
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop text has ended the answer."""
+        return self._stops.hit
 
-    def end(self) -> ParsedOutput:
-        """What was held back and became nothing else; space at the end of a thought is nobody's."""
-        heard, left = (
-            ParsedOutput(),
-            self._held.rstrip() if self._step == self._think else self._held,
-        )
-        self._held = ""
-        if self._step == self._think:
-            heard.thought = left
-        elif self._step == self._begin:
-            self._say(heard, left)
+    @property
+    def stopped_by(self) -> str:
+        """That stop text."""
+        return self._stops.found
+
+    def feed(self, parts: Sequence[Part]) -> None:
+        """Read the parts that one token completes."""
+        self._count_token(parts)
+        self._read(parts)
+
+    def end(self, parts: Sequence[Part]) -> None:
+        """Read the last parts, and release what was held back."""
+        self._read(parts)
+        self._release(len(self._stops.end()))
         if self._calls is not None:
-            heard.said += self._calls.end()
-        return heard
+            self._text += self._calls.end()
 
-    def _begin(self, heard: ParsedOutput) -> bool:
-        begun = self._held.lstrip()
-        if begun.startswith(OPEN):
-            self._held, self._step = begun.removeprefix(OPEN), self._think
-        elif OPEN.startswith(begun):
-            return False  # so far it is one
-        else:
-            self._step = self._speak
-        return True
+    def delta(
+        self,
+        token_ids: tuple[int, ...] = (),
+        drafted: int = 0,
+        accepted: int = 0,
+        logprobs: tuple[Logprob, ...] = (),
+    ) -> Delta:
+        """All that became known since the last delta, and the tokens that it came from."""
+        found = Delta(
+            self._reasoning, self._text, tuple(self._new_calls), self._tagged,
+            token_ids, drafted, accepted, logprobs,
+        )  # fmt: skip
+        self._reasoning = self._text = self._tagged = ""
+        self._new_calls = []
+        return found
 
-    def _think(self, heard: ParsedOutput) -> bool:
-        """Up to the mark, without the space around the thought."""
-        thought, close, behind = self._held.partition(CLOSE)
-        free = thought if close else thought[: len(thought) - open_length(thought, [CLOSE])]
-        said = free.rstrip()
-        heard.thought += said if self._thought else said.lstrip()
-        self._thought = self._thought or bool(said)
-        if close:
-            self._held, self._step = behind, self._rest
-            return True
-        self._held = self._held[len(said) :]
-        return False
+    def _read(self, parts: Sequence[Part]) -> None:
+        text = joined(parts)
+        self.length += len(text)
+        self._pending += parts
+        self._release(len(self._stops.feed(text)))
 
-    def _rest(self, heard: ParsedOutput) -> bool:
-        """Space behind a thought is nobody's, either."""
-        self._held = self._held.lstrip()
-        if self._held:
-            self._step = self._speak
-        return bool(self._held)
+    def _release(self, length: int) -> None:
+        """Release this many pending characters."""
+        while length:
+            part = self._pending.popleft()
+            if len(part.text) > length:
+                self._pending.appendleft(part._replace(text=part.text[length:]))
+                part = part._replace(text=part.text[:length])
+            length -= len(part.text)
+            self._show(part)
 
-    def _speak(self, heard: ParsedOutput) -> bool:
-        self._say(heard, self._held)
-        self._held = ""
-        return False
+    def _show(self, part: Part) -> None:
+        self._tagged += part.text
+        if not self._typed:
+            self._text += part.text
+        elif part.kind is Kind.REASONING:
+            self._reason(part.text)
+        elif part.kind is Kind.END:
+            self._space, self._after_reasoning = "", True
+        elif part.kind is Kind.TEXT:
+            text = part.text.lstrip() if self._after_reasoning else part.text
+            self._after_reasoning = self._after_reasoning and not text
+            self._say(text)
 
-    def _say(self, heard: ParsedOutput, text: str) -> None:
+    def _reason(self, text: str) -> None:
+        """Without the space before and after all of it."""
+        text = self._space + text
+        free = text.rstrip()
+        self._space = text[len(free) :]
+        self._reasoning += free if self._reasoned else free.lstrip()
+        self._reasoned = self._reasoned or bool(free)
+
+    def _say(self, text: str) -> None:
         if self._calls is None:
-            heard.said += text
+            self._text += text
             return
         found = self._calls.feed(text)
-        heard.said += found.said
-        heard.calls += found.calls
+        self._text += found.text
+        self._new_calls += found.calls
+
+    def _count_token(self, parts: Sequence[Part]) -> None:
+        """Reasoning tokens are those up to the end tag, both tags included."""
+        if self._counted:
+            return
+        self._waiting += 1
+        for part in parts:
+            self._open = self._open or part.kind is Kind.START
+            self._counted = self._counted or part.kind in (Kind.END, Kind.TEXT)
+        if self._open:
+            self.reasoning_tokens, self._waiting = self.reasoning_tokens + self._waiting, 0

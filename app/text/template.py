@@ -27,8 +27,12 @@ MEMORY = 1 << 29  # bytes for one template and one conversation
 LONGEST = 1 << 25  # characters of a prompt: no model holds as many
 LONGEST_REFUSAL = 500  # characters
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
-THOUGHT = ("reasoning_content", "reasoning", "thinking")  # the names that templates have for it
-_TAKES_THOUGHTS = re.compile(r"reasoning_content|[.'\"](?:reasoning|thinking)\b")
+REASONING_KEYS = (
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+)  # the names that templates have for it
+_TAKES_REASONING = re.compile(r"reasoning_content|[.'\"](?:reasoning|thinking)\b")
 FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
 PROBE = [{"role": "user", "content": "Hello"}]
 
@@ -44,7 +48,7 @@ class ChatTemplate:
         The sandbox keeps a template from reaching out, not from looping for ever: a ``foreign``
         one runs in a process of its own, with limits. Raises ModelUnusable.
         """
-        self.takes_thoughts = bool(_TAKES_THOUGHTS.search(source))
+        self.takes_reasoning = bool(_TAKES_REASONING.search(source))
         self._render = _Distant(source, specials) if foreign else _Sandboxed(source, specials)
 
     @classmethod
@@ -202,16 +206,16 @@ def _plain(message: Message) -> dict[str, Any]:
         ]
     if message.answers:
         found["tool_call_id"] = message.answers
-    if message.thought:
-        found |= dict.fromkeys(THOUGHT, message.thought)
+    if message.reasoning:
+        found |= dict.fromkeys(REASONING_KEYS, message.reasoning)
     return found
 
 
 def _refused(error: Exception) -> InvalidRequest:
     """One line of what the template says, which is a stranger's text on its way to a terminal."""
     plain = "".join(char if char.isprintable() else " " for char in str(error)[:LONGEST_REFUSAL])
-    said = " ".join(plain.split())
-    return InvalidRequest(f"the model's chat template refuses this conversation: {said}")
+    reason = " ".join(plain.split())
+    return InvalidRequest(f"the model's chat template refuses this conversation: {reason}")
 
 
 def read_json(path: Path) -> dict[str, Any]:

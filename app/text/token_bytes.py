@@ -1,4 +1,4 @@
-"""A model's tokenizer in the engine's process, read there when the first answer has to follow a format."""
+"""The tokenizer in the engine's process, read when the first answer needs a grammar."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 class FileSpeller:
-    """Of a model's folder or GGUF file; what cannot be read raises ModelUnusable when it is asked."""
+    """Of a model's folder or GGUF file; an unreadable one raises ModelUnusable at the first use."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
 
-    def tokens(self, many: int) -> Sequence[bytes]:
-        """The bytes of each of so many tokens; none of control tokens, but for marks of channels."""
-        from app.text.harmony.format import spelling
+    def tokens(self, count: int) -> Sequence[bytes]:
+        """The bytes of the first ``count`` tokens; of control tokens only marks of channels have some."""
+        from app.text.harmony.format import grammar_bytes
 
-        return spelling(self._vocabulary, many)
+        return grammar_bytes(self._vocabulary, count)
 
     def encode(self, text: str) -> Sequence[int]:
         """The tokens of a text."""

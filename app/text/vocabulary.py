@@ -60,7 +60,7 @@ class FolderVocabulary:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode_typed(self, text: str) -> list[int]:
-        """One character at a time, since the library cannot be told to see no control texts."""
+        """One character at a time, since the library always finds control texts."""
         return [token for character in text for token in self.encode(character)]
 
     def begin(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""The app's end of one engine process: sends requests down, hands events to their streams."""
+"""The app's end of one engine process: sends requests down, puts events into their streams."""
 
 import asyncio
 import itertools
@@ -20,6 +20,7 @@ from app.worker.messages import (
     Cancel,
     Down,
     Failed,
+    Logged,
     Progress,
     Ready,
     Refused,
@@ -33,7 +34,7 @@ from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 
 log = logging.getLogger(__name__)
 
-Entry = Callable[[Connection, ModelSpec], None]
+Entry = Callable[[Connection, ModelSpec, str], None]
 
 GRACE_SECONDS = 2.0  # for the engine to end by itself
 TERM_SECONDS = 1.0  # after SIGTERM, before SIGKILL
@@ -42,32 +43,33 @@ ENDED_ON_PURPOSE = (0, -signal.SIGTERM)  # exit codes that need no line in the l
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """Events of one request, handed from the reader thread to the event loop that asked."""
+    """Events of one request, from the reader thread to the event loop of the caller."""
 
     loop: asyncio.AbstractEventLoop
     items: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
 
     def push(self, item: Event | Exception) -> None:
         """Called in the reader thread."""
-        with suppress(RuntimeError):  # the loop has been closed: nobody listens any more
+        with suppress(RuntimeError):  # the loop has been closed
             self.loop.call_soon_threadsafe(self.items.put_nowait, item)
 
 
 class EngineChild:
     """One process, from its start to its end; two threads move messages, none blocks the loop."""
 
-    def __init__(self, spec: ModelSpec, entry: Entry) -> None:
+    def __init__(self, spec: ModelSpec, entry: Entry, level: str) -> None:
+        """``level``: log records of the process from this level on come to the app's log."""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
-            target=entry, args=(theirs, spec), name="slipstream-engine", daemon=True
+            target=entry, args=(theirs, spec, level), name="slipstream-engine", daemon=True
         )
         self._name = spec.name
         self._keys = itertools.count(1)
         self._streams: dict[int, EventStream] = {}
-        self._lock = threading.Lock()  # guards _streams, _ahead and _obituary
+        self._lock = threading.Lock()  # guards _streams, _ahead and _end_reason
         self._ahead: int | None = None  # of the newest request, if it only reads ahead
-        self._obituary: str | None = None  # set once, at the end: how the process ended
+        self._end_reason: str | None = None  # set once, at the end: how the process ended
         self._outgoing: queue.SimpleQueue[Down | None] = queue.SimpleQueue()
         self._broken: str | None = None
         self._closing = False
@@ -87,17 +89,17 @@ class EngineChild:
     @property
     def alive(self) -> bool:
         """Whether requests can still be answered."""
-        return self._obituary is None
+        return self._end_reason is None
 
     def submit(self, request: GenerationRequest, stream: EventStream) -> int:
         """Send a request down; raises WorkerCrashed when the process has ended.
 
-        What is being read ahead breaks off for it, in the middle of a pass: a cancel is heard there.
+        It ends reading ahead in the middle of a pass.
         """
         key = next(self._keys)
         with self._lock:
-            if self._obituary is not None:
-                raise WorkerCrashed(self._obituary)
+            if self._end_reason is not None:
+                raise WorkerCrashed(self._end_reason)
             self._streams[key] = stream
             ahead, self._ahead = self._ahead, key if request.ahead else None
         if ahead is not None:
@@ -110,12 +112,12 @@ class EngineChild:
         self._outgoing.put(Cancel(key))
 
     def end(self) -> None:
-        """End the process: politely, then not; blocks for a few seconds at most."""
+        """End the process, by force if needed; blocks for a few seconds at most."""
         self._closing = True
         self._outgoing.put(Stop())
         if self.ready.done() and self._ended.wait(GRACE_SECONDS):
             return
-        self._process.terminate()  # a process that still loads does not listen
+        self._process.terminate()  # a process that still loads reads no messages
         if not self._ended.wait(TERM_SECONDS):
             self._process.kill()
             self._ended.wait(TERM_SECONDS)
@@ -130,9 +132,9 @@ class EngineChild:
             with suppress(EOFError, OSError):
                 while True:
                     self._dispatch(self._connection.recv())
-        finally:  # whatever happened, nobody waits for ever
+        finally:  # whatever happened, no request waits for ever
             self._reap()
-            self._bury(self._how_it_ended())
+            self._refuse_all(self._how_it_ended())
             self._outgoing.put(None)
             self._connection.close()
             self._ended.set()
@@ -150,6 +152,8 @@ class EngineChild:
             case Failed(key, text, details):
                 log.error("the engine failed on a request\n%s", details)
                 self._push(key, RequestFailed(f"the engine failed on this request ({text})"))
+            case Logged(level, logger, text):
+                logging.getLogger(logger).log(level, "%s", text)
             case Broken(text, details):
                 log.error("the engine broke\n%s", details)
                 self._broken = text
@@ -168,18 +172,18 @@ class EngineChild:
             self._process.kill()
             self._process.join()
 
-    def _bury(self, obituary: str) -> None:
-        """No request can be answered any more: tell those that wait and those that will come."""
+    def _refuse_all(self, reason: str) -> None:
+        """No request can be answered any more: fail those that wait and those that will come."""
         with self._lock:
-            self._obituary = obituary
+            self._end_reason = reason
             streams = list(self._streams.values())
             self._streams.clear()
         for stream in streams:
-            stream.push(WorkerCrashed(obituary))
+            stream.push(WorkerCrashed(reason))
         if not self.ready.done():
-            self.ready.set_exception(WorkerCrashed(obituary))
+            self.ready.set_exception(WorkerCrashed(reason))
         if not self._closing and self._process.exitcode not in ENDED_ON_PURPOSE:
-            log.error("engine process %s: %s", self.pid, obituary)
+            log.error("engine process %s: %s", self.pid, reason)
 
     def _how_it_ended(self) -> str:
         if self._closing:

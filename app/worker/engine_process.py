@@ -1,6 +1,7 @@
 """The engine's own process: requests come down a pipe, events go up."""
 
 import gc
+import logging
 import os
 import signal
 from collections import deque
@@ -8,20 +9,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Lock
 from traceback import format_exc
 from typing import Protocol
+
+from typing_extensions import override
 
 from app.worker.messages import (
     Broken,
     Cancel,
     Down,
     Failed,
+    Logged,
     Progress,
     Ready,
     Refused,
     Stop,
     Submit,
     Unusable,
+    Up,
 )
 from app.worker.with_parent import end_with_parent
 from engine.errors import ContextOverflow, EngineError
@@ -35,7 +41,7 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> ModelFacts:
-        """What the engine says of itself."""
+        """Facts about the model."""
         ...
 
     @property
@@ -56,20 +62,20 @@ class Engine(Protocol):
         ...
 
 
-def main(connection: Connection, spec: ModelSpec) -> None:
+def main(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry of the child process: build the real engine and serve it.
 
-    What it holds the system takes back at once; Python, module by module, takes most of a second,
-    for which a stop and a change of models would wait.
+    The system frees its memory at once; Python's own exit takes most of a second, for which a stop
+    and a change of models would wait.
     """
-    serve(connection, spec, build_engine)
-    os._exit(0)  # nothing is left to be written: standard error keeps no line back
+    serve(connection, spec, build_engine, level)
+    os._exit(0)  # nothing is left to be written: standard error holds no line back
 
 
 def build_engine(spec: ModelSpec) -> Engine:
     """The real engine; torch is imported here and nowhere in the app's own process.
 
-    Nothing of what is imported becomes garbage, and looking for some took 0.3 of the 2 seconds.
+    Imports make no garbage, and collecting it took 0.3 of the 2 seconds.
     """
     gc.disable()
     try:
@@ -80,33 +86,75 @@ def build_engine(spec: ModelSpec) -> Engine:
     return build(spec, FileSpeller(Path(spec.folder)))
 
 
-def serve(connection: Connection, spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:
-    """Load, then serve until Stop or until the app is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the app's to handle
-    end_with_parent()  # a load, or a long pass, would keep memory for seconds that nobody waits for
+def serve(
+    connection: Connection,
+    spec: ModelSpec,
+    build: Callable[[ModelSpec], Engine],
+    level: str = "WARNING",
+) -> None:
+    """Load, then serve until Stop or until the app is gone; log records of ``level`` are sent up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the app handles Ctrl-C
+    end_with_parent()  # a load, or a long pass, would keep memory for seconds
+    pipe = _Pipe(connection)
+    handler, root = _PipeHandler(pipe), logging.getLogger()
+    level_before = root.level
+    root.addHandler(handler)
+    root.setLevel(level)
     try:
-        _serve(connection, spec, build)
+        _serve(pipe, spec, build)
     except (EOFError, ConnectionError):  # the app is gone, so the engine ends too
         return
     except Exception as error:  # the loop's edge: sent up, logged there
         with suppress(OSError):
-            connection.send(Broken(_sentence(error), format_exc()))
+            pipe.send(Broken(_sentence(error), format_exc()))
         raise SystemExit(1) from error
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level_before)
 
 
-def _serve(connection: Connection, spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:
+def _serve(pipe: "_Pipe", spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:
     try:
         engine = build(spec)
     except EngineError as error:
-        connection.send(Unusable(str(error)))
+        pipe.send(Unusable(str(error)))
         return
     gc.collect()
-    gc.freeze()  # what was loaded stays until the end; looking through it again takes 0.1 ms a pass
+    gc.freeze()  # the model stays until the end; collecting over it takes 0.1 ms a pass
     try:
-        connection.send(Ready(engine.facts))
-        _Loop(connection, engine).run()
+        pipe.send(Ready(engine.facts))
+        _Loop(pipe, engine).run()
     finally:
-        gc.unfreeze()  # or libraries complain at the exit of what was never collected
+        gc.unfreeze()  # or libraries complain at the exit about what was never collected
+
+
+class _Pipe:
+    """The engine's end of the pipe; several threads may send."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._lock = connection, Lock()
+        self.poll = connection.poll
+
+    def send(self, message: Up) -> None:
+        with self._lock:
+            self._connection.send(message)
+
+    def receive(self) -> Down:
+        message: Down = self._connection.recv()
+        return message
+
+
+class _PipeHandler(logging.Handler):
+    """Sends log records to the app, tracebacks included."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        super().__init__()
+        self._pipe = pipe
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):  # the app is gone
+            self._pipe.send(Logged(record.levelno, record.name, self.format(record)))
 
 
 def _sentence(error: Exception) -> str:
@@ -114,15 +162,15 @@ def _sentence(error: Exception) -> str:
 
 
 class _Loop:
-    """Receive what came, step while there is work, send what happened."""
+    """Receive messages, step while there is work, send events."""
 
-    def __init__(self, connection: Connection, engine: Engine) -> None:
-        self._connection, self._engine = connection, engine
+    def __init__(self, pipe: _Pipe, engine: Engine) -> None:
+        self._pipe, self._engine = pipe, engine
         self._keys: dict[int, int] = {}  # engine's request id -> key of the pipe
         self._requests: dict[int, int] = {}  # and back
         self._early: deque[Submit | Stop] = deque()  # came during a pass, and can wait for its end
         self._gone = False  # the app, during a pass
-        engine.listen = self._hear
+        engine.listen = self._listen
 
     def run(self) -> None:
         """Until Stop; EOFError when the app is gone."""
@@ -131,9 +179,9 @@ class _Loop:
                 self._report(request_id, event)
 
     def _receive(self) -> bool:
-        """Handle waiting messages, the first one awaited when idle; False on Stop."""
-        while self._early or self._connection.poll(0 if self._engine.busy else None):
-            message: Down = self._early.popleft() if self._early else self._connection.recv()
+        """Handle waiting messages; wait for one when idle. False on Stop."""
+        while self._early or self._pipe.poll(0 if self._engine.busy else None):
+            message = self._early.popleft() if self._early else self._pipe.receive()
             if isinstance(message, Stop):
                 return False
             self._handle(message)
@@ -141,16 +189,16 @@ class _Loop:
             raise EOFError
         return True
 
-    def _hear(self) -> None:
-        """A cancel ends a prompt in the middle of its pass; everything else waits."""
+    def _listen(self) -> None:
+        """A cancel ends a prompt in the middle of its pass; other messages wait."""
         try:
-            while not self._gone and self._connection.poll(0):
-                message: Down = self._connection.recv()
+            while not self._gone and self._pipe.poll(0):
+                message = self._pipe.receive()
                 if isinstance(message, Cancel):
                     self._handle(message)
                 else:
                     self._early.append(message)
-        except (EOFError, ConnectionError):  # told by ``_receive``: here C code would be the caller
+        except (EOFError, ConnectionError):  # raised by ``_receive``: the caller here may be C code
             self._gone = True
 
     def _handle(self, message: Submit | Cancel) -> None:
@@ -165,11 +213,11 @@ class _Loop:
         try:
             request_id = self._engine.submit(request)
         except ContextOverflow as error:
-            self._connection.send(Refused(key, str(error), (error.needed, error.holds)))
+            self._pipe.send(Refused(key, str(error), (error.needed, error.holds)))
         except EngineError as error:
-            self._connection.send(Refused(key, str(error)))
+            self._pipe.send(Refused(key, str(error)))
         except Exception as error:  # noqa: BLE001 - the loop's edge: sent up, logged there
-            self._connection.send(Failed(key, _sentence(error), format_exc()))
+            self._pipe.send(Failed(key, _sentence(error), format_exc()))
         else:
             self._keys[request_id], self._requests[key] = key, request_id
 
@@ -177,4 +225,4 @@ class _Loop:
         key = self._keys[request_id]
         if isinstance(event, Done):
             del self._keys[request_id], self._requests[key]
-        self._connection.send(Progress(key, event))
+        self._pipe.send(Progress(key, event))

@@ -58,7 +58,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Up: this request met an error that nothing expected; the others go on."""
+    """Up: this request met an unexpected error; the others continue."""
 
     key: int
     message: str
@@ -67,11 +67,20 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Up: an error that nothing expected; the process ends after it."""
+    """Up: an unexpected error; the process ends after it."""
 
     message: str
     details: str  # for the log
 
 
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Up: a log record of the engine's process, for the log of the app."""
+
+    level: int
+    logger: str
+    text: str
+
+
 Down = Submit | Cancel | Stop
-Up = Ready | Unusable | Progress | Refused | Failed | Broken
+Up = Ready | Unusable | Progress | Refused | Failed | Broken | Logged

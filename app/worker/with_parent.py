@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, whatever it is in the middle of."""
+"""A process that ends as soon as the one that started it has ended."""
 
 import multiprocessing
 import os
@@ -6,7 +6,7 @@ from threading import Thread
 
 
 def end_with_parent() -> None:
-    """From now on; nothing where no process of this program started this one."""
+    """From now on; does nothing in a process that has no parent of this program."""
     if multiprocessing.parent_process() is not None:
         Thread(target=_wait, name="end with the parent", daemon=True).start()
 

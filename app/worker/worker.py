@@ -13,8 +13,11 @@ from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 class EngineWorker:
     """Starts the engine's process when it is needed, and again after it died."""
 
-    def __init__(self, spec: ModelSpec, entry: Entry = engine_process.main) -> None:
-        self._spec, self._entry = spec, entry
+    def __init__(
+        self, spec: ModelSpec, entry: Entry = engine_process.main, level: str = "WARNING"
+    ) -> None:
+        """``level``: log records of the engine from this level on come to the app's log."""
+        self._spec, self._entry, self._level = spec, entry, level
         self._lock = threading.Lock()  # one start at a time, whatever loop or thread asks
         self._child: EngineChild | None = None
         self._closed = False
@@ -26,7 +29,7 @@ class EngineWorker:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, and answers nobody any more."""
+        """Whether it was closed."""
         return self._closed
 
     async def start(self) -> ModelFacts:
@@ -61,9 +64,9 @@ class EngineWorker:
         """Starting a process takes milliseconds; what takes seconds is awaited as ``ready``."""
         with self._lock:
             if self._closed:
-                raise WorkerCrashed("the engine is closed; open the model again to go on")
+                raise WorkerCrashed("the engine is closed; open the model again to continue")
             if self._child is None or not self._child.alive:
-                self._child = EngineChild(self._spec, self._entry)
+                self._child = EngineChild(self._spec, self._entry, self._level)
             return self._child
 
 
@@ -93,7 +96,7 @@ class Generation:
         return item
 
     def cancel(self) -> None:
-        """End the request soon; the events go on until Done(CANCELLED)."""
+        """End the request soon; events continue until Done(CANCELLED)."""
         self._cancelled = True
         if self._cancel is not None:
             self._cancel()
@@ -112,7 +115,7 @@ class Generation:
             raise
         self._stream = stream
         self._cancel = weakref.finalize(self, child.cancel, key)  # runs once, at the latest when
-        self._cancel.atexit = False  # nobody holds the generation any more
+        self._cancel.atexit = False  # the generation is dropped
         if self._cancelled:
             self._cancel()
         return stream

@@ -11,7 +11,7 @@ from app.chat.loaded_model import LoadedModel
 from app.chat.reply import RunningReply
 from app.history.store import History
 from app.models.catalog import CatalogEntry
-from app.request import ChatRequest, Completion, Delta, Message, Piece, ReplyOptions
+from app.request import AnswerEvent, ChatRequest, Completion, Delta, Message, ReplyOptions
 from app.settings import Settings
 from app.text.chat_text import ChatText
 from app.worker.child import Entry
@@ -25,13 +25,21 @@ PLAIN = ReplyOptions()
 
 
 @asynccontextmanager
-async def assisted(folder: Path, entry: Entry = fake_engine.parrot) -> AsyncIterator[Assistant]:
+async def assisted(
+    folder: Path,
+    entry: Entry = fake_engine.parrot,
+    *,
+    read_ahead: bool = True,
+    text: ChatText = TEXT,
+) -> AsyncIterator[Assistant]:
     """An assistant whose engine is a fake; all else is real."""
     spec = ModelSpec("fake", str(POCKET))
     worker = EngineWorker(spec, entry)
     entry_of_fake = CatalogEntry("fake", "a fake", POCKET)
-    model = LoadedModel(entry_of_fake, spec, await worker.start(), worker, TEXT)
-    assistant = Assistant(Settings(home=folder), model, History.open(folder / "history.db"))
+    model = LoadedModel(entry_of_fake, spec, await worker.start(), worker, text)
+    assistant = Assistant(
+        Settings(home=folder, read_ahead=read_ahead), model, History.open(folder / "history.db")
+    )
     try:
         yield assistant
     finally:
@@ -42,19 +50,19 @@ def said(text: str, **more: object) -> ChatRequest:
     return ChatRequest((Message("user", text),), **more)
 
 
-async def all_of(deltas: AsyncIterator[Delta]) -> tuple[list[Piece], Completion]:
-    """Pieces and the report; checks that the report is last and alone."""
+async def all_of(deltas: AsyncIterator[AnswerEvent]) -> tuple[list[Delta], Completion]:
+    """Deltas and the completion; checks that the completion is last and alone."""
     got = [delta async for delta in deltas]
     assert [isinstance(delta, Completion) for delta in got] == [False] * (len(got) - 1) + [True]
     return got[:-1], got[-1]
 
 
-async def report_of(deltas: AsyncIterator[Delta]) -> Completion:
+async def report_of(deltas: AsyncIterator[AnswerEvent]) -> Completion:
     return (await all_of(deltas))[1]
 
 
 def kill(assistant: Assistant) -> None:
-    os.kill(assistant._model.worker.pid, signal.SIGKILL)
+    os.kill(assistant.loaded.worker.pid, signal.SIGKILL)
 
 
 async def ended(reply: RunningReply) -> Completion:

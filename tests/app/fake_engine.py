@@ -1,5 +1,6 @@
 """A small real engine for tests: counts upwards from the prompt, one pass per step."""
 
+import logging
 import os
 import signal
 import time
@@ -160,12 +161,23 @@ STATS = Stats(
 )
 
 
-def counting(connection: Connection, spec: ModelSpec) -> None:
+def talkative(connection: Connection, spec: ModelSpec, level: str) -> None:
+    """Entry: logs a warning and a detail while it loads."""
+
+    def build(spec: ModelSpec) -> FakeEngine:
+        logging.getLogger("engine.fake").warning("the cache of %s is small", spec.name)
+        logging.getLogger("engine.fake").info("a detail")
+        return FakeEngine(spec)
+
+    serve(connection, spec, build, level)
+
+
+def counting(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry of a child process: a fake that counts without a pause."""
-    serve(connection, spec, FakeEngine)
+    serve(connection, spec, FakeEngine, level)
 
 
-def endless(connection: Connection, spec: ModelSpec) -> None:
+def endless(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: counts slowly, through a context that is never full."""
 
     def build(spec: ModelSpec) -> FakeEngine:
@@ -174,25 +186,27 @@ def endless(connection: Connection, spec: ModelSpec) -> None:
         engine.pause = 0.002
         return engine
 
-    serve(connection, spec, build)
+    serve(connection, spec, build, level)
 
 
-def parrot(connection: Connection, spec: ModelSpec) -> None:
+def parrot(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: says what the person said last, one token a step."""
-    _repeating(connection, spec, pause=0.0, reading=1)
+    _repeating(connection, spec, level, pause=0.0, reading=1)
 
 
-def slow_reader(connection: Connection, spec: ModelSpec) -> None:
+def slow_reader(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: a parrot that reads ahead for 0.6 seconds."""
-    _repeating(connection, spec, pause=0.002, reading=300)
+    _repeating(connection, spec, level, pause=0.002, reading=300)
 
 
-def endless_reader(connection: Connection, spec: ModelSpec) -> None:
+def endless_reader(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: a parrot that reads ahead until something else is asked, or nothing is expected."""
-    _repeating(connection, spec, pause=0.002, reading=1_000_000)
+    _repeating(connection, spec, level, pause=0.002, reading=1_000_000)
 
 
-def _repeating(connection: Connection, spec: ModelSpec, pause: float, reading: int) -> None:
+def _repeating(
+    connection: Connection, spec: ModelSpec, level: str, pause: float, reading: int
+) -> None:
     user, end = 2, 4  # pocket's control tokens
 
     def repeat(request: GenerationRequest) -> list[int]:
@@ -206,10 +220,10 @@ def _repeating(connection: Connection, spec: ModelSpec, pause: float, reading: i
         engine.pause, engine.reading = pause, reading
         return engine
 
-    serve(connection, spec, build)
+    serve(connection, spec, build, level)
 
 
-def mistaken(connection: Connection, spec: ModelSpec) -> None:
+def mistaken(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: lookup's answers leave plain's at the fourth token."""
 
     def script(request: GenerationRequest) -> list[int]:
@@ -221,10 +235,10 @@ def mistaken(connection: Connection, spec: ModelSpec) -> None:
         engine.facts = replace(engine.facts, drafters=("none", "lookup", "specexec"))
         return engine
 
-    serve(connection, spec, build)
+    serve(connection, spec, build, level)
 
 
-def fragile(connection: Connection, spec: ModelSpec) -> None:
+def fragile(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: breaks in the second step of every answer."""
 
     class Fragile(FakeEngine):
@@ -233,24 +247,24 @@ def fragile(connection: Connection, spec: ModelSpec) -> None:
                 raise RuntimeError("the fake broke")
             return super().step()
 
-    serve(connection, spec, Fragile)
+    serve(connection, spec, Fragile, level)
 
 
-def unusable(connection: Connection, spec: ModelSpec) -> None:
+def unusable(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: the model's folder is no good."""
 
     def build(spec: ModelSpec) -> FakeEngine:
         raise ModelUnusable(f"{spec.folder} has no config.json")
 
-    serve(connection, spec, build)
+    serve(connection, spec, build, level)
 
 
-def dying(connection: Connection, spec: ModelSpec) -> None:
+def dying(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: the process ends while it loads, as native code does."""
     os._exit(7)
 
 
-def segfaulting(connection: Connection, spec: ModelSpec) -> None:
+def segfaulting(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: the process ends in the middle of an answer, as native code does."""
 
     class Segfaulting(FakeEngine):
@@ -258,15 +272,15 @@ def segfaulting(connection: Connection, spec: ModelSpec) -> None:
             signal.raise_signal(signal.SIGSEGV)
             return []
 
-    serve(connection, spec, Segfaulting)
+    serve(connection, spec, Segfaulting, level)
 
 
-def loading(connection: Connection, spec: ModelSpec) -> None:
+def loading(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: loads for ever."""
     signal.pause()
 
 
-def loading_for_ever(connection: Connection, spec: ModelSpec) -> None:
+def loading_for_ever(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: the same in the real loop; makes the file that it is told to load when it begins."""
 
     def build(spec: ModelSpec) -> FakeEngine:
@@ -274,10 +288,10 @@ def loading_for_ever(connection: Connection, spec: ModelSpec) -> None:
         time.sleep(600)
         raise AssertionError("nobody waits so long")
 
-    serve(connection, spec, build)
+    serve(connection, spec, build, level)
 
 
-def deaf(connection: Connection, spec: ModelSpec) -> None:
+def deaf(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: hangs as soon as it is loaded, and does not end when it is told to."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection.send(Ready(FakeEngine(spec).facts))

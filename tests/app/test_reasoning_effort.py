@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.prefetch import ExpectedQuestion
-from app.reasoning_effort import THINKING, variables_for
-from app.request import ChatRequest, Message, ReplyOptions
+from app.chat.assistant import Assistant
+from app.request import THINKING, ChatRequest, Message, ReplyOptions, variables_for
 from app.text.chat_text import ChatText
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar, Text
-from tests.app.assisted import POCKET, assisted
+from tests.app.assisted import POCKET, assisted, report_of
 from tests.app.asynchronous import asynchronous
 
 VOCABULARY = FolderVocabulary.load(POCKET)
@@ -78,7 +77,7 @@ def test_the_template_is_told(text: ChatText, thinking: str, prompt: str) -> Non
 
 def test_a_thought_that_the_template_opens_is_told_with_the_answer() -> None:
     prompt = of(ON).prompt(ASKED, variables=variables_for("on"))
-    assert prompt.thought == "<think>\n"
+    assert prompt.opened == "<think>\n"
 
 
 def test_no_variable_takes_the_place_of_the_conversation() -> None:
@@ -107,36 +106,30 @@ def test_what_is_read_ahead_begins_the_next_prompt(thinking: str) -> None:
 
 class TestOfTheLoadedModel:
     @asynchronous
-    async def test_a_turn_and_a_stored_conversation_ask_for_it(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            model, text = assistant._model, of(OFF, EFFORT)
-            object.__setattr__(model, "text", text)
+    async def test_a_request_and_a_stored_conversation_ask_for_it(self, tmp_path: Path) -> None:
+        text = of(OFF, EFFORT)
+        async with assisted(tmp_path, text=text) as assistant:
             assert await assistant.thinking() == ("off", "low", "high")
-            turn = ChatRequest(tuple(ASKED), thinking="off")
-            assert text.decode(model._prompt(turn, "").ids).endswith("</think>\n\n")
-            kwargs = ChatRequest(
-                tuple(ASKED), thinking="low", variables={"reasoning_effort": "high"}
-            )
-            assert text.decode(model._prompt(kwargs, "").ids).startswith("(high)")
-            options = ReplyOptions(thinking="high")
+            off = ChatRequest(tuple(ASKED), thinking="off")
+            assert prompt_of(assistant, off).endswith("</think>\n\n")
+            variables = {"reasoning_effort": "high"}
+            high = ChatRequest(tuple(ASKED), thinking="low", variables=variables)
+            assert prompt_of(assistant, high).startswith("(high)")
             made = assistant.history.create_conversation("a")
-            asked = await assistant._as_turn(made.id, list(ASKED), options)
-            assert asked.thinking == "high"
-            request = await assistant._asks_ahead(
-                model, ExpectedQuestion(None, "Be brief.", "", "low")
-            )
-            assert text.decode(request.prompt).startswith("(low)[system]Be brief.")
+            count = (await report_of(assistant.reply(off))).stats.prompt_tokens
+            options = ReplyOptions(thinking="off")
+            reply = await assistant.send(made.id, ASKED[0].content, options)
+            assert reply.prompt_tokens == count
+            ahead = assistant.loaded.read_ahead([Message("system", "Be brief.")], "", None, "low")
+            assert text.decode(ahead.prompt).startswith("(low)[system]Be brief.")
 
     @asynchronous
-    async def test_what_is_held_to_a_form_is_asked_not_to(self, tmp_path: Path) -> None:
-        """Else it would begin where the model was taught to think."""
-        async with assisted(tmp_path) as assistant:
-            model, text = assistant._model, of(OFF)
-            object.__setattr__(model, "text", text)
-            held = ChatRequest(
-                tuple(ASKED), grammar=Grammar((("root", Text(b"5")),)), thinking="high"
-            )
-            assert text.decode(model._prompt(held, "").ids).endswith("<think>\n\n</think>\n\n")
+    async def test_an_answer_with_a_format_does_not_reason(self, tmp_path: Path) -> None:
+        """Else it would begin where the model was taught to reason."""
+        async with assisted(tmp_path, text=of(OFF)) as assistant:
+            grammar = Grammar((("root", Text(b"5")),))
+            held = ChatRequest(tuple(ASKED), grammar=grammar, thinking="high")
+            assert prompt_of(assistant, held).endswith("<think>\n\n</think>\n\n")
 
     @pytest.mark.parametrize(
         ("end", "begun", "written"),
@@ -153,15 +146,18 @@ class TestOfTheLoadedModel:
         self, tmp_path: Path, end: str, begun: str, written: str
     ) -> None:
         """Chosen since: what was thought stays as it was."""
-        async with assisted(tmp_path) as assistant:
-            model, text = assistant._model, of(end)
-            object.__setattr__(model, "text", text)
-            prompt = model._prompt(ChatRequest(tuple(ASKED), thinking="off"), begun)
-            assert text.decode(prompt.ids) == f"[user]2 + 3?[assistant]{written}"
+        async with assisted(tmp_path, text=of(end)) as assistant:
+            request = ChatRequest(tuple(ASKED), thinking="off", prefix=begun)
+            assert prompt_of(assistant, request) == f"[user]2 + 3?[assistant]{written}"
 
 
 def test_thoughts_hold_no_half_characters() -> None:
     from app.request import check_request
 
-    with pytest.raises(InvalidRequest, match="a thought"):
-        check_request(ChatRequest((*ASKED, Message("assistant", "5", thought="\ud83d"), *ASKED)))
+    with pytest.raises(InvalidRequest, match="the reasoning"):
+        check_request(ChatRequest((*ASKED, Message("assistant", "5", reasoning="\ud83d"), *ASKED)))
+
+
+def prompt_of(assistant: Assistant, request: ChatRequest) -> str:
+    model = assistant.loaded
+    return model.text.decode(model.prepare(request).request.prompt)

@@ -67,11 +67,11 @@ def test_what_is_late_is_told_in_seconds_and_gone():
 
 
 STARTED = {
-    "confined": "from app.sandbox import Confined; from tests.app.test_sandbox import slow; "
-    "owner = Confined(slow, (), 1 << 30)",
+    "confined": "from app.sandbox import Sandbox; from tests.app.test_sandbox import slow; "
+    "owner = Sandbox(slow, (), 1 << 30)",
     "engine": "from app.worker.child import EngineChild; from engine.request import ModelSpec; "
     "from tests.app.test_sandbox import slow; "
-    "owner = EngineChild(ModelSpec('m', '/m'), slow)",
+    "owner = EngineChild(ModelSpec('m', '/m'), slow, 'WARNING')",
 }
 
 

@@ -21,10 +21,10 @@ class Noting(ChatText):
 
     told: ClassVar[list[set[str]]] = []
 
-    def prompt(self, messages, begun="", tools=(), *, thinks=True, variables=NO_VARIABLES):
+    def render(self, messages, tools=(), variables=NO_VARIABLES):
         if messages[-1].content == "hi":
             self.told.append({"enable_thinking"} & set(variables))
-        return super().prompt(messages, begun, tools, thinks=thinks, variables=variables)
+        return super().render(messages, tools, variables)
 
 
 @asynchronous
@@ -41,7 +41,7 @@ async def test_a_model_that_cannot_be_told_has_no_choice(tmp_path: Path) -> None
 async def test_what_can_be_chosen_is_asked(tmp_path: Path) -> None:
     async with opened(tmp_path) as (page, _, assistant):
         text = Noting(FolderVocabulary.load(POCKET), ChatTemplate(SWITCHED, {}), ())
-        object.__setattr__(assistant._model, "text", text)
+        object.__setattr__(assistant.loaded, "text", text)
         page.do("refresh")
         await page.until(lambda: "Thinking" in page.regions["pickers"])
         assert page.regions["pickers"].endswith(

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import ReplyOptions
+from app.request import AS_TAUGHT, ReplyOptions, Thinking
 from engine.errors import InvalidRequest
 from engine.request import AUTO
 from ui.tab import Command

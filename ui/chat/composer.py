@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from app.models.catalog import CatalogEntry
-from app.reasoning_effort import AS_TAUGHT, Thinking
+from app.request import AS_TAUGHT, Thinking
 from engine.request import AUTO, ModelFacts
 from ui.chat.caption import mode_name
 from ui.widgets import icon, sentence

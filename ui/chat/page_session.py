@@ -128,11 +128,11 @@ class PageSession(View[ChatCommand]):
         history, state = self.assistant.history, self.state
         state.conversation = await asyncio.to_thread(history.conversation, conversation)
         running = self.assistant.running(conversation)
-        leaf = running.asked if running else None
+        leaf = running.question if running else None
         state.messages = await asyncio.to_thread(history.messages, conversation, leaf)
         state.facts_by_id = await asyncio.to_thread(history.facts, conversation)
         state.siblings = await asyncio.to_thread(history.siblings, conversation)
-        standing = await self.assistant.standing(state.conversation.system, state.messages)
+        standing = await self.assistant.context_use(state.conversation.system, state.messages)
         state.used, state.unseen = standing.used, standing.unseen
         if running is not None:
             state.used = running.reply.prompt_tokens

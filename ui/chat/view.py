@@ -9,8 +9,7 @@ from app.chat.attachments import Attachment
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
 from app.models.catalog import CatalogEntry
 from app.models.library.fit import Fit
-from app.reasoning_effort import Thinking
-from app.request import PartialAnswer
+from app.request import PartialAnswer, Thinking
 from engine.request import ModelFacts
 from ui.chat import composer, transcript
 from ui.chat.command import Settings

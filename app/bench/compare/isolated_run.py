@@ -14,7 +14,7 @@ from app.bench.measure import RunStep, Sample, Turn
 from app.bench.runners import fresh_name, passes_of
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel, PreparedRequest
-from app.request import ChatRequest, Message, PartialAnswer
+from app.request import ChatRequest, Message
 from engine.request import GenerationRequest
 
 
@@ -34,31 +34,31 @@ class IsolatedRunner:
     def prepare(self, messages: tuple[Message, ...]) -> PreparedRequest:
         """The prompt as the model takes it; raises InvalidRequest, ContextOverflow."""
         turn = ChatRequest(messages, max_tokens=self.max_tokens)
-        return self.model.prepare(turn, PartialAnswer())
+        return self.model.prepare(turn)
 
     async def run(self, turn: Turn) -> AsyncGenerator[RunStep, None]:
         """See ``Runner``; None whenever the run begins, perhaps again. Raises WorkerCrashed too."""
         [prompt] = turn.prompts
         prepared = self.prepare(prompt.messages)
-        thought = prepared.begun.thought
+        thought = prepared.opened
         asked = replace(turn.lane.asks(prepared.request), cold=True, margins=turn.margins)
         key = f"{turn.lane.name} {turn.repeat}"
         while True:
             await self._wait_for_answers()
             state = f"{self._name} {key} {self._interrupted[key]}"
             request = replace(asked, drafter_state=state)
-            begun = self.assistant.begun
+            begun = self.assistant.answers_started
             await self._build_drafters(request)
             yield None
             generation = self.model.worker.generate(request)
-            detokenizer = self.model.text.detokenizer(thought=thought)
+            detokenizer = self.model.text.detokenizer(opened=thought)
             async with aclosing(generation):
                 async for step in passes_of(generation, turn, prompt, detokenizer, thought):
-                    if self.assistant.begun != begun:
+                    if self.assistant.answers_started != begun:
                         generation.cancel()  # and read to its end: the engine is free then
                     if not isinstance(step, Sample):
                         yield step
-                    elif self.assistant.begun == begun:
+                    elif self.assistant.answers_started == begun:
                         yield step
                         return
             self._interrupted[key] += 1  # the drafters know a part of this answer

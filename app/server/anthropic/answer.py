@@ -1,78 +1,76 @@
-"""An answer as one message of blocks, and as the events that tell how they come about."""
+"""Anthropic's messages: an answer as one message of blocks, its events, and the routes."""
 
 import json
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
-from app.request import Completion, Piece
-from app.server.anthropic.schemas import MessagesBody
-from app.server.errors import Failure
-from app.server.openai_chat.answer import Body, how_it_went
-from app.text.output_parser import OutputParser
-from app.text.tools.call_parser import CallPart, ParsedOutput, ToolCallParser
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from typing_extensions import override
+
+from app.chat.assistant import Assistant
+from app.request import CallDelta, Completion, Delta
+from app.server.anthropic.schemas import CountBody, MessagesBody
+from app.server.models import check_served
+from app.server.respond import Protocol, respond
+from app.server.usage import Body, timings_and_speculation
 from engine.request import FinishReason, Stats
 
-TEXT, CALL, THOUGHT = "text", "tool_use", "thinking"
+TEXT, CALL, THINKING = "text", "tool_use", "thinking"
 
 
-class MessageAnswer:
-    """One answer."""
+class MessagesProtocol(Protocol):
+    """One message of blocks."""
 
-    def __init__(self, asked: MessagesBody, reader: ToolCallParser | None = None) -> None:
-        """``reader`` is there where tools may be called."""
-        self._asked, self._hearing = asked, OutputParser(reader)
+    names_events = True
+
+    def __init__(self, body: MessagesBody) -> None:
+        self._body = body
         self._id = f"msg_{uuid.uuid4().hex}"
         self._blocks: list[Body] = []
-        self._open = False  # the last block is not over
-        self._given = ""  # JSON of what the last block calls its tool with
+        self._open = False  # more may come for the last block
+        self._arguments = ""  # JSON of the last block, if it is a call
 
-    def whole(self, report: Completion) -> Body:
-        """The message at once."""
-        for _ in (*self.piece(Piece(report.text, (), 0, 0)), *self.last(report)):
-            pass
+    @override
+    def whole(self, completions: list[Completion]) -> Body:
+        [completion] = completions
         return {
-            **self._message(self._blocks, self._reason(report), report.stats),
-            "stop_sequence": report.stopped_by or None,
-            **how_it_went(report),
+            **self._message(self._blocks, self._reason(completion), completion.stats),
+            "stop_sequence": completion.stopped_by or None,
+            **timings_and_speculation(completion),
         }
 
+    @override
     def first(self) -> Iterator[Body]:
-        """A message without blocks; what it takes is told at its end."""
         yield {"type": "message_start", "message": self._message([], None, None)}
 
-    def piece(self, piece: Piece) -> Iterator[Body]:
-        """The next words, and parts of calls."""
-        heard = self._hearing.feed(piece.text)
-        yield from self._heard(heard)
+    @override
+    def delta(self, index: int, delta: Delta) -> Iterator[Body]:
+        if delta.reasoning:
+            yield from self._think(delta.reasoning)
+        if delta.text:
+            yield from self._say(delta.text)
+        for part in delta.calls:
+            yield from self._call(part)
 
-    def last(self, report: Completion) -> Iterator[Body]:
-        """What was held back, why the answer ended, and how it went."""
-        yield from self._heard(self._hearing.end())
+    @override
+    def last(self, index: int, completion: Completion) -> Iterator[Body]:
         if not self._blocks:
             yield from self._say("")
         yield from self._close()
-        ended = {
-            "stop_reason": self._reason(report), "stop_sequence": report.stopped_by or None
-        }  # fmt: skip
-        usage = _usage(report.stats)
-        yield {"type": "message_delta", "delta": ended, "usage": usage, **how_it_went(report)}
+        reason, stopped_by = self._reason(completion), completion.stopped_by or None
+        yield {
+            "type": "message_delta",
+            "delta": {"stop_reason": reason, "stop_sequence": stopped_by},
+            "usage": _usage(completion.stats),
+            **timings_and_speculation(completion),
+        }
         yield {"type": "message_stop"}
-
-    def failed(self, failure: Failure) -> Body:
-        """The event of an answer that broke off."""
-        return failure.body
-
-    def _heard(self, heard: ParsedOutput) -> Iterator[Body]:
-        if heard.thought:
-            yield from self._think(heard.thought)
-        if heard.said:
-            yield from self._say(heard.said)
-        for part in heard.calls:
-            yield from self._call(part)
 
     def _think(self, text: str) -> Iterator[Body]:
         if not self._open:
-            yield from self._begin({"type": THOUGHT, "thinking": "", "signature": ""})
+            yield from self._begin({"type": THINKING, "thinking": "", "signature": ""})
         self._blocks[-1]["thinking"] += text
         yield self._delta({"type": "thinking_delta", "thinking": text})
 
@@ -83,11 +81,11 @@ class MessageAnswer:
             self._blocks[-1]["text"] += text
             yield self._delta({"type": "text_delta", "text": text})
 
-    def _call(self, part: CallPart) -> Iterator[Body]:
+    def _call(self, part: CallDelta) -> Iterator[Body]:
         if part.id:
             yield from self._begin({"type": CALL, "id": part.id, "name": part.name, "input": {}})
         if part.arguments:
-            self._given += part.arguments
+            self._arguments += part.arguments
             yield self._delta({"type": "input_json_delta", "partial_json": part.arguments})
 
     def _begin(self, block: Body) -> Iterator[Body]:
@@ -98,7 +96,7 @@ class MessageAnswer:
             "content_block": dict(block),
         }
         self._blocks.append(block)
-        self._open, self._given = True, ""
+        self._open, self._arguments = True, ""
 
     def _delta(self, delta: Body) -> Body:
         return {"type": "content_block_delta", "index": len(self._blocks) - 1, "delta": delta}
@@ -107,26 +105,26 @@ class MessageAnswer:
         if self._open:
             self._open = False
             if self._blocks[-1]["type"] == CALL:
-                self._blocks[-1]["input"] = _read(self._given)
+                self._blocks[-1]["input"] = _parsed(self._arguments)
             yield {"type": "content_block_stop", "index": len(self._blocks) - 1}
 
-    def _reason(self, report: Completion) -> str:
-        if report.finish_reason is FinishReason.LENGTH:
+    def _reason(self, completion: Completion) -> str:
+        if completion.finish_reason is FinishReason.LENGTH:
             return "max_tokens"
-        if report.stopped_by:
+        if completion.stopped_by:
             return "stop_sequence"
         return CALL if any(block["type"] == CALL for block in self._blocks) else "end_turn"
 
     def _message(self, blocks: list[Body], reason: str | None, stats: Stats | None) -> Body:
         return {
-            "id": self._id, "type": "message", "role": "assistant", "model": self._asked.model,
+            "id": self._id, "type": "message", "role": "assistant", "model": self._body.model,
             "content": blocks, "stop_reason": reason, "stop_sequence": None,
             "usage": {"input_tokens": 0, "output_tokens": 0} if stats is None else _usage(stats),
         }  # fmt: skip
 
 
-def _read(arguments: str) -> object:
-    """An object; nothing of one that was cut short."""
+def _parsed(arguments: str) -> object:
+    """The object; empty where it was cut off."""
     try:
         return json.loads(arguments or "{}")
     except ValueError:
@@ -134,10 +132,27 @@ def _read(arguments: str) -> object:
 
 
 def _usage(stats: Stats) -> Body:
-    """Tokens of the prompt that were read, and apart from them those that were cached."""
+    """Prompt tokens that were read, and separately those that were cached."""
     return {
         "input_tokens": stats.prompt_tokens - stats.cached_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": stats.cached_tokens,
         "output_tokens": stats.emitted,
     }
+
+
+def router(assistant: Assistant) -> APIRouter:
+    """The routes ``/messages`` and ``/messages/count_tokens``."""
+    routes = APIRouter()
+
+    @routes.post("/messages", response_model=None)
+    async def answer(body: MessagesBody, request: Request) -> Response:
+        check_served(assistant, body.model)
+        return await respond(assistant, body, MessagesProtocol(body), request)
+
+    @routes.post("/messages/count_tokens")
+    async def count(body: CountBody) -> dict[str, Any]:
+        check_served(assistant, body.model)
+        return {"input_tokens": await assistant.prompt_tokens(body.chat_request)}
+
+    return routes

@@ -1,6 +1,6 @@
-"""The body of a request for a message, and the Turn that it stands for."""
+"""The bodies of Anthropic's messages, and the ChatRequest of each."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -14,12 +14,114 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
-from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import ChatRequest, Message, ToolUse
-from app.server.anthropic.blocks import Conversation, System
-from app.server.openai_chat.schemas import REFUSED, Calling, Count, ResponseFormat, Stop
-from app.server.text_schemas import sendable
-from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, tool_use
+from app.request import AS_TAUGHT, ChatRequest, Message, Thinking, ToolCall, ToolUse
+from app.server.request_body import REFUSED, Count, ResponseFormat, Stop, ToolsBody
+from app.server.text_schemas import sendable, valid_unicode
+from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, read_arguments, tool_use
+
+MOST_MESSAGES = 1000  # messages of a request
+ROLES = ("user", "assistant", "system")
+
+
+def _messages(given: object) -> object:
+    if not isinstance(given, list) or not 0 < len(given) <= MOST_MESSAGES:
+        raise PydanticCustomError("messages", "send 1 to {most} messages", {"most": MOST_MESSAGES})
+    return tuple(part for place, one in enumerate(given) for part in _parts(one, place))
+
+
+def _system(given: object) -> object:
+    return "" if given is None else _content(given, "the system prompt")
+
+
+Conversation = Annotated[Any, BeforeValidator(_messages)]
+"""A tuple of ``Message``."""
+System = Annotated[str, BeforeValidator(_system)]
+
+
+def _parts(given: object, place: int) -> Iterator[Message]:
+    """One message; a user's message starts with the results of calls."""
+    match given:
+        case {"role": str(role), "content": content} if role in ROLES:
+            where = f"message {place}"
+        case _:
+            raise PydanticCustomError(
+                "message",
+                'message {place} must look like {"role": "user", "content": "..."}',
+                {"place": place},
+            )
+    blocks = content if isinstance(content, list) else [content]
+    results = [block for block in blocks if _kind(block) == "tool_result"]
+    yield from (_result(block, where) for block in results)
+    calls = tuple(_call(block) for block in blocks if _kind(block) == "tool_use")
+    others = [block for block in blocks if _kind(block) not in ("tool_result", "tool_use")]
+    text = _content(others, where)
+    if text or calls or not results:
+        yield Message(role, text, calls, reasoning="".join(map(_thought, blocks)))
+
+
+def _kind(block: object) -> object:
+    return block.get("type") if isinstance(block, dict) else None
+
+
+def _result(block: dict[str, Any], where: str) -> Message:
+    match block:
+        case {"tool_use_id": str(call)}:
+            content = block.get("content") or ""
+            return Message("tool", _content(content, where), answers=_text(call))
+        case _:
+            raise PydanticCustomError("result", "a tool_result must have a tool_use_id")
+
+
+def _call(block: dict[str, Any]) -> ToolCall:
+    match block:
+        case {"id": str(call), "name": str(name), "input": dict(given)}:
+            arguments: Any = read_arguments(given)
+            return ToolCall(_text(call), _text(name), arguments)
+        case _:
+            raise PydanticCustomError("call", "a tool_use must have an id, a name and an input")
+
+
+def _thought(block: object) -> str:
+    """The reasoning; a redacted one is readable only for its author."""
+    match block:
+        case {"type": "thinking", "thinking": str(text)}:
+            return _text(text)
+        case _:
+            return ""
+
+
+def _content(content: object, where: str) -> str:
+    """All texts joined, without reasoning."""
+    blocks = content if isinstance(content, list) else [content]
+    return "".join(_block(block, where) for block in blocks)
+
+
+def _block(block: object, where: str) -> str:
+    match block:
+        case str(text):
+            return _text(text)
+        case {"type": "text", "text": str(text)}:
+            return _text(text)
+        case {"type": "thinking" | "redacted_thinking"}:
+            return ""
+        case {"type": str(kind)}:
+            context = {"kind": sendable(kind), "where": where}
+            raise PydanticCustomError(
+                "unsupported",
+                "blocks of type {kind} are not supported ({where}); only text and tools",
+                context,
+            )
+        case _:
+            raise PydanticCustomError(
+                "block",
+                'blocks of {where} must look like {"type": "text", "text": "..."}',
+                {"where": where},
+            )
+
+
+def _text(text: str) -> str:
+    return str(valid_unicode(text))
+
 
 _AS_OUTPUT_FORMAT = "here a format is sent as output_config.format"
 # as in ``app.server.openai_chat.schemas``
@@ -33,7 +135,7 @@ _CHOICES = {"auto": "auto", "any": REQUIRED, "none": "none"}
 
 
 def _nested(tool: object) -> object:
-    """A tool as chats send it, whose name stands one level deeper."""
+    """A tool as chats send it, with its name one level deeper."""
     match tool:
         case {"type": str(kind)} if kind != "custom":
             raise PydanticCustomError(
@@ -42,8 +144,8 @@ def _nested(tool: object) -> object:
                 {"kind": sendable(kind)},
             )
         case {"name": name, "input_schema": schema, **rest}:
-            told = {key: value for key, value in rest.items() if key in ("description", "strict")}
-            return {"type": "function", "function": {"name": name, "parameters": schema, **told}}
+            more = {key: value for key, value in rest.items() if key in ("description", "strict")}
+            return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
         case _:
             raise PydanticCustomError(
                 "tool", 'a tool must look like {"name": "...", "input_schema": {...}}'
@@ -92,10 +194,10 @@ class ThinkingOptions(BaseModel):
     type: Literal["enabled", "adaptive", "disabled"]
 
 
-class MessagesBody(Calling):
+class MessagesBody(ToolsBody):
     """A request for a message."""
 
-    refused, filling = _REFUSED, "messages"
+    refused, prompt_field = _REFUSED, "messages"
 
     messages: Conversation
     max_tokens: Count
@@ -111,12 +213,12 @@ class MessagesBody(Calling):
     @model_validator(mode="after")
     def _end_in_something_said(self) -> Self:
         last = self.messages[-1] if self.messages else Message("user", "")
-        said = "the last message is empty; there is nothing to answer"
+        problem = "the last message is empty; there is nothing to answer"
         if last.role == "assistant" and (len(self.messages) == 1 or last.calls):
-            said = "the last message must be the user's, or the beginning of an answer to it"
+            problem = "the last message must be the user's, or the beginning of an answer to it"
         elif last.content.strip() or last.role == "tool":
             return self
-        raise PydanticCustomError("last", "{said}", {"said": said, "param": "messages"})
+        raise PydanticCustomError("last", "{problem}", {"problem": problem, "param": "messages"})
 
     @override
     def _offered(self) -> ToolUse | None:
@@ -127,34 +229,34 @@ class MessagesBody(Calling):
 
     @property
     @override
-    def turn(self) -> ChatRequest:
-        """What the assistant is asked."""
-        told = (Message("system", self.system),) if self.system else ()
-        said, begun = [*self.messages], ""
-        if said[-1].role == "assistant":  # the rest of this answer is asked for
-            begun = said.pop().content
+    def chat_request(self) -> ChatRequest:
+        """The request for the assistant."""
+        system = (Message("system", self.system),) if self.system else ()
+        messages, prefix = [*self.messages], ""
+        if messages[-1].role == "assistant":  # the rest of this answer is wanted
+            prefix = messages.pop().content
         return ChatRequest(
-            messages=(*told, *said),
-            begun=begun,
+            messages=(*system, *messages),
+            prefix=prefix,
             sampling=self.sampling,
             max_tokens=self.max_tokens,
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
             grammar=self._grammar,
-            use=self.use,
-            thinking=self._asked_to_think,
+            tool_use=self.tool_use,
+            thinking=self._thinking,
         )
 
     @property
-    def _asked_to_think(self) -> Thinking:
+    def _thinking(self) -> Thinking:
         if self.thinking is None or self.thinking.type == "adaptive":
             return AS_TAUGHT
         return "on" if self.thinking.type == "enabled" else "off"
 
     @override
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
-        told = None if self.output_config is None else self.output_config.format
-        return "output_config", None if told is None else told.wanted
+        form = None if self.output_config is None else self.output_config.format
+        return "output_config", None if form is None else form.wanted
 
 
 class CountBody(MessagesBody):

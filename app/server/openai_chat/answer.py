@@ -1,358 +1,262 @@
-"""One answer as bodies and chunks: OpenAI's fields, llama-server's timings, our speculation."""
+"""OpenAI's chat and text completions: the answers as bodies and chunks, and the two routes."""
 
 import time
 import uuid
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from app.request import Completion, Piece
-from app.text.output_parser import OutputParser
-from app.text.tools.call_parser import CallPart, ParsedOutput, ToolCallParser
-from engine.request import FinishReason, Logprob, Stats
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from typing_extensions import override
 
-Body = dict[str, Any]
-Spelling = Callable[[int], bytes]
-IMPOSSIBLE = -9999.0  # OpenAI's number for it; JSON has no infinity
-
-
-def usage(report: Completion) -> Body:
-    """Token counts; cached tokens are part of the prompt's, those of a thought of the answer's.
-
-    Those of a thought and of a prediction are there with one.
-    """
-    stats, told = report.stats, report.foretold
-    details = {"reasoning_tokens": report.thought_tokens} if report.thought_tokens else {}
-    if told is not None:
-        details["accepted_prediction_tokens"] = told.accepted
-        details["rejected_prediction_tokens"] = told.rejected
-    return {
-        "prompt_tokens": stats.prompt_tokens,
-        "completion_tokens": stats.emitted,
-        "total_tokens": stats.prompt_tokens + stats.emitted,
-        "prompt_tokens_details": {"cached_tokens": stats.cached_tokens},
-        **({"completion_tokens_details": details} if details else {}),
-    }
+from app.chat.assistant import Assistant
+from app.request import CallDelta, Completion, Delta
+from app.server.models import check_served
+from app.server.openai_chat.schemas import ChatBody, CompletionBody
+from app.server.request_body import RequestBody
+from app.server.respond import Protocol, respond
+from app.server.usage import (
+    IMPOSSIBLE,
+    Body,
+    TokenBytes,
+    log_probabilities,
+    summed_up,
+    timings_and_speculation,
+    usage,
+)
+from engine.request import FinishReason, Logprob
 
 
-def together(reports: Sequence[Completion]) -> Completion:
-    """The answers to one request as one: counts added up, the prompt's once, the longest of times."""
-    if len(reports) == 1:
-        return reports[0]
-    stats = [report.stats for report in reports]
-    told = [report.foretold for report in reports if report.foretold is not None]
-    added = {
-        name: sum(getattr(one, name) for one in stats)
-        for name in ("emitted", "passes", "drafted", "accepted")
-    }
-    longest = {
-        name: max(getattr(one, name) for one in stats)
-        for name in ("prompt_seconds", "decode_seconds")
-    }
-    foretold = replace(
-        told[0],
-        accepted=sum(one.accepted for one in told),
-        rejected=sum(one.rejected for one in told),
-    ) if told else None  # fmt: skip
-    return replace(
-        reports[0],
-        stats=replace(stats[0], **added, **longest),
-        foretold=foretold,
-        thought_tokens=sum(report.thought_tokens for report in reports),
-    )
+class OpenAIProtocol(Protocol):
+    """What chats and texts share: choices with an index, and an envelope around them."""
 
+    prefix: ClassVar[str]  # of the id
+    kind: ClassVar[str]  # the "object" of a whole answer
+    chunk_kind: ClassVar[str]  # and of a chunk
 
-def _pace(name: str, count: int, seconds: float) -> Body:
-    return {
-        f"{name}_n": count,
-        f"{name}_ms": round(seconds * 1000, 3),
-        f"{name}_per_token_ms": round(seconds * 1000 / count, 3) if count else 0.0,
-        f"{name}_per_second": round(count / seconds, 2) if seconds > 0 else 0.0,
-    }
+    def __init__(self, body: RequestBody, token_bytes: TokenBytes) -> None:
+        self._body, self._token_bytes = body, token_bytes
+        self._id = f"{self.prefix}-{uuid.uuid4().hex}"
+        self._created = int(time.time())
 
-
-def timings(stats: Stats) -> Body:
-    """Times under llama-server's names; the draft's are there only when something was drafted."""
-    fresh = stats.prompt_tokens - stats.cached_tokens
-    drafted = {"draft_n": stats.drafted, "draft_n_accepted": stats.accepted}
-    return {
-        "cache_n": stats.cached_tokens,
-        **_pace("prompt", fresh, stats.prompt_seconds),
-        **_pace("predicted", stats.emitted, stats.decode_seconds),
-        **(drafted if stats.drafted else {}),
-    }
-
-
-def speculation(report: Completion) -> Body:
-    """What ran, and why."""
-    return {
-        "drafter": report.stats.drafter,
-        "reason": report.stats.why,
-        "passes": report.stats.passes,
-        "tokens_per_pass": round(report.tokens_per_pass, 3),
-    }
-
-
-def log_probabilities(told: Sequence[Logprob], spelt: Spelling) -> Body | None:
-    """Of every token and the likeliest in its place; None where nobody asked."""
-    if not told:
-        return None
-    content = [
-        {
-            **_entry(one.token, one.value, spelt),
-            "top_logprobs": [_entry(token, value, spelt) for token, value in one.likeliest],
-        }
-        for one in told
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _entry(token: int, value: float, spelt: Spelling) -> Body:
-    """A part of a character has its bytes, and a replacement character to look at."""
-    said = spelt(token)
-    text = said.decode(errors="replace")
-    return {"token": text, "logprob": max(value, IMPOSSIBLE), "bytes": list(said)}
-
-
-class Offsets:
-    """Where the tokens of one text begin, in characters: those of one character begin together."""
-
-    def __init__(self, start: int) -> None:
-        """``start`` characters stand before the first token."""
-        self._at = start
-        self._decoder = getincrementaldecoder("utf-8")("replace")
-
-    def next(self, said: bytes) -> int:
-        """Of the next token: where the character is that its first byte belongs to."""
-        first = self._decoder.decode(said[:1])
-        unfinished = bool(self._decoder.getstate()[0])
-        offset = self._at + max(0, len(first) + unfinished - 1)  # broken off ones stand before it
-        self._at += len(first) + len(self._decoder.decode(said[1:]))
-        return offset
-
-
-def spelt_apart(told: Sequence[Logprob], spelt: Spelling, offsets: Offsets) -> Body | None:
-    """The same as completions have it, by column."""
-    if not told:
-        return None
-    said = [spelt(one.token) for one in told]
-    return {
-        "tokens": [one.decode(errors="replace") for one in said],
-        "token_logprobs": [max(one.value, IMPOSSIBLE) for one in told],
-        "top_logprobs": [
-            {
-                spelt(t).decode(errors="replace"): max(value, IMPOSSIBLE)
-                for t, value in one.likeliest
-            }
-            for one in told
-        ],
-        "text_offset": [*map(offsets.next, said)],
-    }
-
-
-class Shape(Protocol):
-    """How an answer is told: as a message of a chat, or as the rest of a text."""
-
-    def choice(self, report: Completion) -> Body:
-        """The whole answer at once."""
-        ...
-
-    def completion(self, choices: list[Body], report: Completion) -> Body:
-        """What a request gets that is not streamed; the report is of all choices together."""
-        ...
-
-    def first(self) -> Body | None:
-        """What a stream begins with, before there is any text."""
-        ...
-
-    def piece(self, piece: Piece) -> Body | None:
-        """One step of a stream; None where nothing can be said yet."""
-        ...
-
-    def rest(self) -> Body | None:
-        """What was held back until the answer had ended."""
-        ...
-
-    def last(self, report: Completion) -> Body:
-        """The step that says why the answer ended, and how it went."""
-        ...
-
-    def counts(self, report: Completion) -> Body:
-        """The extra step with token counts and no choice, sent only to those who asked."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """What every body and chunk of one answer repeats."""
-
-    model: str
-    prefix: str  # of the answer's id
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    def around(self, kind: str, choices: list[Body]) -> Body:
-        """A body of this kind."""
+    @override
+    def whole(self, completions: list[Completion]) -> Body:
+        choices = [self._choice(at, each) for at, each in enumerate(completions)]
+        total = summed_up(completions)
         return {
-            "id": f"{self.prefix}-{self.id}",
+            **self._envelope(self.kind, choices),
+            "usage": usage(total),
+            **timings_and_speculation(total),
+        }
+
+    @override
+    def end(self, completions: list[Completion]) -> Iterator[Body]:
+        """Token counts in a chunk without a choice, where they were requested."""
+        if self._body.include_usage:
+            yield self._chunk([]) | {"usage": usage(summed_up(completions))}
+
+    def _choice(self, index: int, completion: Completion) -> Body:
+        """A whole answer."""
+        raise NotImplementedError
+
+    def _chunk(self, choices: list[Body]) -> Body:
+        empty_usage = {"usage": None} if self._body.include_usage else {}
+        return {**empty_usage, **self._envelope(self.chunk_kind, choices)}
+
+    def _envelope(self, kind: str, choices: list[Body]) -> Body:
+        return {
+            "id": self._id,
             "object": kind,
-            "created": self.created,
-            "model": self.model,
+            "created": self._created,
+            "model": self._body.model,
             "system_fingerprint": None,
             "choices": choices,
         }
 
 
-def how_it_went(report: Completion) -> Body:
-    """Times, and what ran."""
-    return {"timings": timings(report.stats), "speculation": speculation(report)}
+@dataclass(slots=True)
+class _ChatMessage:
+    """One message so far."""
+
+    reasoning: str = ""
+    text: str = ""
+    calls: list[CallDelta] = field(default_factory=list)
 
 
-class ChatAnswer:
-    """A message of the assistant's."""
+class ChatProtocol(OpenAIProtocol):
+    """Messages of a chat."""
 
-    def __init__(
-        self, envelope: Envelope, index: int, spelt: Spelling, reader: ToolCallParser | None = None
-    ) -> None:
-        """``spelt`` gives the bytes of a token; ``reader`` is there where tools may be called."""
-        self._envelope, self._index, self._spelt = envelope, index, spelt
-        self._hearing = OutputParser(reader)
+    prefix, kind, chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def choice(self, report: Completion) -> Body:
-        """The whole message."""
-        heard = self._hearing.feed(report.text)
-        left = self._hearing.end()
-        heard.said, heard.thought = heard.said + left.said, heard.thought + left.thought
-        message: Body = {"role": "assistant", "content": heard.said, "refusal": None}
-        if heard.thought:
-            message["reasoning_content"] = heard.thought
-        if heard.calls:
-            calls = [
-                {n: v for n, v in call.items() if n != "index"} for call in _called(heard.calls)
-            ]
-            message |= {"content": heard.said or None, "tool_calls": calls}
-        told = log_probabilities(report.logprobs, self._spelt)
-        reason = self._reason(report)
+    def __init__(self, body: RequestBody, token_bytes: TokenBytes) -> None:
+        super().__init__(body, token_bytes)
+        self._messages = [_ChatMessage() for _ in range(body.choices)]
+
+    @override
+    def first(self) -> Iterator[Body]:
+        for index in range(self._body.choices):
+            yield self._part(index, {"role": "assistant", "content": ""})
+
+    @override
+    def delta(self, index: int, delta: Delta) -> Iterator[Body]:
+        message = self._messages[index]
+        message.reasoning += delta.reasoning
+        message.text += delta.text
+        message.calls += delta.calls
+        part: Body = {}
+        if delta.reasoning:
+            part["reasoning_content"] = delta.reasoning  # as llama-server and vLLM name it
+        if delta.text:
+            part["content"] = delta.text
+        if delta.calls:
+            part["tool_calls"] = _joined_calls(delta.calls)
+        if part or delta.logprobs:
+            yield self._part(index, part or {"content": ""}, logprobs=delta.logprobs)
+
+    @override
+    def last(self, index: int, completion: Completion) -> Iterator[Body]:
+        reason = self._reason(completion)
+        yield {**self._part(index, {}, reason), **timings_and_speculation(completion)}
+
+    @override
+    def _choice(self, index: int, completion: Completion) -> Body:
+        found = self._messages[index]
+        message: Body = {"role": "assistant", "content": found.text, "refusal": None}
+        if found.reasoning:
+            message["reasoning_content"] = found.reasoning
+        if found.calls:
+            calls = _joined_calls(found.calls)
+            for call in calls:
+                del call["index"]
+            message |= {"content": found.text or None, "tool_calls": calls}
         return {
-            "index": self._index, "message": message, "logprobs": told, "finish_reason": reason
-        }  # fmt: skip
+            "index": index,
+            "message": message,
+            "logprobs": log_probabilities(completion.logprobs, self._token_bytes),
+            "finish_reason": self._reason(completion),
+        }
 
-    def completion(self, choices: list[Body], report: Completion) -> Body:
-        """All messages."""
-        whole = self._envelope.around("chat.completion", choices)
-        return {**whole, "usage": usage(report), **how_it_went(report)}
+    def _reason(self, completion: Completion) -> str:
+        reason = completion.finish_reason
+        return "tool_calls" if completion.calls and reason is FinishReason.STOP else reason.value
 
-    def first(self) -> Body:
-        """Who speaks."""
-        return self._chunk({"role": "assistant", "content": ""})
-
-    def piece(self, piece: Piece) -> Body | None:
-        """The next words, and parts of calls."""
-        heard = self._hearing.feed(piece.text)
-        delta = _delta(heard)
-        silent = not delta and not piece.logprobs
-        return None if silent else self._chunk(delta or {"content": ""}, told=piece.logprobs)
-
-    def rest(self) -> Body | None:
-        """Text that might have become a call."""
-        delta = _delta(self._hearing.end())
-        return self._chunk(delta) if delta else None
-
-    def last(self, report: Completion) -> Body:
-        """Why it ended."""
-        return {**self._chunk({}, self._reason(report)), **how_it_went(report)}
-
-    def counts(self, report: Completion) -> Body:
-        """Token counts."""
-        return {**self._envelope.around("chat.completion.chunk", []), "usage": usage(report)}
-
-    def _reason(self, report: Completion) -> str:
-        ended = report.finish_reason
-        return "tool_calls" if self._hearing.called and ended is FinishReason.STOP else ended.value
-
-    def _chunk(
+    def _part(
         self,
-        delta: Mapping[str, Any],
+        index: int,
+        part: Body,
         finish_reason: str | None = None,
-        told: Sequence[Logprob] = (),
+        logprobs: Sequence[Logprob] = (),
     ) -> Body:
         choice = {
-            "index": self._index,
-            "delta": dict(delta),
-            "logprobs": log_probabilities(told, self._spelt),
+            "index": index,
+            "delta": part,
+            "logprobs": log_probabilities(logprobs, self._token_bytes),
             "finish_reason": finish_reason,
         }
-        return self._envelope.around("chat.completion.chunk", [choice])
+        return self._chunk([choice])
 
 
-def _delta(heard: ParsedOutput) -> Body:
-    """What became known, each kind in its field; thoughts where llama-server and vLLM have them."""
-    told: Body = {"reasoning_content": heard.thought, "content": heard.said}
-    delta = {name: text for name, text in told.items() if text}
-    return delta | ({"tool_calls": _called(heard.calls)} if heard.calls else {})
-
-
-def _called(parts: Sequence[CallPart]) -> list[Body]:
-    """The calls of which there are parts, each as one entry: clients read the first of an index."""
+def _joined_calls(parts: Sequence[CallDelta]) -> list[Body]:
+    """One entry for each call: clients read only the first entry of an index."""
     found: dict[int, Body] = {}
     for part in parts:
         if part.index not in found:
-            begun = {"id": part.id, "type": "function"} if part.id else {}
+            start = {"id": part.id, "type": "function"} if part.id else {}
             name = {"name": part.name} if part.name else {}
-            found[part.index] = {
-                "index": part.index,
-                **begun,
-                "function": {**name, "arguments": ""},
-            }
+            function = {**name, "arguments": ""}
+            found[part.index] = {"index": part.index, **start, "function": function}
         found[part.index]["function"]["arguments"] += part.arguments
     return list(found.values())
 
 
-class TextAnswer:
-    """The rest of a text; bodies and chunks have one form."""
+class TextProtocol(OpenAIProtocol):
+    """The rest of a text; whole answers and chunks have one form."""
 
-    def __init__(self, envelope: Envelope, index: int, spelt: Spelling, prompt: str) -> None:
-        """``spelt`` gives the bytes of a token; offsets count from the begin of ``prompt``."""
-        self._envelope, self._index, self._spelt = envelope, index, spelt
-        self._offsets = Offsets(len(prompt))
+    prefix, kind, chunk_kind = "cmpl", "text_completion", "text_completion"
 
-    def choice(self, report: Completion) -> Body:
-        """All of it."""
-        told = spelt_apart(report.logprobs, self._spelt, self._offsets)
-        return self._choice(report.text, told, report.finish_reason.value)
+    def __init__(self, body: CompletionBody, token_bytes: TokenBytes) -> None:
+        super().__init__(body, token_bytes)
+        self._texts = [""] * body.choices
+        self._start = len(body.prompt)  # offsets count from the start of the prompt
+        self._offsets = [Offsets(self._start) for _ in self._texts]
 
-    def completion(self, choices: list[Body], report: Completion) -> Body:
-        """All texts."""
-        whole = self._envelope.around("text_completion", choices)
-        return {**whole, "usage": usage(report), **how_it_went(report)}
+    @override
+    def first(self) -> Iterator[Body]:
+        yield from ()
 
-    def first(self) -> None:
-        """Nothing is said before there is text."""
+    @override
+    def delta(self, index: int, delta: Delta) -> Iterator[Body]:
+        self._texts[index] += delta.text
+        if delta.text or delta.logprobs:
+            columns = self._columns(delta.logprobs, self._offsets[index])
+            yield self._chunk([self._body_choice(index, delta.text, columns, None)])
 
-    def piece(self, piece: Piece) -> Body | None:
-        """The next words."""
-        if not piece.text and not piece.logprobs:
+    @override
+    def last(self, index: int, completion: Completion) -> Iterator[Body]:
+        choice = self._body_choice(index, "", None, completion.finish_reason.value)
+        yield {**self._chunk([choice]), **timings_and_speculation(completion)}
+
+    @override
+    def _choice(self, index: int, completion: Completion) -> Body:
+        columns = self._columns(completion.logprobs, Offsets(self._start))
+        reason = completion.finish_reason.value
+        return self._body_choice(index, self._texts[index], columns, reason)
+
+    def _body_choice(
+        self, index: int, text: str, logprobs: Body | None, finish_reason: str | None
+    ) -> Body:
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
+
+    def _columns(self, logprobs: Sequence[Logprob], offsets: "Offsets") -> Body | None:
+        """Log probabilities by column."""
+        if not logprobs:
             return None
-        told = spelt_apart(piece.logprobs, self._spelt, self._offsets)
-        return self._body(piece.text, told)
-
-    def rest(self) -> None:
-        """Nothing is held back."""
-
-    def last(self, report: Completion) -> Body:
-        """Why it ended."""
-        return {**self._body("", None, report.finish_reason.value), **how_it_went(report)}
-
-    def counts(self, report: Completion) -> Body:
-        """Token counts."""
-        return {**self._envelope.around("text_completion", []), "usage": usage(report)}
-
-    def _body(self, text: str, told: Body | None, finish_reason: str | None = None) -> Body:
-        choice = self._choice(text, told, finish_reason)
-        return self._envelope.around("text_completion", [choice])
-
-    def _choice(self, text: str, told: Body | None, finish_reason: str | None) -> Body:
+        words = [self._token_bytes(one.token) for one in logprobs]
         return {
-            "index": self._index, "text": text, "logprobs": told, "finish_reason": finish_reason
-        }  # fmt: skip
+            "tokens": [word.decode(errors="replace") for word in words],
+            "token_logprobs": [max(one.value, IMPOSSIBLE) for one in logprobs],
+            "top_logprobs": [
+                {
+                    self._token_bytes(token).decode(errors="replace"): max(value, IMPOSSIBLE)
+                    for token, value in one.likeliest
+                }
+                for one in logprobs
+            ],
+            "text_offset": [*map(offsets.next, words)],
+        }
+
+
+class Offsets:
+    """Where the tokens of a text start, in characters; tokens of one character start together."""
+
+    def __init__(self, start: int) -> None:
+        """``start`` characters come before the first token."""
+        self._at = start
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def next(self, word: bytes) -> int:
+        """The start of the next token: the character that its first byte belongs to."""
+        first = self._decoder.decode(word[:1])
+        unfinished = bool(self._decoder.getstate()[0])
+        offset = self._at + max(0, len(first) + unfinished - 1)  # incomplete ones come before it
+        self._at += len(first) + len(self._decoder.decode(word[1:]))
+        return offset
+
+
+def router(assistant: Assistant) -> APIRouter:
+    """The routes ``/chat/completions`` and ``/completions``."""
+    routes = APIRouter()
+
+    @routes.post("/chat/completions", response_model=None)
+    async def chat(body: ChatBody, request: Request) -> Response:
+        check_served(assistant, body.model)
+        return await respond(assistant, body, ChatProtocol(body, assistant.token_bytes), request)
+
+    @routes.post("/completions", response_model=None)
+    async def complete(body: CompletionBody, request: Request) -> Response:
+        check_served(assistant, body.model)
+        return await respond(assistant, body, TextProtocol(body, assistant.token_bytes), request)
+
+    return routes

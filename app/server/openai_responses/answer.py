@@ -1,18 +1,23 @@
-"""An answer as items, and as the events that tell how they come about."""
+"""OpenAI's responses: an answer as items, its numbered events, and the route."""
 
 import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import Protocol as TypingProtocol
 
-from app.request import Completion, Piece
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from typing_extensions import override
+
+from app.chat.assistant import Assistant
+from app.request import CallDelta, Completion, Delta
 from app.server.errors import Failure
-from app.server.openai_chat.answer import Body, Spelling, how_it_went, log_probabilities
+from app.server.models import check_served
 from app.server.openai_responses.schemas import ResponsesBody
-from app.text.output_parser import OutputParser
-from app.text.tools.call_parser import CallPart, ParsedOutput, ToolCallParser
+from app.server.respond import Protocol, respond
+from app.server.usage import Body, TokenBytes, log_probabilities, timings_and_speculation
 from engine.request import FinishReason
 
 _FIRST = {"content_index": 0}  # a message has one part
@@ -23,15 +28,15 @@ def _new_id(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
-class _Item(Protocol):
-    """A part of the answer that is not over yet."""
+class _Item(TypingProtocol):
+    """A part of the answer that is being written."""
 
     def body(self, status: str) -> Body:
-        """The item as it is by now."""
+        """The item so far."""
         ...
 
-    def begun(self, at: Body) -> Iterator[Body]:
-        """Events that follow its own; ``at`` says whose they are."""
+    def started(self, at: Body) -> Iterator[Body]:
+        """Events after its start; ``at`` names the item."""
         ...
 
     def ended(self, at: Body) -> Iterator[Body]:
@@ -41,11 +46,11 @@ class _Item(Protocol):
 
 @dataclass
 class _Message:
-    """What is said."""
+    """Text."""
 
     id: str = field(default_factory=lambda: _new_id("msg"))
     text: str = ""
-    told: list[Body] = field(default_factory=list)  # log probabilities
+    logprobs: list[Body] = field(default_factory=list)
 
     def body(self, status: str) -> Body:
         content = [] if status == IN_PROGRESS else [self._part()]
@@ -53,28 +58,30 @@ class _Message:
             "id": self.id, "type": "message", "status": status, "role": "assistant", "content": content
         }  # fmt: skip
 
-    def begun(self, at: Body) -> Iterator[Body]:
+    def started(self, at: Body) -> Iterator[Body]:
         yield _event("content_part.added", {**at, **_FIRST, "part": self._part()})
 
-    def more(self, at: Body, text: str, told: list[Body]) -> Body:
-        """The next words."""
+    def more(self, at: Body, text: str, logprobs: list[Body]) -> Body:
+        """The event of more text."""
         self.text += text
-        self.told += told
-        return _event("output_text.delta", {**at, **_FIRST, "delta": text, "logprobs": told})
+        self.logprobs += logprobs
+        return _event("output_text.delta", {**at, **_FIRST, "delta": text, "logprobs": logprobs})
 
     def ended(self, at: Body) -> Iterator[Body]:
-        yield _event("output_text.done", {**at, **_FIRST, "text": self.text, "logprobs": self.told})
+        yield _event(
+            "output_text.done", {**at, **_FIRST, "text": self.text, "logprobs": self.logprobs}
+        )
         yield _event("content_part.done", {**at, **_FIRST, "part": self._part()})
 
     def _part(self) -> Body:
         return {
-            "type": "output_text", "text": self.text, "annotations": [], "logprobs": self.told
+            "type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs
         }  # fmt: skip
 
 
 @dataclass
 class _Call:
-    """A function that is called."""
+    """A tool call."""
 
     name: str
     call: str
@@ -87,11 +94,11 @@ class _Call:
             "name": self.name, "arguments": self.arguments,
         }  # fmt: skip
 
-    def begun(self, at: Body) -> Iterator[Body]:
+    def started(self, at: Body) -> Iterator[Body]:
         yield from ()
 
     def more(self, at: Body, arguments: str) -> Body:
-        """The next part of what it is called with."""
+        """The event of more arguments."""
         self.arguments += arguments
         return _event("function_call_arguments.delta", {**at, "delta": arguments})
 
@@ -102,8 +109,8 @@ class _Call:
 
 
 @dataclass
-class _Thought:
-    """What was thought before anything was said."""
+class _Reasoning:
+    """Reasoning, before any text."""
 
     id: str = field(default_factory=lambda: _new_id("rs"))
     text: str = ""
@@ -114,11 +121,11 @@ class _Thought:
             "id": self.id, "type": "reasoning", "status": status, "summary": [], "content": content
         }  # fmt: skip
 
-    def begun(self, at: Body) -> Iterator[Body]:
+    def started(self, at: Body) -> Iterator[Body]:
         yield _event("content_part.added", {**at, **_FIRST, "part": self._part()})
 
     def more(self, at: Body, text: str) -> Body:
-        """The next words."""
+        """The event of more text."""
         self.text += text
         return _event("reasoning_text.delta", {**at, **_FIRST, "delta": text})
 
@@ -130,42 +137,40 @@ class _Thought:
         return {"type": "reasoning_text", "text": self.text}
 
 
-class ResponseAnswer:
-    """One answer and its numbered events."""
+class ResponsesProtocol(Protocol):
+    """One response and its numbered events."""
 
-    def __init__(
-        self, asked: ResponsesBody, spelt: Spelling, reader: ToolCallParser | None = None
-    ) -> None:
-        """``spelt`` gives the bytes of a token; ``reader`` is there where tools may be called."""
-        self._asked, self._spelt, self._hearing = asked, spelt, OutputParser(reader)
+    names_events = True
+
+    def __init__(self, body: ResponsesBody, token_bytes: TokenBytes) -> None:
+        self._body, self._token_bytes = body, token_bytes
         self._id, self._created = _new_id("resp"), int(time.time())
-        self._over: list[Body] = []
-        self._item: _Message | _Call | _Thought | None = None
-        self._told: list[Body] = []  # log probabilities of what is not said yet
-        self._calls = 0  # that were begun
+        self._done: list[Body] = []
+        self._item: _Message | _Call | _Reasoning | None = None
+        self._logprobs: list[Body] = []  # of text that is still held back
+        self._calls = 0  # calls that started
         self._numbers = count()  # of events
 
-    def whole(self, report: Completion) -> Body:
-        """The response at once."""
-        for _ in (*self.piece(Piece(report.text, (), 0, 0, report.logprobs)), *self.last(report)):
-            pass
-        return self._response(self._status(report), report)
+    @override
+    def whole(self, completions: list[Completion]) -> Body:
+        [completion] = completions
+        return self._response(self._status(completion), completion)
 
+    @override
     def first(self) -> Iterator[Body]:
-        """What a stream begins with."""
         response = {"response": self._response(IN_PROGRESS)}
         return self._numbered(_event(name, response) for name in ("created", IN_PROGRESS))
 
-    def piece(self, piece: Piece) -> Iterator[Body]:
-        """What the next words make known."""
-        return self._numbered(self._piece(piece))
+    @override
+    def delta(self, index: int, delta: Delta) -> Iterator[Body]:
+        return self._numbered(self._delta(delta))
 
-    def last(self, report: Completion) -> Iterator[Body]:
-        """What was held back, the ends of what is open, and how it went."""
-        return self._numbered(self._last(report))
+    @override
+    def last(self, index: int, completion: Completion) -> Iterator[Body]:
+        return self._numbered(self._last(completion))
 
+    @override
     def failed(self, failure: Failure) -> Body:
-        """The event of an answer that broke off."""
         response = self._response(FAILED)
         response["error"] = {"code": failure.code or "server_error", "message": failure.message}
         return next(self._numbered([_event(FAILED, {"response": response})]))
@@ -174,60 +179,57 @@ class ResponseAnswer:
         for event in events:
             yield {**event, "sequence_number": next(self._numbers)}
 
-    def _piece(self, piece: Piece) -> Iterator[Body]:
-        entries = log_probabilities(piece.logprobs, self._spelt)
-        self._told += entries["content"] if entries else []
-        yield from self._heard(self._hearing.feed(piece.text))
-
-    def _last(self, report: Completion) -> Iterator[Body]:
-        yield from self._heard(self._hearing.end())
-        untold = bool(self._told) and isinstance(self._item, _Message)
-        if untold or not (self._over or self._item):
-            yield from self._say("")
-        status = self._status(report)
-        yield from self._close(status)
-        yield _event(status, {"response": self._response(status, report)})
-
-    def _status(self, report: Completion) -> str:
-        """A call that a stop text cut short is not complete, either."""
-        cut = self._calls > self._hearing.called
-        return INCOMPLETE if cut or report.finish_reason is FinishReason.LENGTH else COMPLETED
-
-    def _heard(self, heard: ParsedOutput) -> Iterator[Body]:
-        if heard.thought:
-            yield from self._think(heard.thought)
-        if heard.said:
-            yield from self._say(heard.said)
-        for part in heard.calls:
+    def _delta(self, delta: Delta) -> Iterator[Body]:
+        entries = log_probabilities(delta.logprobs, self._token_bytes)
+        self._logprobs += entries["content"] if entries else []
+        if delta.reasoning:
+            yield from self._think(delta.reasoning)
+        if delta.text:
+            yield from self._say(delta.text)
+        for part in delta.calls:
             yield from self._call(part)
 
+    def _last(self, completion: Completion) -> Iterator[Body]:
+        unsent = bool(self._logprobs) and isinstance(self._item, _Message)
+        if unsent or not (self._done or self._item):
+            yield from self._say("")
+        status = self._status(completion)
+        yield from self._close(status)
+        yield _event(status, {"response": self._response(status, completion)})
+
+    def _status(self, completion: Completion) -> str:
+        """A call that a stop text cut off is incomplete, too."""
+        cut = self._calls > completion.calls
+        length = completion.finish_reason is FinishReason.LENGTH
+        return INCOMPLETE if cut or length else COMPLETED
+
     def _think(self, text: str) -> Iterator[Body]:
-        thought = self._item
-        if not isinstance(thought, _Thought):
-            yield from self._open(thought := _Thought())
-        self._told = []  # a thought has no place for them
-        yield thought.more(self._at(), text)
+        item = self._item
+        if not isinstance(item, _Reasoning):
+            yield from self._open(item := _Reasoning())
+        self._logprobs = []  # reasoning has no place for them
+        yield item.more(self._at(), text)
 
     def _say(self, text: str) -> Iterator[Body]:
         message = self._item
         if not isinstance(message, _Message):
             yield from self._open(message := _Message())
-        told, self._told = self._told, []
-        if text or told:
-            yield message.more(self._at(), text, told)
+        logprobs, self._logprobs = self._logprobs, []
+        if text or logprobs:
+            yield message.more(self._at(), text, logprobs)
 
-    def _call(self, part: CallPart) -> Iterator[Body]:
+    def _call(self, part: CallDelta) -> Iterator[Body]:
         if part.id:
             self._calls += 1
             yield from self._open(_Call(part.name, part.id))
         if part.arguments and isinstance(self._item, _Call):
             yield self._item.more(self._at(), part.arguments)
 
-    def _open(self, item: _Message | _Call | _Thought) -> Iterator[Body]:
+    def _open(self, item: _Message | _Call | _Reasoning) -> Iterator[Body]:
         yield from self._close(COMPLETED)
         self._item = item
         yield _event("output_item.added", {**self._place(), "item": item.body(IN_PROGRESS)})
-        yield from item.begun(self._at())
+        yield from item.started(self._at())
 
     def _close(self, status: str) -> Iterator[Body]:
         if self._item is None:
@@ -235,56 +237,56 @@ class ResponseAnswer:
         yield from self._item.ended(self._at())
         body, self._item = self._item.body(status), None
         yield _event("output_item.done", {**self._place(), "item": body})
-        self._over.append(body)
+        self._done.append(body)
 
     def _at(self) -> Body:
         assert self._item is not None
         return {"item_id": self._item.id, **self._place()}
 
     def _place(self) -> Body:
-        return {"output_index": len(self._over)}
+        return {"output_index": len(self._done)}
 
-    def _response(self, status: str, report: Completion | None = None) -> Body:
-        length = report is not None and report.finish_reason is FinishReason.LENGTH
+    def _response(self, status: str, completion: Completion | None = None) -> Body:
+        length = completion is not None and completion.finish_reason is FinishReason.LENGTH
         cut = {"reason": "max_output_tokens"} if status == INCOMPLETE and length else None
         body: Body = {
             "id": self._id, "object": "response", "created_at": self._created, "status": status,
-            "error": None, "incomplete_details": cut, "output": list(self._over),
-            "usage": None if report is None else _usage(report), **_echoed(self._asked),
+            "error": None, "incomplete_details": cut, "output": list(self._done),
+            "usage": None if completion is None else _usage(completion), **_echoed(self._body),
         }  # fmt: skip
-        return body if report is None else {**body, **how_it_went(report)}
+        return body if completion is None else {**body, **timings_and_speculation(completion)}
 
 
 def _event(name: str, body: Body) -> Body:
     return {"type": f"response.{name}", **body}
 
 
-def _usage(report: Completion) -> Body:
-    stats = report.stats
+def _usage(completion: Completion) -> Body:
+    stats = completion.stats
     return {
         "input_tokens": stats.prompt_tokens,
         "input_tokens_details": {"cached_tokens": stats.cached_tokens},
         "output_tokens": stats.emitted,
-        "output_tokens_details": {"reasoning_tokens": report.thought_tokens},
+        "output_tokens_details": {"reasoning_tokens": completion.reasoning_tokens},
         "total_tokens": stats.prompt_tokens + stats.emitted,
     }
 
 
-def _echoed(asked: ResponsesBody) -> Body:
-    """What was asked for, which clients expect to be told again."""
-    told = None if asked.text is None else asked.text.format
-    described = {} if told is None else told.model_dump(by_alias=True, exclude_none=True)
-    functions = [spec.tool for spec in asked.tools or ()]
-    choice = asked.tool_choice
+def _echoed(body: ResponsesBody) -> Body:
+    """Fields of the request, which clients expect in the response."""
+    form = None if body.text is None else body.text.format
+    described = {} if form is None else form.model_dump(by_alias=True, exclude_none=True)
+    functions = [spec.tool for spec in body.tools or ()]
+    choice = body.tool_choice
     return {
-        "model": asked.model,
-        "instructions": asked.instructions or None,
-        "max_output_tokens": asked.max_output_tokens,
-        "metadata": asked.metadata or {},
-        "parallel_tool_calls": asked.parallel_tool_calls is not False,
+        "model": body.model,
+        "instructions": body.instructions or None,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": None,
         "store": False,
-        "temperature": asked.sampling.temperature,
+        "temperature": body.sampling.temperature,
         "text": {"format": described or {"type": "text"}},
         "tool_choice": {"type": "function", **choice}
         if isinstance(choice, dict)
@@ -293,7 +295,20 @@ def _echoed(asked: ResponsesBody) -> Body:
             {"type": "function", **tool.described["function"], "strict": tool.strict}
             for tool in functions
         ],
-        "top_logprobs": asked.top_logprobs or 0,
-        "top_p": asked.sampling.top_p,
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": body.sampling.top_p,
         "truncation": "disabled",
     }
+
+
+def router(assistant: Assistant) -> APIRouter:
+    """The route ``/responses``."""
+    routes = APIRouter()
+
+    @routes.post("/responses", response_model=None)
+    async def answer(body: ResponsesBody, request: Request) -> Response:
+        check_served(assistant, body.model)
+        protocol = ResponsesProtocol(body, assistant.token_bytes)
+        return await respond(assistant, body, protocol, request)
+
+    return routes

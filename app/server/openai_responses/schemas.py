@@ -1,24 +1,146 @@
-"""The body of a request for a response, and the Turn that it stands for."""
+"""The body of OpenAI's responses, and its ChatRequest."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
-from app.request import ChatRequest, Message, ToolUse
-from app.server.openai_chat.schemas import (
+from app.request import ChatRequest, Message, ToolCall, ToolUse
+from app.server.request_body import (
     REFUSED,
-    Calling,
     Count,
     Effort,
     ResponseFormat,
+    ToolsBody,
     thinking_of,
 )
-from app.server.openai_responses.items import Items
-from app.server.text_schemas import Text, Unicode, sendable
-from app.server.tool_schemas import MOST, ToolSpec, tool_use
+from app.server.text_schemas import Text, Unicode, sendable, valid_unicode
+from app.server.tool_schemas import MOST, ToolSpec, read_arguments, tool_use
+
+MOST_ITEMS = 2000  # items of a request
+ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+
+
+def _messages(given: object) -> object:
+    """Items, or a text as if it were a user's message, as messages."""
+    if isinstance(given, str):
+        return (Message("user", _text(given)),)
+    if not isinstance(given, list) or not 0 < len(given) <= MOST_ITEMS:
+        raise PydanticCustomError(
+            "items", "send a text, or a list of 1 to {most} items", {"most": MOST_ITEMS}
+        )
+    found = [_message(item, place) for place, item in enumerate(given)]
+    return tuple(_joined(message for message in found if message is not None))
+
+
+Items = Annotated[Any, BeforeValidator(_messages)]
+"""Messages; a tuple of ``Message``."""
+
+
+def _message(item: object, place: int) -> Message | None:
+    """One item; None where it says nothing."""
+    match item:
+        case {"type": "reasoning", **parts}:
+            reasoning = _thought(parts)
+            return Message("assistant", "", reasoning=reasoning) if reasoning else None
+        case {"type": "function_call", "call_id": str(call), "name": str(name), "arguments": given}:
+            return Message("assistant", "", (_call(call, name, given),))
+        case {"type": "function_call_output", "call_id": str(call), "output": given}:
+            return Message("tool", _content(given, place), answers=_text(call))
+        case {"type": str(kind)} if kind != "message":
+            raise _unsupported(f"items of type {kind}", place)
+        case {"role": str(role), "content": content} if role in ROLES:
+            return Message(ROLES[role], _content(content, place))
+        case _:
+            raise PydanticCustomError(
+                "item",
+                'item {place} must look like {"role": "user", "content": "..."}, or be a call of a '
+                "function or what came of one",
+                {"place": place},
+            )
+
+
+def _call(call: str, name: str, given: object) -> ToolCall:
+    arguments = read_arguments(given)
+    if not isinstance(arguments, dict):
+        raise PydanticCustomError("arguments", "the arguments of a call must be an object")
+    return ToolCall(_text(call), _text(name), arguments)
+
+
+def _content(content: object, place: int) -> str:
+    if isinstance(content, list):
+        return "".join(_part(part, place) for part in content)
+    if not isinstance(content, str):
+        raise PydanticCustomError(
+            "content",
+            "the content of item {place} must be a text or a list of texts",
+            {"place": place},
+        )
+    return _text(content)
+
+
+def _part(part: object, place: int) -> str:
+    match part:
+        case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
+            return _text(text)
+        case {"type": "refusal", "refusal": str(text)}:
+            return _text(text)
+        case {"type": str(kind)}:
+            raise _unsupported(f"parts of type {kind}", place)
+        case _:
+            raise PydanticCustomError(
+                "part",
+                'parts of item {place} must look like {"type": "input_text", "text": "..."}',
+                {"place": place},
+            )
+
+
+def _thought(item: Mapping[Any, Any]) -> str:
+    """The reasoning of an item: in full, or else its summary."""
+    for name in ("content", "summary"):
+        parts = item.get(name)
+        texts = [
+            _text(part["text"])
+            for part in (parts if isinstance(parts, list) else ())
+            if isinstance(part, dict) and isinstance(part.get("text"), str)
+        ]
+        if any(texts):
+            return "".join(texts)
+    return ""
+
+
+def _unsupported(what: str, place: int) -> PydanticCustomError:
+    context = {"what": sendable(what), "place": place}
+    return PydanticCustomError(
+        "unsupported", "{what} are not supported (item {place}); only text and functions", context
+    )
+
+
+def _text(text: str) -> str:
+    return str(valid_unicode(text))
+
+
+def _joined(messages: Iterable[Message]) -> list[Message]:
+    """Calls join the assistant's message before them, reasoning the message after it."""
+    found: list[Message] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message.reasoning:  # an item of its own
+            waiting.append(message.reasoning)
+        elif message.calls and found and found[-1].role == "assistant":
+            last = found.pop()
+            reasoning = "\n\n".join(filter(None, [last.reasoning, *waiting]))
+            found.append(replace(last, calls=last.calls + message.calls, reasoning=reasoning))
+            waiting = []
+        else:
+            reasoning = "\n\n".join(waiting) if message.role == "assistant" else ""
+            found.append(replace(message, reasoning=reasoning))
+            waiting = []
+    return found
+
 
 LOGPROBS = "message.output_text.logprobs"
 _STATELESS = "answers are not kept here; send the whole conversation as input"
@@ -38,7 +160,7 @@ _REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
 
 
 def _nested(tool: object) -> object:
-    """A function as chats send it, whose name stands one level deeper."""
+    """A function as chats send it, with its name one level deeper."""
     match tool:
         case {"type": "function", **rest}:
             return {"type": "function", "function": rest}
@@ -84,10 +206,10 @@ class ReasoningOptions(BaseModel):
     effort: Effort | None = None
 
 
-class ResponsesBody(Calling):
+class ResponsesBody(ToolsBody):
     """A request for a response."""
 
-    filling = "input"
+    prompt_field = "input"
     refused = _REFUSED
 
     input: Items
@@ -108,10 +230,10 @@ class ResponsesBody(Calling):
         last = self.input[-1] if self.input else Message("user", "")
         if not last.content.strip() and last.role != "tool":
             context = {
-                "said": "the last item is empty; there is nothing to answer",
+                "problem": "the last item is empty; there is nothing to answer",
                 "param": "input",
             }
-            raise PydanticCustomError("empty", "{said}", context)
+            raise PydanticCustomError("empty", "{problem}", context)
         return self
 
     @override
@@ -121,23 +243,23 @@ class ResponsesBody(Calling):
 
     @property
     @override
-    def turn(self) -> ChatRequest:
-        """What the assistant is asked; instructions come before all that was said."""
-        told = (Message("system", self.instructions),) if self.instructions else ()
+    def chat_request(self) -> ChatRequest:
+        """The request for the assistant; instructions come before all messages."""
+        system = (Message("system", self.instructions),) if self.instructions else ()
         wanted = self.top_logprobs is not None or LOGPROBS in (self.include or ())
         return ChatRequest(
-            messages=(*told, *self.input),
+            messages=(*system, *self.input),
             sampling=self.sampling,
             max_tokens=self.max_output_tokens or self.max_tokens,
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
             grammar=self._grammar,
-            use=self.use,
+            tool_use=self.tool_use,
             logprobs=(self.top_logprobs or 0) if wanted else None,
             thinking=thinking_of(self.reasoning.effort if self.reasoning else None),
         )
 
     @override
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
-        told = None if self.text is None else self.text.format
-        return "text", None if told is None else told.wanted
+        form = None if self.text is None else self.text.format
+        return "text", None if form is None else form.wanted

@@ -1,1 +1,1 @@
-"""Channels: answers whose thoughts, text and calls stand each behind a header, as OpenAI's gpt-oss writes them."""
+"""Answers in channels: reasoning, text and calls each have a header, as in OpenAI's gpt-oss."""

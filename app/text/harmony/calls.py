@@ -1,4 +1,4 @@
-"""Answers in channels that may call tools, or have to, as a grammar; see ``marks.py``.
+"""Answers in channels that may call tools, or have to, as a grammar; see ``format.py``.
 
 Such an answer is free within its parts. Its headers are held: to the channels that there are, and
 where one opens a call, to a name that exists and to arguments that fit.
@@ -11,23 +11,23 @@ from app.text.harmony.format import (
     CHANNEL,
     COMMENTARY,
     CONSTRAIN,
+    CONTROL_BYTE,
     END,
     FINAL,
     FUNCTIONS,
     MESSAGE,
-    SPELT,
     START,
 )
 from app.text.tools.answer_grammar import Arguments, Rules, as_far_as_can_be
 from app.text.tools.call_format import CallForm
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
 
-_ANY = Repeat(Bytes(((0, SPELT[0] - 1),)))  # text up to the next control token
+_ANY = Repeat(Bytes(((0, CONTROL_BYTE[0] - 1),)))  # text up to the next control token
 _TO = f" to={FUNCTIONS}"
 
 
 def held_in_channels(form: CallForm, use: ToolUse) -> Grammar | None:
-    """The grammar of an answer behind its prompt. Raises InvalidRequest."""
+    """The grammar of an answer after its prompt. Raises InvalidRequest."""
 
     def made(arguments: Arguments) -> Grammar:
         return _grammar(use, arguments)
@@ -56,7 +56,7 @@ def _grammar(use: ToolUse, arguments: Arguments) -> Grammar:
 
 
 def _names(use: ToolUse, kind: Rule) -> Rule:
-    """A tool, what stands behind its name, and its arguments."""
+    """A tool, what comes after its name, and its arguments."""
     return Choice(
         tuple(
             Row((_text(tool.name), kind, _mark(MESSAGE), Named(f"arguments of {tool.name}")))
@@ -73,8 +73,8 @@ def _kind() -> Rule:
 
 def _mark(text: str) -> Rule:
     """A control token. Its first byte is one that no other token has, so it is no ``Text``."""
-    return Row((Bytes(((SPELT[0], SPELT[0]),)), _text(text)))
+    return Row((Bytes(((CONTROL_BYTE[0], CONTROL_BYTE[0]),)), _text(text)))
 
 
-def _text(text: str, behind: Rule = NOTHING) -> Rule:
-    return Row((Text(text.encode()), behind))
+def _text(text: str, then: Rule = NOTHING) -> Rule:
+    return Row((Text(text.encode()), then))

@@ -1,4 +1,4 @@
-"""Answers in channels to text, token by token; see ``marks.py`` for both of them."""
+"""Answers in channels, token by token; see ``format.py``."""
 
 import json
 import re
@@ -6,159 +6,168 @@ from collections.abc import Iterable
 from enum import Enum, auto
 
 from app.text.detokenizer import ByteTable, Detokenizer
-from app.text.harmony.format import ANALYSIS, FUNCTIONS, HarmonyFormat
-from app.text.output_parser import THOUGHT_BEGINS, THOUGHT_ENDS, split_reasoning
-from app.text.tools.call_format import TOLD
+from app.text.harmony.format import ANALYSIS, FUNCTIONS, HarmonyTokens
+from app.text.reasoning.tags import (
+    REASONING_ENDS,
+    REASONING_STARTS,
+    Kind,
+    Part,
+    parts_of,
+    split_reasoning,
+)
+from app.text.tools.call_format import DEFAULT_FORM
 
-# What a header begins with where the recipient stands before the channel, or a part of it.
+# The start of a header whose recipient comes before the channel, or a part of it.
 _RECIPIENT = re.compile(r" ?(t(o(=[\w.-]*( \w*)?)?)?)?", re.ASCII)
 _TO = re.compile(r"(?:^|\s)to=(\S+)")
 
 
-class _Part(Enum):
-    """What the tokens that come are part of."""
+class _State(Enum):
+    """What the next tokens belong to."""
 
-    LOOSE = auto()  # nothing that a header told: the beginning, or behind an end
+    OUTSIDE = auto()  # the beginning, or after an end: no header has come
     HEADER = auto()
-    THOUGHT = auto()
-    SPEECH = auto()
+    REASONING = auto()
+    TEXT = auto()
     CALL = auto()
-    UNHEARD = auto()  # a thought behind what was said already: there is no place for it
+    DROPPED = auto()  # reasoning after text: it has no place
 
 
 class HarmonyDetokenizer:
-    """Of one answer: headers are not told, the thought stands in tags, calls stand in words.
+    """Of one answer: headers are dropped, reasoning gets tags, calls get the default form.
 
-    Any grouping of the tokens gives the same text. An answer without a header is told as it is.
+    Any grouping of the tokens gives the same parts, joined. An answer without a header is text.
     """
 
-    def __init__(self, channels: HarmonyFormat, table: ByteTable, *, begins: bool = True) -> None:
-        """``begins`` is False for the rest of a text, whose first space is text."""
-        self._channels, self._table = channels, table
-        self._part, self._text = _Part.LOOSE, Detokenizer(table, begins=begins)
-        self._fresh = True  # nothing of this part has been told
+    def __init__(
+        self, tokens: HarmonyTokens, table: ByteTable, prefix: str = "", *, begins: bool = True
+    ) -> None:
+        """``prefix`` is the start of the answer; the prompt has opened the channel of its rest.
+
+        ``begins`` is False for the rest of a text, whose first space is text.
+        """
+        self._tokens, self._table = tokens, table
+        self._state = _State.OUTSIDE
+        self._text = Detokenizer(table, begins=begins and not prefix)
+        self._fresh = not prefix  # no text of this channel has come
         self._role, self._header = "", ""  # before the channel, and from it on
         self._call = ""  # its arguments so far
-        self._thinking = self._spoken = False  # a thought is open; something was said behind it
+        self._reasoning = self._spoken = False  # reasoning is open; text has come
+        if prefix:
+            self._reasoning = split_reasoning(prefix).text is None
+            self._state = _State.REASONING if self._reasoning else _State.TEXT
+            self._spoken = not self._reasoning
 
-    @classmethod
-    def behind(cls, begun: str, channels: HarmonyFormat, table: ByteTable) -> "HarmonyDetokenizer":
-        """For the rest of an answer, whose part the prompt has opened: see ``going_on``."""
-        made = cls(channels, table, begins=False)
-        made._fresh = False
-        made._thinking = split_reasoning(begun).said is None
-        made._part = _Part.THOUGHT if made._thinking else _Part.SPEECH
-        made._spoken = not made._thinking
-        return made
+    def feed(self, ids: Iterable[int]) -> list[Part]:
+        """The parts that these tokens complete."""
+        return [part for token in ids for part in self._take(token)]
 
-    def feed(self, ids: Iterable[int]) -> str:
-        """The text that these tokens complete."""
-        return "".join(map(self._take, ids))
+    def end(self) -> list[Part]:
+        """The rest: half a character, half a header, an open tag.
 
-    def end(self) -> str:
-        """What is left: half a character, what might have become a header, tags that are open.
-
-        A thought that broke off stays open, as its model left it.
+        Unfinished reasoning gets no closing tag.
         """
-        part = self._part
-        rest = self._over()
-        if self._thinking and part is not _Part.THOUGHT:
-            self._thinking = False
-            rest += THOUGHT_ENDS
+        state = self._state
+        rest = self._end_channel()
+        if self._reasoning and state is not _State.REASONING:
+            self._reasoning = False
+            rest.append(Part(Kind.END, REASONING_ENDS))
         return rest
 
-    def _take(self, token: int) -> str:
-        channels = self._channels
-        if token == channels.message:
-            return self._open()
-        if token == channels.channel:
-            return self._name_follows()
-        if token == channels.start:
-            return self._over(_Part.HEADER)
-        if token == channels.end or token in channels.ends:
-            return self._over()
-        if self._part is _Part.HEADER and not self._table.of(token):
+    def _take(self, token: int) -> list[Part]:
+        tokens = self._tokens
+        if token == tokens.message:
+            return self._open_channel()
+        if token == tokens.channel:
+            return self._start_name()
+        if token == tokens.start:
+            return self._end_channel(_State.HEADER)
+        if token == tokens.end or token in tokens.ends:
+            return self._end_channel()
+        if self._state is _State.HEADER and not self._table.of(token):
             self._header += " "  # another control token, which ends a word
-            return ""
+            return []
         return self._read(self._text.feed((token,)))
 
-    def _read(self, text: str) -> str:
-        """More text of this part."""
-        if self._part is _Part.HEADER:
+    def _read(self, text: str) -> list[Part]:
+        """More text of this channel or header."""
+        if self._state is _State.HEADER:
             self._header += text
-        if self._part is _Part.LOOSE:
+        if self._state is _State.OUTSIDE:
             self._header += text
             if _RECIPIENT.fullmatch(self._header):
-                return ""  # so far it is one
+                return []  # it may become a header
             text, self._header = self._header, ""
-            self._part = _Part.SPEECH
-        if self._part in (_Part.HEADER, _Part.UNHEARD):
-            return ""
-        return self._told(text)
+            self._state = _State.TEXT
+        if self._state in (_State.HEADER, _State.DROPPED):
+            return []
+        return self._parts(text)
 
-    def _over(self, then: _Part = _Part.LOOSE) -> str:
-        """The end of this part: what it held back."""
+    def _end_channel(self, then: _State = _State.OUTSIDE) -> list[Part]:
+        """The end of this channel: what was held back."""
         rest = self._read(self._text.end())
-        if self._part is _Part.LOOSE and self._header:
-            self._part = _Part.SPEECH
-            rest += self._told(self._header)
-        if self._part is _Part.CALL and _is_json(self._call):
-            rest += TOLD.after
+        if self._state is _State.OUTSIDE and self._header:
+            self._state = _State.TEXT
+            rest += self._parts(self._header)
+        if self._state is _State.CALL and _is_json(self._call):
+            rest.append(Part(Kind.TEXT, DEFAULT_FORM.after))
         self._begin(then)
         return rest
 
-    def _begin(self, part: _Part) -> None:
-        self._part, self._fresh = part, True
+    def _begin(self, state: _State) -> None:
+        self._state, self._fresh = state, True
         self._text = Detokenizer(self._table, begins=False)
         self._role = self._header = self._call = ""
 
-    def _name_follows(self) -> str:
-        """Behind the mark of a channel."""
-        if self._part is _Part.LOOSE:  # a header whose first mark the prompt has
+    def _start_name(self) -> list[Part]:
+        """After the mark of a channel comes its name."""
+        if self._state is _State.OUTSIDE:  # a header whose first mark is in the prompt
             self._header += self._text.end()
-            self._part = _Part.HEADER
-        rest = "" if self._part is _Part.HEADER else self._over(_Part.HEADER)
+            self._state = _State.HEADER
+        rest = [] if self._state is _State.HEADER else self._end_channel(_State.HEADER)
         self._role, self._header = f"{self._role} {self._header}", ""
         return rest
 
-    def _open(self) -> str:
-        """The header is over, and tells what follows."""
-        if self._part not in (_Part.HEADER, _Part.LOOSE):
-            return ""
+    def _open_channel(self) -> list[Part]:
+        """The header is complete and says what follows."""
+        if self._state not in (_State.HEADER, _State.OUTSIDE):
+            return []
         header = self._header + self._text.end()
         channel = "".join(header.split()[:1])
         to = _TO.search(f"{self._role} {header}")
         recipient = to.group(1) if to else ""
         if channel == ANALYSIS and not recipient.startswith(FUNCTIONS):
-            self._begin(_Part.UNHEARD if self._spoken else _Part.THOUGHT)
+            self._begin(_State.DROPPED if self._spoken else _State.REASONING)
         else:
-            self._begin(_Part.CALL if recipient else _Part.SPEECH)
+            self._begin(_State.CALL if recipient else _State.TEXT)
         self._role = recipient.removeprefix(FUNCTIONS)
-        return ""
+        return []
 
-    def _told(self, text: str) -> str:
-        """Text that is shown, behind what stands before the first of its part."""
+    def _parts(self, text: str) -> list[Part]:
+        """Text that is shown, after what comes before the first text of its channel."""
         if not text:
-            return ""
-        before = self._before() if self._fresh else ""
+            return []
+        before = self._before() if self._fresh else []
         self._fresh = False
-        if self._part is _Part.CALL:
+        if self._state is _State.CALL:
             self._call += text
-        return before + text
+        kind = Kind.REASONING if self._state is _State.REASONING else Kind.TEXT
+        return [*before, Part(kind, text)]
 
-    def _before(self) -> str:
-        if self._part is _Part.THOUGHT:
-            before, self._thinking = "\n\n" if self._thinking else THOUGHT_BEGINS, True
-            return before
-        before = THOUGHT_ENDS if self._thinking else "\n\n" if self._spoken else ""
-        self._thinking, self._spoken = False, True
-        if self._part is _Part.CALL:
-            before += f"{TOLD.before}{json.dumps(self._role)[1:-1]}{TOLD.between}"
-        return before
+    def _before(self) -> list[Part]:
+        if self._state is _State.REASONING:
+            again, self._reasoning = self._reasoning, True
+            return [Part(Kind.REASONING, "\n\n") if again else Part(Kind.START, REASONING_STARTS)]
+        end = parts_of(Kind.END, REASONING_ENDS if self._reasoning else "")
+        before = "\n\n" if self._spoken and not self._reasoning else ""
+        self._reasoning, self._spoken = False, True
+        if self._state is _State.CALL:
+            before += f"{DEFAULT_FORM.before}{json.dumps(self._role)[1:-1]}{DEFAULT_FORM.between}"
+        return [*end, *parts_of(Kind.TEXT, before)]
 
 
 def _is_json(text: str) -> bool:
-    """Whether the arguments of a call are whole, so that its end is no end of another's."""
+    """Whether the arguments of a call are complete: only then is the call closed."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

@@ -1,14 +1,13 @@
-"""Answers in channels (OpenAI's harmony format): thoughts, text and calls, each behind a header.
+"""Answers in channels (OpenAI's harmony format): reasoning, text and calls, each after a header.
 
-Behind the prompt's ``<|start|>assistant`` a model writes
+After the prompt's ``<|start|>assistant`` a model writes
 
-    <|channel|>analysis<|message|>THOUGHT<|end|>
+    <|channel|>analysis<|message|>REASONING<|end|>
     <|start|>assistant<|channel|>commentary<|message|>TEXT<|end|>
     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
     <|start|>assistant<|channel|>final<|message|>ANSWER<|return|>
 
-without these breaks, each part perhaps. Everywhere else in Slipstream an answer is one text, so that is
-what comes of it here: the thought between tags at its beginning, and calls as they are told in words.
+without these line breaks; every part may be missing.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,20 +15,20 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from app.request import Message
-from app.text.output_parser import split_reasoning, with_reasoning_apart
+from app.text.reasoning.tags import split_reasoning, with_separate_reasoning
 from app.text.tools.call_format import CallForm
 from app.text.vocabulary import Vocabulary
 
 START, CHANNEL, MESSAGE, END = MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
-CONSTRAIN = "<|constrain|>"  # stands before the kind of a call's arguments
-ENDS = ("<|return|>", "<|call|>", "<|endoftext|>")  # of an answer; END is that of one part
+CONSTRAIN = "<|constrain|>"  # comes before the kind of a call's arguments
+ENDS = ("<|return|>", "<|call|>", "<|endoftext|>")  # of an answer; END ends one channel
 ANALYSIS, COMMENTARY, FINAL = "analysis", "commentary", "final"
 FUNCTIONS = "functions."
-SPELT = b"\xff"  # in grammars before the text of a control token: no text has such a byte
+CONTROL_BYTE = b"\xff"  # in grammars, before the text of a control token: no text has this byte
 
 
 @dataclass(frozen=True, slots=True)
-class HarmonyFormat:
+class HarmonyTokens:
     """The control tokens of a vocabulary whose answers are written in channels."""
 
     start: int
@@ -39,7 +38,7 @@ class HarmonyFormat:
     ends: frozenset[int]
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary) -> "HarmonyFormat | None":
+    def of(cls, vocabulary: Vocabulary) -> "HarmonyTokens | None":
         """None for a vocabulary that lacks one of them."""
         known = frozenset(vocabulary.control_texts())
         if not known.issuperset(MARKS):
@@ -49,49 +48,51 @@ class HarmonyFormat:
         return cls(start, channel, message, end, ends)
 
     def stops(self, declared: Iterable[int]) -> frozenset[int]:
-        """The tokens that end an answer: files also declare some that only end a part of it."""
+        """The tokens that end an answer: files also declare some that end one channel only."""
         return self.ends.union(declared) - {self.start, self.channel, self.message, self.end}
 
 
-def spelling(vocabulary: Vocabulary, many: int) -> list[bytes]:
-    """The bytes of so many tokens as grammars see them, which have a place for the marks of channels."""
+def grammar_bytes(vocabulary: Vocabulary, count: int) -> list[bytes]:
+    """The bytes of the first ``count`` tokens for grammars: the marks of channels have some, too."""
     table = vocabulary.bytes
     known = frozenset(vocabulary.control_texts())
     if not known.issuperset(MARKS):
-        return [table.of(token) for token in range(many)]
+        return [table.of(token) for token in range(count)]
     marks = [text for text in (*MARKS, CONSTRAIN) if text in known]
-    found = [word if SPELT not in (word := table.of(token)) else b"" for token in range(many)]
+    found = [
+        word if CONTROL_BYTE not in (word := table.of(token)) else b"" for token in range(count)
+    ]
     for text in marks:
         token = _token(vocabulary, text)
-        found[token : token + 1] = [SPELT + text.encode()] if token < many else []
+        found[token : token + 1] = [CONTROL_BYTE + text.encode()] if token < count else []
     return found
 
 
-def unthought(message: Message) -> Message:
-    """An earlier answer as templates of channels want it.
+def for_template(message: Message) -> Message:
+    """An earlier answer as templates with channels take it.
 
-    With a call they take a thought or words, not both, and tell either as a thought.
+    Together with a call they take reasoning or text, not both, and write either as reasoning.
     """
-    message = with_reasoning_apart(message)
-    if not (message.calls and message.thought and message.content):
+    message = with_separate_reasoning(message)
+    if not (message.calls and message.reasoning and message.content):
         return message
-    return replace(message, content="", thought=f"{message.thought}\n\n{message.content}")
+    return replace(message, content="", reasoning=f"{message.reasoning}\n\n{message.content}")
 
 
-def going_on(begun: str, hidden: Callable[[str], str], *, thinks: bool) -> str:
-    """What stands behind ``<|start|>assistant`` of an answer that has ``begun``.
+def continuation(prefix: str, hide: Callable[[str], str], *, thinks: bool) -> str:
+    """What comes after ``<|start|>assistant`` where the answer starts with ``prefix``.
 
-    Nothing where the model chooses its channel itself. ``hidden`` keeps control texts that were
-    typed from becoming control tokens.
+    Empty where the model chooses its channel itself. ``hide`` keeps typed control texts from
+    becoming control tokens.
     """
-    if not begun and thinks:
+    if not prefix and thinks:
         return ""
-    thought, said = split_reasoning(begun)
-    if said is None and not thinks:
-        said = ""
-    parts = [(ANALYSIS, thought), (FINAL, said)]
-    told = (f"{CHANNEL}{name}{MESSAGE}{hidden(text)}" for name, text in parts if text is not None)
-    return f"{END}{START}assistant".join(told)
+    reasoning, text = split_reasoning(prefix)
+    if text is None and not thinks:
+        text = ""
+    parts = [(ANALYSIS, reasoning), (FINAL, text)]
+    channels = (f"{CHANNEL}{name}{MESSAGE}{hide(part)}" for name, part in parts if part is not None)
+    return f"{END}{START}assistant".join(channels)
 
 
 def writes_calls(form: CallForm | None) -> bool:
@@ -105,22 +106,22 @@ def writes_calls(form: CallForm | None) -> bool:
 
 
 def one_call_each(messages: Sequence[Message]) -> list[Message]:
-    """Calls of one answer told one by one, each with its result: such templates show but the first."""
-    told: list[Message] = []
+    """Each call in a message of its own, followed by its result: templates show the first call only."""
+    split: list[Message] = []
     left = list(messages)
     while left:
         message = left.pop(0)
         if len(message.calls) < 2:
-            told.append(message)
+            split.append(message)
             continue
         results = list(takewhile(lambda each: each.role == "tool", left))
         del left[: len(results)]
         for place, call in enumerate(message.calls):
-            told.append(replace(message, content="" if place else message.content, calls=(call,)))
-            told += [each for each in results if each.answers == call.id]
+            split.append(replace(message, content="" if place else message.content, calls=(call,)))
+            split += [each for each in results if each.answers == call.id]
         named = {call.id for call in message.calls}
-        told += [each for each in results if each.answers not in named]
-    return told
+        split += [each for each in results if each.answers not in named]
+    return split
 
 
 def _token(vocabulary: Vocabulary, text: str) -> int:

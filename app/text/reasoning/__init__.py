@@ -1,1 +1,1 @@
-"""Thoughts that a model puts between marks of its own, told between the tags that all of Slipstream knows."""
+"""Reasoning: its tags, and models that use other marks for it."""

@@ -1,7 +1,7 @@
-"""What a model writes around a thought, read off its chat template, and prompts that go on in it.
+"""The marks that a model writes around its reasoning, read off its chat template.
 
-No table of models: a template that has a place for thoughts is asked to show one, and what stands
-around it are the marks. How much a model thinks is another question, see ``app/reasoning_effort.py``.
+There is no table of models: a template with a place for reasoning renders some, and the text around
+it are the marks.
 """
 
 import re
@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from app.reasoning_effort import variables_for
-from app.request import Message, Tool, ToolCall
-from app.text.output_parser import OPEN, THOUGHT_BEGINS, split_reasoning
+from app.request import Message, Tool, ToolCall, variables_for
+from app.text.reasoning.tags import OPEN, REASONING_STARTS, split_reasoning
 from app.text.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
 from engine.speculation.common_prefix import common_prefix
@@ -22,7 +21,7 @@ Render = Callable[[Sequence[Message], Sequence[Tool], Mapping[str, Any]], str]
 LONGEST = 40  # characters of a mark: more is text that a template says
 _TAG = r"<[^<>\s]+>|\[[^\[\]\s]+\]"
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_THOUGHT, _SAID = "probethought", "\N{SECTION SIGN}"  # the latter begins no mark
+_REASONING, _SAID = "probethought", "\N{SECTION SIGN}"  # the latter begins no mark
 _ASKED = Message("user", "probe")
 _TOOL = Tool("probe_one", "probe", {"type": "object", "properties": {"key": {"type": "string"}}})
 _CALL = ToolCall(
@@ -33,15 +32,15 @@ _CAME = Message("tool", "probe", answers=_CALL.id)
 
 @dataclass(frozen=True, slots=True)
 class ReasoningMarkers:
-    """What stands before and behind a thought, with the space there, as a template writes it."""
+    """The marks before and after reasoning, with their space, as a template writes them."""
 
     opening: str
     closing: str
 
 
 @dataclass(frozen=True, slots=True)
-class SpeltMarks:
-    """The same as answers show it: each control token, which has no text, has a stand-in there."""
+class AnswerMarks:
+    """The marks as answers show them: control tokens have no text, so each has a stand-in."""
 
     opening: str
     closing: str
@@ -49,25 +48,25 @@ class SpeltMarks:
 
 
 class _Shown(NamedTuple):
-    """One thought as a template writes it."""
+    """Reasoning as a template writes it."""
 
     marks: ReasoningMarkers
-    behind: str  # all that follows its marks
+    after: str  # all that follows the marks
 
 
 def deduced(render: Render, control: re.Pattern[str] | None = None) -> ReasoningMarkers | None:
     """The marks of a template; None where it has none, or they are unclear, or they are ``<think>``.
 
-    ``control`` matches the texts of control tokens, which stand in a mark as wholes. Many templates
-    tell a thought only before a call that was answered, so that is asked for first.
+    ``control`` matches the texts of control tokens, which are never split. Many templates
+    write reasoning only before a call that has a result, so that is tried first.
     """
     mark = re.compile(f"{control.pattern}|{_TAG}" if control else _TAG)
     called = _shown(render, mark, [Message("assistant", "", (_CALL,)), _CAME], (_TOOL,))
-    said = _shown(render, mark, [Message("assistant", _SAID)], ())
-    if said is not None and mark.sub("", said.behind.partition(_SAID)[0]).strip():
-        return None  # words of the template stand there: the marks are more than these
-    found = called or said
-    if found is None or (said and _bare(said.marks) != _bare(found.marks)):
+    plain = _shown(render, mark, [Message("assistant", _SAID)], ())
+    if plain is not None and mark.sub("", plain.after.partition(_SAID)[0]).strip():
+        return None  # the template writes words there: the marks are longer than these
+    found = called or plain
+    if found is None or (plain and _bare(plain.marks) != _bare(found.marks)):
         return None
     marks = found.marks
     return None if marks.opening.strip().startswith(OPEN) else marks
@@ -80,25 +79,25 @@ def _bare(marks: ReasoningMarkers) -> tuple[str, str]:
 def _shown(
     render: Render, mark: re.Pattern[str], answer: Sequence[Message], tools: Sequence[Tool]
 ) -> _Shown | None:
-    """What a template makes of a thought in the first of these messages."""
+    """How a template writes reasoning in the first of these messages."""
     thinking = variables_for("on")
     first, *others = answer
     try:
         without = render([_ASKED, *answer], tools, thinking)
-        told = render([_ASKED, replace(first, thought=_THOUGHT), *others], tools, thinking)
+        rendered = render([_ASKED, replace(first, reasoning=_REASONING), *others], tools, thinking)
     except InvalidRequest:  # this template takes no such conversation
         return None
-    before, _, behind = told.partition(_THOUGHT)
-    closing = re.match(rf"\s*(?:{mark.pattern})\s*", behind)
+    before, _, after = rendered.partition(_REASONING)
+    closing = re.match(rf"\s*(?:{mark.pattern})\s*", after)
     last = max(mark.finditer(before), key=lambda found: found.end(), default=None)
-    if closing is None or last is None or _THOUGHT in behind:
+    if closing is None or last is None or _REASONING in after:
         return None
     marks = ReasoningMarkers(before[last.start() :], closing.group())
-    begin = common_prefix(told, without)
+    begin = common_prefix(rendered, without)
     emptied = without[begin:].lstrip().startswith(closing.group().strip())
     if (last.end() <= begin and not emptied) or not _belong(marks):
         return None  # it is what every answer begins with
-    return _Shown(marks, behind[closing.end() :])
+    return _Shown(marks, after[closing.end() :])
 
 
 def _belong(marks: ReasoningMarkers) -> bool:
@@ -107,10 +106,10 @@ def _belong(marks: ReasoningMarkers) -> bool:
     return max(len(marks.opening), len(marks.closing)) <= LONGEST and not one.isdisjoint(other)
 
 
-def spelt(
+def answer_marks(
     marks: ReasoningMarkers, vocabulary: Vocabulary, control: re.Pattern[str] | None
-) -> SpeltMarks:
-    """The marks without the space around them, as ``app/text/reasoning/detokenizer.py`` looks for them."""
+) -> AnswerMarks:
+    """The marks without the space around them, as the detokenizer looks for them."""
     stand_ins: dict[int, str] = {}
 
     def stand_in(found: re.Match[str]) -> str:
@@ -121,34 +120,34 @@ def spelt(
         return stand_ins.setdefault(tokens[0], chr(0xDC00 + len(stand_ins)))
 
     opening, closing = (control.sub(stand_in, text) if control else text for text in _bare(marks))
-    return SpeltMarks(opening, closing, tuple(stand_ins.items()))
+    return AnswerMarks(opening, closing, tuple(stand_ins.items()))
 
 
-def going_on(
+def continuation(
     rendered: str,
-    begun: str,
+    prefix: str,
     marks: ReasoningMarkers,
-    hidden: Callable[[str], str],
+    hide: Callable[[str], str],
     *,
     thinks: bool,
 ) -> tuple[str, str]:
-    """A prompt with what has ``begun`` of its answer, and the thought that it opens by itself.
+    """The prompt with the start of its answer, and the reasoning tag that the prompt opens itself.
 
-    ``hidden`` keeps control texts that were typed from becoming control tokens.
+    ``hide`` keeps typed control texts from becoming control tokens.
     """
     opens = rendered.rstrip().endswith(marks.opening.strip())
-    thought, said = split_reasoning(begun)
-    if thought is None:
-        if opens and thinks and not begun:
-            return rendered, THOUGHT_BEGINS
-        return rendered + (marks.closing if opens else "") + hidden(begun), ""
+    reasoning, text = split_reasoning(prefix)
+    if reasoning is None:
+        if opens and thinks and not prefix:
+            return rendered, REASONING_STARTS
+        return rendered + (marks.closing if opens else "") + hide(prefix), ""
     if not opens:
         rendered = _without_empty(rendered, marks) + marks.opening
-    rest = "" if said is None and thinks else marks.closing + hidden(said or "")
-    return rendered + hidden(thought) + rest, ""
+    rest = "" if text is None and thinks else marks.closing + hide(text or "")
+    return rendered + hide(reasoning) + rest, ""
 
 
 def _without_empty(rendered: str, marks: ReasoningMarkers) -> str:
-    """Without the empty thought that templates end with where a model is not to think."""
+    """Without the empty reasoning that templates end with where the model must not reason."""
     opening, closing = map(re.escape, _bare(marks))
     return re.sub(rf"{opening}\s*{closing}\s*\Z", "", rendered)

@@ -1,7 +1,7 @@
 """Answers that may call tools, or have to, as a grammar: names that exist, arguments that fit.
 
-Where a call can be told by its opening, an answer is free until it writes that opening, and from
-there on held to the call's form. Where it cannot, only an answer that has to call is held.
+Where calls have a recognisable opening, the answer is free until it writes one; from there on the
+grammar enforces the form of a call. Where they have none, only an answer that must call is held.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,17 +21,17 @@ from engine.grammar.rules import Choice, Grammar, Named, Repeat, Row, Rule, Text
 MOST_CALLS = 16  # of one answer
 KEPT = 8  # sets of tools
 ANY_OBJECT = {"type": "object"}
-_ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf")  # where a schema says it instead
+_ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf")  # a schema may name its type inside these
 
 Rules = list[tuple[str, Rule]]
 Arguments = Callable[[Tool], tuple[Rule, Rules]]
 
 
 class Answers:
-    """The grammars of one model; agents send the same tools again and again."""
+    """The grammars of one model, cached: agents send the same tools in every request."""
 
     def __init__(self, form: CallForm, holds: "Holding | None" = None) -> None:
-        """``holds`` makes them; without it ``held`` does."""
+        """``holds`` makes them; the default is ``held``."""
         self._form, self._holds = form, holds or held
         self._kept: tuple[tuple[ToolUse, Grammar | None], ...] = ()
 
@@ -56,7 +56,7 @@ def held(form: CallForm, use: ToolUse) -> Grammar | None:
 
 
 def held_when_called(form: CallForm, use: ToolUse) -> Grammar | None:
-    """The same for a model which may open its answer with something that no grammar has a place for."""
+    """The same for a model whose answers may start with something that no grammar allows."""
     return held(form, use) if use.must_call else None
 
 
@@ -90,11 +90,11 @@ def _grammar(form: CallForm, use: ToolUse, arguments: Arguments) -> Grammar:
         root = Row((Text(form.before.removesuffix(rest).encode()), Named("calls")))
     else:
         calls += up_to(form.tag.encode(), Named("calls"), "text", may_end=True)
-    return grammar(root, calls[::-1])  # parts stand behind what is made of them
+    return grammar(root, calls[::-1])  # parts come after the rules that use them
 
 
 def _several(form: CallForm, use: ToolUse) -> Rule:
-    """One call and, where that is wanted and possible, others behind it."""
+    """One call, and more after it where that is wanted and possible."""
     first = Named("a call")
     if form.separator is None or not use.parallel:
         return first
@@ -103,7 +103,7 @@ def _several(form: CallForm, use: ToolUse) -> Rule:
 
 
 def _anything(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
-    """Arguments of which nothing is known."""
+    """Arguments without a usable schema."""
     return any_pairs(form.pair) if form.pair else schema_rules(ANY_OBJECT, f"{tool.name} ")
 
 
@@ -113,7 +113,7 @@ def _of_an_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _arguments(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
-    """Arguments as the tool's schema says; a schema that is not strict is held as far as it can be."""
+    """Arguments by the tool's schema; one that is not strict is enforced as far as possible."""
     if form.pair:
         return pair_rules(form.pair, tool)
     name, wanted = f"{tool.name} ", _of_an_object(tool.parameters)

@@ -1,4 +1,4 @@
-"""Arguments of a call as they arrive, made into parts of one JSON object."""
+"""Arguments of a call to parts of one JSON object, while they arrive."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Arguments(Protocol):
 
 
 class ObjectArguments(Arguments):
-    """JSON as the model wrote it, up to the end of its object, told character by character."""
+    """JSON as the model wrote it, up to the end of its object, character by character."""
 
     def __init__(self) -> None:
         self._depth, self._quoted, self._escaped = 0, False, False
@@ -50,13 +50,13 @@ class ObjectArguments(Arguments):
 
 
 class PairArguments(Arguments):
-    """Pairs of a key and a value. Texts go on as they come, other values once they are whole."""
+    """Pairs of a key and a value. Texts are passed on at once, other values when they are complete."""
 
     def __init__(self, pair: PairForm, parameters: Mapping[str, Parameter]) -> None:
         self._pair, self._parameters = pair, parameters
         self._read = self._edge
         self._known: Parameter = unknown("")
-        self._lead = "{"  # what stands before the next key
+        self._lead = "{"  # JSON before the next key
         self.over = False
 
     @override
@@ -82,31 +82,31 @@ class PairArguments(Arguments):
         return "", text
 
     def _key(self, text: str) -> tuple[str, str]:
-        key, between, behind = text.partition(self._pair.between)
+        key, between, rest = text.partition(self._pair.between)
         if not between:
             return "", text
         self._known = self._parameters.get(key, unknown(key))
         lead, self._lead = self._lead, ", "
         self._read = self._text if self._known.is_plain else self._value
         quote = '"' if self._known.is_plain else ""
-        return f"{lead}{json.dumps(key, ensure_ascii=False)}: {quote}", behind
+        return f"{lead}{json.dumps(key, ensure_ascii=False)}: {quote}", rest
 
     def _text(self, text: str) -> tuple[str, str]:
         """The next part of a text."""
-        part, after, behind = text.partition(self._pair.after)
+        part, after, rest = text.partition(self._pair.after)
         if after:
             self._read = self._edge
-            return f'{_quoted(part)}"', behind
+            return f'{_quoted(part)}"', rest
         free = len(text) - open_length(text, [self._pair.after])
         return _quoted(text[:free]), text[free:]
 
     def _value(self, text: str) -> tuple[str, str]:
         """Any other value, which shows what it is when it is whole."""
-        value, after, behind = text.partition(self._pair.after)
+        value, after, rest = text.partition(self._pair.after)
         if not after:
             return "", text
         self._read = self._edge
-        return self._known.as_json(value), behind
+        return self._known.as_json(value), rest
 
 
 def arguments_of(form: CallForm, parameters: Mapping[str, Parameter]) -> Arguments:

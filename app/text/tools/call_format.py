@@ -26,7 +26,7 @@ _TAG = re.compile(r"\s*(<[^<>\s]+>|\[[A-Z_]+\])")  # no other text begins so
 
 @dataclass(frozen=True, slots=True)
 class PairForm:
-    """Texts of one argument that stands for itself: before its key, between key and value, after them."""
+    """Texts around one argument: before its key, between key and value, after the value."""
 
     before: str
     between: str
@@ -37,7 +37,7 @@ class PairForm:
 class CallForm:
     """Texts of a call: before the name, between name and arguments, after them.
 
-    ``separator`` stands between two calls of one answer; None where there is but one. ``pair`` is how
+    ``separator`` is between two calls of one answer; None where an answer has only one. ``pair`` is how
     each argument is written; None where all of them are one JSON object.
     """
 
@@ -49,14 +49,14 @@ class CallForm:
 
     @property
     def opening(self) -> str:
-        """What a call begins with, space apart."""
+        """The start of a call, without the space before it."""
         return self.tag or self.before.lstrip()
 
     @property
     def tag(self) -> str:
-        """The part of the opening that tells a call wherever it stands.
+        """The part of the opening that marks a call anywhere in an answer.
 
-        Empty where a call looks like any JSON and is told only by standing first.
+        Empty where a call looks like any JSON, so that only the start of an answer can be one.
         """
         found = _TAG.match(self.before)
         return found.group(1) if found else ""
@@ -68,4 +68,4 @@ class CallForm:
         return (self.before, self.between, self.after, *pair)
 
 
-TOLD = CallForm('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n")
+DEFAULT_FORM = CallForm('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n")

@@ -1,11 +1,11 @@
-"""An answer as it arrives, taken apart into what is said and which tools are called."""
+"""Tool calls in the text of an answer, parsed while it arrives."""
 
 import re
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from app.request import Tool
+from app.request import CallDelta, Tool
 from app.text.detokenizer import open_length
 from app.text.tools.arguments import Arguments, ObjectArguments, arguments_of
 from app.text.tools.call_format import CallForm
@@ -14,69 +14,58 @@ from app.text.tools.values import parameters
 NAME = re.compile(r"[\w-]*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class CallPart:
-    """The next part of a call; the first one has its name and id."""
-
-    index: int
-    arguments: str  # JSON; parts make up the whole
-    name: str = ""
-    id: str = ""
-
-
 @dataclass(slots=True)
-class ParsedOutput:
-    """What became known by one step."""
+class Parsed:
+    """What one step found."""
 
-    said: str = ""
-    thought: str = ""
-    calls: list[CallPart] = field(default_factory=list)
+    text: str = ""
+    calls: list[CallDelta] = field(default_factory=list)
 
 
 class ToolCallParser:
-    """Reads one answer; text that may yet become a call is held back until that is known."""
+    """Reads one answer; text that may become a call is held back until that is known."""
 
     def __init__(self, form: CallForm, tools: Iterable[Tool]) -> None:
-        """``tools`` are those that there are: a call of another one is text."""
+        """A call of a tool that is not in ``tools`` is text."""
         self._form, self._tools = form, {tool.name: tool for tool in tools}
-        self._held, self._said = "", False
-        self._step: Callable[[ParsedOutput], bool] = self._speak
+        self._held, self._spoke = "", False
+        self._step: Callable[[Parsed], bool] = self._speak
         self._arguments: Arguments = ObjectArguments()
         self.called = 0  # calls so far
 
-    def feed(self, text: str) -> ParsedOutput:
-        """What the next text makes known."""
-        heard = ParsedOutput()
+    def feed(self, text: str) -> Parsed:
+        """What the next text completes."""
+        found = Parsed()
         self._held += text
-        while self._held and self._step(heard):
+        while self._held and self._step(found):
             pass
-        return heard
+        return found
 
     def end(self) -> str:
-        """Text that was held back and became nothing else: half an opening, space at the end.
+        """Text that was held back and is no call: half an opening, space at the end.
 
-        Of half a call nothing is left to say.
+        Half a call is dropped.
         """
         arguing = self._step == self._argue
         left, self._held = "" if self.called or arguing else self._held, ""
         return left
 
-    def _speak(self, heard: ParsedOutput) -> bool:
-        """Text up to where a call may begin; space before a call is nobody's."""
+    def _speak(self, found: Parsed) -> bool:
+        """Text up to where a call may begin; space before a call is dropped."""
         at = self._call_at()
         if at < 0:
-            self._say(heard, len(self._held) - self._open_length())
+            self._say(found, len(self._held) - self._open_length())
             return False
-        self._say(heard, at)
+        self._say(found, at)
         self._held, self._step = self._held.lstrip(), self._open
         return True
 
-    def _say(self, heard: ParsedOutput, end: int) -> None:
+    def _say(self, found: Parsed, end: int) -> None:
         """Let text go, but for space at its end."""
         free = self._held[:end].rstrip()
-        heard.said += free
+        found.text += free
         self._held = self._held[len(free) :]
-        self._said = self._said or bool(free)
+        self._spoke = self._spoke or bool(free)
 
     def _call_at(self) -> int:
         """Where a call seems to begin; -1 for nowhere."""
@@ -88,20 +77,20 @@ class ToolCallParser:
         """How much at the end may become an opening."""
         if self._form.tag:
             return open_length(self._held, [self._form.tag])
-        begun = self._may_begin and self._form.opening.startswith(self._held.lstrip())
-        return len(self._held) if begun else 0
+        opens = self._may_begin and self._form.opening.startswith(self._held.lstrip())
+        return len(self._held) if opens else 0
 
     @property
     def _may_begin(self) -> bool:
-        """Of calls that only their place tells: nothing stands before them."""
-        return not self._said and not self.called
+        """Calls without a tag are found only at the start of an answer."""
+        return not self._spoke and not self.called
 
-    def _open(self, heard: ParsedOutput) -> bool:
-        """The opening, a name and what stands before an object; anything else was text."""
+    def _open(self, found: Parsed) -> bool:
+        """The opening, the name and the text before the arguments; anything else was text."""
         before, between = self._form.before.lstrip(), self._form.between
         between += "" if self._form.pair else "{"
-        found = NAME.match(self._held, len(before))
-        name = found.group() if found else ""
+        match = NAME.match(self._held, len(before))
+        name = match.group() if match else ""
         tail = self._held[len(before) + len(name) :]
         if before.startswith(self._held) or (
             self._held.startswith(before)
@@ -113,27 +102,27 @@ class ToolCallParser:
             or not tail.startswith(between)
             or name not in self._tools
         ):
-            heard.said, self._said = heard.said + self._held[0], True
+            found.text, self._spoke = found.text + self._held[0], True
             self._held, self._step = self._held[1:], self._speak
             return True
         self._held = tail.removeprefix(self._form.between)
-        heard.calls.append(CallPart(self.called, "", name, f"call_{uuid.uuid4().hex[:24]}"))
+        found.calls.append(CallDelta(self.called, "", name, f"call_{uuid.uuid4().hex[:24]}"))
         self._arguments = arguments_of(self._form, parameters(self._tools[name]))
         self._step = self._argue
         return True
 
-    def _argue(self, heard: ParsedOutput) -> bool:
+    def _argue(self, found: Parsed) -> bool:
         """Arguments up to their end."""
         part, self._held = self._arguments.take(self._held)
         if part:
-            heard.calls.append(CallPart(self.called, part))
+            found.calls.append(CallDelta(self.called, part))
         if self._arguments.over:
             self.called += 1
             self._step = self._close
         return self._arguments.over
 
-    def _close(self, _: ParsedOutput) -> bool:
-        """What the form has behind the arguments."""
+    def _close(self, _: Parsed) -> bool:
+        """The text after the arguments."""
         after = self._form.after
         if after.startswith(self._held) and self._held != after:
             return False

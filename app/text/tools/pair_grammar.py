@@ -17,7 +17,7 @@ Rules = list[tuple[str, Rule]]
 
 
 def shared_rules(pair: PairForm) -> Rules:
-    """What the calls of every tool are made of: text up to what stands behind it."""
+    """The shared parts of all calls: text up to the text that follows it."""
     return [
         *up_to(pair.after.encode(), NOTHING, _PLAIN),
         *up_to(pair.between.encode(), NOTHING, _KEY),
@@ -31,23 +31,23 @@ def pair_rules(pair: PairForm, tool: Tool) -> tuple[Rule, Rules]:
     """
     if tool.strict:
         schema_rules(dict(tool.parameters))
-    told = parameters(tool)
-    if not told or may_require_others(tool.parameters):
+    known_parameters = parameters(tool)
+    if not known_parameters or may_require_others(tool.parameters):
         return any_pairs(pair)
     required = tool.parameters.get("required")
     rules: Rules = []
-    for at, known in enumerate(told.values()):
+    for at, known in enumerate(known_parameters.values()):
         value, more = _value(pair, tool, known)
         begin = Text(f"{pair.before}{known.name}{pair.between}".encode())
         taken, skipped = Row((begin, value, _place(tool, at + 1))), _place(tool, at + 1)
         wanted = isinstance(required, list) and known.name in required
         rules += [(_place(tool, at).name, taken if wanted else Choice((taken, skipped))), *more]
-    rules.append((_place(tool, len(told)).name, NOTHING))
+    rules.append((_place(tool, len(known_parameters)).name, NOTHING))
     return _place(tool, 0), rules
 
 
 def any_pairs(pair: PairForm) -> tuple[Rule, Rules]:
-    """Arguments of which nothing is known."""
+    """Arguments without a schema."""
     each = Row((Text(pair.before.encode()), Named(f"{_KEY} 0"), Named(f"{_PLAIN} 0")))
     return Repeat(each), []
 
@@ -58,7 +58,7 @@ def _place(tool: Tool, at: int) -> Named:
 
 
 def _value(pair: PairForm, tool: Tool, known: Parameter) -> tuple[Rule, Rules]:
-    """A value and what stands behind it."""
+    """A value and the text after it."""
     after = Text(pair.after.encode())
     listed = known.listed
     if listed is not None:

@@ -1,11 +1,11 @@
-"""Tools for models whose template knows of none: told in the system message, in Hermes' form."""
+"""Tools for models whose template knows of none: described in the system message, in the form of Hermes."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from app.request import Message, Tool, ToolCall
-from app.text.tools.call_format import TOLD
+from app.text.tools.call_format import DEFAULT_FORM
 
 _HOW = (
     "You may call functions to help with the request. They are listed between <tools> and "
@@ -13,7 +13,7 @@ _HOW = (
     "To call one, write its name and arguments as JSON between <tool_call> and </tool_call>:\n"
     "{call}\nWhat it returns is told between <tool_response> and </tool_response>."
 )
-_EXAMPLE = f"{TOLD.before}NAME{TOLD.between}{{...}}{TOLD.after}"
+_EXAMPLE = f"{DEFAULT_FORM.before}NAME{DEFAULT_FORM.between}{{...}}{DEFAULT_FORM.after}"
 
 
 def tools_in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
@@ -29,12 +29,12 @@ def tools_in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[M
 
 
 def _together(messages: Sequence[Message]) -> list[Message]:
-    """The messages in words; results and what a person says behind them are one message.
+    """The messages in words; results and the user's next message become one message.
 
     Many templates refuse two messages of a user in a row.
     """
     spoken: list[Message] = []
-    resulted = False  # the last message tells a result
+    resulted = False  # the last message is a result
     for message in messages:
         words = _in_words(message)
         if resulted and words.role == "user":
@@ -48,10 +48,10 @@ def _in_words(message: Message) -> Message:
     if message.role == "tool":
         return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
     called = [_written(call) for call in message.calls]
-    said = [message.content] if message.content else []
-    return Message(message.role, "\n".join([*said, *called]), thought=message.thought)
+    text = [message.content] if message.content else []
+    return Message(message.role, "\n".join([*text, *called]), reasoning=message.reasoning)
 
 
 def _written(call: ToolCall) -> str:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
-    return f"{TOLD.before}{call.name}{TOLD.between}{arguments}{TOLD.after}"
+    return f"{DEFAULT_FORM.before}{call.name}{DEFAULT_FORM.between}{arguments}{DEFAULT_FORM.after}"

@@ -1,7 +1,7 @@
 """How a model writes calls, read off its chat template.
 
-No table of models: a template that was taught to show calls is asked to show some, and what stands
-around the name and the arguments is the form.
+There is no table of models: a template that can write calls renders some, and the text around the
+name and the arguments is the form.
 """
 
 import json
@@ -28,17 +28,17 @@ _TOOL = Tool(_FIRST, "probe", {"type": "object", "properties": {"key": {"type": 
 
 
 class _Shown(NamedTuple):
-    """One call as the template writes it, the end of its message apart."""
+    """One call as the template writes it, without the end of its message."""
 
     before: str  # up to the name
-    rest: str  # behind the name
+    rest: str  # after the name
 
 
 def deduced(render: Render, control: re.Pattern[str] | None = None) -> CallForm | None:
     """The form that a template writes; None where it knows of no tools or writes another one.
 
     A template with ids in its calls is one of the latter: a model would have to make them up.
-    ``control`` matches the texts of control tokens, which stand in a form as wholes.
+    ``control`` matches the texts of control tokens, which are never split.
     """
     try:
         if _FIRST not in render([_ASKED], [_TOOL]):
@@ -61,14 +61,14 @@ class _Probe:
     control: re.Pattern[str] | None
 
     def shown(self, arguments: Mapping[str, Any]) -> _Shown | None:
-        """What it makes of a call, behind what it begins every answer with."""
-        said = self.render([_ASKED, Message("assistant", _SAID)], ())
+        """How it writes a call, without what every answer starts with."""
+        plain = self.render([_ASKED, Message("assistant", _SAID)], ())
         called = self.render([_ASKED, _calling(arguments, _FIRST)], ())
-        begin = self._at_token(called, common_prefix(said, called))
+        begin = self._at_token(called, common_prefix(plain, called))
         place = called.find(_FIRST, begin)
         if place < 0:
             return None
-        alike = common_prefix(called[::-1], said.partition(_SAID)[2][::-1])
+        alike = common_prefix(called[::-1], plain.partition(_SAID)[2][::-1])
         end = self._at_token(called, len(called) - alike)
         return _Shown(called[begin:place], called[place + len(_FIRST) : end])
 
@@ -92,7 +92,7 @@ def _of_object(shown: _Shown) -> CallForm | None:
 
 
 def _object(text: str) -> tuple[int, int] | None:
-    """From where to where the probe's arguments stand as JSON."""
+    """Start and end of the probe's arguments as JSON."""
     begin = text.find("{")
     if begin < 0:
         return None
@@ -104,10 +104,10 @@ def _object(text: str) -> tuple[int, int] | None:
 
 
 def _of_pairs(full: _Shown, probe: _Probe) -> CallForm | None:
-    """Arguments that stand each for itself, as tags tell where one ends and the next one begins.
+    """Arguments with tags of their own.
 
-    Between two of them stand the end of one and the beginning of another. Whether that was told
-    apart, calls without arguments and with a number tell: some forms write another tag around those.
+    Between two arguments are the end of the first and the start of the second. Calls without
+    arguments and with a number check where to divide them: some forms use another tag for those.
     """
     parts = _around(full.rest, (_KEYS[0], _VALUES[0], _KEYS[1], _VALUES[1]))
     if parts is None:
@@ -123,15 +123,15 @@ def _of_pairs(full: _Shown, probe: _Probe) -> CallForm | None:
         return None
     number = f"{before}{_KEYS[0]}{between}{_NUMBER}{pair.after}"
     expected = {"": {}, number: {_KEYS[0]: _NUMBER}}
-    foretold = (
+    checks = (
         probe.shown(arguments) == _Shown(form.before, f"{form.between}{written}{form.after}")
         for written, arguments in expected.items()
     )
-    return form if all(foretold) else None
+    return form if all(checks) else None
 
 
 def _around(text: str, marks: Sequence[str]) -> list[str] | None:
-    """The texts before, between and behind marks that stand in this order."""
+    """The texts before, between and after marks in this order."""
     found = []
     for mark in marks:
         part, here, text = text.partition(mark)
@@ -142,17 +142,17 @@ def _around(text: str, marks: Sequence[str]) -> list[str] | None:
 
 
 def _separator(render: Render, form: CallForm) -> str | None:
-    """What stands between two calls, if each of them is written as one alone would be."""
+    """The text between two calls, if each is written like a single one."""
     try:
         text = render([_ASKED, _calling(_ARGUMENTS, _FIRST, _SECOND)], ())
     except InvalidRequest:  # some templates take one call alone
         return None
-    behind = text.partition(_FIRST)[2].partition(_SECOND)[0]
+    after_name = text.partition(_FIRST)[2].partition(_SECOND)[0]
     begin = form.before.lstrip()
-    arguments = _ending(form, behind)
-    if arguments is None or not behind[arguments:].endswith(begin):
+    arguments = _ending(form, after_name)
+    if arguments is None or not after_name[arguments:].endswith(begin):
         return None
-    middle = behind[arguments:]
+    middle = after_name[arguments:]
     return (
         middle[len(form.after) : len(middle) - len(begin)]
         if middle.startswith(form.after)
@@ -160,10 +160,10 @@ def _separator(render: Render, form: CallForm) -> str | None:
     )
 
 
-def _ending(form: CallForm, behind: str) -> int | None:
-    """Where the probe's arguments end, behind the name of their call."""
+def _ending(form: CallForm, after_name: str) -> int | None:
+    """Where the probe's arguments end, after the name of their call."""
     if form.pair is None:
-        found = _object(behind)
+        found = _object(after_name)
         return None if found is None else found[1]
-    last = behind.find(_VALUES[1])
+    last = after_name.find(_VALUES[1])
     return None if last < 0 else last + len(_VALUES[1] + form.pair.after)

@@ -1,4 +1,4 @@
-"""Values that a call writes without JSON around them: which may be texts, and what a text stands for."""
+"""Values that a call writes without quotes: which may be texts, and the JSON of each."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _PYTHON = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a tool, as its schema tells it; ``schema`` can be read for itself."""
+    """One argument of a tool; ``schema`` is complete by itself."""
 
     name: str
     schema: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Parameter:
 
 
 def parameters(tool: Tool) -> dict[str, Parameter]:
-    """The arguments that a tool tells of, in their order; of others nothing is known."""
+    """The arguments in a tool's schema, in their order."""
     properties = tool.parameters.get("properties")
     if not isinstance(properties, Mapping):
         return {}
@@ -59,39 +59,39 @@ def parameters(tool: Tool) -> dict[str, Parameter]:
 
 
 def other_kinds(tool: Tool) -> list[str]:
-    """Types besides an object that the schema says a tool's arguments may have."""
-    told = _resolved(tool.parameters, tool.parameters)
-    named = told.get("type")
+    """Other types than an object that the schema allows for a tool's arguments."""
+    resolved = _resolved(tool.parameters, tool.parameters)
+    named = resolved.get("type")
     if isinstance(named, list) and "object" in named:  # which is the one that is meant
         return []
-    options = told.get("anyOf", told.get("oneOf"))
+    options = resolved.get("anyOf", resolved.get("oneOf"))
     found = (
         [_resolved(option, tool.parameters) for option in options]
         if isinstance(options, list)
-        else [told]
+        else [resolved]
     )
     kinds = [_kinds(one, tool.parameters) for one in found if {"type", "const", "enum"} & set(one)]
     return [kind for kind in TYPES if kind != "object" and any(kind in some for some in kinds)]
 
 
 def unknown(name: str) -> Parameter:
-    """An argument that no schema tells of."""
+    """An argument without a schema."""
     return Parameter(name, {}, frozenset(kinds_of({})))
 
 
 def _parameter(tool: Tool, name: str, schema: object) -> Parameter:
     root = {word: tool.parameters[word] for word in ROOTED if word in tool.parameters}
-    told = _resolved(schema, root)
-    return Parameter(name, {**root, **told}, frozenset(_kinds(told, root)))
+    resolved = _resolved(schema, root)
+    return Parameter(name, {**root, **resolved}, frozenset(_kinds(resolved, root)))
 
 
 def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
     """Types of the values that it accepts; all of them where that is not plain to see."""
     options = schema.get("anyOf", schema.get("oneOf"))
     if isinstance(options, list):
-        resolved = [_resolved(option, root) for option in options]
-        if not any({"anyOf", "oneOf"} & set(option) for option in resolved):
-            return {kind for option in resolved for kind in _kinds(option, root)}
+        found = [_resolved(option, root) for option in options]
+        if not any({"anyOf", "oneOf"} & set(option) for option in found):
+            return {kind for option in found for kind in _kinds(option, root)}
         return kinds_of({})
     if "type" not in schema and "properties" in schema:
         return {"object"}

@@ -3,14 +3,15 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.chat.assistant import Assistant
 from app.errors import UnknownDrafter, UnknownModel
-from app.request import ChatRequest, Message, PredictionUsage
+from app.request import ChatRequest, Completion, Message, PredictionUsage
 from app.settings import Settings
-from app.text.chat_text import ChatText, Prompt
+from app.text.chat_text import ChatText, Prompt, RenderedChat
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import AUTO, DepthCount, FinishReason, SamplingParams
@@ -79,10 +80,10 @@ class TestReply:
             plain = await report_of(assistant.reply(said("one two three")))
             right = await report_of(assistant.reply(said("one two three", prediction=plain.text)))
             part = await report_of(assistant.reply(said("one two three", prediction="one three")))
-        assert plain.foretold is None
-        assert right.foretold == PredictionUsage(len(right.token_ids), 0)
-        assert part.foretold is not None
-        assert 0 < part.foretold.accepted < len(plain.token_ids)
+        assert plain.prediction is None
+        assert right.prediction == PredictionUsage(len(right.token_ids), 0)
+        assert part.prediction is not None
+        assert 0 < part.prediction.accepted < len(plain.token_ids)
         assert right.stats.prompt_tokens == plain.stats.prompt_tokens
 
     @asynchronous
@@ -121,6 +122,35 @@ class TestReply:
             kept = assistant.history.measurements.acceptance("fake", "lookup")
         assert kept.replies == 1
         assert kept.depths == (DepthCount(2, 1),)
+
+
+class CountedRenders(ChatText):
+    def __init__(self) -> None:
+        vars(self).update(vars(TEXT))
+        self.renders = 0
+
+    def render(self, *given: Any) -> RenderedChat:
+        self.renders += 1
+        return super().render(*given)
+
+
+class TestSeveralAnswers:
+    @asynchronous
+    async def test_share_one_rendered_prompt(self, tmp_path: Path) -> None:
+        """Each of them was rendered and encoded again, up to 16 times."""
+        text = CountedRenders()
+        async with assisted(tmp_path, text=text) as assistant:
+            found = [arrived async for arrived in assistant.answers(said("one two"), 3)]
+        ends = {at: event.text for at, event in found if isinstance(event, Completion)}
+        assert ends == dict.fromkeys(range(3), "one two")
+        assert text.renders == 1
+
+    @asynchronous
+    async def test_report_silence(self, tmp_path: Path) -> None:
+        async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
+            found = [one async for one in assistant.answers(said("a b c d e"), 1, 0.0005)]
+        assert None in found
+        assert isinstance(found[-1][1], Completion)
 
 
 def remembered(assistant: Assistant) -> list[tuple[str, str, int]]:
@@ -204,7 +234,7 @@ class TestGuidance:
             assistant.history.close()
             report = await report_of(assistant.reply(said("abc")))
         assert report.text == "abc"
-        assert "starts without what earlier ones measured" in caplog.text
+        assert "starts without the measurements" in caplog.text
 
 
 class TestRefusals:
@@ -243,8 +273,7 @@ class TestRefusals:
 
     @asynchronous
     async def test_of_the_engine_come_before_the_first_piece_too(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            assistant._model = replace(assistant._model, text=ChatTextThatIsPoison())
+        async with assisted(tmp_path, text=ChatTextThatIsPoison()) as assistant:
             with pytest.raises(InvalidRequest, match="poison"):
                 await anext(assistant.reply(said("a")))
             assert assistant.history.measurements.acceptance("fake", "auto") is None
@@ -254,7 +283,10 @@ class ChatTextThatIsPoison(ChatText):
     def __init__(self) -> None:
         vars(self).update(vars(TEXT))
 
-    def prompt(self, messages: object, *more: object, **other: object) -> Prompt:
+    def render(self, *_: object) -> "ChatTextThatIsPoison":
+        return self
+
+    def prompt(self, *_: object, **other: object) -> Prompt:
         return Prompt((fake_engine.POISON, 2, 4), "")
 
 

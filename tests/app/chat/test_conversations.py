@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ class TestConversation:
             chat = talk(assistant)
             first = (await ask(assistant, chat, "first")).stats
             second = (await ask(assistant, chat, "second")).stats
-            standing = await assistant.standing("", assistant.history.messages(chat))
+            standing = await assistant.context_use("", assistant.history.messages(chat))
         assert second.prompt_tokens > first.prompt_tokens + first.emitted
         assert standing.used > second.prompt_tokens
         assert standing.unseen == 0
@@ -79,7 +78,9 @@ class TestConversation:
             for turn in range(24):
                 report = await ask(assistant, chat, f"{turn} " + "some words " * 6)
                 assert report.stats.prompt_tokens < 256 - 32
-                standing = await assistant.standing("Be brief.", assistant.history.messages(chat))
+                standing = await assistant.context_use(
+                    "Be brief.", assistant.history.messages(chat)
+                )
                 begins.append(standing.unseen)
             again = await ended(await assistant.regenerate(chat, PLAIN))
             more = await ended(await assistant.extend(chat, PLAIN))
@@ -316,7 +317,7 @@ class TestSwitch:
         weights.write_bytes(weights.read_bytes()[:1000])
         assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
         plan: Any = object()
-        assistant._model = replace(assistant._model, plan=plan)
+        object.__setattr__(assistant.loaded, "plan", plan)
         try:
             with pytest.raises((AppError, EngineError)):
                 await assistant.switch(str(broken))

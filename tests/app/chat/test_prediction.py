@@ -6,7 +6,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.prediction import compared
+from app.chat.reply import compared
 from app.request import PredictionUsage
 
 WORDS = st.lists(st.integers(0, 4), max_size=12)

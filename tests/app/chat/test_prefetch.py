@@ -1,7 +1,6 @@
 """Reading ahead for a question that is expected: what it finds read, what goes first, what breaks it off."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def talk(assistant: Assistant, *texts: str) -> str:
 async def read(assistant: Assistant) -> None:
     """Wait until nothing is left to be read."""
     async with asyncio.timeout(20):
-        while assistant._ahead._expected is not None:
+        while assistant.prefetch.expected is not None:
             await asyncio.sleep(0.005)
 
 
@@ -70,7 +69,7 @@ async def test_an_answer_goes_first_and_the_rest_is_read_behind_it(tmp_path: Pat
         assistant.expect(ExpectedQuestion(chat))
         await asyncio.sleep(0.05)
         assert (await report_of(assistant.reply(said("quick")))).text == "quick"
-        assert assistant._ahead._expected is not None  # not all of it was read by then
+        assert assistant.prefetch.expected is not None  # not all of it was read by then
         await read(assistant)
         assert (await cached(assistant, chat, "good"))[0] == BEFORE
 
@@ -81,7 +80,7 @@ async def test_nothing_is_read_beside_an_answer(tmp_path: Path) -> None:
         chat, other = talk(assistant, "how are you?", "well"), talk(assistant)
         reply = await assistant.send(other, "one two three four five six seven", PLAIN)
         assistant.expect(ExpectedQuestion(chat))
-        assert assistant._ahead._task is None
+        assert not assistant.reading
         await ended(reply)
         await read(assistant)
         assert (await cached(assistant, chat, "good"))[0] > 8
@@ -113,8 +112,7 @@ async def test_nothing_is_expected_any_more(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_whoever_spares_a_battery_reads_only_what_is_asked(tmp_path: Path) -> None:
-    async with assisted(tmp_path) as assistant:
-        assistant._settings = replace(assistant._settings, read_ahead=False)
+    async with assisted(tmp_path, read_ahead=False) as assistant:
         chat = talk(assistant, "how are you?", "well")
         assistant.expect(ExpectedQuestion(chat))
         await asyncio.sleep(0.1)
@@ -129,7 +127,7 @@ async def test_what_cannot_be_read_is_left(tmp_path: Path, words: int) -> None:
         chat = talk(assistant, "how are you?", "well")
         if words == 1:
             assistant.history.delete(chat)
-        assistant.expect(ExpectedQuestion(chat, begun="word " * words))
+        assistant.expect(ExpectedQuestion(chat, prefix="word " * words))
         await read(assistant)
         assert (await report_of(assistant.reply(said("hello")))).text == "hello"
 
@@ -149,6 +147,5 @@ async def test_the_end_waits_for_nothing_that_is_read_ahead(tmp_path: Path) -> N
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         assistant.expect(ExpectedQuestion(talk(assistant, "how are you?", "well")))
         await asyncio.sleep(0.05)
-        task = assistant._ahead._task
-    assert task is not None
-    assert task.done()
+        assert assistant.reading
+    assert not assistant.reading

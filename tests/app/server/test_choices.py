@@ -72,10 +72,10 @@ def test_predictions_are_counted_of_all(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(("seed", "seeds"), [(7, [7, 8, 9]), (2**63 - 1, [2**63 - 1, 0, 1])])
 def test_each_has_a_seed_of_its_own(running: Running, seed: int, seeds: list[int]) -> None:
     post(running, n=3, seed=seed, temperature=1)
-    assert [turn.sampling.seed for turn in running.assistant.turns] == seeds
+    assert [turn.sampling.seed for turn in running.assistant.requests] == seeds
     running.assistant.forget()
     post(running, n=2, temperature=1)
-    assert [turn.sampling.seed for turn in running.assistant.turns] == [None, None]
+    assert [turn.sampling.seed for turn in running.assistant.requests] == [None, None]
 
 
 @pytest.mark.parametrize("n", [0, -1, 17, 1.5, True, "2"])
@@ -101,9 +101,9 @@ def test_who_leaves_ends_all(running: Running) -> None:
         next(response.iter_lines())
     assert running.assistant.ended.wait(5)
     end = time.monotonic() + 5
-    while running.assistant.going and time.monotonic() < end:
+    while running.assistant.running and time.monotonic() < end:
         time.sleep(0.01)
-    assert running.assistant.going == 0
+    assert running.assistant.running == 0
 
 
 def post(running: Running, **changes: object) -> httpx.Response:

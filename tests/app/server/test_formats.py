@@ -168,6 +168,6 @@ def test_a_format_that_cannot_be_held_is_refused(
 def test_plain_text_is_no_format() -> None:
     body = {"model": "pocket", "messages": [{"role": "user", "content": "hi"}]}
     asked = ChatBody.model_validate({**body, "response_format": {"type": "text"}})
-    assert asked.turn == ChatBody.model_validate(body).turn
+    assert asked.chat_request == ChatBody.model_validate(body).chat_request
     held = ChatBody.model_validate({**body, "response_format": {"type": "json_object"}})
-    assert held.turn.grammar is not None
+    assert held.chat_request.grammar is not None

@@ -96,7 +96,7 @@ def test_law_pages_of_other_sites_change_nothing(
         response = httpx.request(method, f"{running.url}{path}", json=BODY, headers=sent)
         assert response.status_code == 403
         assert response.json()["error"]["code"] == "foreign_origin"
-    assert not running.assistant.turns
+    assert not running.assistant.requests
 
 
 def test_own_page_and_programs_pass(running: Running) -> None:

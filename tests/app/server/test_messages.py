@@ -234,7 +234,7 @@ def test_an_answer_that_is_cut_short_or_stopped(url: str) -> None:
         ({"tools": [ADD, ADD]}, "tools", "two tools have the name 'add'"),
         ({"tools": [ADD], "tool_choice": {"type": "tool"}}, "tool_choice", 'or "tool" with a name'),
         ({"tools": [ADD], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice", "no tool 'x'"),
-        ({"tools": [ADD], "messages": [ASKED, {"role": "assistant", "content": "It is"}]}, None, "begun takes no format and calls no tools"),
+        ({"tools": [ADD], "messages": [ASKED, {"role": "assistant", "content": "It is"}]}, None, "takes no format and calls no tools"),
         ({"tools": [ADD], "output_config": {"format": {"type": "json_schema", "schema": {}}}}, "tools", "calls no tools"),
         ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "x"}}}}, "output_config", "'type' at # is 'x'"),
         ({"response_format": {"type": "json_object"}}, "response_format", "output_config.format"),

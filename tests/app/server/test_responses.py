@@ -9,10 +9,9 @@ import openai
 import pydantic
 import pytest
 
-from app.request import Completion, Message, Piece, ToolCall
-from app.server.openai_responses.answer import ResponseAnswer
-from app.server.openai_responses.items import Items
-from app.server.openai_responses.schemas import ResponsesBody
+from app.request import Completion, Delta, Message, ToolCall
+from app.server.openai_responses.answer import ResponsesProtocol
+from app.server.openai_responses.schemas import Items, ResponsesBody
 from engine.request import FinishReason, Logprob
 from tests.app.history.replies import stats
 from tests.app.server.conftest import Running
@@ -135,11 +134,12 @@ def test_calls_are_the_assistants_and_stand_in_the_message_that_they_came_with()
 
 def test_what_the_last_token_without_a_text_had_for_a_probability_is_told_too() -> None:
     asked = ResponsesBody(model="pocket", input=SUM, top_logprobs=0)
-    telling = ResponseAnswer(asked, lambda _: b"x")
+    protocol = ResponsesProtocol(asked, lambda _: b"x")
     first, second = Logprob(1, -0.5), Logprob(2, -0.7)
     report = Completion("x", (1, 2), FinishReason.LENGTH, stats(), logprobs=(first, second))
-    found = [*telling.piece(Piece("x", (1,), 0, 0, (first,)))]
-    found += [*telling.piece(Piece("", (2,), 0, 0, (second,))), *telling.last(report)]
+    found = [*protocol.delta(0, Delta(text="x", token_ids=(1,), logprobs=(first,)))]
+    found += protocol.delta(0, Delta(token_ids=(2,), logprobs=(second,)))
+    found += protocol.last(0, report)
     told = [one["logprob"] for event in found if "delta" in event for one in event["logprobs"]]
     assert told == [-0.5, -0.7]
     [part] = found[-1]["response"]["output"][0]["content"]

@@ -20,7 +20,7 @@ HI = [{"role": "user", "content": "hi"}]
 def test_by_effort(effort, thinking):
     chat = ChatBody(model="m", messages=HI, reasoning_effort=effort)
     response = ResponsesBody(model="m", input=HI, reasoning={"effort": effort, "summary": "auto"})
-    assert chat.turn.thinking == response.turn.thinking == thinking
+    assert chat.chat_request.thinking == response.chat_request.thinking == thinking
 
 
 @pytest.mark.parametrize(
@@ -34,17 +34,19 @@ def test_by_effort(effort, thinking):
 )
 def test_by_switch(options, thinking):
     request = MessagesBody(model="m", messages=HI, max_tokens=5, thinking=options)
-    assert request.turn.thinking == thinking
+    assert request.chat_request.thinking == thinking
 
 
 def test_nothing_is_asked_where_nothing_is_said():
-    assert ResponsesBody(model="m", input=HI).turn.thinking == ""
-    assert ChatBody(model="m", messages=HI).turn.variables == {}
+    assert ResponsesBody(model="m", input=HI).chat_request.thinking == ""
+    assert ChatBody(model="m", messages=HI).chat_request.variables == {}
 
 
 def test_by_the_templates_own_variables():
     sent = {"enable_thinking": False, "custom_instructions": "Be brief."}
-    assert ChatBody(model="m", messages=HI, chat_template_kwargs=sent).turn.variables == sent
+    assert (
+        ChatBody(model="m", messages=HI, chat_template_kwargs=sent).chat_request.variables == sent
+    )
 
 
 @pytest.mark.parametrize(

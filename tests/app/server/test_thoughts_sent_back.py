@@ -4,9 +4,9 @@ import pydantic
 import pytest
 
 from app.request import Message, ToolCall
-from app.server.anthropic.blocks import Conversation
+from app.server.anthropic.schemas import Conversation
 from app.server.openai_chat.schemas import ChatMessage
-from app.server.openai_responses.items import Items
+from app.server.openai_responses.schemas import Items
 
 CALL = ToolCall("c1", "add", {"a": 1})
 OPENAI = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -27,7 +27,7 @@ ASKED = {"role": "user", "content": "17 + 25?"}
 )
 def test_in_chats(fields, thought):
     sent = ChatMessage(role="assistant", content=None, tool_calls=[OPENAI], **fields)
-    assert sent.message == Message("assistant", "", (CALL,), thought=thought)
+    assert sent.message == Message("assistant", "", (CALL,), reasoning=thought)
 
 
 def test_that_are_no_text_are_refused_in_chats():
@@ -43,7 +43,7 @@ def test_as_blocks():
     ]
     said = {"type": "text", "text": "Well."}
     assert read([{"role": "assistant", "content": [*thoughts, said, ANTHROPIC]}]) == (
-        Message("assistant", "Well.", (CALL,), thought="I add."),
+        Message("assistant", "Well.", (CALL,), reasoning="I add."),
     )
     with pytest.raises(pydantic.ValidationError, match="half of a surrogate pair"):
         read([{"role": "assistant", "content": [{"type": "thinking", "thinking": "\udc00"}]}])
@@ -57,18 +57,18 @@ def thought_of(*texts, name="content"):
 @pytest.mark.parametrize(
     ("items", "expected"),
     [
-        ([thought_of("I ", "add."), ITEM], [Message("assistant", "", (CALL,), thought="I add.")]),
+        ([thought_of("I ", "add."), ITEM], [Message("assistant", "", (CALL,), reasoning="I add.")]),
         (
             [thought_of("I add."), {"role": "assistant", "content": "42"}],
-            [Message("assistant", "42", thought="I add.")],
+            [Message("assistant", "42", reasoning="I add.")],
         ),
         (
             [thought_of("In short.", name="summary"), ITEM],
-            [Message("assistant", "", (CALL,), thought="In short.")],
+            [Message("assistant", "", (CALL,), reasoning="In short.")],
         ),
         (
             [thought_of("One."), {"role": "assistant", "content": "Well."}, thought_of("Two."), ITEM],
-            [Message("assistant", "Well.", (CALL,), thought="One.\n\nTwo.")],
+            [Message("assistant", "Well.", (CALL,), reasoning="One.\n\nTwo.")],
         ),
         ([thought_of("Nothing came of it."), ASKED], [Message("user", "17 + 25?")]),
         ([thought_of(), ITEM], [Message("assistant", "", (CALL,))]),

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from app.text.chat_text import ChatText
 from app.text.detokenizer import StopFilter, byte_alphabet
+from tests.app.text.parsing import fed, rest
 
 POCKET = Path(__file__).parents[3] / "engine" / "bundled" / "pocket"
 TEXT = ChatText.load(POCKET)
@@ -25,9 +26,9 @@ def pieces(ids: list[int], chance: random.Random) -> list[str]:
     stream, out = TEXT.detokenizer(), []
     while ids:
         size = chance.randint(1, 4)
-        out.append(stream.feed(ids[:size]))
+        out.append(fed(stream, ids[:size]))
         ids = ids[size:]
-    return [*out, stream.end()]
+    return [*out, rest(stream)]
 
 
 class TestDetokenizer:
@@ -52,15 +53,15 @@ class TestDetokenizer:
     def test_an_emoji_waits_for_its_last_byte(self) -> None:
         ids = TOKENIZER.encode("👩‍🚀", add_special_tokens=False).ids
         stream = TEXT.detokenizer()
-        out = [stream.feed([token]) for token in ids]
+        out = [fed(stream, [token]) for token in ids]
         assert "".join(out) == "👩‍🚀"
         assert "" in out
 
     def test_an_incomplete_character_shows_at_the_end_only(self) -> None:
         ids = TOKENIZER.encode("🚀", add_special_tokens=False).ids
         stream = TEXT.detokenizer()
-        assert stream.feed(ids[:1]) == ""
-        assert stream.end() == "\ufffd"
+        assert fed(stream, ids[:1]) == ""
+        assert rest(stream) == "\ufffd"
 
     def test_the_alphabet_is_a_bijection(self) -> None:
         assert sorted(byte_alphabet().values()) == list(range(256))

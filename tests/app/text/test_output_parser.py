@@ -1,4 +1,4 @@
-"""Answers are taken apart the same whatever pieces they come in."""
+"""Answers are split the same whatever pieces they come in."""
 
 from itertools import pairwise
 
@@ -7,22 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.request import Tool
+from app.text.detokenizer import StopFilter
 from app.text.output_parser import OutputParser
-from app.text.tools.call_format import TOLD
+from app.text.reasoning.tags import Kind, Part, TagSplitter
+from app.text.tools.call_format import DEFAULT_FORM
 from app.text.tools.call_parser import ToolCallParser
+from tests.app.text.parsing import parsed_text
 
 texts = st.text(st.sampled_from("ab<>/ \n{}think"), max_size=30)
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 
 
-def heard(text: str, places: list[int] = (), *, tools: bool = False) -> tuple[str, str, str]:
-    """The thought, what was said, and the arguments of calls."""
-    hearing = OutputParser(ToolCallParser(TOLD, [Tool("add")]) if tools else None)
-    edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    parts = [hearing.feed(text[a:b]) for a, b in pairwise(edges)]
-    parts.append(hearing.end())
-    calls = "".join(part.arguments for one in parts for part in one.calls)
-    return "".join(one.thought for one in parts), "".join(one.said for one in parts), calls
+def split(text: str, places: list[int] = (), *, tools: bool = False) -> tuple[str, str, str]:
+    """The reasoning, the text, and the arguments of calls."""
+    calls = ToolCallParser(DEFAULT_FORM, [Tool("add")]) if tools else None
+    delta = parsed_text(text, places, calls)
+    assert delta.tagged == text
+    return delta.reasoning, delta.text, "".join(part.arguments for part in delta.calls)
 
 
 @pytest.mark.parametrize(
@@ -42,27 +43,90 @@ def heard(text: str, places: list[int] = (), *, tools: bool = False) -> tuple[st
         ("<think>a</think>b<think>c</think>", "a", "b<think>c</think>"),
     ],
 )
-def test_a_thought_is_what_an_answer_begins_with(text: str, thought: str, said: str) -> None:
-    assert heard(text) == (thought, said, "")
-    assert heard(text, list(range(40))) == (thought, said, "")
+def test_reasoning_is_what_an_answer_begins_with(text: str, thought: str, said: str) -> None:
+    assert split(text) == (thought, said, "")
+    assert split(text, list(range(40))) == (thought, said, "")
 
 
 @given(texts, texts, st.lists(st.integers(0, 90)), st.booleans())
 def test_any_pieces_give_the_same(thought: str, said: str, places: list[int], tools: bool) -> None:
     for text in (said, f"<think>{thought}</think>{said}", f"<think>{thought}"):
-        assert heard(text, places, tools=tools) == heard(text, tools=tools)
+        assert split(text, places, tools=tools) == split(text, tools=tools)
 
 
 @given(st.lists(st.integers(0, 200)))
-def test_calls_behind_a_thought(places: list[int]) -> None:
+def test_calls_after_reasoning(places: list[int]) -> None:
     text = f"<think>\nI add: {CALL}\n</think>\n\nNow: {CALL}"
-    assert heard(text, places, tools=True) == (f"I add: {CALL}", "Now:", '{"a": 1}')
+    assert split(text, places, tools=True) == (f"I add: {CALL}", "Now:", '{"a": 1}')
 
 
-def test_text_goes_on_at_once_where_nothing_can_begin() -> None:
-    hearing = OutputParser()
-    assert [hearing.feed(piece).said for piece in ("H", "i <", "think>")] == ["H", "i <", "think>"]
-    hearing = OutputParser()
-    parts = [hearing.feed(piece) for piece in ("<think>a ", "b", " </", "c", "</think>d")]
-    assert [part.thought for part in parts] == ["a", " b", "", " </c", ""]
-    assert parts[-1].said == "d"
+def test_text_comes_at_once_where_nothing_can_begin() -> None:
+    def news(pieces: list[str]) -> list[tuple[str, str]]:
+        parser, tags, found = OutputParser(StopFilter(())), TagSplitter(), []
+        for piece in pieces:
+            parser.feed(tags.feed(piece))
+            delta = parser.delta()
+            found.append((delta.reasoning, delta.text))
+        return found
+
+    assert news(["H", "i <", "think>"]) == [("", "H"), ("", "i <"), ("", "think>")]
+    pieces = ["<think>a ", "b", " </", "c", "</think>d"]
+    assert news(pieces) == [("a", ""), (" b", ""), ("", ""), (" </c", ""), ("", "d")]
+
+
+@given(
+    texts, texts, st.lists(st.integers(0, 90)), st.sampled_from(["a", "</think>", "k>\nb", "< "])
+)
+def test_a_stop_text_cuts_the_tagged_text(
+    thought: str, said: str, places: list[int], stop: str
+) -> None:
+    text = f"<think>{thought}</think>{said}"
+    parser, tags = OutputParser(StopFilter([stop])), TagSplitter()
+    edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
+    for begin, end in pairwise(edges):
+        parser.feed(tags.feed(text[begin:end]))
+    parser.end(tags.end())
+    assert parser.delta().tagged == text.partition(stop)[0]
+    assert parser.stopped == (stop in text)
+
+
+def test_the_rest_of_a_text_that_a_client_started_is_text() -> None:
+    parser = OutputParser(StopFilter(()), typed=False)
+    parser.end([Part(Kind.REASONING, " so"), Part(Kind.END, "</think>"), Part(Kind.TEXT, "5")])
+    delta = parser.delta()
+    assert (delta.reasoning, delta.text) == ("", " so</think>5")
+
+
+def counted(tokens: list[str], opened: str = "") -> int:
+    parser, tags = OutputParser(StopFilter(()), opened=opened), TagSplitter(opened)
+    for token in tokens:
+        parser.feed(tags.feed(token))
+    return parser.reasoning_tokens
+
+
+@pytest.mark.parametrize(
+    ("tokens", "opened", "expected"),
+    [
+        (["<think>", "So", "</think>", "Five", "."], "", 3),
+        (["\n", "<", "think", ">", "So", "</", "think>\n\n", "Five"], "", 7),
+        (["", "<think>", "", "so"], "", 4),
+        (["So", " it", "</think>", "Five"], "<think>\n", 3),
+        (["Five", "<think>", "no", "</think>"], "", 0),
+        (["<", "b>", "bold"], "", 0),
+        ([], "<think>", 0),
+    ],
+)
+def test_reasoning_tokens_are_those_up_to_the_end_tag(
+    tokens: list[str], opened: str, expected: int
+) -> None:
+    assert counted(tokens, opened) == expected
+
+
+@given(cuts=st.lists(st.integers(0, 45)), said=st.sampled_from(["Five.", "", "a <think> b"]))
+def test_the_token_with_the_end_of_the_tag_is_the_last_of_them(cuts: list[int], said: str) -> None:
+    """Wherever tokens begin and end."""
+    thought = " <think>\nso < / it is</think>"
+    text = thought + said
+    places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    tokens = [text[a:b] for a, b in pairwise(places)]
+    assert counted(tokens) == sum(place < len(thought) for place in places[:-1])

@@ -51,7 +51,7 @@ HARMS = (
 )
 def test_a_template_tells_whether_it_has_a_place_for_thoughts(source, takes):
     text = source if "{%" not in source else f"{source}{'' if 'endif' in source else '{% endif %}'}"
-    assert ChatTemplate(text, {}).takes_thoughts is takes
+    assert ChatTemplate(text, {}).takes_reasoning is takes
 
 
 @pytest.mark.parametrize(

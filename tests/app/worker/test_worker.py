@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import select
 import signal
@@ -180,6 +181,22 @@ class TestCancel:
             gc.collect()
             await others_running(worker)
             assert await others_running(worker) == 0
+
+
+@pytest.mark.parametrize("level", ["WARNING", "INFO"])
+@asynchronous
+async def test_what_the_engine_logs_is_in_the_log_of_the_app(
+    level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    worker = EngineWorker(SPEC, fake_engine.talkative, level)
+    try:
+        await worker.start()
+    finally:
+        await worker.close()
+    found = [(one.name, one.levelname, one.getMessage()) for one in caplog.records]
+    assert ("engine.fake", "WARNING", "the cache of fake is small") in found
+    assert (("engine.fake", "INFO", "a detail") in found) is (level == "INFO")
 
 
 class TestCrash:

@@ -204,10 +204,10 @@ async def test_what_the_next_question_stands_behind_is_expected(tmp_path: Path) 
         page.do("open", id=assistant.history.conversations()[0].id)
         await page.until(lambda: len(expected) == 5)
         told, file, answered, nothing, opened_again = expected
-        assert (told.conversation, told.system, told.begun) == (None, "Be brief.", "")
+        assert (told.conversation, told.system, told.prefix) == (None, "Be brief.", "")
         assert (file.conversation, file.system) == (None, "Be brief.")
-        assert "some words" in file.begun
-        assert (answered.conversation, answered.begun) == (page.state["conversation"], "")
+        assert "some words" in file.prefix
+        assert (answered.conversation, answered.prefix) == (page.state["conversation"], "")
         assert nothing is None
         assert opened_again.conversation == answered.conversation
 

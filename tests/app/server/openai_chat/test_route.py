@@ -125,7 +125,7 @@ def test_a_text_is_gone_on_with_whole_and_streamed(client: openai.OpenAI, runnin
     assert whole.usage is not None
     assert whole.usage.completion_tokens == 5
     assert (whole.model_extra or {})["speculation"]["drafter"] == "lookup"
-    [turn, _] = running.assistant.turns
+    [turn, _] = running.assistant.requests
     assert (turn.text, turn.messages, turn.sampling.temperature) == ("a b c d e", (), 0.5)
 
 
@@ -134,7 +134,7 @@ def test_a_text_gets_sixteen_tokens_unless_it_asks_for_more(
 ) -> None:
     for asked in ({}, {"max_tokens": None}):
         client.completions.create(model="pocket", prompt="a b", **asked)
-    assert [turn.max_tokens for turn in running.assistant.turns] == [16, 16]
+    assert [turn.max_tokens for turn in running.assistant.requests] == [16, 16]
 
 
 def test_log_probabilities_of_a_text_stand_in_columns(client: openai.OpenAI) -> None:
@@ -194,7 +194,7 @@ def test_extra_fields_reach_the_engine(client: openai.OpenAI, running: Running) 
         stop="\n",
         extra_body={"top_k": 40, "min_p": 0.1, "drafter": "none", "who_knows": {"what": 1}},
     )
-    [turn] = running.assistant.turns
+    [turn] = running.assistant.requests
     assert [message.role for message in turn.messages] == ["system", "user"]
     assert (turn.sampling.top_k, turn.sampling.min_p, turn.sampling.top_p) == (40, 0.1, 0.9)
     assert (turn.sampling.temperature, turn.sampling.seed) == (0.5, 7)

@@ -13,8 +13,7 @@ from starlette.testclient import TestClient
 
 from app.request import Message
 from app.server.app import create_app
-from app.server.openai_chat.completion_schemas import CompletionBody
-from app.server.openai_chat.schemas import ChatBody
+from app.server.openai_chat.schemas import ChatBody, CompletionBody
 from engine.drafters import DRAFTERS
 from engine.request import Penalties
 from tests.app.server.conftest import Running
@@ -35,7 +34,7 @@ def post(running: Running, **body: Any) -> httpx.Response:
 @given(st.dictionaries(st.text(min_size=1), st.integers() | st.text() | st.none(), max_size=3))
 def test_law_unknown_fields_change_nothing(fields: dict[str, Any]) -> None:
     unknown = {f"x-{name}": value for name, value in fields.items()}
-    assert parsed(**unknown).turn == parsed().turn
+    assert parsed(**unknown).chat_request == parsed().chat_request
 
 
 @given(st.floats(0, 2), st.floats(0, 1, exclude_min=True), st.integers(0, 2**31 - 1))
@@ -53,12 +52,14 @@ def test_penalties_arrive_under_the_names_that_programs_have_for_them() -> None:
 
 def test_nothing_asked_for_is_greedy() -> None:
     assert parsed().sampling.greedy
-    assert parsed(temperature=None, stop=None, max_tokens=None).turn == parsed().turn
+    assert (
+        parsed(temperature=None, stop=None, max_tokens=None).chat_request == parsed().chat_request
+    )
 
 
 def test_parts_of_text_are_joined() -> None:
     parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi"}]
-    assert parsed(messages=[{"role": "user", "content": parts}]).turn.messages == (
+    assert parsed(messages=[{"role": "user", "content": parts}]).chat_request.messages == (
         Message("user", "Say hi"),
     )
 
@@ -81,7 +82,7 @@ def test_parts_of_text_are_joined() -> None:
     ],
 )
 def test_values_that_change_nothing_pass(name: str, value: object) -> None:
-    assert parsed(**{name: value}).turn == parsed().turn
+    assert parsed(**{name: value}).chat_request == parsed().chat_request
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
         *[("top_k", bad) for bad in (-1, 2**31, 1.5, "3", True)],
         *[("presence_penalty", bad) for bad in (-2.1, 2.1, "much")],
         *[("frequency_penalty", bad) for bad in (-2.1, True)],
-        *[("repeat_penalty", bad) for bad in (0, -1, 11)],
+        *[("repeat_penalty", bad) for bad in (0, -1, 101)],
         *[("logit_bias", bad) for bad in ({"1": 101}, {"a": 1}, {"-1": 1}, {"1": "x"}, [1])],
         *[("seed", bad) for bad in (2**63, 1.5, "3", True)],
         *[("max_tokens", bad) for bad in (0, -1, 2**31, 2**63, 1.5, "3", True)],
@@ -155,9 +156,12 @@ def test_a_prediction_is_a_text_or_parts_of_one() -> None:
     parts = [{"type": "text", "text": "def "}, {"type": "text", "text": "f():"}]
     for content in (parts, "def f():"):
         assert (
-            parsed(prediction={"type": "content", "content": content}).turn.prediction == "def f():"
+            parsed(prediction={"type": "content", "content": content}).chat_request.prediction
+            == "def f():"
         )
-    assert parsed(prediction={"type": "content", "content": ""}).turn == parsed().turn
+    assert (
+        parsed(prediction={"type": "content", "content": ""}).chat_request == parsed().chat_request
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,12 +172,12 @@ def test_a_prediction_is_a_text_or_parts_of_one() -> None:
 def test_log_probabilities_are_told_of_as_many_tokens_as_were_asked_for(
     body: dict[str, object], many: int | None
 ) -> None:
-    assert parsed(**body).turn.logprobs == many
+    assert parsed(**body).chat_request.logprobs == many
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_every_drafter_can_be_asked_for(drafter: str) -> None:
-    assert parsed(drafter=drafter).turn.drafter == drafter
+    assert parsed(drafter=drafter).chat_request.drafter == drafter
 
 
 @pytest.mark.parametrize(
@@ -266,7 +270,7 @@ def test_half_a_character_is_refused_wherever_it_stands(
     response = httpx.post(f"{running.url}/v1/{route}", content=sent, headers=JSON_HEADERS)
     assert response.status_code == 400
     assert response.json()["error"]["message"]
-    assert running.assistant.turns == []
+    assert running.assistant.requests == []
 
 
 def test_without_the_prefix_a_wrong_method_is_told_before_any_page() -> None:
@@ -312,9 +316,9 @@ def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> Non
 def test_an_answer_that_is_begun_is_told_apart_from_what_was_said() -> None:
     begun = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well"}]
     body = {"model": "pocket", "messages": begun}
-    turn = ChatBody.model_validate({**body, "continue_final_message": True}).turn
-    assert ([one.role for one in turn.messages], turn.begun) == (["user"], "Well")
-    assert ChatBody.model_validate(body).turn.begun == ""
+    turn = ChatBody.model_validate({**body, "continue_final_message": True}).chat_request
+    assert ([one.role for one in turn.messages], turn.prefix) == (["user"], "Well")
+    assert ChatBody.model_validate(body).chat_request.prefix == ""
     for messages in (begun[:1], begun[1:]):
         with pytest.raises(ValidationError, match="the beginning of an answer"):
             ChatBody.model_validate({**body, "messages": messages, "continue_final_message": True})
@@ -325,8 +329,8 @@ def text(prompt: Any, **fields: Any) -> CompletionBody:
 
 
 def test_a_text_may_stand_alone_or_in_a_list() -> None:
-    assert text(["go on"]).turn == text("go on").turn
-    assert text("  ").turn.text == "  "
+    assert text(["go on"]).chat_request == text("go on").chat_request
+    assert text("  ").chat_request.text == "  "
 
 
 @pytest.mark.parametrize(
@@ -353,4 +357,4 @@ def test_what_no_text_can_be_made_of_is_refused(body: dict[str, Any], said: str)
 
 
 def test_what_belongs_to_a_text_changes_no_chat() -> None:
-    assert parsed(echo=True, suffix="end").turn == parsed().turn
+    assert parsed(echo=True, suffix="end").chat_request == parsed().chat_request

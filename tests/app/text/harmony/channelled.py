@@ -96,7 +96,7 @@ async def assistant(folder: Path) -> Assistant:
     return Assistant(Settings(home=folder), model, History.open(folder / "history.db"))
 
 
-def scripted(connection: Connection, spec: ModelSpec) -> None:
+def scripted(connection: Connection, spec: ModelSpec, level: str) -> None:
     """Entry: says what is in ``answer.txt``, up to a stop token, whatever is asked."""
     folder = Path(spec.folder)
     vocabulary = FolderVocabulary.load(folder)
@@ -111,4 +111,4 @@ def scripted(connection: Connection, spec: ModelSpec) -> None:
         engine.facts = replace(engine.facts, context=4096)
         return engine
 
-    serve(connection, spec, build)
+    serve(connection, spec, build, level)

@@ -6,30 +6,30 @@ import re
 
 import pytest
 
-from app.request import Tool, ToolUse
+from app.request import Delta, Tool, ToolUse
 from app.text.harmony.calls import held_in_channels
 from app.text.harmony.detokenizer import HarmonyDetokenizer
-from app.text.harmony.format import SPELT, HarmonyFormat, spelling
-from app.text.output_parser import OutputParser
-from app.text.tools.call_format import TOLD
-from app.text.tools.call_parser import ParsedOutput, ToolCallParser
+from app.text.harmony.format import CONTROL_BYTE, HarmonyTokens, grammar_bytes
+from app.text.tools.call_format import DEFAULT_FORM
+from app.text.tools.call_parser import ToolCallParser
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest
 from engine.grammar.states import DEAD, States
 from engine.grammar.token_bytes import Spelling
 from tests.app.text.harmony.channelled import CONTROL, TOKENIZER, ids_of
+from tests.app.text.parsing import parsed
 
 INTEGER = {"type": "integer", "maximum": 9}
 ADD = Tool("add", "", {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]})
 LOOK = Tool("add_up", "", {"type": "object", "properties": {"what": {"enum": ["x"]}}, "required": ["what"]})  # fmt: skip
 VOCABULARY = FolderVocabulary(TOKENIZER)
-SPELLING = Spelling(spelling(VOCABULARY, TOKENIZER.get_vocab_size()), VOCABULARY.encode)
+SPELLING = Spelling(grammar_bytes(VOCABULARY, TOKENIZER.get_vocab_size()), VOCABULARY.encode)
 NEXT, FIRST = "<|end|><|start|>assistant", "<|channel|>commentary to=functions."
 KIND = " <|constrain|>json<|message|>"
 
 
 def states(**wanted: bool) -> States:
-    found = held_in_channels(TOLD, ToolUse((ADD, LOOK), **wanted))
+    found = held_in_channels(DEFAULT_FORM, ToolUse((ADD, LOOK), **wanted))
     assert found is not None
     SPELLING.check(found)
     return States(found)
@@ -49,13 +49,11 @@ def walked(steps: States, chance: random.Random) -> list[int]:
     return ids
 
 
-def heard(ids: list[int]) -> tuple[ParsedOutput, list[tuple[str, dict]]]:
-    channels = HarmonyFormat.of(VOCABULARY)
+def heard(ids: list[int]) -> tuple[Delta, list[tuple[str, dict]]]:
+    channels = HarmonyTokens.of(VOCABULARY)
     stream = HarmonyDetokenizer(channels, VOCABULARY.bytes)
-    text = stream.feed(ids) + stream.end()
-    hearing = OutputParser(ToolCallParser(TOLD, [ADD, LOOK]))
-    found = hearing.feed(text)
-    found.said += hearing.end().said
+    parts = [*stream.feed(ids), *stream.end()]
+    found = parsed(parts, ToolCallParser(DEFAULT_FORM, [ADD, LOOK]))
     calls: dict[int, list[str]] = {}
     for part in found.calls:
         calls.setdefault(part.index, [part.name, ""])[1] += part.arguments
@@ -71,7 +69,7 @@ def fits(name: str, told: dict) -> bool:
 @pytest.mark.parametrize("seed", range(20))
 def test_an_answer_that_has_to_call_is_one_call_that_fits(seed: int) -> None:
     found, calls = heard(walked(states(must_call=True), random.Random(seed)))
-    assert (found.said, found.thought) == ("", "")
+    assert (found.text, found.reasoning) == ("", "")
     assert [fits(*call) for call in calls] == [True]
 
 
@@ -83,7 +81,7 @@ def test_calls_of_one_that_need_not_fit_too(seed: int) -> None:
 
 def ends(steps: States, written: str) -> bool:
     text = re.sub("|".join(map(re.escape, CONTROL)), lambda m: "\ue000" + m.group(), written)
-    state = steps.walk(steps.start, text.encode().replace("\ue000".encode(), SPELT))
+    state = steps.walk(steps.start, text.encode().replace("\ue000".encode(), CONTROL_BYTE))
     return state != DEAD and steps.accepts(state)
 
 
@@ -121,36 +119,36 @@ class TestWhatMayCome:
         assert not ends(may, "<|channel|>other<|message|>")
 
     def test_only_the_named_one(self) -> None:
-        found = held_in_channels(TOLD, ToolUse((ADD, LOOK), must_call=True, only="add_up"))
+        found = held_in_channels(DEFAULT_FORM, ToolUse((ADD, LOOK), must_call=True, only="add_up"))
         assert not ends(States(found), self.CALLS[0])
         assert ends(States(found), self.CALLS[2])
 
     def test_a_strict_schema_that_cannot_be_held_is_refused(self) -> None:
         odd = Tool("odd", "", {"type": "object", "not": {}}, strict=True)
         with pytest.raises(InvalidRequest):
-            held_in_channels(TOLD, ToolUse((odd,)))
+            held_in_channels(DEFAULT_FORM, ToolUse((odd,)))
         loose = Tool("odd", "", {"type": "object", "not": {}})
-        assert held_in_channels(TOLD, ToolUse((loose,))) is not None
+        assert held_in_channels(DEFAULT_FORM, ToolUse((loose,))) is not None
 
 
 class TestSpelling:
     def test_of_marks_is_no_text(self) -> None:
         for text, token in (("<|start|>", 0), ("<|constrain|>", 6)):
-            assert SPELLING.tokens[token] == SPELT + text.encode()
+            assert SPELLING.tokens[token] == CONTROL_BYTE + text.encode()
         assert [SPELLING.tokens[CONTROL.index(end)] for end in ("<|return|>", "<|call|>")] == [
             b"",
             b"",
         ]
-        assert all(SPELT not in word for word in SPELLING.tokens[len(CONTROL) :])
+        assert all(CONTROL_BYTE not in word for word in SPELLING.tokens[len(CONTROL) :])
 
     def test_of_other_vocabularies_is_their_own(self) -> None:
         class Plain(FolderVocabulary):
             def control_texts(self) -> list[str]:
                 return ["<|start|>", "<|end|>"]
 
-        plain = spelling(Plain(TOKENIZER), 300)
+        plain = grammar_bytes(Plain(TOKENIZER), 300)
         assert plain == [VOCABULARY.bytes.of(token) for token in range(300)]
 
     def test_what_has_to_follow_is_spelled_in_control_tokens(self) -> None:
-        text = SPELT + b"<|constrain|>json" + SPELT + b"<|message|>{"
+        text = CONTROL_BYTE + b"<|constrain|>json" + CONTROL_BYTE + b"<|message|>{"
         assert SPELLING.spell(b"", text) == tuple(ids_of("<|constrain|>json<|message|>{"))

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from app.request import Tool
 from app.text.detokenizer import Detokenizer
 from app.text.harmony.detokenizer import HarmonyDetokenizer
-from app.text.harmony.format import HarmonyFormat
-from app.text.output_parser import OutputParser
-from app.text.tools.call_format import TOLD
+from app.text.harmony.format import HarmonyTokens
+from app.text.tools.call_format import DEFAULT_FORM
 from app.text.tools.call_parser import ToolCallParser
 from app.text.vocabulary import FolderVocabulary
 from tests.app.text.harmony.channelled import CONTROL, TOKENIZER, ids_of
+from tests.app.text.parsing import fed, parsed, rest
 
 VOCABULARY = FolderVocabulary(TOKENIZER)
-CHANNELS = HarmonyFormat.of(VOCABULARY)
+CHANNELS = HarmonyTokens.of(VOCABULARY)
 ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 COMMENTARY = "<|channel|>commentary<|message|>"
 NEXT = "<|end|><|start|>assistant"
@@ -35,7 +35,7 @@ def told(ids: Sequence[int], places: Sequence[int] = ()) -> str:
     """The text of these tokens, fed in groups that end at ``places``."""
     stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
     edges = sorted({0, len(ids), *(place % (len(ids) + 1) for place in places)})
-    return "".join(stream.feed(ids[a:b]) for a, b in pairwise(edges)) + stream.end()
+    return "".join(fed(stream, ids[a:b]) for a, b in pairwise(edges)) + rest(stream)
 
 
 class TestLaws:
@@ -62,26 +62,26 @@ class TestLaws:
         self, thoughts: list[str], said: str, places: list[int]
     ) -> None:
         parts = [*(ANALYSIS + each for each in thoughts), FINAL + said]
-        text = told(ids_of(NEXT.join(parts) + "<|return|>"), places)
+        ids = ids_of(NEXT.join(parts) + "<|return|>")
         between = "\n\n".join(thoughts)
-        assert text == (f"<think>\n{between}\n</think>\n\n" if thoughts else "") + said
-        hearing = OutputParser()
-        heard, rest = hearing.feed(text), hearing.end()
-        assert heard.thought + rest.thought == between.strip()
-        if not thoughts:
-            assert heard.said + rest.said == said
+        tagged = (f"<think>\n{between}\n</think>\n\n" if thoughts else "") + said
+        assert told(ids, places) == tagged
+        stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
+        delta = parsed([*stream.feed(ids), *stream.end()])
+        assert delta.reasoning == between.strip()
+        assert delta.text == (said.lstrip() if thoughts else said)
 
     @given(st.sampled_from([FIRST, LAST]), st.dictionaries(words, words, max_size=3), st.booleans())
     def test_a_call_is_read_as_one(self, header: str, given: dict, thinks: bool) -> None:
         before = f"{ANALYSIS}I add.{NEXT}" if thinks else ""
-        text = told(ids_of(before + header) + ids_of(json.dumps(given)))
-        hearing = OutputParser(ToolCallParser(TOLD, [Tool("add")]))
-        heard = hearing.feed(text)
-        assert hearing.end().said == ""
-        assert (heard.said, heard.thought) == ("", "I add." if thinks else "")
-        assert heard.calls[0].name == "add"
-        assert json.loads("".join(part.arguments for part in heard.calls)) == given
-        assert text.endswith(TOLD.after)
+        stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
+        parts = stream.feed(ids_of(before + header) + ids_of(json.dumps(given)))
+        parts += stream.end()
+        delta = parsed(parts, ToolCallParser(DEFAULT_FORM, [Tool("add")]))
+        assert (delta.text, delta.reasoning) == ("", "I add." if thinks else "")
+        assert delta.calls[0].name == "add"
+        assert json.loads("".join(part.arguments for part in delta.calls)) == given
+        assert delta.tagged.endswith(DEFAULT_FORM.after)
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ class TestCalls:
     def test_arguments_come_as_they_are_written(self) -> None:
         stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
         stream.feed(ids_of(f'{FIRST}{{"a"'))
-        assert stream.feed(ids_of(": 17")) == ": 17"
+        assert fed(stream, ids_of(": 17")) == ": 17"

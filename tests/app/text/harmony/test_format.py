@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from app.request import Message, Tool, ToolCall, ToolUse
 from app.text.chat_text import ChatText
 from app.text.harmony.format import one_call_each
-from app.text.output_parser import split_reasoning
+from app.text.reasoning.tags import joined, split_reasoning
 from app.text.template import ChatTemplate
-from app.text.tools.call_format import TOLD
+from app.text.tools.call_format import DEFAULT_FORM
 from app.text.vocabulary import FolderVocabulary
 from tests.app.text.harmony.channelled import CONTROL, TEMPLATE, TOKENIZER, files, ids_of, shown
 from tests.app.text.tools import templates
@@ -38,7 +38,7 @@ def going_on(begun: str, *, thinks: bool = True) -> str:
     fresh = shown(TEXT.prompt([ASKED]).ids)
     assert fresh == SYSTEM + QUESTION + OPEN
     prompt = TEXT.prompt([ASKED], begun, thinks=thinks)
-    assert prompt.thought == ""
+    assert prompt.opened == ""
     return shown(prompt.ids).removeprefix(fresh)
 
 
@@ -80,10 +80,10 @@ class TestAnswersThatHaveBegun:
 
     def goes_on(self, begun: str, rest: list[int], whole: str) -> None:
         stream = TEXT.detokenizer(begun)
-        assert begun + stream.feed(rest) + stream.end() == whole
+        assert begun + joined([*stream.feed(rest), *stream.end()]) == whole
         prompt, fresh = TEXT.prompt([ASKED], begun).ids, TEXT.prompt([ASKED]).ids
         assert prompt[: len(fresh)] == fresh
-        if split_reasoning(begun).thought != "":  # of an empty one the model has nothing to tell
+        if split_reasoning(begun).reasoning != "":  # of an empty one the model has nothing to tell
             assert TEXT.decode(prompt[len(fresh) :]) == begun
 
     @given(attacks)
@@ -108,8 +108,8 @@ class TestTextsOfPrograms:
         ],
     )
     def test_go_on_where_they_stopped(self, text: str, rest: str, told: str) -> None:
-        stream = TEXT.detokenizer_behind(text)
-        assert stream.feed(ids_of(rest)) + stream.end() == told
+        stream = TEXT.text_detokenizer(text)
+        assert joined([*stream.feed(ids_of(rest)), *stream.end()]) == told
 
 
 def typed(text: str) -> list[int]:
@@ -124,9 +124,9 @@ class TestThoughtsBeforeCalls:
     @pytest.mark.parametrize(
         ("answer", "told"),
         [
-            (Message("assistant", "", CALL, thought="I add."), "I add."),
+            (Message("assistant", "", CALL, reasoning="I add."), "I add."),
             (Message("assistant", "Well.", CALL), "Well."),
-            (Message("assistant", "Well.", CALL, thought="I add."), "I add.\n\nWell."),
+            (Message("assistant", "Well.", CALL, reasoning="I add."), "I add.\n\nWell."),
             (Message("assistant", thought_and("I add.", "Well."), CALL), "I add.\n\nWell."),
             (Message("assistant", thought_and("I add.", ""), CALL), "I add."),
         ],
@@ -225,7 +225,7 @@ class TestTools:
         for source in (templates.NO_TOOLS, TEMPLATE.replace("to=functions.' + call", "' + call")):
             text = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate(source, {}), ())
             assert "You may call functions" in shown(text.encode_chat([ASKED], tools=[ADD]))
-            assert text.call_form == TOLD
+            assert text.call_form == DEFAULT_FORM
 
     def test_calls_of_one_answer_are_told_each_with_its_result(self) -> None:
         story = [ASKED, Message("assistant", "I add.", self.CALLS), *self.RESULTS]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from app.request import Message
 from app.text.detokenizer import Detokenizer
-from app.text.output_parser import OutputParser
 from app.text.reasoning.detokenizer import ReasoningDetokenizer
-from app.text.reasoning.markers import SpeltMarks
+from app.text.reasoning.markers import AnswerMarks
+from tests.app.text.parsing import fed, parsed, rest
 from tests.app.text.reasoning.marked import (
     COHERE,
     CONTROL,
@@ -23,7 +23,7 @@ from tests.app.text.reasoning.marked import (
     text_of,
     typed,
 )
-from tests.app.text.test_chat_text import sentencepiece
+from tests.app.text.test_chat_text import sentencepiece, sentencepiece_vocabulary
 
 TEXTS = {template: text_of(template) for template in MARKS}
 
@@ -42,7 +42,7 @@ def told(template: str, ids: Sequence[int], places: Sequence[int] = ()) -> str:
     """The text of these tokens, fed in groups that end at ``places``."""
     stream = TEXTS[template].detokenizer()
     edges = sorted({0, len(ids), *(place % (len(ids) + 1) for place in places)})
-    return "".join(stream.feed(ids[a:b]) for a, b in pairwise(edges)) + stream.end()
+    return "".join(fed(stream, ids[a:b]) for a, b in pairwise(edges)) + rest(stream)
 
 
 def plain(ids: Sequence[int]) -> str:
@@ -81,10 +81,9 @@ class TestLaws:
         found = told(template, ids_of(text), places)
         tagged = f"<think>\n{thought.strip()}\n</think>\n\n" if thought.strip() else ""
         assert found == tagged + said.lstrip()
-        hearing = OutputParser()
-        heard, rest = hearing.feed(found), hearing.end()
-        assert heard.thought + rest.thought == thought.strip()
-        assert heard.said + rest.said == said.lstrip()
+        whole = TEXTS[template].detokenizer()
+        delta = parsed([*whole.feed(ids_of(text)), *whole.end()])
+        assert (delta.reasoning, delta.text) == (thought.strip(), said.lstrip())
 
     @given(st.sampled_from([GEMMA, COHERE]), words.filter(str.strip), words)
     def test_marks_of_control_tokens_that_are_spelt_out_stay_text(
@@ -101,15 +100,15 @@ class TestLaws:
         self, template: str, one: str, other: str, said: str, opened: bool
     ) -> None:
         closing = ids_of(MARKS[template].closing)
-        rest = [*ids_of(other), *closing, *ids_of(said)]
+        after = [*ids_of(other), *closing, *ids_of(said)]
         begun = "<think>\n" if opened else f"<think>\n{one}"
         thought = other.strip() if opened else one + other.rstrip()
         stream = TEXTS[template].detokenizer("" if opened else begun, begun if opened else "")
         whole = f"<think>\n{thought}\n</think>\n\n{said.lstrip()}"
-        assert begun + stream.feed(rest) + stream.end() == whole
+        assert begun + rest(stream, after) == whole
         behind = TEXTS[template].detokenizer(whole)
         text = other if said.strip() else other.lstrip()
-        assert behind.feed(ids_of(other)) + behind.end() == text
+        assert rest(behind, ids_of(other)) == text
 
 
 @pytest.mark.parametrize(
@@ -142,10 +141,10 @@ def test_what_becomes_of_marks(template: str, written: str, text: str) -> None:
 
 def test_a_thought_is_shown_as_it_comes() -> None:
     stream = TEXTS[GEMMA].detokenizer()
-    assert stream.feed(ids_of("<|channel>thought\nHm")) == "<think>\nHm"
-    assert stream.feed(ids_of(", 4")) == ", 4"
-    assert stream.feed(ids_of("<channel|>")) == "\n</think>\n\n"
-    assert stream.feed(ids_of("\nFi")) == "Fi"
+    assert fed(stream, ids_of("<|channel>thought\nHm")) == "<think>\nHm"
+    assert fed(stream, ids_of(", 4")) == ", 4"
+    assert fed(stream, ids_of("<channel|>")) == "\n</think>\n\n"
+    assert fed(stream, ids_of("\nFi")) == "Fi"
 
 
 def test_half_a_character_stays_one() -> None:
@@ -161,8 +160,8 @@ def test_half_a_character_stays_one() -> None:
 def test_a_first_space_that_is_no_text(text: str, thinks: bool) -> None:
     """Of vocabularies that put one before the first word."""
     chat = sentencepiece()
-    table, marks = chat._vocabulary.bytes, SpeltMarks("<a>", "</a>", ())
+    table, marks = sentencepiece_vocabulary().bytes, AnswerMarks("<a>", "</a>", ())
     ids = chat.encode_chat([Message("user", f"<a>b</a>{text}" if thinks else f"b{text}")])
     stream = ReasoningDetokenizer(marks, table)
-    told = stream.feed(ids) + stream.end()
+    told = rest(stream, ids)
     assert told == (f"<think>\nb\n</think>\n\n{text.lstrip()}" if thinks else f"b{text}")

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.request import Message
+from app.text.answer_formats import HarmonyFormat, PlainFormat, ReasoningFormat
 from app.text.chat_text import ChatText
 from app.text.reasoning.markers import LONGEST, ReasoningMarkers, deduced
+from app.text.reasoning.tags import joined
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
 from tests.app.text.harmony import channelled
@@ -57,7 +59,7 @@ def found(source: str) -> ReasoningMarkers | None:
 class TestDeduction:
     @pytest.mark.parametrize("template", MARKS)
     def test_finds_them(self, template: str) -> None:
-        assert TEXTS[template]._thought_marks == MARKS[template]
+        assert isinstance(TEXTS[template].format, ReasoningFormat)
         assert found(template) == MARKS[template]  # whatever of them is a control token
 
     @pytest.mark.parametrize(
@@ -103,19 +105,20 @@ class TestDeduction:
     def test_gives_none_without_a_place_for_thoughts(self) -> None:
         assert found("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}") is None
         assert found("{{ raise_exception('no') }}") is None
-        assert POCKET_TEXT._thought_marks is None
+        assert isinstance(POCKET_TEXT.format, PlainFormat)
 
     def test_gives_none_where_there_are_channels(self) -> None:
         for source in (channelled.TEMPLATE, SEED):
             vocabulary = FolderVocabulary(channelled.TOKENIZER)
-            assert ChatText(vocabulary, ChatTemplate(source, {}), ())._thought_marks is None
+            text = ChatText(vocabulary, ChatTemplate(source, {}), ())
+            assert isinstance(text.format, HarmonyFormat)
 
 
 def begun_in(template: str, begun: str, *, thinks: bool = True, **variables: bool) -> str:
     """What stands behind the head of the answer."""
     text = TEXTS[template]
     prompt = text.prompt([ASKED], begun, thinks=thinks, variables=variables)
-    assert prompt.thought == ("<think>\n" if not begun and thinks and template == COHERE else "")
+    assert prompt.opened == ("<think>\n" if not begun and thinks and template == COHERE else "")
     written = shown(prompt.ids)
     heads = ("<|turn>model\n", "<seed:bos>assistant\n", "<|CHATBOT_TOKEN|>")
     return next(written.partition(head)[2] for head in heads if head in written)
@@ -174,13 +177,15 @@ class TestPrompts:
 
     def _goes_on(self, template: str, begun: str, rest: Sequence[int], whole: str) -> None:
         stream = TEXTS[template].detokenizer(begun)
-        assert begun + stream.feed(rest) + stream.end() == whole
+        assert begun + joined([*stream.feed(rest), *stream.end()]) == whole
 
     def test_that_open_a_thought_tell_it(self) -> None:
         prompt = TEXTS[COHERE].prompt([ASKED])
-        stream = TEXTS[COHERE].detokenizer("", prompt.thought)
+        stream = TEXTS[COHERE].detokenizer("", prompt.opened)
         answer = ids_of("I add.<|END_THINKING|><|START_TEXT|>42.<|END_TEXT|>")
-        assert prompt.thought + stream.feed(answer) + stream.end() == thought_and("I add.", "42.")
+        assert prompt.opened + joined([*stream.feed(answer), *stream.end()]) == thought_and(
+            "I add.", "42."
+        )
 
     def test_offer_not_to_think_where_that_changes_them(self) -> None:
         assert TEXTS[COHERE].thinking == ("off",)

@@ -10,7 +10,7 @@ import pytest
 from app.request import Tool, ToolUse
 from app.text.formats.relax_schema import relaxed
 from app.text.tools.answer_grammar import Answers, held
-from app.text.tools.call_format import TOLD, CallForm
+from app.text.tools.call_format import DEFAULT_FORM, CallForm
 from app.text.tools.call_parser import ToolCallParser
 from app.text.tools.values import other_kinds
 from engine.errors import InvalidRequest
@@ -29,7 +29,7 @@ ADD = Tool(
 LOOK = Tool("look_up", "Looks up.", {"type": "object", "properties": {"what": {"$ref": "#/$defs/w"}},
                                      "$defs": {"w": {"enum": ["x", "y"]}}, "required": ["what"]})  # fmt: skip
 BARE = CallForm('{"name": "', '", "parameters": ', "}")
-FORMS = [TOLD, BARE, CallForm("[TOOL_CALLS]", "[ARGS]", "", ""), CODER_FORM, GLM_FORM]
+FORMS = [DEFAULT_FORM, BARE, CallForm("[TOOL_CALLS]", "[ARGS]", "", ""), CODER_FORM, GLM_FORM]
 
 
 def states(form: CallForm, **wanted: Any) -> States:
@@ -55,11 +55,11 @@ def walked(steps: States, chance: random.Random, longest: int = 600) -> str:
 
 def calls_in(form: CallForm, text: str) -> tuple[str, list[tuple[str, dict]]]:
     reader = ToolCallParser(form, [ADD, LOOK])
-    heard = reader.feed(text)
+    parsed = reader.feed(text)
     found: dict[int, list[str]] = {}
-    for part in heard.calls:
+    for part in parsed.calls:
         found.setdefault(part.index, [part.name, ""])[1] += part.arguments
-    return heard.said + reader.end(), [(name, json.loads(told)) for name, told in found.values()]
+    return parsed.text + reader.end(), [(name, json.loads(told)) for name, told in found.values()]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -87,7 +87,7 @@ class TestWhatMayCome:
     LOOKED = '<tool_call>\n{"name": "look_up", "arguments": {"what": "x"}}\n</tool_call>'
 
     def test_where_a_call_has_to_come(self) -> None:
-        must = states(TOLD)
+        must = states(DEFAULT_FORM)
         assert ends(must, self.CALL)
         assert ends(must, f"{self.CALL}\n{self.LOOKED}")
         assert not ends(must, "Hello")
@@ -95,16 +95,16 @@ class TestWhatMayCome:
         assert not ends(must, self.CALL.replace("2", "10"))
 
     def test_one_at_a_time(self) -> None:
-        assert not ends(states(TOLD, parallel=False), f"{self.CALL}\n{self.LOOKED}")
+        assert not ends(states(DEFAULT_FORM, parallel=False), f"{self.CALL}\n{self.LOOKED}")
 
     def test_the_named_one(self) -> None:
-        named = states(TOLD, only="look_up", parallel=False)
+        named = states(DEFAULT_FORM, only="look_up", parallel=False)
         assert ends(named, self.LOOKED)
         assert not ends(named, self.CALL)
         assert not ends(named, f"{self.LOOKED}\n{self.LOOKED}")
 
     def test_where_one_may_come_text_is_free_up_to_its_opening(self) -> None:
-        free = states(TOLD, must_call=False)
+        free = states(DEFAULT_FORM, must_call=False)
         for text in (
             "",
             "Hello <tool_cal>",
@@ -139,7 +139,7 @@ class TestSchemasThatCannotBeHeld:
 
     def test_are_held_as_far_as_they_can_be(self) -> None:
         use = ToolUse((Tool("odd", "", ODD),), must_call=True)
-        steps = States(held(TOLD, use))
+        steps = States(held(DEFAULT_FORM, use))
         assert ends(steps, self.FITTING)
         assert not ends(steps, self.FITTING.replace("2.5", '"x"'))
         assert not ends(steps, self.FITTING.replace('"url": "https:u", ', ""))
@@ -162,7 +162,7 @@ class TestSchemasThatCannotBeHeld:
         schema = {"properties": {"a": {"type": "string", **text}}, "required": ["a"]}
         inner = relaxed(schema)["properties"]["a"]
         assert list(inner) == ["type", *kept]
-        steps = States(held(TOLD, ToolUse((Tool("odd", "", schema),), must_call=True)))
+        steps = States(held(DEFAULT_FORM, ToolUse((Tool("odd", "", schema),), must_call=True)))
         call = '<tool_call>\n{"name": "odd", "arguments": {"a": "%s"}}\n</tool_call>'
         assert ends(steps, call % good)
         assert not ends(steps, call % bad)
@@ -170,9 +170,9 @@ class TestSchemasThatCannotBeHeld:
     def test_are_refused_where_they_are_strict(self) -> None:
         use = ToolUse((Tool("odd", "", ODD, strict=True),), must_call=True)
         with pytest.raises(InvalidRequest, match="'not' at # is not supported"):
-            held(TOLD, use)
+            held(DEFAULT_FORM, use)
 
-    @pytest.mark.parametrize("form", [TOLD, CODER_FORM])
+    @pytest.mark.parametrize("form", [DEFAULT_FORM, CODER_FORM])
     def test_that_extend_another_one_let_its_properties_in(self, form: CallForm) -> None:
         base = {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
         more = {"type": "object", "properties": {"a": {"type": "string"}}, "allOf": [base]}
@@ -180,14 +180,14 @@ class TestSchemasThatCannotBeHeld:
             '"arguments": {"id": 1, "a": "x"}}',
             "<parameter=id>\n1\n</parameter>\n</function>",
         )
-        begin = '{"name": "odd", ' if form == TOLD else "<function=odd>\n"
-        text = f"<tool_call>\n{begin}{inside[form != TOLD]}\n</tool_call>"
+        begin = '{"name": "odd", ' if form == DEFAULT_FORM else "<function=odd>\n"
+        text = f"<tool_call>\n{begin}{inside[form != DEFAULT_FORM]}\n</tool_call>"
         steps = States(held(form, ToolUse((Tool("odd", "", more),), must_call=True)))
         assert ends(steps, text)
 
     def test_that_are_made_of_others_alone_give_objects(self) -> None:
         made = {"allOf": [{"properties": {"id": {}}}, {"properties": {"a": {}}}]}
-        steps = States(held(TOLD, ToolUse((Tool("odd", "", made),), must_call=True)))
+        steps = States(held(DEFAULT_FORM, ToolUse((Tool("odd", "", made),), must_call=True)))
         assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"id": [1]}}\n</tool_call>')
         assert not ends(steps, '<tool_call>\n{"name": "odd", "arguments": 3}\n</tool_call>')
 
@@ -195,7 +195,7 @@ class TestSchemasThatCannotBeHeld:
     def test_of_a_kind_that_is_none_give_objects(self, kind: object) -> None:
         told = {"type": kind, "properties": {"a": {"type": "integer"}}}
         assert other_kinds(Tool("odd", "", told)) == []
-        steps = States(held(TOLD, ToolUse((Tool("odd", "", told),), must_call=True)))
+        steps = States(held(DEFAULT_FORM, ToolUse((Tool("odd", "", told),), must_call=True)))
         assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"a": 1}}\n</tool_call>')
         assert not ends(steps, '<tool_call>\n{"name": "odd", "arguments": null}\n</tool_call>')
 
@@ -203,7 +203,7 @@ class TestSchemasThatCannotBeHeld:
         hopeless = Tool(
             "odd", "", {"type": "object", "properties": {"a": {"$ref": "elsewhere.json"}}}
         )
-        steps = States(held(TOLD, ToolUse((hopeless,), must_call=True)))
+        steps = States(held(DEFAULT_FORM, ToolUse((hopeless,), must_call=True)))
         assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"q": [1]}}\n</tool_call>')
 
     def test_far_too_many_give_any_object_to_each(self) -> None:
@@ -212,15 +212,15 @@ class TestSchemasThatCannotBeHeld:
             "properties": {f"p{n}": {"enum": [*range(40)]} for n in range(40)},
         }
         tools = tuple(Tool(f"t{n}", "", many) for n in range(100))
-        steps = States(held(TOLD, ToolUse(tools, must_call=True)))
+        steps = States(held(DEFAULT_FORM, ToolUse(tools, must_call=True)))
         assert ends(steps, '<tool_call>\n{"name": "t99", "arguments": {"q": [1]}}\n</tool_call>')
         strict = (*tools, Tool("s", "", many, strict=True))
         with pytest.raises(InvalidRequest, match="more than 20000 parts"):
-            held(TOLD, ToolUse(strict, must_call=True))
+            held(DEFAULT_FORM, ToolUse(strict, must_call=True))
 
 
 def test_the_same_tools_are_held_to_the_same_grammar_and_others_to_theirs() -> None:
-    answers = Answers(TOLD)
+    answers = Answers(DEFAULT_FORM)
     first = answers.held(ToolUse((ADD,)))
     assert answers.held(ToolUse((replace(ADD),))) is first
     others = [answers.held(ToolUse((replace(ADD, name=f"t{n}"),))) for n in range(9)]

@@ -8,14 +8,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.request import Tool
-from app.text.tools.call_format import TOLD, CallForm, PairForm
+from app.text.tools.call_format import DEFAULT_FORM, CallForm, PairForm
 from app.text.tools.call_parser import ToolCallParser
 from tests.app.text.tools.templates import CODER_FORM, GLM_FORM
 
 BARE = CallForm('{"name": "', '", "parameters": ', "}")
 LISTED = CallForm('[TOOL_CALLS] [{"name": "', '", "arguments": ', "}]")
 NAME_FIRST = CallForm("[TOOL_CALLS]", "[ARGS]", "", "")
-FORMS = (TOLD, BARE, LISTED, NAME_FIRST)
+FORMS = (DEFAULT_FORM, BARE, LISTED, NAME_FIRST)
 CLOSE = CallForm("<call>", "", "</call>", "", PairForm("<k>", "</k><v>", "</v>"))
 PAIRED = (CODER_FORM, GLM_FORM, CLOSE)
 TOOLS = [
@@ -55,9 +55,9 @@ def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]
     reader = ToolCallParser(form, TOOLS)
     said, calls = "", {}
     for piece in pieces:
-        heard = reader.feed(piece)
-        said += heard.said
-        for part in heard.calls:
+        parsed = reader.feed(piece)
+        said += parsed.text
+        for part in parsed.calls:
             if part.name:
                 calls[part.index] = [part.name, ""]
                 assert part.id.startswith("call_")
@@ -76,7 +76,9 @@ def test_a_call_in_any_pieces(form: CallForm, told: dict, places: list[int]) -> 
     assert read(form, cut(text, places)) == ("", [("add", json.dumps(told))])
 
 
-@given(st.sampled_from((TOLD, NAME_FIRST)), st.lists(arguments, max_size=3), st.integers(1, 9))
+@given(
+    st.sampled_from((DEFAULT_FORM, NAME_FIRST)), st.lists(arguments, max_size=3), st.integers(1, 9)
+)
 def test_text_and_several_calls_letter_by_letter(form: CallForm, told: list, size: int) -> None:
     calls = (form.separator or "").join(written(form, "look_up", one) for one in told)
     text = f"I look: <tool\n{calls}"
@@ -108,13 +110,13 @@ def test_what_only_looks_like_a_bare_call_is_text(text: str) -> None:
 
 
 def test_a_call_that_was_cut_short_keeps_what_there_is() -> None:
-    text = written(TOLD, "add", {"a": "long text"})[: -len(' text"}}\n</tool_call>')]
-    assert read(TOLD, list(text)) == ("", [("add", '{"a": "long')])
+    text = written(DEFAULT_FORM, "add", {"a": "long text"})[: -len(' text"}}\n</tool_call>')]
+    assert read(DEFAULT_FORM, list(text)) == ("", [("add", '{"a": "long')])
 
 
 def test_text_arrives_at_once_where_no_call_begins() -> None:
-    reader = ToolCallParser(TOLD, TOOLS)
-    assert [reader.feed(piece).said for piece in ("Hello ", "you <", "b> and <tool_", "x")] == [
+    reader = ToolCallParser(DEFAULT_FORM, TOOLS)
+    assert [reader.feed(piece).text for piece in ("Hello ", "you <", "b> and <tool_", "x")] == [
         "Hello", " you", " <b> and", " <tool_x",
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.text.template import ChatTemplate
-from app.text.tools.call_format import TOLD, CallForm, PairForm
+from app.text.tools.call_format import DEFAULT_FORM, CallForm, PairForm
 from app.text.tools.template_inspection import deduced
 from tests.app.text.tools import templates
 
@@ -18,7 +18,7 @@ def form_of(source: str, control: re.Pattern[str] | None = None) -> CallForm | N
 
 @pytest.mark.parametrize("source", [templates.HERMES, templates.THINKING])
 def test_a_tagged_call(source: str) -> None:
-    assert form_of(source) == TOLD
+    assert form_of(source) == DEFAULT_FORM
 
 
 def test_a_call_that_looks_like_any_json_comes_alone() -> None:
@@ -86,8 +86,10 @@ class TestControlTokens:
     )
 
     def test_another_end_of_a_message_with_calls_is_no_part_of_them(self) -> None:
-        assert form_of(self.ENDED) == CallForm(TOLD.before, TOLD.between, TOLD.after + "<|iz", None)
-        assert form_of(self.ENDED, re.compile(r"<\|i[mz]_end\|>")) == TOLD
+        assert form_of(self.ENDED) == CallForm(
+            DEFAULT_FORM.before, DEFAULT_FORM.between, DEFAULT_FORM.after + "<|iz", None
+        )
+        assert form_of(self.ENDED, re.compile(r"<\|i[mz]_end\|>")) == DEFAULT_FORM
 
     def test_one_that_a_call_begins_with_stands_in_it_whole(self) -> None:
         begun = templates.LLAMA.replace("+ '{\"name", "+ '<|call|>{\"name").replace(

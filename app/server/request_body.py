@@ -1,0 +1,251 @@
+"""What every request for an answer may contain: its fields, their ranges, what is refused."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from app.errors import UnknownDrafter
+from app.request import AS_TAUGHT, ChatRequest, Thinking, ToolUse, check_drafter
+from app.server.text_schemas import valid_unicode
+from app.text.formats.gbnf import gbnf_grammar
+from app.text.formats.json_schema import schema_grammar
+from engine.errors import InvalidRequest
+from engine.grammar.rules import Grammar
+from engine.request import AUTO, RANGES, Penalties, SamplingParams
+
+_OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
+_ONE_FORM = (
+    "an answer in a format calls no tools; leave out one of the two, or set tool_choice to none"
+)
+_ONE_GRAMMAR = "an answer has one format; leave out the grammar, or response_format and json_schema"
+_NO_CHOICE = "the server does not choose among answers; send n to get several"
+_TEXT_ONLY = "this endpoint reads and writes text only"
+
+MOST_CHOICES = 16
+# name -> (values that change nothing, why any other is refused); null never changes anything
+REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "best_of": ((1,), _NO_CHOICE),
+    "functions": (([],), _OLD_TOOLS),
+    "function_call": (("none", "auto"), _OLD_TOOLS),
+    "modalities": ((["text"],), _TEXT_ONLY),
+    "audio": ((), _TEXT_ONLY),
+}
+
+
+def _changes_something(value: object, harmless: tuple[object, ...]) -> bool:
+    same = (type(value) is type(nothing) and value == nothing for nothing in harmless)
+    return value is not None and not any(same)
+
+
+def _as_list(stop: object) -> object:
+    return [stop] if isinstance(stop, str) else stop
+
+
+def _within(name: str) -> Any:
+    """A field with a range of the engine's table."""
+    found = RANGES[name]
+    return Field(
+        gt=found.low if found.above_low else None,
+        ge=None if found.above_low else found.low,
+        lt=found.high if found.below_high else None,
+        le=None if found.below_high else found.high,
+    )
+
+
+Bias = Annotated[float, _within("bias")]
+StopText = Annotated[
+    str, BeforeValidator(valid_unicode), StringConstraints(min_length=1, max_length=256)
+]
+Stop = Annotated[list[StopText], BeforeValidator(_as_list), Field(max_length=4)]
+TokenId = Annotated[str, StringConstraints(pattern="^[0-9]{1,9}$")]  # JSON has no other keys
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+_THINKING: Mapping[Effort, Thinking] = {
+    "none": "off", "minimal": "low", "low": "low", "medium": "medium", "high": "high",
+    "xhigh": "high", "max": "high",
+}  # fmt: skip
+
+
+def thinking_of(effort: Effort | None) -> Thinking:
+    """OpenAI's words for it, of which templates know the middle ones."""
+    return AS_TAUGHT if effort is None else _THINKING[effort]
+
+
+class StreamOptions(BaseModel):
+    """What a stream contains except the text."""
+
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool | None = None
+
+
+class SchemaFormat(BaseModel):
+    """A schema as OpenAI's clients send it, with a name."""
+
+    model_config = ConfigDict(strict=True)
+
+    rules: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class ResponseFormat(BaseModel):
+    """What the answer may look like; ``schema`` next to the type is how llama-server takes it."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: SchemaFormat | None = None
+    rules: dict[str, Any] | None = Field(default=None, alias="schema")
+
+    @property
+    def wanted(self) -> Mapping[str, Any] | None:
+        """The schema; of no schema any object, of plain text None."""
+        if self.type == "text":
+            return None
+        schema = self.rules if self.json_schema is None else self.json_schema.rules
+        return {"type": "object"} if schema is None else schema
+
+
+class RequestBody(BaseModel):
+    """What every request for an answer may say; unknown fields are ignored.
+
+    Known ones that cannot be served are refused. A request without a temperature is greedy, so it
+    gets the same answer every time.
+    """
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    refused: ClassVar[Mapping[str, tuple[tuple[object, ...], str]]] = REFUSED
+    prompt_field: ClassVar[str]  # the field that is too long where the context is too short
+
+    model: str
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # OpenAI's range
+    top_p: Annotated[float, _within("top_p")] | None = None
+    min_p: Annotated[float, _within("min_p")] | None = None
+    top_k: Annotated[int, _within("top_k")] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # OpenAI's range
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # OpenAI's range
+    repeat_penalty: Annotated[float, _within("repeat")] | None = None  # llama-server's name
+    repetition_penalty: Annotated[float, _within("repeat")] | None = None  # vLLM's name
+    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
+    max_tokens: Count | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stop: Stop | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    drafter: str = AUTO
+    response_format: ResponseFormat | None = None
+    json_schema: dict[str, Any] | None = None  # as llama-server calls it
+    grammar: Annotated[str, BeforeValidator(valid_unicode)] | None = None  # GBNF, as there
+    _grammar: Grammar | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, body: Any) -> Any:
+        for name, (harmless, reason) in cls.refused.items():
+            if isinstance(body, dict) and _changes_something(body.get(name), harmless):
+                raise PydanticCustomError(
+                    "unsupported", "{reason}", {"reason": reason, "param": name}
+                )
+        return body
+
+    @field_validator("drafter")
+    @classmethod
+    def _be_known(cls, name: str) -> str:
+        try:
+            check_drafter(name)
+        except UnknownDrafter as error:
+            raise PydanticCustomError("drafter", "{reason}", {"reason": str(error)}) from error
+        return name
+
+    @model_validator(mode="after")
+    def _hold_format(self) -> Self:
+        """The engine's grammar is made here, so that a refusal names the field."""
+        param, schema = self._format()
+        try:
+            self._grammar = self._held(schema)
+        except InvalidRequest as error:
+            context = {"reason": str(error), "param": "grammar" if self.grammar else param}
+            raise PydanticCustomError("format", "{reason}", context) from error
+        return self
+
+    def _format(self) -> tuple[str, Mapping[str, Any] | None]:
+        """The requested schema, and the field that has it."""
+        schema = None if self.response_format is None else self.response_format.wanted
+        return ("json_schema", self.json_schema) if schema is None else ("response_format", schema)
+
+    def _held(self, schema: Mapping[str, Any] | None) -> Grammar | None:
+        if schema is None:
+            return gbnf_grammar(self.grammar) if self.grammar else None
+        if self.grammar:
+            raise InvalidRequest(_ONE_GRAMMAR)
+        return schema_grammar(schema)
+
+    @property
+    @abstractmethod
+    def chat_request(self) -> ChatRequest:
+        """The request for the first answer."""
+
+    @property
+    def choices(self) -> int:
+        """How many answers are wanted."""
+        return self.n or 1
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk of token counts."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The engine's sampling; a field that was left out keeps the engine's default."""
+        names = ("temperature", "top_k", "top_p", "min_p", "seed")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return SamplingParams(**given, penalties=self._penalties)
+
+    @property
+    def _penalties(self) -> Penalties | None:
+        """None where they would change nothing."""
+        penalties = Penalties(
+            presence=self.presence_penalty or 0.0,
+            frequency=self.frequency_penalty or 0.0,
+            repeat=self.repeat_penalty or self.repetition_penalty or 1.0,
+            bias=tuple((int(token), value) for token, value in (self.logit_bias or {}).items()),
+        )
+        return None if penalties == Penalties() else penalties
+
+
+class ToolsBody(RequestBody):
+    """What a request says whose answer may call tools."""
+
+    _tool_use: ToolUse | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _offer_tools(self) -> Self:
+        self._tool_use = self._offered()
+        if self._tool_use and self._grammar:
+            context = {"reason": _ONE_FORM, "param": "tools"}
+            raise PydanticCustomError("unsupported", "{reason}", context)
+        return self
+
+    @abstractmethod
+    def _offered(self) -> ToolUse | None:
+        """Its tools; raises PydanticCustomError."""
+
+    @property
+    def tool_use(self) -> ToolUse | None:
+        """The tools that the answer may call, if any."""
+        return self._tool_use
