@@ -1,16 +1,19 @@
 """The command ``export-gguf``: a folder of safetensors as one GGUF file."""
 
+import argparse
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from app.commands.options import ExportGgufOptions
+from app.commands.arguments import set_command
 from app.errors import OutputFileError
 from app.models.catalog import resolve
 from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
+from app.settings import Settings
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.export import FULL_TYPES, Source, open_source, write_gguf, write_vocabulary
@@ -31,7 +34,28 @@ TELLING = (
 )
 
 
-def export_gguf(options: ExportGgufOptions) -> int:
+@dataclass(frozen=True, slots=True)
+class ExportGgufOptions:
+    """Which folder of safetensors becomes which GGUF file."""
+
+    settings: Settings
+    model: str
+    type: str  # of the weights: a key of WIDTHS
+    out: Path
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    option = parser.add_argument
+    option("--model", required=True, help="a name of models.yaml, or a folder of safetensors")
+    option("--type", choices=tuple(WIDTHS), required=True, help="type of the weights")
+    option("--out", metavar="FILE", type=Path, required=True, help="the file to write, *.gguf")
+    set_command(
+        parser, lambda given, s: ExportGgufOptions(s, given.model, given.type, given.out), run
+    )
+
+
+def run(options: ExportGgufOptions) -> int:
     """Write the file; progress on standard error, one line of result on standard output."""
     if find_spec("gguf") is None or find_spec("llama_cpp") is None:
         raise ModelUnusable(

@@ -1,11 +1,13 @@
 """The command ``verify``: the table of every drafter against plain decoding."""
 
+import argparse
 import asyncio
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.bench.prompt_files import Turns, read_prompts
 from app.bench.verify import (
     PLAIN,
     Bench,
@@ -15,10 +17,12 @@ from app.bench.verify import (
     choose_drafters,
     verify,
 )
-from app.commands.options import VerifyOptions
+from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
 from app.placement.dtype import INT8, dtype_name, place_with_dtype
 from app.progress import show_progress
+from app.request import ALL_DRAFTERS, check_drafter
+from app.settings import Settings
 from app.text.chat_text import ChatText
 from app.worker.worker import EngineWorker
 from engine.hardware.footprint import LLAMA_CPP
@@ -27,7 +31,43 @@ from engine.request import ModelSpec
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 
 
-def prove(options: VerifyOptions) -> int:
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Which drafters to verify on which prompts."""
+
+    settings: Settings
+    model: str
+    drafters: tuple[str, ...]  # names, or ``all``
+    prompts: tuple[Turns, ...]
+    max_tokens: int
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_model(parser)
+    add_dtype(parser)
+    parser.add_argument(
+        "--draft",
+        metavar="DRAFTERS",
+        default=ALL_DRAFTERS,
+        help="names with commas, or all (default %(default)s)",
+    )
+    add_prompts(parser)
+    add_answer_tokens(parser)
+    set_command(parser, _options, run)
+
+
+def _options(given: argparse.Namespace, settings: Settings) -> VerifyOptions:
+    drafters = tuple(dict.fromkeys(name.strip() for name in given.draft.split(",")))
+    for name in drafters:
+        if name != ALL_DRAFTERS:
+            check_drafter(name)
+    chosen = replace(settings, dtype=given.dtype)
+    prompts = tuple(read_prompts(given.prompts, given.limit))
+    return VerifyOptions(chosen, given.model, drafters, prompts, given.max_tokens)
+
+
+def run(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
     spec = exact_spec(options)
     bench, verification = asyncio.run(_verified(options, spec))

@@ -10,8 +10,7 @@ from typing import Any
 from app.errors import SettingsError, UnknownModel
 from app.models.gguf_check import check_gguf, gguf_file
 from app.models.model_record import recorded_models
-from app.placement.dtype import DTYPES
-from app.settings import Settings, expanded
+from app.settings import DTYPES, Settings, expanded
 from engine.decoder.config import backend_for
 from engine.errors import ModelUnusable
 from engine.hardware.shape import ModelShape

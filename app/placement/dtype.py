@@ -10,13 +10,12 @@ from engine.hardware.plan import PlanConstraints
 from engine.request import ModelSpec
 
 INT8 = "int8"
-FORMATS = {  # name -> (what passes compute in, how weights are held)
+FORMATS = {  # each of DTYPES -> (what passes compute in, how weights are held)
     "float32": ("float32", "full"),
     "bfloat16": ("bfloat16", "full"),
     "float16": ("float16", "full"),
     INT8: ("bfloat16", "int8"),  # its operator for single rows reads bytes for bfloat16 alone
 }
-DTYPES = tuple(FORMATS)
 _PLANNED = {"float16": "bfloat16"}  # as large, and known to the plan
 
 
@@ -24,8 +23,8 @@ def with_dtype(spec: ModelSpec, name: str) -> ModelSpec:
     """``spec`` in the format of that name; raises ModelUnusable for a GGUF file, which has its own."""
     if spec.backend == LLAMA_CPP:
         raise ModelUnusable(
-            f"{spec.folder} is a GGUF file, whose numbers stay as they are in it; leave the number "
-            f"format {name} away, or export the type that you want with slipstream export-gguf"
+            f"{spec.folder} is a GGUF file, whose number format is fixed; omit --dtype "
+            f"{name}, or write a file of another type with slipstream export-gguf"
         )
     dtype, weights = FORMATS[name]
     return replace(spec, dtype=dtype, weights=weights)
@@ -46,7 +45,7 @@ def place_with_dtype(
     if name == INT8 and found.spec.resident is not None:
         raise ModelUnusable(
             f"{spec.name} does not fit in memory in bfloat16, from which int8 is made, and streamed "
-            "weights cannot be rounded; leave the number format away, or get a GGUF file of it"
+            "weights cannot be rounded; omit --dtype int8, or use a GGUF file of the model"
         )
     exact = replace(found.spec, dtype=asked.dtype, weights=asked.weights)
     return Placed(exact, found.plan)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.commands import doctor as command
-from app.commands.doctor import doctor, lines
-from app.commands.hardware_options import DoctorOptions
-from app.commands.options import parse
+from app.commands.doctor import DoctorOptions, lines, run
+from app.commands.main import parse
 from app.settings import Settings
 from app.setup.checks import Finding, Software, findings
 from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram, Rates
@@ -121,14 +120,14 @@ def test_rates_are_told_or_said_to_be_unknown() -> None:
 def test_the_command_tells_of_this_machine(
     asked: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = parse(["doctor", "--json"], asked)
+    options = parse(["doctor", "--json"], asked).options
     assert isinstance(options, DoctorOptions)
-    status = doctor(options)
+    status = run(options)
     content = json.loads(capsys.readouterr().out)
     assert content["profile"]["ram"]["total"] > 0
     assert content["profile"]["rates"]["memory"] > 0
     assert status == int(any(one["needed"] for one in content["missing"]))
-    doctor(replace(options, json=False))  # rates are remembered by now
+    run(replace(options, json=False))  # rates are remembered by now
     text = capsys.readouterr().out
     assert f"reads {content['profile']['rates']['memory'] / 1e9:.1f} GB/s" in text
     assert content["profile"]["processor"] in text
@@ -138,5 +137,5 @@ def test_what_is_needed_and_missing_shows_in_the_exit_status(
     asked: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measured_profile", lambda *_, **__: POOR)
-    assert doctor(DoctorOptions(asked)) == 1
+    assert run(DoctorOptions(asked)) == 1
     assert "close programs or raise the limit" in capsys.readouterr().out

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.hardware_options import PlanOptions
-from app.commands.main import main
-from app.commands.options import parse
-from app.commands.plan import report, table
+from app.commands.main import main, parse
+from app.commands.plan import PlanOptions, run, table
 from app.placement.machine_profile import known_profile
 from app.placement.plans import place
 from app.settings import Settings
@@ -24,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def options(tmp_path: Path, *arguments: str) -> PlanOptions:
-    found = parse(["plan", *arguments], Settings(home=tmp_path))
+    found = parse(["plan", *arguments], Settings(home=tmp_path)).options
     assert isinstance(found, PlanOptions)
     return found
 
@@ -37,10 +35,10 @@ def test_a_machine_that_one_does_not_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ("--model", "llama-3.1-8b", "--gpu", "8GiB", "--ram", "16GiB")
-    assert report(options(tmp_path, *asked, "--json")) == 0
+    assert run(options(tmp_path, *asked, "--json")) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["runs"], found["drafter"], found["device"]) == (True, "specexec", "cuda")
-    assert report(options(tmp_path, "--model", "llama-3.3-70b-q4", "--ram", "16GiB")) == 1
+    assert run(options(tmp_path, "--model", "llama-3.3-70b-q4", "--ram", "16GiB")) == 1
     assert "needs 40.99 GiB in RAM" in capsys.readouterr().out
 
 
@@ -49,10 +47,10 @@ def test_a_model_of_the_catalogue_is_planned_before_it_is_downloaded(
 ) -> None:
     """The README's own command said that the model is not on this machine."""
     asked = ("--model", "qwen3-0.6b", "--gpu", "8GiB", "--ram", "16GiB")
-    assert report(options(tmp_path, *asked, "--json")) == 0
+    assert run(options(tmp_path, *asked, "--json")) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["model"], found["device"]) == ("qwen3-0.6b", "cuda")
-    assert report(options(tmp_path, "--model", "qwen3-8b", "--ram", "4GiB")) == 1
+    assert run(options(tmp_path, "--model", "qwen3-8b", "--ram", "4GiB")) == 1
     assert "qwen3-8b needs" in capsys.readouterr().out
 
 
@@ -67,7 +65,7 @@ def test_a_plan_tells_every_choice_and_every_byte(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ("--model", "llama-3.1-8b", "--gpu", "8GiB", "--ram", "16GiB")
-    assert report(options(tmp_path, *asked)) == 0
+    assert run(options(tmp_path, *asked)) == 0
     text = capsys.readouterr().out
     found = plan(imagined(8 * GIB, 16 * GIB), candidates("llama-3.1-8b"))
     assert isinstance(found, Plan)
@@ -80,7 +78,7 @@ def test_a_plan_tells_every_choice_and_every_byte(
 
 def test_wishes_reach_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--model", "llama-3.2-3b", "--ram", "64GiB", "--no-draft", "--json")
-    assert report(options(tmp_path, *asked, "--context", "1000", "--dtype", "bfloat16")) == 0
+    assert run(options(tmp_path, *asked, "--context", "1000", "--dtype", "bfloat16")) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["context"], found["dtype"], found["draft_model"]) == (1000, "bfloat16", None)
     assert found["device"] == "cpu"
@@ -89,7 +87,7 @@ def test_wishes_reach_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_this_machine_is_planned_for_where_no_memory_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert report(options(tmp_path, "--model", "pocket", "--json")) == 0
+    assert run(options(tmp_path, "--model", "pocket", "--json")) == 0
     found = json.loads(capsys.readouterr().out)
     here = known_profile(Settings(home=tmp_path))
     (room,) = (free for tier, free in found["room"] if tier == "ram")
@@ -102,7 +100,7 @@ def test_this_machine_is_planned_for_where_no_memory_is_given(
     [
         (("--gpu", "8GiB"), "needs --ram"),
         (("--gpu", "eight", "--ram", "16GiB"), "'eight' is not an amount of memory"),
-        (("--ram", "16GiB", "--context", "0"), "'0' is not a number of tokens"),
+        (("--ram", "16GiB", "--context", "0"), "'0' is not a whole number from 1"),
         (("--ram", "16GiB", "--model", "nobody"), "nobody"),
         (("--ram", "64GiB", "--model", "llama-3.1-8b-q4", "--dtype", "float32"), "cannot run as"),
     ],

@@ -7,14 +7,14 @@ import pytest
 
 from app.chat.loaded_model import LoadedModel
 from app.commands.bench import bench_spec
-from app.commands.options import parse
+from app.commands.main import parse
 from app.commands.verify import exact_spec
 from app.errors import SettingsError
 from app.models.catalog import read_catalog
 from app.placement import dtype as number_format
-from app.placement.dtype import DTYPES, FORMATS, dtype_name, place_with_dtype, with_dtype
+from app.placement.dtype import FORMATS, dtype_name, place_with_dtype, with_dtype
 from app.placement.plans import Placed
-from app.settings import Settings
+from app.settings import DTYPES, Settings
 from engine.errors import ModelUnusable
 from engine.request import ModelSpec
 from tests.app.asynchronous import asynchronous
@@ -88,7 +88,7 @@ class TestPlan:
 
 class TestWhereItComesFrom:
     def options(self, settings, *argv):
-        return parse(list(argv), settings)
+        return parse(list(argv), settings).options
 
     def test_serve_and_ask_and_verify_keep_it_with_the_settings(self, settings, tmp_path) -> None:
         file = tmp_path / "p.jsonl"

@@ -25,7 +25,7 @@ from app.bench.gguf.rivals import LOOKUP, PLAIN, Step
 from app.bench.gguf.rows import rows
 from app.bench.options import GgufOptions
 from app.bench.papers.prompts import PromptSet
-from app.commands.options import parse
+from app.commands.main import parse
 from app.errors import LaneError
 from app.settings import load_settings
 from engine.request import ModelSpec
