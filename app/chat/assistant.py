@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from weakref import WeakValueDictionary
 
 from app.chat.loaded_model import ContextUse, LoadedModel, PreparedRequest
@@ -83,11 +82,8 @@ class Assistant:
 
         Raises UnknownModel, ModelUnusable, WorkerCrashed, HistoryError.
         """
-        # half a second of imports, for the history, while the model loads in its own process
-        importing = asyncio.create_task(asyncio.to_thread(import_module, "sqlite_utils"))
         loaded = await LoadedModel.open(settings, model, draft, settings.dtype)
         try:
-            await importing
             history = await asyncio.to_thread(History.open, settings.database)
         except BaseException:
             await loaded.worker.close()
