@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.placement.machine_name import cores, processor
+from app.placement.machine import processor, usable_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ def describe_machine() -> Machine:
 
     return Machine(
         cpu=processor(),
-        cores=cores(),
+        cores=usable_cores(),
         threads=torch.get_num_threads(),
         torch=torch.__version__,
         date=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -8,7 +8,7 @@ from typing import Any
 from app.bench.report import BenchReport
 from app.bench.run import Sample
 from app.errors import OutputFileError
-from app.placement.dtype import dtype_name
+from app.placement.plans import dtype_name
 
 
 def write_record(file: Path, report: BenchReport) -> None:

@@ -10,8 +10,8 @@ from app.chat.truncate import AROUND, first_seen
 from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
-from app.placement.dtype import INT8, place_with_dtype
-from app.placement.machine_name import machine_name
+from app.placement.machine import machine_name
+from app.placement.plans import INT8, place_with_dtype
 from app.reasoning_effort import AS_TAUGHT, Thinking, variables_for
 from app.request import ChatRequest, Message, PartialAnswer, check_request
 from app.settings import Settings

@@ -35,7 +35,7 @@ from app.commands.arguments import (
 )
 from app.errors import LaneError, RequestFailed
 from app.models.catalog import resolve
-from app.placement.dtype import place_with_dtype
+from app.placement.plans import place_with_dtype
 from app.progress import show_progress
 from app.settings import DTYPES, Settings
 from app.text.chat_text import ChatText

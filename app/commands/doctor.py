@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from app.commands.arguments import set_command
-from app.placement.machine_profile import measured_profile
+from app.placement.machine import measured_profile
 from app.settings import Settings
 from app.setup.checks import Finding, findings, software
 from engine.hardware.profile import HardwareProfile

@@ -22,20 +22,19 @@ from rich.progress import (
 from app.commands.arguments import OptionsT, Parse, set_command, whole
 from app.errors import DownloadFailed
 from app.models.catalog import CatalogEntry, load_catalog
+from app.models.downloads.job import Snapshot, State
 from app.models.downloads.manifest import Manifest, manifests_for
 from app.models.downloads.partial_file import shown_bytes
-from app.models.downloads.queue import Downloads
-from app.models.downloads.snapshot import Snapshot, State
+from app.models.downloads.queue import Downloads, open_downloads, open_hub
 from app.models.downloads.staging import Staging, abandoned, unfinished
-from app.models.downloads.start import open_downloads, open_hub
 from app.models.gguf_check import check_gguf, gguf_file
+from app.models.hub.client import keep_token
 from app.models.hub.search import Found, search
-from app.models.hub.token import keep_token
 from app.models.library.fit import best, fits
 from app.models.library.importing import Import, Way, import_model
 from app.models.library.installed import installed_models, remove_model
 from app.models.library.other_programs import found_models
-from app.placement.machine_profile import known_profile
+from app.placement.machine import known_profile
 from app.settings import Settings, expanded
 
 REDRAW = 0.2  # seconds

@@ -10,7 +10,7 @@ from app.commands.arguments import add_model, memory, set_command, whole
 from app.errors import SettingsError
 from app.models.catalog import load_catalog, resolve
 from app.models.library.fit import by_shape
-from app.placement.machine_profile import known_profile
+from app.placement.machine import known_profile
 from app.placement.plans import what_if
 from app.settings import Settings
 from engine.hardware.plan import Plan, PlanConstraints, Refusal, Tier

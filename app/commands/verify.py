@@ -19,7 +19,7 @@ from app.bench.verify import (
 )
 from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
-from app.placement.dtype import INT8, dtype_name, place_with_dtype
+from app.placement.plans import INT8, dtype_name, place_with_dtype
 from app.progress import show_progress
 from app.request import ALL_DRAFTERS, check_drafter
 from app.settings import Settings

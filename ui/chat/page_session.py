@@ -11,7 +11,7 @@ from app.chat.attachments import compose
 from app.chat.prefetch import ExpectedQuestion
 from app.chat.reply import RunningReply
 from app.errors import AppError
-from app.models.library.inventory import suggestion
+from app.models.library.installed import suggestion
 from app.request import Completion
 from engine.errors import EngineError, InvalidRequest
 from ui.chat.command import Command, adopted

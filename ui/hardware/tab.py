@@ -8,8 +8,8 @@ import gradio as gr
 
 from app.chat.assistant import Assistant
 from app.models.library.simulation import PUBLISHED, Memory, SimulatedPlans, published_plan, without
-from app.setup import machine_view as machine
-from app.setup.machine_view import MachineView
+from app.setup import checks as machine
+from app.setup.checks import MachineView
 from engine.hardware.profile import HardwareProfile
 from ui.hardware import machine as found
 from ui.hardware import plans, sliders

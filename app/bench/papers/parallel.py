@@ -20,7 +20,7 @@ from threading import Thread
 
 from app.bench.papers.harness import Asked, Harness, begin_worker
 from app.bench.papers.row import Row
-from app.placement.machine_name import cores
+from app.placement.machine import cores
 
 CLAIMS = "app.bench.papers"
 CORES = 4  # of one claim, where there are so many for two of them

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from app.errors import ChecksumMismatch, DiskFull
 from app.files import replace_file, sync_folder
-from app.models.hub.digest import PIECE, Hash
-from app.models.hub.repository import RemoteFile
+from app.models.hub.repository import PIECE, Hash, RemoteFile
 
 
 class PartialFile:

@@ -1,4 +1,4 @@
-"""Downloads: what is asked for, several at once, watched and steered from any thread."""
+"""Downloads: a queue that runs several at once, watched and controlled from any thread."""
 
 import asyncio
 import logging
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
 from app.errors import AccessDenied, AppError, DownloadFailed
-from app.models.downloads.job import Job, JobContext, Stopped
+from app.models.downloads.job import ENDED, Job, JobContext, Snapshot, State, Stopped
 from app.models.downloads.manifest import Manifest
-from app.models.downloads.snapshot import ENDED, Snapshot, State
-from app.models.downloads.staging import Staging, unfinished
-from app.models.hub.client import Hub
+from app.models.downloads.staging import Space, Staging, unfinished
+from app.models.hub.client import Hub, read_token
+from app.settings import Settings
 
 AT_ONCE = 3
 LOOK_EVERY = 0.25  # seconds between snapshots of ``follow``
@@ -167,3 +167,14 @@ class Downloads:
             item.thread = None
             self._start_next()
             self._change.notify_all()
+
+
+def open_hub(settings: Settings) -> Hub:
+    """The hub that the settings name, with the person's token."""
+    return Hub(settings.hub, read_token(settings))
+
+
+def open_downloads(settings: Settings, hub: Hub) -> Downloads:
+    """The queue, with what earlier processes left unfinished as paused; closing it closes ``hub``."""
+    folder = settings.models_folder
+    return Downloads(JobContext(hub, folder, Space(folder), settings.others.hub))

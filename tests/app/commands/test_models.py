@@ -150,9 +150,9 @@ def test_wrong_bytes_end_with_one_sentence_and_no_model(models, home, stand_in):
 
 def test_a_full_disk_is_told_before_the_first_byte(models, stand_in, monkeypatch):
     monkeypatch.setattr(
-        "app.models.downloads.start.Space", lambda folder: replace(space, folder=folder)
+        "app.models.downloads.queue.Space", lambda folder: replace(space, folder=folder)
     )
-    from app.models.downloads.space import Space
+    from app.models.downloads.staging import Space
 
     space = Space(Path(), free=lambda folder: 1_000_000)
     code, _, err = models("pull", "org/tiny")

@@ -8,7 +8,7 @@ import pytest
 
 from app.commands.main import main, parse
 from app.commands.plan import PlanOptions, run, table
-from app.placement.machine_profile import known_profile
+from app.placement.machine import known_profile
 from app.placement.plans import place
 from app.settings import Settings
 from engine.hardware.plan import Plan

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models.hub.digest import PIECE
+from app.models.hub.repository import PIECE
 from tests.app.models.downloads.hub import Repo, StandInHub, model_files
 
 ROOT = Path(__file__).parents[4]
@@ -26,8 +26,8 @@ from pathlib import Path
 from app.models.downloads.job import Surroundings
 from app.models.downloads.manifest import orders_for
 from app.models.downloads.queue import Downloads
-from app.models.downloads.snapshot import State
-from app.models.downloads.space import Space
+from app.models.downloads.job import State
+from app.models.downloads.staging import Space
 from app.models.hub.client import Hub
 class Small(socket.socket):
     def connect(self, address):

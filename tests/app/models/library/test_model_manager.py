@@ -13,8 +13,8 @@ import pytest
 from app.chat.assistant import Assistant
 from app.errors import DiskFull, HubError, SettingsError, UnknownRepository
 from app.model_manager import ModelManager
-from app.models.downloads.snapshot import State
-from app.models.library.inventory import suggestion
+from app.models.downloads.job import State
+from app.models.library.installed import suggestion
 from app.settings import OtherFolders, Settings, prepare_home
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.hardware.plan import Plan

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from app.models.catalog import ModelRecord
 from app.models.library.simulation import (
     PUBLISHED,
     Memory,
@@ -18,7 +19,6 @@ from app.models.library.simulation import (
     published_plan,
     without,
 )
-from app.models.model_record import ModelRecord
 from app.settings import Settings
 from engine.hardware.plan import Plan, Refusal, Tier
 from engine.hardware.planner import plan

@@ -11,9 +11,8 @@ from app.commands.main import parse
 from app.commands.verify import exact_spec
 from app.errors import SettingsError
 from app.models.catalog import read_catalog
-from app.placement import dtype as number_format
-from app.placement.dtype import FORMATS, dtype_name, place_with_dtype, with_dtype
-from app.placement.plans import Placed
+from app.placement import plans
+from app.placement.plans import FORMATS, Placed, dtype_name, place_with_dtype, with_dtype
 from app.settings import DTYPES, Settings
 from engine.errors import ModelUnusable
 from engine.request import ModelSpec
@@ -49,7 +48,7 @@ def test_the_engine_takes_every_format() -> None:
 
 def test_a_gguf_file_keeps_its_own(settings) -> None:
     assert dtype_name(GGUF) == "numbers as in the file"
-    with pytest.raises(ModelUnusable, match="GGUF file, whose numbers stay as they are"):
+    with pytest.raises(ModelUnusable, match="GGUF file, whose number format is fixed; omit --dtype bfloat16"):
         place_with_dtype(settings, GGUF, "bfloat16")
 
 
@@ -66,7 +65,7 @@ class TestPlan:
             resident = 10**9 if spec.name == "large" else None
             return Placed(replace(spec, dtype="bfloat16", context=4096, resident=resident), None)
 
-        monkeypatch.setattr(number_format, "place", place)
+        monkeypatch.setattr(plans, "place", place)
         return asked
 
     @pytest.mark.parametrize("name", ["float16", "int8"])

@@ -1,15 +1,51 @@
-"""This machine's profile: what it has is looked up each time, how fast it is once and remembered."""
+"""This machine: its name in measurements, and its profile, whose rates are measured once."""
 
 import json
+import os
+import platform
 from dataclasses import asdict
 from pathlib import Path
 
 from app.files import replace_file
-from app.placement.machine_name import processor
 from app.settings import Settings
-from engine.hardware.limits import cores
+from engine.hardware import limits
 from engine.hardware.probe import profile
 from engine.hardware.profile import HardwareProfile, Rates, rates_from
+
+CPU_INFO = Path("/proc/cpuinfo")  # Linux; elsewhere the standard library knows the name
+CPU_FIELDS = ("model name", "Model", "Hardware", "cpu model")  # x86, ARM boards, MIPS
+
+
+def machine_name(device: str, dtype: str, cpu_info: Path = CPU_INFO) -> str:
+    """Processor, cores that this process may use, device and number format of the weights."""
+    count = usable_cores()
+    noun = "core" if count == 1 else "cores"
+    return f"{processor(cpu_info)}, {count} {noun}, {device}, {dtype}"
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: a container or ``taskset`` may allow fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def processor(cpu_info: Path = CPU_INFO) -> str:
+    """The name that the maker gave it, as far as it is known."""
+    named = _fields(cpu_info)
+    found = next((named[field] for field in CPU_FIELDS if named.get(field)), None)
+    return " ".join((found or platform.processor() or platform.machine() or "cpu").split())
+
+
+def _fields(cpu_info: Path) -> dict[str, str]:
+    """Fields of the file; none where there is no such file."""
+    try:
+        text = cpu_info.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
 
 _REMEMBERED = "hardware.json"
 
@@ -37,7 +73,9 @@ def measured_profile(settings: Settings, *, again: bool = False) -> HardwareProf
 def _fingerprint(known: HardwareProfile) -> str:
     """Changes with anything that would change a rate."""
     names = ", ".join(gpu.name for gpu in known.gpus)
-    return f"{known.processor}, {cores():g} cores, {known.ram.total} bytes, {names or 'no GPU'}"
+    return (
+        f"{known.processor}, {limits.cores():g} cores, {known.ram.total} bytes, {names or 'no GPU'}"
+    )
 
 
 def _read(file: Path, machine: str) -> Rates | None:
