@@ -48,7 +48,9 @@ def test_the_engine_takes_every_format() -> None:
 
 def test_a_gguf_file_keeps_its_own(settings) -> None:
     assert dtype_name(GGUF) == "numbers as in the file"
-    with pytest.raises(ModelUnusable, match="GGUF file, whose number format is fixed; omit --dtype bfloat16"):
+    with pytest.raises(
+        ModelUnusable, match="GGUF file, whose number format is fixed; omit --dtype bfloat16"
+    ):
         place_with_dtype(settings, GGUF, "bfloat16")
 
 

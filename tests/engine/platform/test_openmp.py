@@ -25,7 +25,7 @@ def test_what_a_person_set_stays(before, after):
 def test_it_is_said_before_torch_is_loaded_and_processes_of_the_app_inherit_it(tmp_path):
     """A command that loads nothing heavy has said it, and torch is not there yet."""
     script = (
-        "import os, sys; from app import cli; code = cli.main(['models', 'list'], None); "
+        "import os, sys; from app.commands import main as cli; code = cli.main(['models', 'list'], None); "
         "assert 'torch' not in sys.modules; print(code, os.environ['GOMP_SPINCOUNT'])"
     )
     clean = {n: v for n, v in os.environ.items() if n not in {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}}
