@@ -163,7 +163,8 @@ class Assistant:
         try:
             self._model = await LoadedModel.open(self._settings, model)
         except (AppError, EngineError):
-            self._model = await LoadedModel.load(before.entry, before.spec, before.plan)
+            keep_alive = self._settings.keep_alive
+            self._model = await LoadedModel.load(before.entry, before.spec, before.plan, keep_alive)
             raise
 
     def _now_loading(self, model: str) -> None:

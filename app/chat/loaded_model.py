@@ -67,14 +67,18 @@ class LoadedModel:
         entry = find_entry(load_catalog(settings), model)
         spec = await asyncio.to_thread(resolve, settings, model, draft)
         found = await asyncio.to_thread(place_with_dtype, settings, spec, dtype or entry.dtype)
-        return await cls.load(entry, found.spec, found.plan)
+        return await cls.load(entry, found.spec, found.plan, settings.keep_alive)
 
     @classmethod
     async def load(
-        cls, entry: CatalogEntry, spec: ModelSpec, plan: Plan | None = None
+        cls,
+        entry: CatalogEntry,
+        spec: ModelSpec,
+        plan: Plan | None = None,
+        keep_alive: float | None = None,
     ) -> "LoadedModel":
         """Load what is resolved already; raises ModelUnusable, WorkerCrashed."""
-        worker = EngineWorker(spec)
+        worker = EngineWorker(spec, keep_alive=keep_alive)
         reading = asyncio.to_thread(ChatText.load, Path(spec.folder))
         try:
             facts, text = await asyncio.gather(worker.start(), reading)
