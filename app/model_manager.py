@@ -1,4 +1,4 @@
-"""Library: what a person does with models on the page; one for all pages that are open."""
+"""What a person does with models on the page; one manager for all open pages."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class Gone:
 
 @dataclass(slots=True)
 class ModelManager:
-    """Downloads go on when nobody watches; nothing is asked of the network but by a person."""
+    """Downloads continue without an open page; only a person's action uses the network."""
 
     assistant: Assistant
     shelf: Inventory | None = None  # as it was read last
@@ -64,7 +64,7 @@ class ModelManager:
         return self._downloads.snapshots() if self._downloads is not None else ()
 
     async def visit(self) -> None:
-        """A page shows the models: read all anew, forget downloads that have ended well."""
+        """A page shows the models: read them again, drop completed downloads."""
         downloads = await self._queue()
         for seen in downloads.snapshots():
             downloads.forget(seen.name)
@@ -72,7 +72,7 @@ class ModelManager:
 
     async def refresh(self) -> None:
         """Read what is here and look at the machine."""
-        async with self._reading:  # what was begun later is newer
+        async with self._reading:  # a later read is newer
             settings, plan = self.assistant.settings, self.assistant.plan
             self.shelf = await asyncio.to_thread(read_inventory, settings, plan)
             self.used = await asyncio.to_thread(self._in_use)
@@ -108,7 +108,7 @@ class ModelManager:
         self.change()
 
     async def resume(self, name: str) -> None:
-        """Go on with a download; raises DiskFull, DownloadFailed."""
+        """Resume a download; raises DiskFull, DownloadFailed."""
         await asyncio.to_thread((await self._queue()).resume, name)
         self._follow()
 
@@ -151,7 +151,7 @@ class ModelManager:
         return added
 
     async def keep_token(self, token: str) -> None:
-        """Store or forget the token, and go on with downloads that lacked it."""
+        """Store or forget the token, and resume downloads that lacked it."""
         settings = self.assistant.settings
         await asyncio.to_thread(keep_token, settings, token)
         downloads = await self._queue()
@@ -201,7 +201,7 @@ class ModelManager:
         return self._downloads
 
     def _follow(self) -> None:
-        """Tell of progress until every download has ended."""
+        """Report progress until every download has ended."""
         self.change()
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._tell(), name="follow downloads")

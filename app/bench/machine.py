@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.placement.machine import processor, usable_cores
+from app.placement.machine import processor, cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ def describe_machine() -> Machine:
 
     return Machine(
         cpu=processor(),
-        cores=usable_cores(),
+        cores=cores(),
         threads=torch.get_num_threads(),
         torch=torch.__version__,
         date=datetime.now(UTC).isoformat(timespec="seconds"),

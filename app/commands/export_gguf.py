@@ -26,7 +26,7 @@ MEMORY = 16 << 30
 
 # Rules by llama.cpp's names, the commonest first; several models share each.
 PRE = ("smollm", "qwen2", "llama-bpe", "gpt-2", "default", "deepseek-llm", "starcoder", "olmo")
-TELLING = (
+SAMPLE = (
     "Hello, World! I'm sure they've 3 apples, 42 pears and 1234567 plums; 3.14159.\n"
     "  def f(x):\n\t\treturn x**2  # squared\n\n\n   \r\n if we'll  go\n"
     "naïve café Übergrößenträger Привет, мир! 你好世界。こんにちは 안녕하세요 שלום مرحبا\n"
@@ -78,7 +78,7 @@ def run(options: ExportGgufOptions) -> int:
 
 
 def _made(source: Source, kind: str, pre: str, folder: Path) -> Path:
-    """The finished file, in a folder that goes away with whatever is left in it."""
+    """Write the file into a temporary ``folder`` and return its path."""
     full = folder / "full.gguf"
     try:
         for done, total in write_gguf(source, _full_type(source, kind), pre, full):
@@ -95,7 +95,7 @@ def _made(source: Source, kind: str, pre: str, folder: Path) -> Path:
 
 
 def _full_type(source: Source, kind: str) -> str:
-    """What is written first: nothing of a checkpoint is lost before it is quantised."""
+    """The type to write first: full precision, from which the file is quantised."""
     if kind in FULL_TYPES:
         return kind
     stored = str(source.config.get("dtype") or source.config.get("torch_dtype"))
@@ -105,10 +105,10 @@ def _full_type(source: Source, kind: str) -> str:
 def _quantise(full: Path, kind: str, small: Path) -> None:
     process = Sandbox(_quantise_there, (str(full), kind, str(small)), MEMORY)
     try:
-        while (told := process.receive(QUIET_SECONDS)) is not None:
-            if isinstance(told, str):
-                raise ModelUnusable(told)
-            _show(f"made {kind}", *told)
+        while (message := process.receive(QUIET_SECONDS)) is not None:
+            if isinstance(message, str):
+                raise ModelUnusable(message)
+            _show(f"made {kind}", *message)
     except (SandboxTimeout, SandboxEnded) as error:
         raise ModelUnusable(f"llama.cpp could not make {kind} of the model: {error}") from error
     finally:
@@ -116,7 +116,7 @@ def _quantise(full: Path, kind: str, small: Path) -> None:
 
 
 def _quantise_there(connection: Connection, full: str, kind: str, small: str) -> None:
-    """In a process of its own, as Ctrl-C cannot end llama.cpp's work in this one."""
+    """Runs in the sandbox: Ctrl-C cannot stop llama.cpp in this process."""
     from engine.models.gguf.quantise import quantise
 
     try:
@@ -128,14 +128,14 @@ def _quantise_there(connection: Connection, full: str, kind: str, small: str) ->
 
 
 def _pre(source: Source) -> str:
-    """The rule with which llama.cpp encodes a telling text as the model's own tokenizer does."""
-    expected = FolderVocabulary.load(source.folder).encode(TELLING)
+    """The llama.cpp tokenizer rule that encodes a test text as the model's own tokenizer does."""
+    expected = FolderVocabulary.load(source.folder).encode(SAMPLE)
     with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
         for name in PRE:
             file = Path(folder) / f"{name}.gguf"
             write_vocabulary(source, name, file)
             vocabulary = GgufVocabulary(file)
-            found = vocabulary.encode(TELLING, special=True)
+            found = vocabulary.encode(SAMPLE, special=True)
             vocabulary.close()
             if found == expected:
                 return name

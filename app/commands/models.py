@@ -181,7 +181,7 @@ def _search(options: SearchModels) -> Iterator[str]:
 
 
 def _pull(options: PullModel) -> Iterator[str]:
-    """Every order to its end; raises DownloadFailed with the first sentence when one fails."""
+    """Download every manifest; raises DownloadFailed with the reasons if any fails."""
     hub = open_hub(options.settings)
     with closing(open_downloads(options.settings, hub)) as downloads:
         orders = _orders(options, downloads)
@@ -192,7 +192,7 @@ def _pull(options: PullModel) -> Iterator[str]:
             _watch(downloads, names)
         except KeyboardInterrupt:
             sys.stderr.write(
-                "slipstream: stopped; what arrived is kept, the same command goes on with it\n"
+                "slipstream: stopped; what arrived is kept, the same command resumes the download\n"
             )
             raise
         ended = [_named(downloads.snapshots(), name) for name in names]
@@ -204,26 +204,26 @@ def _pull(options: PullModel) -> Iterator[str]:
 
 
 def _orders(options: PullModel, downloads: Downloads) -> Sequence[Manifest]:
-    """A download that was begun goes on at its own commit; otherwise the hub is asked."""
+    """Resume an unfinished download at its own commit; otherwise ask the hub."""
     catalog = load_catalog(options.settings)
-    begun = {order.name: order for order in unfinished(options.settings.models_folder)}
-    if options.files or options.name not in begun:
+    unfinished_ones = {order.name: order for order in unfinished(options.settings.models_folder)}
+    if options.files or options.name not in unfinished_ones:
         orders = manifests_for(downloads.hub, catalog, options.name, options.files)
         return orders if options.draft else orders[:1]
     entries = {entry.name: entry for entry in catalog}
     draft = entries.get(entries[options.name].draft or "") if options.name in entries else None
     if draft is None or draft.folder is not None or not options.draft:
-        return [begun[options.name]]
+        return [unfinished_ones[options.name]]
     rest = (
-        [begun[draft.name]]
-        if draft.name in begun
+        [unfinished_ones[draft.name]]
+        if draft.name in unfinished_ones
         else manifests_for(downloads.hub, catalog, draft.name)
     )
-    return [begun[options.name], *rest]
+    return [unfinished_ones[options.name], *rest]
 
 
 def _watch(downloads: Downloads, names: Sequence[str]) -> None:
-    """Bars on standard error while people look; nothing but waiting otherwise."""
+    """Wait; show progress bars if standard error is a terminal."""
     console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
@@ -264,14 +264,14 @@ def _list(options: ListModels) -> Iterator[str]:
         return
     here = installed_models(settings)
     for model in here:
-        kind = "in the box" if model.bundled else f"frees {shown_bytes(model.frees)}"
+        kind = "bundled" if model.bundled else f"frees {shown_bytes(model.frees)}"
         place = f"used at {model.entry.folder}" if model.reference else kind
         yield f"{model.entry.name:<36} {shown_bytes(model.size):>9}  {place}"
     for order in unfinished(settings.models_folder):
         rest = Staging(settings.models_folder, order.name).remaining(order)
         yield (
             f"{order.name:<36} {shown_bytes(order.total - rest):>9}  of {shown_bytes(order.total)}; "
-            f"go on with: slipstream models pull {order.name}"
+            f"resume with: slipstream models pull {order.name}"
         )
     for left in abandoned(settings.models_folder):
         yield (
@@ -287,7 +287,7 @@ def _list(options: ListModels) -> Iterator[str]:
 
 
 def _available(settings: Settings) -> Iterator[str]:
-    """With the planner's answer: what mode each one would get here, and where it would lie."""
+    """With the drafter that each one would get here, and where its weights would be."""
     offered = fits(load_catalog(settings), known_profile(settings))
     chosen = best(offered)
     for fit in offered:
@@ -302,7 +302,7 @@ def _remove(options: RemoveModel) -> Iterator[str]:
     yield f"{removed.name} is removed; {shown_bytes(removed.freed)} are free again."
     if removed.idle_draft is not None:
         yield (
-            f"Nothing here drafts with {removed.idle_draft} any more; it can go with: "
+            f"No other model here uses the draft model {removed.idle_draft}; remove it with: "
             f"slipstream models rm {removed.idle_draft}"
         )
 
@@ -316,11 +316,19 @@ def _import(options: ImportModel) -> Iterator[str]:
 
 
 def _keep_token(options: KeepToken) -> Iterator[str]:
-    """Hidden while it is typed; never an argument, which every process of the machine can see."""
+    """Read from standard input, never from an argument, which every process can see."""
     hidden = sys.stdin.isatty()
-    token = getpass.getpass("Token (nothing forgets it): ") if hidden else sys.stdin.readline()
+    token = (
+        getpass.getpass("Token (empty: forget the stored one): ")
+        if hidden
+        else sys.stdin.readline()
+    )
     keep_token(options.settings, token)
-    kept = f"kept in {options.settings.token_file}, for you alone" if token.strip() else "forgotten"
+    kept = (
+        f"kept in {options.settings.token_file}, readable by you only"
+        if token.strip()
+        else "forgotten"
+    )
     yield f"The token is {kept}."
 
 

@@ -76,9 +76,9 @@ def run(options: VerifyOptions) -> int:
 
 
 def exact_spec(options: VerifyOptions) -> ModelSpec:
-    """Where a pass of many rows sums as a pass of one does, as far as the format allows.
+    """Settings in which a pass of many rows rounds like a pass of one, as far as possible.
 
-    A GGUF file keeps its own number format; what llama.cpp rounds beside the weights it need not.
+    A GGUF file keeps its own number format; so only its caches are set to float32.
     """
     settings, resolved = options.settings, resolve(options.settings, options.model)
     gguf = resolved.backend == LLAMA_CPP

@@ -27,7 +27,7 @@ class HistoryFile:
     """The one connection of this process; every write holds a lock that all processes share.
 
     SQLite before 3.51.3 can damage a WAL file when two connections write and checkpoint at the
-    same moment. The lock file keeps them apart, and it vanishes with a process that dies.
+    same moment. The lock file prevents that, and the system releases it when a process dies.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, notice: str | None) -> None:
@@ -39,7 +39,7 @@ class HistoryFile:
 
     @classmethod
     def open(cls, path: Path) -> "HistoryFile":
-        """Open or create ``path``; a file that cannot be used is moved aside, never overwritten."""
+        """Open or create ``path``; a file that cannot be used is renamed, never overwritten."""
         with failures_reported(path, "opened"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _process_lock(path):
@@ -47,7 +47,7 @@ class HistoryFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: committed and on disk at the end, or as if it had never begun."""
+        """One transaction: committed and on disk at the end, or not at all."""
         with (
             failures_reported(self.path, "written"),
             self._thread_lock,

@@ -183,7 +183,7 @@ class History:
         self._update(conversation, "pinned", int(pinned))
 
     def instruct(self, conversation: str, system: str) -> None:
-        """Change what the model is told before the first message, from the next answer on."""
+        """Change the system prompt, from the next answer on."""
         self._update(conversation, "system", storable(system))
 
     def delete(self, conversation: str) -> None:

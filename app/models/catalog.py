@@ -83,7 +83,7 @@ FIELDS = {
 }
 REQUIRED = ("name", "description", "licence")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-LAYERS = re.compile(r"layers:(\d+)")  # a draft: so many of a GGUF file's own
+LAYERS = re.compile(r"layers:(\d+)")  # a draft: the first N layers of a GGUF file
 NEEDED_FILES = ("config.json", "tokenizer.json")
 PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
@@ -121,7 +121,7 @@ class CatalogEntry:
 
 def load_catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
     """Every entry of the product's models.yaml, in its order, then what a person added."""
-    # A wheel has the file inside the package, a checkout beside it.
+    # A wheel has the file inside the package, a checkout next to it.
     inside = PACKAGE / "models.yaml"
     file = inside if inside.exists() else PACKAGE.parent / "models.yaml"
     shipped = read_catalog(file, (PACKAGE.parent, settings.models_folder))
@@ -143,7 +143,7 @@ def resolve(settings: Settings, name_or_path: str, draft: str | None = None) -> 
 
     It is a name or a path, too, or ``layers:N`` for the first layers of a GGUF file.
 
-    Raises UnknownModel for a name nobody knows, ModelUnusable for files that cannot be loaded.
+    Raises UnknownModel for an unknown name, ModelUnusable for files that cannot be loaded.
     """
     catalog = load_catalog(settings)
     entry = find_entry(catalog, name_or_path)
@@ -291,7 +291,7 @@ def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:
     names = [entry.name for entry in entries]
     for name in names:
         if names.count(name) > 1:
-            raise SettingsError(f"{file.name}: the name {name!r} stands there twice")
+            raise SettingsError(f"{file.name}: the name {name!r} occurs twice")
     for entry in entries:
         if entry.dtype not in (None, *DTYPES):
             raise SettingsError(

@@ -18,12 +18,12 @@ CPU_FIELDS = ("model name", "Model", "Hardware", "cpu model")  # x86, ARM boards
 
 def machine_name(device: str, dtype: str, cpu_info: Path = CPU_INFO) -> str:
     """Processor, cores that this process may use, device and number format of the weights."""
-    count = usable_cores()
+    count = cores()
     noun = "core" if count == 1 else "cores"
     return f"{processor(cpu_info)}, {count} {noun}, {device}, {dtype}"
 
 
-def usable_cores() -> int:
+def cores() -> int:
     """Cores that this process may use: a container or ``taskset`` may allow fewer than there are."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -84,4 +84,4 @@ def _read(file: Path, machine: str) -> Rates | None:
         stored = json.loads(file.read_text(encoding="utf-8"))
         return rates_from(stored["rates"]) if stored["machine"] == machine else None
     except (OSError, ValueError, TypeError, KeyError):
-        return None  # it is measured anew
+        return None  # it is measured again

@@ -46,7 +46,7 @@ class Finding:
 
 
 def software() -> Software:
-    """Asked of this environment; importing torch tells whether it was built for CUDA."""
+    """Checks this environment; imports torch to see whether it was built for CUDA."""
     import torch
 
     library = _llama_library()
@@ -116,7 +116,7 @@ def _of_llama_cpp(software: Software) -> Iterator[Finding]:
         )
     elif software.spills:
         yield Finding(
-            "llama.cpp was compiled by GCC as it comes: checking drafts of 4-bit GGUF files takes up to "
+            "llama.cpp was compiled by GCC with its default flags: checking drafts of 4-bit GGUF files takes up to "
             "a third longer than it could",
             f"compile it again: {REORDER}",
         )

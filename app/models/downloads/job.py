@@ -18,7 +18,7 @@ from app.models.hub.client import Hub
 from app.models.hub.repository import RemoteFile
 
 WINDOW = 10.0  # seconds that the speed is an average of
-STEP = 0.25  # seconds that one sample stands for, at the least
+STEP = 0.25  # seconds between two samples, at least
 
 
 class TransferRate:
@@ -30,7 +30,7 @@ class TransferRate:
         self._total = 0
 
     def add(self, count: int) -> None:
-        """So many bytes came over the network."""
+        """``count`` bytes came over the network."""
         self._total += count
         now = self._clock()
         if now - self._samples[-1][0] >= STEP:
@@ -51,7 +51,7 @@ class TransferRate:
 
 
 class State(StrEnum):
-    """Where a download stands."""
+    """The state of a download."""
 
     QUEUED = "queued"
     WAITING = "waiting"  # another process downloads the same model
@@ -78,7 +78,7 @@ class Snapshot:
     seconds_left: float | None = None  # None while nothing comes
     file: str | None = None  # the one in work
     error: str | None = None  # one sentence, with FAILED
-    gated: bool = False  # it failed for want of a token, or of a person's agreement
+    gated: bool = False  # it failed because a token or accepted terms are missing
 
     @property
     def share(self) -> float:
@@ -90,7 +90,7 @@ LOCK_WAIT = 0.2  # seconds between looks at a lock that another process holds
 
 
 class Stopped(Exception):
-    """A person paused or cancelled."""
+    """The download was paused or cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Job:
             lock.release()
 
     def stop(self, *, discard: bool) -> None:
-        """Let ``run`` raise Stopped at the next piece; ``discard`` takes away what arrived."""
+        """Let ``run`` raise Stopped at the next piece; ``discard`` deletes what arrived."""
         self._discard = self._discard or discard
         self._stop.set()
 

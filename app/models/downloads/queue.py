@@ -50,7 +50,7 @@ class Downloads:
         return self._around.hub
 
     def add(self, orders: Iterable[Manifest]) -> None:
-        """Queue ``orders``; one that is there already goes on. Raises DiskFull before anything."""
+        """Queue ``orders``; one that is there already resumes. Raises DiskFull before anything."""
         with self._change:
             new = list(orders)
             names = {order.name for order in new}
@@ -68,7 +68,7 @@ class Downloads:
         self._end(name, State.PAUSED, discard=False)
 
     def resume(self, name: str) -> None:
-        """Go on where it stopped; also after a failure."""
+        """Resume where it stopped; also after a failure."""
         self.add([self._known(name).job.order])
 
     def cancel(self, name: str) -> None:
@@ -76,7 +76,7 @@ class Downloads:
         self._end(name, State.CANCELLED, discard=True)
 
     def forget(self, name: str) -> None:
-        """Say no more of a download that is whole or was cancelled."""
+        """Drop a download that is complete or was cancelled."""
         with self._change:
             item = self._items.get(name)
             if item is not None and item.ended in (State.DONE, State.CANCELLED) and not item.busy:
@@ -100,7 +100,7 @@ class Downloads:
             await asyncio.sleep(every)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until everything has ended, or so many seconds; whether it has."""
+        """Sleep until everything has ended, or ``timeout`` seconds; returns whether it has."""
         with self._change:
             return self._change.wait_for(lambda: not self._open(), timeout)
 

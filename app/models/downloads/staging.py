@@ -196,7 +196,7 @@ class Staging:
 def unfinished(models_folder: Path) -> Iterator[Manifest]:
     """Every download that some process began and none finished, by name.
 
-    A process that was killed after its model had its name may have left the order behind.
+    A process that was killed after its model had its name may have left the manifest here.
     """
     incomplete = models_folder / INCOMPLETE
     for folder in sorted(incomplete.iterdir()) if incomplete.is_dir() else ():
@@ -208,7 +208,7 @@ def unfinished(models_folder: Path) -> Iterator[Manifest]:
 
 
 def abandoned(models_folder: Path) -> Iterator[Staging]:
-    """What imports left that were killed, by name: nothing says how they could go on.
+    """What imports left that were killed, by name: they cannot be resumed.
 
     Not what has the name of a model that is here: by that name, the model would be removed.
     """

@@ -109,8 +109,8 @@ PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 def check_runs(hub: Hub, repository: Repository, files: Sequence[RemoteFile]) -> None:
     """Raises ModelUnusable for ``files`` that no engine here can load, HubError and its kinds.
 
-    What the hub shows to nobody without its consent is not judged: its refusal is told by the
-    download itself, which waits for a token.
+    Files of a gated repository are not checked: the download reports the refusal and waits for a
+    token.
     """
     check_parts(repository, files)
     if not any(file.name.endswith(".safetensors") for file in files):

@@ -91,8 +91,8 @@ def _installed(settings: Settings, entry: CatalogEntry, folder: Path) -> Install
 
 def _remove_unfinished(settings: Settings, name: str, known: Collection[str]) -> Removed:
     left = {staging.name for staging in abandoned(settings.models_folder)}
-    begun = {order.name for order in unfinished(settings.models_folder)}
-    if name not in left | begun:
+    known_orders = {order.name for order in unfinished(settings.models_folder)}
+    if name not in left | known_orders:
         raise UnknownModel(name, known)
     return Removed(name, Staging(settings.models_folder, name).discard_unlocked())
 

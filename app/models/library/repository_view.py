@@ -1,4 +1,4 @@
-"""A closer look at one repository of the hub: what can be had of it, and whether that fits here."""
+"""A closer look at one repository of the hub: what can be downloaded, and whether it fits here."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence

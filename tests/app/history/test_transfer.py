@@ -63,10 +63,10 @@ USER = {"id": "a", "role": "user", "content": "hello"}
         (b"just a text", "no line like <!-- user -->"),
         (b"\xff\xfe\x00", "not text in UTF-8"),
         (b"{}", "format"),
-        (b"{", "no conversation"),
+        (b"{", "not a conversation"),
         (kept(USER | {"role": "root"}), "messages.0.role"),
         (kept(USER | {"parent": "z"}), "follows 'z'"),
-        (kept(USER, USER), "stands there twice"),
+        (kept(USER, USER), "occurs twice"),
         (b"x" * (transfer.MAX_BYTES + 1), "at most 5 MiB"),
     ],
 )

@@ -341,7 +341,7 @@ def test_a_path_that_is_no_text_has_a_name_that_is(tmp_path):
         (GOOD + "    context: 9\n    shape: {width: 1}", "unexpected keyword argument 'width'"),
         (GOOD + f"    context: 9\n    shape: {SHAPE.replace('2', 'x')}", "vocab must be a count"),
         (GOOD + "    draft: nobody", "small drafts with 'nobody', no entry"),
-        (GOOD + GOOD.replace("models:", "").strip("\n"), "the name 'small' stands there twice"),
+        (GOOD + GOOD.replace("models:", "").strip("\n"), "the name 'small' occurs twice"),
         ("models: !!python/object/apply:os.getcwd []", "is not YAML"),
     ],
 )
