@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+UNEXPECTED = "something unexpected failed; the log has the details, please try again"
+
 
 class AppError(Exception):
     """Root of all expected failures outside the engine."""

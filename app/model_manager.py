@@ -1,4 +1,4 @@
-"""What a person does with models on the page; one manager for all open pages."""
+"""ModelManager: finds, downloads, imports, loads and deletes models; one for all open pages."""
 
 import asyncio
 import logging
@@ -21,6 +21,7 @@ from app.models.library.installed import (
     remove_model,
 )
 from app.models.library.repository_view import RepositoryView, inspect_repository
+from app.observable import Observable
 from engine.errors import EngineError, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -34,45 +35,32 @@ class Gone:
     instead: str | None
 
 
-@dataclass(slots=True)
-class ModelManager:
-    """Downloads continue without an open page; only a person's action uses the network."""
+@dataclass(slots=True, eq=False)
+class ModelManager(Observable):
+    """Downloads continue when no page is open; the network is used only when a person asks for it."""
 
     assistant: Assistant
     shelf: Inventory | None = None  # as it was read last
     used: frozenset[str] = frozenset()  # names of the loaded model and of its draft
     loading: str = ""  # the model that is being loaded
-    version: int = 0  # grows with every change
     _downloads: Downloads | None = None
     _following: asyncio.Task[None] | None = None
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def change(self) -> None:
-        """Tell everybody who waits."""
-        self.version += 1
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    async def changed(self, seen: int) -> None:
-        """Wait until the version is no longer ``seen``."""
-        while self.version == seen:
-            await self._changed.wait()
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Every download of this process, and what earlier ones left unfinished."""
         return self._downloads.snapshots() if self._downloads is not None else ()
 
     async def visit(self) -> None:
-        """A page shows the models: read them again, drop completed downloads."""
+        """A page opens the list of models: read everything again, drop finished downloads."""
         downloads = await self._queue()
         for seen in downloads.snapshots():
             downloads.forget(seen.name)
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Read what is here and look at the machine."""
-        async with self._reading:  # a later read is newer
+        """Read which models are installed and which would fit this machine."""
+        async with self._reading:  # one at a time, or an older result could replace a newer one
             settings, plan = self.assistant.settings, self.assistant.plan
             self.shelf = await asyncio.to_thread(read_inventory, settings, plan)
             self.used = await asyncio.to_thread(self._in_use)
@@ -103,24 +91,24 @@ class ModelManager:
         self._follow()
 
     async def pause(self, name: str) -> None:
-        """Stop a download and keep what arrived; raises DownloadFailed."""
+        """Stop a download and keep its partial file; raises DownloadFailed."""
         await asyncio.to_thread((await self._queue()).pause, name)
         self.change()
 
     async def resume(self, name: str) -> None:
-        """Resume a download; raises DiskFull, DownloadFailed."""
+        """Continue a download; raises DiskFull, DownloadFailed."""
         await asyncio.to_thread((await self._queue()).resume, name)
         self._follow()
 
     async def cancel(self, name: str) -> None:
-        """Take away a download and what arrived of it; raises DownloadFailed."""
+        """Cancel a download and delete its partial file; raises DownloadFailed."""
         await asyncio.to_thread((await self._queue()).cancel, name)
         self.change()
 
     async def use(self, name: str) -> None:
-        """Let ``name`` answer from now on; the model before answers again where that fails."""
+        """Load ``name``; if that fails, the previous model stays in use."""
         if self.loading:
-            raise InvalidRequest(f"{self.loading} is being loaded; wait until it is there")
+            raise InvalidRequest(f"{self.loading} is being loaded; wait until it is ready")
         self.loading = name
         self.change()
         try:
@@ -130,7 +118,7 @@ class ModelManager:
             await self.refresh()
 
     async def remove(self, name: str) -> Gone:
-        """Delete a model; one that is loaded is replaced by the one of the box first."""
+        """Delete a model; if it is loaded, the bundled model is loaded in its place first."""
         settings, instead = self.assistant.settings, None
         here = await asyncio.to_thread(installed_models, settings)
         removable = any(one.entry.name == name and not one.bundled for one in here)
@@ -143,7 +131,7 @@ class ModelManager:
         return Gone(removed, instead)
 
     async def add(self, path: str, name: str | None = None) -> str:
-        """Make a model of a disk available; its name. Raises ModelUnusable, SettingsError."""
+        """Import a model from a disk and return its name. Raises ModelUnusable, SettingsError."""
         if not path.strip():
             raise InvalidRequest("write the path of a folder or of a GGUF file")
         added = await asyncio.to_thread(self._add, Import(Path(path.strip()), name))
@@ -151,7 +139,7 @@ class ModelManager:
         return added
 
     async def keep_token(self, token: str) -> None:
-        """Store or forget the token, and resume downloads that lacked it."""
+        """Store or delete the token, and retry downloads that failed without it."""
         settings = self.assistant.settings
         await asyncio.to_thread(keep_token, settings, token)
         downloads = await self._queue()
@@ -162,7 +150,7 @@ class ModelManager:
         await self.refresh()
 
     async def close(self) -> None:
-        """Stop every download; what arrived stays for the next start."""
+        """Stop every download; partial files are kept for the next start."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait([self._following])
@@ -180,7 +168,7 @@ class ModelManager:
         )
 
     def _add(self, asked: Import) -> str:
-        """Imported and tried: what cannot be loaded does not stay."""
+        """Import and check; a model that cannot be loaded is removed again."""
         settings = self.assistant.settings
         name = import_model(settings, asked)
         try:
@@ -196,7 +184,7 @@ class ModelManager:
             hub = await asyncio.to_thread(open_hub, settings)
             if self._downloads is None:
                 self._downloads = open_downloads(settings, hub)
-            else:  # another page was faster
+            else:  # another page opened it meanwhile
                 hub.close()
         return self._downloads
 
@@ -204,19 +192,19 @@ class ModelManager:
         """Report progress until every download has ended."""
         self.change()
         if self._following is None or self._following.done():
-            self._following = asyncio.create_task(self._tell(), name="follow downloads")
+            self._following = asyncio.create_task(self._report(), name="follow downloads")
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         downloads = await self._queue()
-        whole = self._whole()
+        finished = self._finished()
         while True:
             async for _ in downloads.follow():
-                if self._whole() != whole:
-                    whole = self._whole()
+                if self._finished() != finished:
+                    finished = self._finished()
                     await self.refresh()
                 self.change()
             if all(seen.state in ENDED for seen in downloads.snapshots()):
                 return
 
-    def _whole(self) -> frozenset[str]:
+    def _finished(self) -> frozenset[str]:
         return frozenset(seen.name for seen in self.snapshots() if seen.state is State.DONE)

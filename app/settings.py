@@ -11,7 +11,7 @@ from typing import Any
 import platformdirs
 
 from app.errors import SettingsError
-from engine.platform.openmp import sleep_soon
+from engine.platform.threads import sleep_soon
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 CONFIG_VARIABLE = "SLIPSTREAM_CONFIG"

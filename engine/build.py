@@ -17,30 +17,20 @@ from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.limits import ram
 from engine.interfaces.drafter import Arm, Drafter, DrafterResources, DraftLength, StopRule
-from engine.interfaces.target import (
-    Bounded,
-    Capability,
-    Growing,
-    Layered,
-    Limited,
-    Resting,
-    Streamed,
-    Target,
-)
+from engine.interfaces.target import Capability, Target
 from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.models import STREAMED, TARGETS
-from engine.models.damage import damage
+from engine.models.gguf.vocabulary import vocabulary_mismatch
 from engine.models.offload import SOURCES
 from engine.models.own.precision import notes
-from engine.models.pairing import vocabulary_mismatch
 from engine.platform.huge_pages import in_huge_pages
 from engine.request import GenerationRequest, ModelFacts, ModelSpec, SamplingParams
 from engine.runtime.components import CacheCapacity, EngineComponents, Options, Verify
 from engine.runtime.profiling import profile, profile_draft, profile_exit, profile_reading
 from engine.speculation.rng import RandomSource, SeededRandom
 from engine.speculation.tree import DraftTree
-from engine.speculation.verify import Logits, Verdict, judge
+from engine.speculation.verify import Logits, Verdict, verify_or_error
 
 DEFAULT, PLAIN = "default", "none"
 WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
@@ -48,7 +38,7 @@ WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
 # sampled tokens alone, and as few passes as these a drafter that does not pay yet would not draft at all.
 SAMPLED = replace(WARM, sampling=SamplingParams(1.0, seed=0), length="fixed", draft_nodes=4)
 WARM_SECONDS, COMPILE_SECONDS = 1.0, 20.0
-PUT_AWAY = 0.25  # of the free memory
+SWAP_SHARE = 0.25  # of the free memory, for conversations that are swapped out
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
 
 
@@ -73,21 +63,34 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
     try:
         profile(target, parts.cost)
     except NumericalError as error:
-        raise ModelUnusable(damage(spec)) from error
+        raise ModelUnusable(_weights_error(spec)) from error
     parts = replace(parts, exit_step=_exit_step(spec, target))
     if draft_model is None:
         return parts, no_draft
     try:
         step, read = profile_draft(draft_model), profile_reading(draft_model)
     except NumericalError:
-        return replace(parts, draft_model=None), f"as to the draft, {damage(_draft_spec(spec))}"
+        return replace(
+            parts, draft_model=None
+        ), f"as to the draft, {_weights_error(_draft_spec(spec))}"
     return replace(parts, draft_step=step, draft_read=read), no_draft
 
 
-def _exit_step(spec: ModelSpec, target: Any) -> float:
+def _weights_error(spec: ModelSpec) -> str:
+    """The error for logits that are not finite: which weights, and what to do."""
+    remedy = "get the model again"
+    if spec.dtype == "float16":
+        remedy = "float16 may be too narrow for this model, choose bfloat16"
+    return (
+        f"the weights in {spec.folder} give logits that are not finite numbers, from which no token "
+        f"can be taken; {remedy}"
+    )
+
+
+def _exit_step(spec: ModelSpec, target: Target) -> float:
     """Seconds of an early-exit step; 0 where none will be asked for, or layers are read meanwhile."""
-    layered = Capability.LAYERS in target.offers and not isinstance(target, Streamed)
-    return profile_exit(target, spec.exit_layer) if layered and spec.exit_layer else 0.0
+    in_memory = Capability.LAYERS in target.offers and target.source is None
+    return profile_exit(target, spec.exit_layer) if in_memory and spec.exit_layer else 0.0
 
 
 def assemble(
@@ -119,7 +122,7 @@ def assemble(
         warm=_warm(spec, parts.target, room),
         room=room,
         verify=_verification(spec.device),
-        damage=damage(spec),
+        damage=_weights_error(spec),
         chance=_randomness(spec.device),
         speller=speller,
     )
@@ -127,41 +130,42 @@ def assemble(
 
 
 def _warm(spec: ModelSpec, target: Target, room: CacheCapacity) -> int:
-    """Slots beside those that run; none where that costs more than memory that nobody uses.
+    """Further slots for idle conversations; none where they would slow down those that run.
 
-    On a CUDA device memory is for conversations that run, and our own target gives each a whole
-    context from its first token on. Where slots share cells every pass looks at all of them: beside 4
-    and 13 conversations of 300 tokens a plain pass of a 4-bit file took 2 and 8 % longer than beside
-    one. So they are put away, or there are none.
+    On a CUDA device our own target gives each slot a whole context from its first token on. Where
+    slots share rows, every pass reads all of them: with 4 and 13 idle conversations of 300 tokens a
+    plain pass of a 4-bit file took 2 and 8 % longer. So those are swapped out, or there are none.
     """
-    if isinstance(target, Resting):
-        return target.slots - spec.slots if room.apart else 0
-    return 0 if spec.device != "cpu" or isinstance(target, Bounded) else spec.warm
+    if target.swap_bytes:
+        return target.max_slots - spec.slots if room.apart else 0
+    return 0 if spec.device != "cpu" or target.shared_rows is not None else spec.warm
 
 
 def _room(spec: ModelSpec, parts: DrafterResources) -> CacheCapacity:
     """What was planned for ``spec.slots`` conversations at their longest."""
     target = parts.target
-    if isinstance(target, Bounded):
-        return CacheCapacity(target.room, _as_many, _apart(spec, parts))
-    models: tuple[object, ...] = (target, parts.draft_model)
-    growing = [model for model in models if isinstance(model, Growing)]
+    if target.shared_rows is not None:
+        return CacheCapacity(target.shared_rows, _as_many, _swap_tokens(spec, parts))
+    models = _models(parts)
 
     def taken(slot: int, tokens: int) -> int:
-        return max(grown_rows(tokens), *(model.taken(slot) for model in growing), 0)
+        return max(grown_rows(tokens), *(model.rows_taken(slot) for model in models))
 
     return CacheCapacity(spec.slots * grown_rows(target.context + SCORED_ROWS), taken)
 
 
-def _apart(spec: ModelSpec, parts: DrafterResources) -> int:
-    """Tokens that may be put away: a part of the memory that nothing else takes, one context at least."""
-    models: tuple[object, ...] = (parts.target, parts.draft_model)
-    each = sum(model.token_bytes for model in models if isinstance(model, Resting))
+def _swap_tokens(spec: ModelSpec, parts: DrafterResources) -> int:
+    """Tokens that may be swapped out: a share of the free memory, at least one context or none."""
+    each = sum(model.swap_bytes for model in _models(parts))
     if not each:
         return 0
     weights = Path(spec.folder).stat().st_size  # mapped: the system calls them free
-    tokens = int(PUT_AWAY * max(ram().available - weights, 0)) // each
+    tokens = int(SWAP_SHARE * max(ram().available - weights, 0)) // each
     return tokens if tokens >= parts.target.context else 0
+
+
+def _models(parts: DrafterResources) -> list[Target]:
+    return [model for model in (parts.target, parts.draft_model) if model is not None]
 
 
 def _as_many(slot: int, tokens: int) -> int:  # noqa: ARG001 - slots share cells
@@ -189,21 +193,24 @@ def _one_by_one(
     samplings: Sequence[SamplingParams],
     chances: Sequence[RandomSource],
 ) -> list[Verdict | NumericalError]:
-    return list(map(judge, trees, logits, samplings, chances))
+    return list(map(verify_or_error, trees, logits, samplings, chances))
 
 
-def _target(spec: ModelSpec) -> Any:
+def _target(spec: ModelSpec) -> Target:
     if spec.backend not in TARGETS:
         raise ModelUnusable(f"unknown backend {spec.backend!r}; known are {', '.join(TARGETS)}")
     if spec.resident is None:
         recorded = spec.backend == "torch" and spec.device != "cpu"
-        return _named(TARGETS, "cuda" if recorded else spec.backend)(spec)
+        target: Target = _named(TARGETS, "cuda" if recorded else spec.backend)(spec)
+        return target
     if spec.backend not in STREAMED:
         raise ModelUnusable(
             f"the backend {spec.backend!r} cannot stream its weights, so a limit of memory cannot be "
             f"kept; backends that can: {', '.join(STREAMED)}"
         )
-    return _named(STREAMED, spec.backend)(spec, _named(SOURCES, _source(spec, spec.resident)))
+    open_source = _named(SOURCES, _source(spec, spec.resident))
+    streamed: Target = _named(STREAMED, spec.backend)(spec, open_source)
+    return streamed
 
 
 def _source(spec: ModelSpec, limit: int) -> str:
@@ -214,21 +221,17 @@ def _source(spec: ModelSpec, limit: int) -> str:
     return "resident" if AMPLE * stored <= limit else "disk"
 
 
-def _draft_model(spec: ModelSpec, target: Target) -> tuple[Any, str]:
+def _draft_model(spec: ModelSpec, target: Target) -> tuple[Target | None, str]:
     """The draft model, or None and the reason."""
     if spec.draft_folder is None:
-        own = (
-            target.early(spec.exit_layer)
-            if isinstance(target, Layered) and spec.exit_layer
-            else None
-        )
+        own = target.early_draft_model(spec.exit_layer) if spec.exit_layer else None
         return own, "" if own else f"no draft model is paired with {spec.name}"
     if differs := vocabulary_mismatch(Path(spec.folder), Path(spec.draft_folder)):
         return None, f"the draft model's vocabulary differs from the model's: {differs}"
     draft = _target(_draft_spec(spec))
     if draft.vocab != target.vocab:
         return None, f"the draft model has {draft.vocab} tokens, the model {target.vocab}"
-    if isinstance(draft, Limited) and (why := draft.refuses(frozenset({Capability.TREE}))):
+    if why := draft.refuses(frozenset({Capability.TREE})):
         return None, f"the draft model cannot draft: {why}"
     return draft, ""
 
@@ -246,16 +249,14 @@ def _undrafted(
     """Why a model is not drafted for, or not in trees; empty where nothing stands in the way."""
     if not set(able) - {PLAIN, AUTO}:
         return (f"nothing drafts for {spec.name}: {next(iter(refused.values()), '')}",)
-    limits = parts.target if isinstance(parts.target, Limited) else None
-    why = limits.refuses(frozenset({Capability.TREE})) if limits else ""
+    why = parts.target.refuses(frozenset({Capability.TREE}))
     return (f"drafts for {spec.name} are chains, never trees: {why}",) if why else ()
 
 
 def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str) -> str:
     """Why a drafter cannot run with these parts; empty when it can."""
     needs = _named(DRAFTERS, name).needs
-    limits = parts.target if isinstance(parts.target, Limited) else None
-    if limits and name not in (PLAIN, AUTO) and (why := limits.refuses(needs)):
+    if name not in (PLAIN, AUTO) and (why := parts.target.refuses(needs)):
         return why
     missing = needs - parts.target.offers - {Capability.DRAFT_MODEL}
     if missing:
@@ -264,8 +265,8 @@ def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str
         return no_draft
     if Capability.LAYERS in needs and spec.exit_layer is None:
         return f"{spec.name} was not trained with an early-exit loss"
-    streamed = parts.target.source if isinstance(parts.target, Streamed) else None
-    if Capability.LAYERS in needs and streamed is not None and streamed.whole == 0:
+    source = parts.target.source
+    if Capability.LAYERS in needs and source is not None and source.whole == 0:
         return f"no whole layer of {spec.name} stays in memory: every draft would be a pass"
     return ""
 

@@ -8,7 +8,7 @@ from itertools import count, product
 
 from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
 from engine.interfaces.drafter import Budget, Drafter, Outcome, farthest
-from engine.interfaces.target import SHARED, Abortable, Bounded, Resting, Scores, Sharing
+from engine.interfaces.target import SHARED, Scores
 from engine.request import Done, Event, FinishReason, GenerationRequest
 from engine.runtime.components import THROWN_AWAY, EngineComponents
 from engine.runtime.drafter_pool import DrafterPool
@@ -34,9 +34,9 @@ class Engine:
         self.facts = machinery.facts
         self._target = machinery.target
         self._machinery = machinery
-        models: tuple[object, ...] = (machinery.target, machinery.draft_model)
-        self._resting = [model for model in models if isinstance(model, Resting)]
-        self._widest = machinery.widest
+        models = machinery.models
+        self._swapping = [model for model in models if model.swap_bytes]
+        self._widest = machinery.target.max_rows
         self._retreat = MemoryBackoff(machinery.target)
         self._scheduler = Scheduler(machinery.slots, machinery.warm, machinery.room)
         self._seats = DrafterPool(machinery)
@@ -47,9 +47,7 @@ class Engine:
         self._failed: list[tuple[int, Event]] = []  # ends of those that a step could not go on with
         self._reading: RunningRequest | None = None  # whose prompt is being fed
         self.listen: Callable[[], object] = bool  # called in long passes: time to take in cancels
-        for model in models:
-            if isinstance(model, Abortable):
-                model.abort_when(self._unwanted)
+        self._abortable, *_ = [model.abort_when(self._unwanted) for model in models]
 
     @property
     def busy(self) -> bool:
@@ -85,7 +83,7 @@ class Engine:
             why=why,
             chance=self._machinery.chance(request.sampling.seed),
             ids=list(request.prompt),
-            guide=self._guides.guide(request),
+            guide=self._guides.matcher(request),
             priors={prior.drafter: prior for prior in request.priors},
         )
         self._sessions[session.id] = session
@@ -103,7 +101,7 @@ class Engine:
     def _give_way(self, newest: RunningRequest) -> None:
         """Nobody waits for what is only read ahead: it ends, or is not begun; of several the newest stays."""
         live = [session for session in self._sessions.values() if not session.cancelled]
-        alone = all(one.request.ahead for one in live) and isinstance(self._target, Abortable)
+        alone = all(one.request.ahead for one in live) and self._abortable
         for session in live:
             if session.request.ahead and not (alone and session is newest):
                 self.cancel(session.id)
@@ -146,13 +144,13 @@ class Engine:
             self._machinery.draft_model.crop(slot, kept)
 
     def _rest(self, slots: Sequence[int]) -> None:
-        for model in self._resting:
+        for model in self._swapping:
             for slot in slots:
-                model.rest(slot)
+                model.swap_out(slot)
 
     def _wake(self, session: RunningRequest) -> None:
-        for model in self._resting:
-            model.wake(session.slot)
+        for model in self._swapping:
+            model.swap_in(session.slot)
         session.cached = min(session.cached, self._target.length(session.slot))
 
     def _missing(self, session: RunningRequest) -> int:
@@ -191,7 +189,7 @@ class Engine:
 
         Several answers to one question are asked for at once, and agents ask with one long preface.
         """
-        if session.request.cold or not isinstance(self._target, Sharing):
+        if session.request.cold or not self._target.can_share:
             return
         source, known = self._scheduler.reader(session, self._target.length)
         if known - session.cached < SHARED:
@@ -257,7 +255,7 @@ class Engine:
     def _damage(self) -> NumericalError:
         """What is said of logits that are not finite; raised where they would spread to the others."""
         damage = NumericalError(self._machinery.damage)
-        if isinstance(self._target, Bounded):
+        if self._target.shared_rows is not None:  # the other slots' rows may be damaged, too
             self._target.clear()
             self._scheduler.cool()
             raise damage

@@ -61,26 +61,26 @@ class Aborted(EngineError):
 
 
 class Stuck(EngineError):
-    """No token goes on with what the format demands."""
+    """No token of the vocabulary satisfies the grammar."""
 
     code = "format_stuck"
 
     def __init__(self) -> None:
         super().__init__(
-            "no token of this model goes on with what the format demands here; ask for the format "
-            "in the prompt and check it"
+            "no token in this model's vocabulary satisfies the grammar at this point; ask for the "
+            "format in the prompt and check the answer"
         )
 
 
 class Ambiguous(InvalidRequest):
-    """A format can be followed in more ways at once than there is time for."""
+    """A grammar has too many parses of the same text."""
 
     code = "format_ambiguous"
 
     def __init__(self) -> None:
         super().__init__(
-            "the format can be followed in too many ways at once; repeat no repetition, and let what "
-            "may follow begin differently, or ask for the format in the prompt and check it"
+            "the grammar is too ambiguous: avoid nested repetitions and give alternatives different "
+            "first characters, or ask for the format in the prompt and check the answer"
         )
 
 

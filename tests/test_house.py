@@ -54,6 +54,7 @@ def test_everything_imported_is_required_and_not_only_there_by_chance(folder):
     lines = [*PROJECT["project"]["dependencies"], *extras]
     required = {re.match(r"[\w-]+", line).group() for line in lines}
     required.add("pydantic-core")  # pydantic brings exactly the one it needs
+    required.add("markdown-it-py")  # gradio brings it, through typer and rich
     lacking = {
         name
         for name in foreign

@@ -1,7 +1,8 @@
 """Import Gradio without the editor stubs that it writes next to its own sources.
 
-For each of its eighty components Gradio parses the component's file twice, to see whether the .pyi file
-beside it is up to date: 1.8 of the 3.9 seconds of its import, at every start. The page needs none.
+For each of its eighty components Gradio parses the source twice, to see whether its .pyi file is up to
+date: 1.8 of the 3.9 seconds of its import, at every start. The page needs none. Delete when Gradio
+writes its stubs when it is packaged.
 """
 
 import sys
@@ -18,7 +19,7 @@ MODULE, WRITES = "gradio.component_meta", "create_or_modify_pyi"
 
 @contextmanager
 def without_stubs() -> Iterator[None]:
-    """While it is entered, Gradio may be imported for the first time."""
+    """Import Gradio inside this context, for the first time in the process."""
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:
@@ -28,7 +29,7 @@ def without_stubs() -> Iterator[None]:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the one module that writes them."""
+    """Finds the one module that writes stubs."""
 
     @override
     def find_spec(
@@ -43,7 +44,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Runs the module as it is, then takes the writer out; a Gradio without one is left alone."""
+    """Runs the module, then replaces its writer if it has one."""
 
     def __init__(self, usual: Loader) -> None:
         self._usual = usual
@@ -60,4 +61,4 @@ class _Loader(Loader):
 
 
 def _nothing(*_: object) -> None:
-    """What is written instead."""
+    """Writes no stub."""

@@ -1,4 +1,4 @@
-"""The command: assistant, endpoint and page in one process, on one address of this machine."""
+"""The ``slipstream`` command: assistant, endpoint and page in one process."""
 
 import asyncio
 import errno
@@ -32,10 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def serve(options: cli.ServeOptions) -> int:
-    """Serve until a signal comes; returns the exit status. Raises AppError or EngineError."""
+    """Serve until a signal arrives; return the exit status. Raises AppError or EngineError."""
     settings = options.settings
     check_local(options.host)
-    resolve(settings, options.model, options.draft_model)  # a wrong name shows before anything slow
+    resolve(
+        settings, options.model, options.draft_model
+    )  # report a wrong name before anything slow
     signal.signal(signal.SIGTERM, _interrupt)
     with listen(options.host, options.port) as listener:
         try:
@@ -46,7 +48,7 @@ def serve(options: cli.ServeOptions) -> int:
 
 
 def check_local(host: str) -> None:
-    """Refuse addresses that other machines reach: there is no password yet."""
+    """Raise SettingsError for an address that other machines can reach: there is no password yet."""
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -59,9 +61,9 @@ def check_local(host: str) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections; taken before anything slow, so a busy port shows at once."""
+    """A listening socket; opened before anything slow, so that a busy port is reported at once."""
     if not 0 <= port < 2**16:
-        raise SettingsError(f"{port} is no port; choose 0 to {2**16 - 1} with --port")
+        raise SettingsError(f"{port} is not a port; choose 0 to {2**16 - 1} with --port")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -72,7 +74,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket.socket) -> None:
-    """Load, answer until a signal, and leave no process behind."""
+    """Load the model, serve until a signal, and end every process."""
     from app.chat.assistant import Assistant
 
     opening = Assistant.open(settings, options.model, options.draft_model)
@@ -96,14 +98,14 @@ def _import_page() -> None:
 
 @contextmanager
 def _sigterm_cancels() -> Iterator[None]:
-    """While the model loads a SIGTERM cancels this task, through the loop.
+    """While the model loads, a SIGTERM cancels this task through the loop.
 
     SIGINT, which it is turned into later, is blocked for moments while a process is started, and a
     SIGTERM was once seen to get lost there.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None  # only entered inside one
-    if sys.platform == "win32":  # no SIGTERM that a loop could take
+    assert task is not None  # called inside a task
+    if sys.platform == "win32":  # loops have no signal handlers there
         yield
         return
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
@@ -115,7 +117,7 @@ def _sigterm_cancels() -> Iterator[None]:
 
 
 def _interrupt(*_: object) -> None:
-    """Clean up like after Ctrl-C."""
+    """Clean up as after Ctrl-C."""
     signal.raise_signal(signal.SIGINT)
 
 
@@ -139,7 +141,7 @@ def _announce(url: str, *, browser: bool) -> None:
 
 
 def open_browser(url: str) -> None:
-    """Show ``url`` in a window; a browser that lives in the terminal is left alone."""
+    """Open ``url`` in a browser with a window; never in one that runs in the terminal."""
     try:
         browser = webbrowser.get()
     except webbrowser.Error:

@@ -1,49 +1,76 @@
-"""The page: its name, its tabs, and Gradio's own settings."""
+"""The page: its tabs, its looks, and Gradio's own settings."""
+
+from functools import cache
+from pathlib import Path
 
 import gradio as gr
 from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
 from gradio.routes import mount_gradio_app
 
 from app.chat.assistant import Assistant
-from ui.icons import icon
-from ui.shortcuts import help_sheet
-from ui.tabs import TABS
-from ui.theme import ICON, script, style_sheets, theme
+from ui.chat.tab import ChatTab
+from ui.compare.tab import CompareTab
+from ui.gradio_queue import WaitingQueue
+from ui.hardware.tab import HardwareTab
+from ui.help_panel import PANEL, topics
+from ui.history.tab import HistoryTab
+from ui.models.tab import ModelsTab
+from ui.tab import Tab, connect
+from ui.widgets import icon
 
-_WAITING = 64  # events that may wait; beyond, a page is told that the server is busy
+TABS: tuple[type[Tab], ...] = (ChatTab, ModelsTab, CompareTab, HistoryTab, HardwareTab)
+
+_STATIC = Path(__file__).resolve().parent / "static"
+_STYLES = ("page.css", "screen.css", "help.css")  # of all tabs
+_SCRIPTS = ("page.js", "screen.js", "help.js")
+_SANS = ("ui-sans-serif", "system-ui", "sans-serif")
+_MONO = ("ui-monospace", "monospace")
 
 _MASTHEAD = f"""
 <div class="mark" aria-hidden="true"><i></i><i></i><i></i></div><h1>Slipstream</h1>
 <span class="push"></span>
 <button type="button" class="act" data-do="theme" aria-label="Dark or light">{icon("moon")}</button>
-<button type="button" class="act" data-do="help" aria-label="Keyboard shortcuts">{icon("keys")}</button>
+<button type="button" class="act" data-do="help" aria-label="Help">{icon("help")}</button>
 """
+# All commands arrive through events of one element.
+_WIRE = "window.slipstream.connect((tab, command) => trigger('click', { tab, command }));"
 
 
 def build(assistant: Assistant) -> gr.Blocks:
     """The whole page."""
+    tabs = {kind.name.lower(): kind(assistant) for kind in TABS}
     page = gr.Blocks(title="Slipstream", analytics_enabled=False, fill_height=True)
     with page, gr.Column(elem_id="page"):
         gr.HTML(_MASTHEAD, elem_id="masthead")
-        with gr.Tabs(elem_id="tabs", elem_classes="" if len(TABS) > 1 else "single"):
-            for tab in TABS:
-                with gr.Tab(tab.name, id=tab.name.lower()):
-                    tab.build(assistant)
-        gr.HTML(help_sheet(), elem_id="sheets")
-    page.queue(max_size=_WAITING, api_open=False, default_concurrency_limit=None)
+        with gr.Tabs(elem_id="tabs"):
+            for key, tab in tabs.items():
+                with gr.Tab(tab.name, id=key) as place:
+                    tab.build(place, page)
+        gr.HTML(PANEL, elem_id="sheets")
+        connect(gr.HTML("", elem_id="wire", js_on_load=_WIRE), tabs)
+    page.queue(api_open=False)
+    page._queue = WaitingQueue(page)  # noqa: SLF001 - Gradio has no setting for it
     return page
 
 
 def mount(app: FastAPI, page: gr.Blocks) -> None:
-    """Serve ``page`` at ``/`` of ``app``; nothing it needs comes from another server."""
+    """Serve ``page`` at ``/`` of ``app``; everything that it loads comes from this server."""
+    help_topics = cache(topics)  # read when somebody opens the help
+    app.add_api_route(
+        "/help",
+        lambda: HTMLResponse(help_topics()),
+        response_class=HTMLResponse,
+        include_in_schema=False,
+    )
     mount_gradio_app(
         app,
         page,
         path="/",
-        theme=theme(),
-        css_paths=style_sheets(),
+        theme=gr.themes.Base(font=_SANS, font_mono=_MONO, radius_size="lg"),  # without web fonts
+        css_paths=[_STATIC / name for name in style_sheets()],
         head=f"<script>{script()}</script>",
-        favicon_path=str(ICON),
+        favicon_path=str(_STATIC / "icon.svg"),
         footer_links=[],
         run_history=False,
         show_error=False,
@@ -54,3 +81,14 @@ def mount(app: FastAPI, page: gr.Blocks) -> None:
         allowed_paths=[],
         max_file_size="1mb",
     )
+
+
+def style_sheets() -> list[str]:
+    """Files in static/, in the order in which they apply."""
+    return [*_STYLES, *(name for tab in TABS for name in tab.styles)]
+
+
+def script() -> str:
+    """All scripts of the page as one."""
+    names = [*_SCRIPTS, *(name for tab in TABS for name in tab.scripts)]
+    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)

@@ -1,101 +1,70 @@
-"""What the tabs beside the chat share: buttons that ask the server, notices, bars, dialogs."""
+"""HTML parts that the tabs share: buttons that send commands, notices, bars, dialogs."""
 
 import time
 from collections.abc import Sequence
 from html import escape
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from app.errors import AppError
-from engine.errors import EngineError, InvalidRequest
-
-# A button with ``data-ask`` tells the server what and about which; it rests until that is done. What
-# is drawn anew loses the focus, which goes back to the same control.
-WIRE = """
-let back = '', seen = '';
-const drawn = () => element.querySelector('.sheet')?.dataset.drawn;
-const ask = (from, name) => {
-  const same = `[data-ask="${CSS.escape(from.dataset.ask)}"]`;
-  back = from.dataset.name ? `${same}[data-name="${CSS.escape(from.dataset.name)}"]` : same;
-  seen = drawn();
-  trigger('click', { asked: JSON.stringify({ ask: from.dataset.ask, name }) });
-};
-element.addEventListener('click', ({ target }) => {
-  const button = target.closest('button[data-ask]');
-  if (!button) return;
-  element.querySelectorAll('[popover]:popover-open').forEach((open) => open.hidePopover());
-  button.disabled = true;
-  ask(button, button.dataset.name ?? '');
-});
-element.addEventListener('change', ({ target }) => {
-  if (target.dataset.ask) ask(target, target.value);
-});
-new MutationObserver(() => {
-  if (!back || drawn() === seen) return;
-  if (document.activeElement === document.body) element.querySelector(back)?.focus();
-  back = '';
-}).observe(element, { childList: true, subtree: true });
-"""
 GIB = 2**30
 
-
-class TabCommand(BaseModel):
-    """One thing that a tab should do; ``name`` is what it is about."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    ask: str = Field(max_length=40)
-    name: str = Field(default="", max_length=1000)
-
-    @classmethod
-    def read(cls, written: object) -> "TabCommand":
-        """From JSON; raises InvalidRequest."""
-        try:
-            return cls.model_validate_json(str(written))
-        except ValidationError as error:
-            raise InvalidRequest("this page sent something unreadable; reload it") from error
+# Line icons, 16 units wide, in the colour of the text around them.
+_SHAPES = {
+    "copy": '<path d="M5.5 5.5V3.2c0-.7.5-1.2 1.2-1.2h6.1c.7 0 1.2.5 1.2 1.2v6.1c0 .7-.5 1.2-1.2 '
+    "1.2h-2.3M3.2 5.5h6.1c.7 0 1.2.5 1.2 1.2v6.1c0 .7-.5 1.2-1.2 1.2H3.2c-.7 0-1.2-.5-1.2-1.2V6.7"
+    'c0-.7.5-1.2 1.2-1.2z"/>',
+    "again": '<path d="M13.2 6.5A5.5 5.5 0 1 0 13.5 9M13.5 2.5v4h-4"/>',
+    "forward": '<path d="M3 8h9.5M8.5 3.5 13 8l-4.5 4.5"/>',
+    "edit": '<path d="M10.8 2.8l2.4 2.4L5.6 12.8l-3 .6.6-3z"/>',
+    "left": '<path d="M10 3.5 5.5 8l4.5 4.5"/>',
+    "right": '<path d="M6 3.5 10.5 8 6 12.5"/>',
+    "more": '<path d="M3 8h.01M8 8h.01M13 8h.01" stroke-width="2.2" stroke-linecap="round"/>',
+    "plus": '<path d="M8 3v10M3 8h10"/>',
+    "clip": '<path d="M13 7.5 8.2 12.3a3 3 0 0 1-4.3-4.3L9 3a2 2 0 0 1 2.9 2.9L7 10.8a1 1 0 0 1-1.4-1.4L10 5"/>',
+    "pin": '<path d="M5.5 2.5h5l-.7 4.2 2.2 2.3H4l2.2-2.3zM8 9v4.5"/>',
+    "cross": '<path d="M4 4l8 8M12 4l-8 8"/>',
+    "menu": '<path d="M2.5 4.5h11M2.5 8h11M2.5 11.5h11"/>',
+    "sliders": '<path d="M2.5 5h6M11.5 5h2M2.5 11h2M7.5 11h6"/><circle cx="10" cy="5" r="1.5"/>'
+    '<circle cx="6" cy="11" r="1.5"/>',
+    "moon": '<path d="M13 9.6A5.5 5.5 0 0 1 6.4 3 5.5 5.5 0 1 0 13 9.6z"/>',
+    "help": '<path d="M6 6a2 2 0 1 1 2.7 1.9c-.5.2-.7.5-.7 1.1M8 11.6v.1"/><circle cx="8" cy="8" r="6"/>',
+    "file": '<path d="M4 2h5l3 3v9H4zM9 2v3h3"/>',
+}
 
 
 def sheet(*sections: str) -> str:
-    """A tab's content, never the same twice: only then does a page draw it, and its buttons, anew."""
+    """The content of a region, different each time, so that the page draws it and its buttons again."""
     return f'<div class="sheet" data-drawn="{time.monotonic_ns()}">{"".join(sections)}</div>'
 
 
-def error_notice(error: Exception) -> str:
-    """An expected failure in its own words; raises anything else."""
-    if not isinstance(error, (AppError, EngineError)):
-        raise error
-    return notice(str(error), alarm=True)
-
-
 def notice(text: str, *, alarm: bool = False, more: str = "") -> str:
-    """A line that says what was done; ``more`` is HTML behind it. HTML."""
+    """A line that says what was done; ``more`` is HTML after it. HTML."""
     role, kind = ("alert", " alarm") if alarm else ("status", "")
-    return f'<p class="told{kind}" role="{role}">{escape(sentence(text))}{more}</p>'
+    return f'<p class="result{kind}" role="{role}">{escape(sentence(text))}{more}</p>'
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop, where it has none."""
+    """Add a capital and a full stop; a first word with a dot, as a file name, keeps its case."""
     text = text.strip()
     if not text:
         return ""
-    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
+    if "." not in text.split(maxsplit=1)[0].rstrip(".,:;"):
+        text = text[0].upper() + text[1:]
+    return text if text[-1] in ".!?" else f"{text}."
 
 
-def button(label: str, ask: str, name: str = "", kind: str = "quiet") -> str:
-    """A button that asks the server. HTML."""
+def button(label: str, command: str, name: str = "", kind: str = "quiet") -> str:
+    """A button that sends a command about ``name``. HTML."""
     return (
-        f'<button type="button" class="{kind}" data-ask="{ask}" data-name="{escape(name)}">'
+        f'<button type="button" class="{kind}" data-command="{command}" data-name="{escape(name)}">'
         f"{escape(label)}</button>"
     )
 
 
 def confirmed(key: str, label: str, question: str, act: str) -> str:
-    """A button, and the dialog that it opens; ``act`` is the HTML of the button that does it."""
+    """A button and the dialog that it opens; ``act`` is the HTML of the button that confirms."""
     return (
         f'<button type="button" class="quiet" popovertarget="{key}">{escape(label)}</button>'
-        f'<div id="{key}" class="confirm" popover role="dialog" aria-labelledby="{key}-says">'
-        f'<p id="{key}-says">{escape(question)}</p><div class="row">{act}'
+        f'<div id="{key}" class="confirm" popover role="dialog" aria-labelledby="{key}-question">'
+        f'<p id="{key}-question">{escape(question)}</p><div class="row">{act}'
         f'<button type="button" class="quiet" popovertarget="{key}" popovertargetaction="hide">'
         "Cancel</button></div></div>"
     )
@@ -118,9 +87,14 @@ def bar(parts: Sequence[tuple[str, float, str]], label: str) -> str:
 
 
 def gib(size: float) -> str:
-    """Bytes as people read them."""
+    """Bytes as text, in binary units."""
     for unit, least in (("GiB", GIB), ("MiB", 2**20)):
         if size >= 0.95 * least:
             shown = size / least
             return f"{shown:.0f} {unit}" if shown >= 100 else f"{shown:.1f} {unit}"
     return f"{size / 1024:.0f} KiB"
+
+
+def icon(name: str) -> str:
+    """An SVG that screen readers skip, as its button has the label."""
+    return f'<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">{_SHAPES[name]}</svg>'

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.placement.machine import processor, cores
+from app.placement.machine import cores, processor
 
 
 @dataclass(frozen=True, slots=True)

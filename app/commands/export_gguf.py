@@ -117,7 +117,7 @@ def _quantise(full: Path, kind: str, small: Path) -> None:
 
 def _quantise_there(connection: Connection, full: str, kind: str, small: str) -> None:
     """Runs in the sandbox: Ctrl-C cannot stop llama.cpp in this process."""
-    from engine.models.gguf.quantise import quantise
+    from engine.models.gguf.export import quantise
 
     try:
         quantise(Path(full), kind, Path(small), lambda *at: connection.send(at))

@@ -9,7 +9,7 @@ from pathlib import Path
 from app.files import replace_file
 from app.settings import Settings
 from engine.hardware import limits
-from engine.hardware.probe import profile
+from engine.hardware.limits import this_machine
 from engine.hardware.profile import HardwareProfile, Rates, rates_from
 
 CPU_INFO = Path("/proc/cpuinfo")  # Linux; elsewhere the standard library knows the name
@@ -52,9 +52,9 @@ _REMEMBERED = "hardware.json"
 
 def known_profile(settings: Settings) -> HardwareProfile:
     """In milliseconds: without rates where none were measured on this machine yet."""
-    known = profile(processor(), settings.models_folder)
+    known = this_machine(processor(), settings.models_folder)
     rates = _read(settings.home / _REMEMBERED, _fingerprint(known))
-    return known if rates is None else profile(processor(), settings.models_folder, rates)
+    return known if rates is None else this_machine(processor(), settings.models_folder, rates)
 
 
 def measured_profile(settings: Settings, *, again: bool = False) -> HardwareProfile:
@@ -67,7 +67,7 @@ def measured_profile(settings: Settings, *, again: bool = False) -> HardwareProf
     rates = measure(settings.models_folder)
     stored = {"machine": _fingerprint(known), "rates": asdict(rates)}
     replace_file(settings.home / _REMEMBERED, json.dumps(stored, indent=1))
-    return profile(processor(), settings.models_folder, rates)
+    return this_machine(processor(), settings.models_folder, rates)
 
 
 def _fingerprint(known: HardwareProfile) -> str:

@@ -20,9 +20,8 @@ from engine.hardware.footprint import (
     llama_footprint,
     torch_footprint,
 )
-from engine.hardware.hf_placement import whole
 from engine.hardware.plan import Candidates, Plan, PlanConstraints, Refusal
-from engine.hardware.planner import plan
+from engine.hardware.planner import place_hf, plan
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.shape import ModelShape, shape_of
 from engine.request import ModelSpec
@@ -60,7 +59,7 @@ def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: PlanConstraints |
     elements = sum(count for _, count, _ in safetensors(Path(spec.folder)))
     wished = wishes.dtype if wishes else None
     machine = usable(known_profile(settings), TORCH)
-    found = whole(machine, spec.name, elements, wished)
+    found = place_hf(machine, spec.name, elements, wished)
     if isinstance(found, Refusal):
         raise ModelUnusable(found.sentence)
     return replace(spec, device=found.device, dtype=found.dtype)

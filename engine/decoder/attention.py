@@ -1,8 +1,8 @@
 """Attention of new rows over a slot's cache, on the processor or a device.
 
-Query heads that share a key/value head can be asked as further rows of one head: keys and values are
+Query heads that share a key/value head can be computed as further rows of one head: keys and values are
 then read once, and not once for each of them. Measured on two cores with AVX2, milliseconds for 32
-query heads over 8 of width 64 behind 1500 tokens, apart and together: float32, 1 row 1.1 and 1.0, 4
+query heads over 8 of width 64 after 1500 tokens, separately and together: float32, 1 row 1.1 and 1.0, 4
 rows 2.3 and 1.6, 64 rows 10.6 and 10.4; bfloat16, 1 row 5.3 and 0.6, 4 rows 2.1 and 1.1, 64 rows 9.9
 and 9.3. Rearranging rows and masks takes some 0.03, which short texts do not win back. A row that
 has a bfloat16 head to itself takes longer than two of them: 7.2 and 2.5 with 32 heads over 32.
@@ -20,7 +20,7 @@ def attend(
 ) -> Tensor:
     """Rows q [n, H, D] over keys and values [K, T, D] with an additive mask [n, T]: [n, H, D].
 
-    ``lacking`` says that this is a processor which does not multiply their type.
+    ``lacking``: this processor does not multiply their dtype.
     """
     group = q.shape[1] // keys.shape[0]
     if group == 1 and len(q) == 1 and lacking:
@@ -42,9 +42,9 @@ def _together(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> T
     """As ``_mixed``; heads of a group are rows [n * group, K, D]."""
     (rows, heads, width), shared = q.shape, keys.shape[0]
     group = heads // shared
-    asked = q.view(rows, shared, group, width).transpose(1, 2).reshape(-1, shared, width)
+    queries = q.view(rows, shared, group, width).transpose(1, 2).reshape(-1, shared, width)
     wide = None if mask is None else mask.repeat_interleave(group, 0)
-    mixed = _mixed(asked, keys, values, wide).view(rows, group, shared, width)
+    mixed = _mixed(queries, keys, values, wide).view(rows, group, shared, width)
     return mixed.transpose(1, 2).reshape(rows, heads, width)
 
 

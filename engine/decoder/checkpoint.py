@@ -18,7 +18,7 @@ PLAIN_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 class Checkpoint:
-    """The tensors of a folder by name; headers are read at once, data when asked for."""
+    """The tensors of a folder by name; headers are read at once, data in ``read``."""
 
     def __init__(self, folder: Path) -> None:
         """Open every shard; raises ModelUnusable for one that is missing, damaged or outside."""
@@ -75,7 +75,7 @@ class Checkpoint:
 
 
 def _absence(file: Path) -> str:
-    """Why a file that should be there is not, as far as the folder tells."""
+    """Why a file that should be there is not, as far as the folder shows."""
     pickles = sorted(f.name for f in file.parent.glob("*") if f.suffix in PICKLES)
     if pickles and not any(file.parent.glob("*.safetensors")):
         return (

@@ -1,4 +1,4 @@
-"""config.json of a checkpoint: read, checked for what no honest model says, matched to a backend."""
+"""config.json of a checkpoint: read, checked against unsafe values, matched to a backend."""
 
 import json
 import math
@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.decoder.families import FAMILIES
 from engine.errors import ModelUnusable
-
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3", "olmo2")
-"""Families of the own decoder, by ``model_type``."""
 
 ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 ACTIVATIONS = ("silu", "swish")
 
 DEEPEST = 32  # levels of fields; honest configs have four
 LARGEST_FILE = 1 << 24  # bytes; a config.json has a few thousand
-LARGEST = {  # by field, far above every model there is; what exceeds it would only exhaust memory
+LARGEST = {  # by field, far above every existing model; larger values would only exhaust memory
     "hidden_size": 1 << 18,
     "num_hidden_layers": 1 << 10,
     "num_attention_heads": 1 << 12,
@@ -58,7 +56,7 @@ def check_config(place: str, config: dict[str, Any]) -> None:
 def backend_for(place: Path) -> str:
     """Which target runs a folder: ``torch`` for families of the own decoder, else ``hf``.
 
-    A file is ``llama_cpp``'s, whatever it is called: other programs keep GGUF under a digest. Reads
+    A file is ``llama_cpp``'s, whatever its name: other programs store GGUF under a digest. Reads
     config.json only. A folder whose config cannot be read gets ``torch``, whose loader says what is
     wrong with it.
     """
@@ -133,7 +131,7 @@ def _inside(value: object) -> Iterator[object]:
 
 
 def _check_numbers(place: str, config: Mapping[str, Any]) -> None:
-    """Of the own decoder's families; others have lists of sizes, one for each layer."""
+    """Only for the own decoder's families; others have lists of sizes, one for each layer."""
     ropes = (config.get(name) for name in ("rope_parameters", "rope_scaling"))
     for part in (config, *(rope for rope in ropes if isinstance(rope, dict))):
         for name in (*LARGEST, *POSITIVE):

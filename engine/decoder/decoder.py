@@ -20,7 +20,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What fixes a dense decoder's shape (Llama, Mistral, Qwen2/3, SmolLM2/3, Phi-3/4, OLMo 2)."""
+    """The numbers of a dense decoder."""
 
     hidden: int
     layers: int
@@ -33,8 +33,7 @@ class Architecture:
     norm_eps: float
     norm_after: bool = False  # a part's output is normed instead of its input (OLMo 2)
     no_rope: frozenset[int] = frozenset()  # layers that see no positions (SmolLM3)
-    head_norms: bool = False  # q and k are normed (Qwen3, OLMo 2)
-    biases: frozenset[str] = frozenset()  # maps that add one: qkv, o, gate_up, down
+    biases: frozenset[str] = frozenset()  # of qkv, out, gate_up, down: those that add one
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +121,14 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def gated(gate_up: Tensor) -> Tensor:
     """silu(gate) * up of [..., 2F], gate first -> [..., F]."""
     gate, up = gate_up.chunk(2, -1)
-    if torch.is_inference_mode_enabled():  # nobody differentiates: one buffer less
+    if torch.is_inference_mode_enabled():  # without gradients: one buffer less
         return F.silu(gate).mul_(up)
     return F.silu(gate) * up
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseOps:
-    """What stands between the matrix products of a layer; a device may have faster ones."""
+    """What a layer does between its matrix products; a device may have faster versions."""
 
     norm: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
     gated: Callable[[Tensor], Tensor] = gated
@@ -146,7 +145,7 @@ def block(
     attend: Attend,
     between: ElementwiseOps = IN_TORCH,
 ) -> Tensor:
-    """One decoder layer: x [..., C] -> [..., C]. Without ``rotary``, ``attend`` is who rotates."""
+    """One decoder layer: x [..., C] -> [..., C]. Without ``rotary``, ``attend`` rotates."""
 
     def attention(normed: Tensor) -> Tensor:
         fused = layer.qkv(normed)

@@ -1,4 +1,4 @@
-"""KVCache: one growing row of keys and values per slot, with a draft tree behind the prefix.
+"""KVCache: keys and values of every slot, first the prefix, then the rows of a draft tree.
 
 Row layout of a slot, T = rows allocated:
     [0, length)                  committed tokens, row == position
@@ -23,17 +23,12 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where n new rows sit: written to [start, end), each seeing what ``mask`` leaves of [0, end)."""
+    """Where n new rows are: written to [start, end), each sees what ``mask`` leaves of [0, end)."""
 
     positions: tuple[int, ...]  # [n]
     start: int
     end: int
     mask: Tensor | None  # [n, end] additive, 0 or -inf; None: every row is seen
-
-    def tail(self, count: int) -> "Layout":
-        """The layout of the last ``count`` rows alone."""
-        mask = None if self.mask is None else self.mask[-count:]
-        return Layout(self.positions[-count:], self.end - count, self.end, mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +44,12 @@ class CacheShape:
 
 
 @dataclass
-class _Slot:
+class CacheSlot:
+    """One slot: its memory, how much of it is committed, and its pending rows."""
+
     keys: list[Tensor] = field(default_factory=list)  # per layer [K, T, D]
     values: list[Tensor] = field(default_factory=list)
-    arrays: list[tuple[Array, Array]] = field(default_factory=list)  # both, once NumPy asked
+    arrays: list[tuple[Array, Array]] = field(default_factory=list)  # both, once NumPy reads them
     length: int = 0
     depths: list[int] = field(default_factory=list)  # of pending rows
     seen: list[int] = field(default_factory=list)  # of pending rows: ``ancestor_bits``
@@ -63,7 +60,7 @@ class KVCache:
 
     def __init__(self, shape: CacheShape) -> None:
         self.shape = shape
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, CacheSlot] = {}
 
     def length(self, slot: int) -> int:
         """Committed rows."""
@@ -74,18 +71,18 @@ class KVCache:
         return len(self._slot(slot).depths)
 
     def taken(self, slot: int) -> int:
-        """Rows that there is memory for by now."""
+        """Rows that there is memory for."""
         row = self._slot(slot)
         return row.keys[0].shape[1] if row.keys else 0
 
     def place(self, slot: int, parents: Sequence[int]) -> Layout:
-        """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix."""
+        """Append rows after the pending ones; a parent indexes pending rows, -1 is the prefix."""
         row = self._slot(slot)
         before = len(row.depths)
         start = row.length + before
         end = start + len(parents)
         self._reserve(row, end)
-        fresh = _extend(row, parents)
+        fresh = append_pending(row, parents)
         positions = tuple(row.length + depth for depth in row.depths[before:])
         return Layout(positions, start, end, self._mask(row, fresh))
 
@@ -114,7 +111,7 @@ class KVCache:
         return row.arrays
 
     def keep(self, slot: int, path: Sequence[int]) -> None:
-        """Pending rows of ``path`` move behind the prefix in that order; the others are forgotten."""
+        """Move the pending rows of ``path`` after the prefix, in that order; forget the others."""
         row = self._slot(slot)
         if list(path) != list(range(len(path))):
             source = torch.tensor([row.length + p for p in path], device=self.shape.device)
@@ -122,21 +119,21 @@ class KVCache:
             for held in (*row.keys, *row.values):
                 held[:, target] = held[:, source]  # indexing copies first: no overlap
         row.length += len(path)
-        _forget_pending(row)
+        forget_pending(row)
 
     def crop(self, slot: int, length: int) -> None:
-        """Forget pending rows and everything behind the first ``length`` tokens.
+        """Forget pending rows and every token after the first ``length``.
 
         A slot that keeps nothing gives its memory back.
         """
         row = self._slot(slot)
         row.length = min(row.length, length)
-        _forget_pending(row)
+        forget_pending(row)
         if not length:
             self._release(row)
 
     def take(self, other: "KVCache", source: int, slot: int, length: int) -> None:
-        """A slot's rows become the first ``length`` committed ones of a slot of any cache, this one too."""
+        """Copy the first ``length`` committed rows of a slot of any cache in place of this slot's."""
         row = self._slot(slot)
         self._reserve(row, length)
         for layer in range(self.shape.layers if length else 0):
@@ -144,18 +141,27 @@ class KVCache:
             row.keys[layer][:, :length] = keys[:, :length]
             row.values[layer][:, :length] = values[:, :length]
         row.length = length
-        _forget_pending(row)
+        forget_pending(row)
 
     def rows(self, slot: int, layer: int) -> tuple[Tensor, Tensor]:
         """Committed keys and values [K, length, D], for audits."""
         row = self._slot(slot)
         return row.keys[layer][:, : row.length], row.values[layer][:, : row.length]
 
-    def _slot(self, slot: int) -> _Slot:
-        return self._slots.setdefault(slot, _Slot())
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all slots take."""
+        return sum(t.nbytes for row in self._slots.values() for t in (*row.keys, *row.values))
 
-    def _mask(self, row: _Slot, bits: Sequence[int]) -> Tensor | None:
-        """Additive mask of rows that see the whole prefix, and of the pending rows those of ``bits``."""
+    def reserve(self, slot: int, rows: int) -> None:
+        """Take memory for this number of rows."""
+        self._reserve(self._slot(slot), rows)
+
+    def _slot(self, slot: int) -> CacheSlot:
+        return self._slots.setdefault(slot, CacheSlot())
+
+    def _mask(self, row: CacheSlot, bits: Sequence[int]) -> Tensor | None:
+        """Additive mask of rows that see the whole prefix, and those pending rows that ``bits`` name."""
         pending = len(row.seen)
         if len(bits) == 1 and bits[0] == (1 << pending) - 1:
             return None
@@ -163,10 +169,10 @@ class KVCache:
         sent = torch.from_numpy(small).to(self.shape.device, self.shape.dtype)
         return F.pad(sent, (row.length, 0))
 
-    def _release(self, row: _Slot) -> None:
+    def _release(self, row: CacheSlot) -> None:
         row.keys, row.values, row.arrays = [], [], []
 
-    def _reserve(self, row: _Slot, rows: int) -> None:
+    def _reserve(self, row: CacheSlot, rows: int) -> None:
         held = row.keys[0].shape[1] if row.keys else 0
         if rows <= held:
             return
@@ -183,7 +189,7 @@ class KVCache:
                 store.append(fresh)
 
 
-def _extend(row: _Slot, parents: Sequence[int]) -> list[int]:
+def append_pending(row: CacheSlot, parents: Sequence[int]) -> list[int]:
     """Record new pending rows; returns the ``ancestor_bits`` of each."""
     fresh = ancestor_bits(parents, row.seen)
     row.seen += fresh
@@ -192,5 +198,6 @@ def _extend(row: _Slot, parents: Sequence[int]) -> list[int]:
     return fresh
 
 
-def _forget_pending(row: _Slot) -> None:
+def forget_pending(row: CacheSlot) -> None:
+    """Keep the committed rows alone."""
     row.depths, row.seen = [], []

@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from engine.decoder.kv_cache import KVCache, _extend, _Slot
+from engine.decoder.kv_cache import CacheSlot, KVCache, append_pending
 from engine.speculation.tree import bit_rows
 
 FIRST_ROWS = (
-    8192  # of a slot; longer conversations move to twice as many, and passes are recorded anew
+    8192  # of a slot; longer conversations move to twice as many: passes are recorded again
 )
-SPARE = 512  # rows behind the context for a tree and its padding
+SPARE = 512  # rows after the context, for a tree and its padding
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """New rows of a slot: written from ``start`` on, ``positions`` [n], ``seen`` bool [n, m].
 
-    ``seen`` says which of the m rows behind the first ``length`` each new row sees.
+    ``seen``: which of the m rows after the first ``length`` each new row sees.
     """
 
     length: int
@@ -40,22 +40,22 @@ class StaticCache(KVCache):
         before = len(row.depths)
         start = row.length + before
         self._reserve(row, start + max(room, len(parents)))
-        seen = bit_rows(_extend(row, parents), before + len(parents))
+        seen = bit_rows(append_pending(row, parents), before + len(parents))
         positions = tuple(row.length + depth for depth in row.depths[before:])
         return Placed(row.length, start, positions, seen)
 
     def layers(self, slot: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Keys and values of every layer, [K, T, D] each, rows that do not exist yet included."""
+        """Keys and values of every layer, [K, T, D] each, unused rows included."""
         row = self._slot(slot)
         return row.keys, row.values
 
     @override
-    def _release(self, row: _Slot) -> None:
-        """Recorded passes go on writing where the rows lie."""
+    def _release(self, row: CacheSlot) -> None:
+        """Keep the memory: recorded passes write to these addresses."""
 
     @override
-    def _reserve(self, row: _Slot, rows: int) -> None:
-        """Nothing is lost when memory runs out half way: the old rows are left only for whole new ones."""
+    def _reserve(self, row: CacheSlot, rows: int) -> None:
+        """The old rows are replaced only when all new ones are there: memory may run out half way."""
         held = row.keys[0].shape[1] if row.keys else 0
         if rows <= held:
             return

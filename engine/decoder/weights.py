@@ -9,13 +9,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engine.decoder.architecture import architecture, decoder_config, rotary_table
 from engine.decoder.checkpoint import Checkpoint
 from engine.decoder.decoder import Architecture, Dense, Layer, Linear, Rotary
-from engine.decoder.families import architecture, decoder_config, rotary_table
+from engine.decoder.families import FAMILIES
 from engine.decoder.kv_cache import Array, KVCache, Layout
 from engine.errors import ModelUnusable
 
-EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -64,6 +64,13 @@ def dtype_named(name: str) -> torch.dtype:
     return DTYPES[name]
 
 
+def device_named(name: str) -> torch.device:
+    """The torch device of a spec's name; raises ModelUnusable where there is no CUDA device."""
+    if name != "cpu" and not torch.cuda.is_available():
+        raise ModelUnusable(f"device {name!r} is not there: torch finds no CUDA device")
+    return torch.device(name)
+
+
 def load_weights(
     folder: Path,
     dtype: torch.dtype,
@@ -71,80 +78,101 @@ def load_weights(
     context: int | None = None,
     each: Callable[[Layer], Layer] | None = None,
 ) -> DecoderWeights:
-    """Read a folder; raises ModelUnusable when anything is missing, left over or misshapen.
+    """Read a folder; raises ModelUnusable when a tensor is missing, left over or misshapen.
 
     ``context`` is the longest conversation wanted, in tokens; None: what the model was made for.
     ``each`` changes a layer as soon as it is read, so that never more than one is held twice.
     """
-    config = decoder_config(folder)
-    arch = architecture(config, context)
-    checkpoint = Checkpoint(folder)
-    names = used_names(checkpoint.names)
-    tied = bool(getattr(config, "tie_word_embeddings", False))
-    check_places(folder, names, arch)
-    outer = _Store(checkpoint.read([EMBEDDING, NORM, *([] if tied else [HEAD])], dtype, device))
-    embedding = outer.take(EMBEDDING, (arch.vocab, arch.hidden))
+    stored = StoredDecoder(folder, context)
+    checkpoint = stored.checkpoint
 
     def layer(index: int) -> Layer:
-        own = layer_tensor_names(names, index)
         # no name here keeps what is read: it is freed once it is joined
-        found = layer_from(checkpoint.read(own, dtype, device), index, arch)
+        found = stored.layer(index, checkpoint.read(stored.layer_names(index), dtype, device))
         return found if each is None else each(found)
 
-    return DecoderWeights(
-        arch=arch,
-        embedding=embedding,
-        layers=tuple(map(layer, range(arch.layers))),
-        norm=outer.take(NORM, (arch.hidden,)),
-        head=Dense(embedding if tied else outer.take(HEAD, (arch.vocab, arch.hidden))),
-        rotary=rotary_table(config, arch).to(device, torch.float32),
-        parameters=sum(math.prod(checkpoint.shape(name)) for name in names),
-    )
+    outer = stored.outer(dtype, device)
+    return replace(outer, layers=tuple(map(layer, range(stored.arch.layers))))
 
 
-def used_names(names: Iterable[str]) -> frozenset[str]:
-    """All but the rotary frequencies that old checkpoints store; they follow from the config."""
-    return frozenset(n for n in names if not n.endswith("rotary_emb.inv_freq"))
+class StoredDecoder:
+    """A folder that the own decoder runs: config, family and tensors, of which none is read yet."""
 
+    def __init__(self, folder: Path, context: int | None = None) -> None:
+        """Raises ModelUnusable, also for tensors that have no place in the family."""
+        config = decoder_config(folder)
+        self.family = FAMILIES[config.model_type]
+        self.arch = architecture(config, context)
+        self.checkpoint = Checkpoint(folder)
+        self._config = config
+        self._tied = bool(getattr(config, "tie_word_embeddings", False))
+        # old checkpoints store the rotary frequencies, which follow from the config
+        stored = self.checkpoint.names
+        self._names = frozenset(n for n in stored if not n.endswith("rotary_emb.inv_freq"))
+        names = self.family.names
+        known = {names.embedding, names.norm, names.head}
+        known |= {n for i in range(self.arch.layers) for n in self.layer_names(i)}
+        if left := self._names - known:
+            raise ModelUnusable(f"{folder}: {_homeless(left)}")
 
-def layer_tensor_names(names: Iterable[str], index: int) -> tuple[str, ...]:
-    """Those of a checkpoint's tensors that make up one layer, sorted."""
-    at = f"model.layers.{index}."
-    return tuple(sorted(name for name in names if name.startswith(at)))
+    def layer_names(self, index: int) -> tuple[str, ...]:
+        """The tensors of one layer, sorted."""
+        at = self.family.names.layer(index)
+        return tuple(sorted(name for name in self._names if name.startswith(at)))
 
+    def outer(
+        self, dtype: torch.dtype, device: torch.device, *, copied: bool = False
+    ) -> DecoderWeights:
+        """Everything but the layers; ``copied`` where the files may change later."""
+        names, arch = self.family.names, self.arch
+        outer = [names.embedding, names.norm, *([] if self._tied else [names.head])]
+        tensors = self.checkpoint.read(outer, dtype, device)
+        if copied:
+            tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+        store = _Store(tensors)
+        embedding = store.take(names.embedding, (arch.vocab, arch.hidden))
+        head = embedding if self._tied else store.take(names.head, (arch.vocab, arch.hidden))
+        return DecoderWeights(
+            arch=arch,
+            embedding=embedding,
+            layers=(),
+            norm=store.take(names.norm, (arch.hidden,)),
+            head=Dense(head),
+            rotary=rotary_table(self._config, arch).to(device, torch.float32),
+            parameters=sum(math.prod(self.checkpoint.shape(name)) for name in self._names),
+        )
 
-def layer_from(tensors: Mapping[str, Tensor], index: int, arch: Architecture) -> Layer:
-    """One layer out of exactly its tensors; raises ModelUnusable for any other set of them."""
-    store, at = _Store(tensors), f"model.layers.{index}."
-    wide, narrow = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    first, second = "input", "post_attention"
-    q_width = k_width = arch.head_dim
-    if arch.norm_after:
-        first, second, q_width, k_width = "post_attention", "post_feedforward", wide, narrow
+    def layer(self, index: int, tensors: Mapping[str, Tensor]) -> Layer:
+        """One layer out of exactly its tensors; raises ModelUnusable for any other set of them."""
+        store, arch, names = _Store(tensors), self.arch, self.family.names
+        at, hidden, unit = names.layer(index), arch.hidden, arch.feed_forward
+        wide, narrow = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
 
-    def fused(place: str, parts: dict[str, int], width: int) -> Dense:
-        return _fused(store, at + place, parts, width, bias=place.split(".")[1] in arch.biases)
+        def joined(name: str, rows: list[int], width: int) -> Dense:
+            parts = names.parts(index, name)
+            if len(parts) == 1:  # stored as one matrix
+                rows = [sum(rows)]
+            return _joined(store, dict(zip(parts, rows, strict=True)), width, name in arch.biases)
 
-    def head_norm(name: str, width: int) -> Tensor | None:
-        if not arch.head_norms:
-            return None
-        return store.take(f"{at}self_attn.{name}_norm.weight", (width,))
+        def head_norm(name: str, width: int) -> Tensor | None:
+            if not self.family.head_norms:
+                return None
+            width = width if self.family.head_norms == "all" else arch.head_dim
+            return store.take(at + name, (width,))
 
-    layer = Layer(
-        attention_norm=store.take(f"{at}{first}_layernorm.weight", (arch.hidden,)),
-        qkv=fused("self_attn.qkv", {"q": wide, "k": narrow, "v": narrow}, arch.hidden),
-        q_norm=head_norm("q", q_width),
-        k_norm=head_norm("k", k_width),
-        out=fused("self_attn.o", {"o": arch.hidden}, wide),
-        mlp_norm=store.take(f"{at}{second}_layernorm.weight", (arch.hidden,)),
-        gate_up=fused(
-            "mlp.gate_up", {"gate": arch.feed_forward, "up": arch.feed_forward}, arch.hidden
-        ),
-        down=fused("mlp.down", {"down": arch.hidden}, arch.feed_forward),
-        rotates=index not in arch.no_rope,
-    )
-    store.check_empty()
-    return layer
+        layer = Layer(
+            attention_norm=store.take(at + names.attention_norm, (hidden,)),
+            qkv=joined("qkv", [wide, narrow, narrow], hidden),
+            q_norm=head_norm(names.q_norm, wide),
+            k_norm=head_norm(names.k_norm, narrow),
+            out=joined("out", [hidden], wide),
+            mlp_norm=store.take(at + names.mlp_norm, (hidden,)),
+            gate_up=joined("gate_up", [unit, unit], hidden),
+            down=joined("down", [hidden], unit),
+            rotates=index not in arch.no_rope,
+        )
+        store.check_empty()
+        return layer
 
 
 class _Store:
@@ -152,9 +180,6 @@ class _Store:
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = dict(tensors)
-
-    def has(self, name: str) -> bool:
-        return name in self._tensors
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         found = self._tensors.pop(name, None)
@@ -171,34 +196,18 @@ class _Store:
             raise ModelUnusable(_homeless(self._tensors))
 
 
-def check_places(folder: Path, names: Iterable[str], arch: Architecture) -> None:
-    """Every tensor must belong to a layer of the config or stand outside all of them."""
-    known = {EMBEDDING, NORM, HEAD}
-    layers = tuple(f"model.layers.{i}." for i in range(arch.layers))
-    left = [name for name in names if name not in known and not name.startswith(layers)]
-    if left:
-        raise ModelUnusable(f"{folder}: {_homeless(left)}")
-
-
 def _homeless(names: Iterable[str]) -> str:
     left = sorted(names)
     return f"{len(left)} tensors have no place in this family, {left[0]} first"
 
 
-def _fused(store: _Store, at: str, parts: dict[str, int], width: int, *, bias: bool) -> Dense:
-    """One map out of several projections; a checkpoint may hold it fused already (Phi-3).
-
-    ``at`` is its name fused, up to ``_proj``; ``parts`` are the rows of each projection.
-    """
-    if store.has(f"{at}_proj.weight"):
-        parts = {at.rsplit(".", 1)[1]: sum(parts.values())}
-    place = at.rsplit(".", 1)[0]
-    weights = [store.take(f"{place}.{n}_proj.weight", (rows, width)) for n, rows in parts.items()]
+def _joined(store: _Store, parts: Mapping[str, int], width: int, bias: bool) -> Dense:  # noqa: FBT001
+    """One map out of the stored ``parts``, name -> rows, each [rows, width]."""
+    weights = [store.take(f"{name}.weight", (rows, width)) for name, rows in parts.items()]
     if not bias:
-        return Dense(_joined(weights))
-    given = [store.take(f"{place}.{n}_proj.bias", (rows,)) for n, rows in parts.items()]
-    return Dense(_joined(weights), _joined(given))
+        return Dense(_rows(weights))
+    return Dense(_rows(weights), _rows([store.take(f"{n}.bias", (r,)) for n, r in parts.items()]))
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def _rows(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)

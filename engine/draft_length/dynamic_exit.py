@@ -35,7 +35,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import gt
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ from engine.draft_length.shadow_tokens import (
     shadow_counts,
 )
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
-from engine.interfaces.target import Capability, LayeredTarget, Streamed
+from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree
 
 LONGEST = 18  # most tokens of one draft, as in the paper
@@ -214,11 +214,11 @@ class DynamicExit:
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule, ``chains`` 1 no trees."""
-        self._target = cast("LayeredTarget", parts.target)
+        self._target = parts.target
         paper = parts.options.get("units", 0.0) == 1
         self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)
         self._deepest = self._target.layers
-        if isinstance(parts.target, Streamed):
+        if parts.target.source is not None:
             self._deepest = parts.target.source.whole
         self._threshold = parts.options.get("threshold", 0.0) == 1
         branches = Capability.TREE in parts.target.offers and not self._threshold

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from engine.drafting.chain_draft import ChainDraft
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
-from engine.interfaces.target import Capability, LayeredTarget, Streamed
+from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree, ReusedRows
 
 
@@ -31,15 +31,13 @@ class EarlyExit:
 
     def __init__(self, parts: DrafterResources) -> None:
         """``exit_layer`` of the options is the usual E; by default a quarter of the layers."""
-        self._target = cast("LayeredTarget", parts.target)
+        self._target = parts.target
         default = max(1, self._target.layers // 4)
         self._exit = int(parts.options.get("exit_layer", default))
         self.step_seconds = parts.exit_step
         self._deepest = self._target.layers
-        if isinstance(
-            parts.target, Streamed
-        ):  # deeper layers would be read for every drafted token
-            self._deepest = min(self._deepest, parts.target.source.whole)
+        if self._target.source is not None:  # deeper layers would be read for every drafted token
+            self._deepest = min(self._deepest, self._target.source.whole)
 
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; requests with the same exit grow together."""

@@ -60,7 +60,7 @@ class Foregone:
         """What has to follow behind ``ids``; none where there is a choice."""
         self._hear(ids[self._read :])
         self._read = len(ids)
-        text, over = self._ahead(self._guide.place(ids))
+        text, over = self._ahead(self._guide.advance(ids))
         stops = self._guide.stops
         found = tuple(stops) if over and len(stops) == 1 else ()
         if text:

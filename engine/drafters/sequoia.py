@@ -18,7 +18,7 @@ from engine.drafting.rank_evidence import WIDTH, Lift, RankEvidence
 from engine.drafting.tree_draft import TELLING, AdaptiveTree, StaticTree, TreeDraft, TreeLimits
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
-from engine.interfaces.target import Capability, DraftModel, Target
+from engine.interfaces.target import Capability, Target
 from engine.request import Prior, SamplingParams
 from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
@@ -336,7 +336,7 @@ def _started(prior: Prior | None) -> RankEvidence:
 
 
 def measure_acceptance(
-    models: tuple[Target, DraftModel],
+    models: tuple[Target, Target],
     sampling: SamplingParams,
     texts: Sequence[tuple[Sequence[int], int]],
     chance: RandomSource,

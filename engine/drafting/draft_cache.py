@@ -7,7 +7,7 @@ from time import perf_counter
 
 from engine.errors import OutOfMemory
 from engine.interfaces.drafter import Context, Outcome
-from engine.interfaces.target import SHARED, DraftModel, Grown, Rows, Sharing
+from engine.interfaces.target import SHARED, Grown, Rows, Target
 from engine.speculation.common_prefix import common_prefix
 
 _PROMPT_CHUNK = 256
@@ -58,10 +58,9 @@ class DraftCache:
     several answers to one question read it once. Every call takes several requests and makes one pass.
     """
 
-    def __init__(self, model: DraftModel, read: float = 0.0) -> None:
+    def __init__(self, model: Target, read: float = 0.0) -> None:
         """``read``: seconds for each token of a text, until the first one was read; 0: not known."""
         self._model = model
-        self._sharing = model if isinstance(model, Sharing) else None
         self._slots: set[int] = set()  # that were started, and may hold what another one needs
         self._trails: dict[int, _Trail] = {}
         self._reading = _Reading(_TELLING, _TELLING * read)
@@ -126,7 +125,7 @@ class DraftCache:
 
     def _elsewhere(self, context: Context) -> tuple[int, int]:
         """How many tokens of this one another slot holds, and which; 0 where slots share nothing."""
-        if self._sharing is None:
+        if not self._model.can_share:
             return 0, context.slot
         others = self._slots - {context.slot}
         held = (
@@ -138,17 +137,17 @@ class DraftCache:
         """Tokens that the slot holds, those of another slot among them where these are more."""
         known = self._known(context)
         self._slots.add(context.slot)
-        if self._sharing is None or len(context.ids) - known <= SHARED:
+        if not self._model.can_share or len(context.ids) - known <= SHARED:
             return known
         held, source = self._elsewhere(context)
         if held - known >= SHARED:
             with suppress(OutOfMemory):  # then it is read
-                self._sharing.share(source, context.slot, held)
+                self._model.share(source, context.slot, held)
         return self._known(context)  # none where there was no room for them
 
     def _common(self, context: Context, known: int, later: Sequence[Context]) -> int:
         """Tokens to commit before the others, since requests behind this one begin with them too."""
-        if self._sharing is None or len(context.ids) - known <= SHARED:
+        if not self._model.can_share or len(context.ids) - known <= SHARED:
             return 0
         common = [common_prefix(context.ids[:-1], other.ids[:-1]) for other in later]
         return max(common, default=0)

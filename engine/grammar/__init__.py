@@ -1,1 +1,1 @@
-"""Grammars: what an answer may look like, held at every drafted token as in plain decoding."""
+"""Grammars that constrain an answer, for drafted tokens as for plain decoding."""

@@ -1,4 +1,4 @@
-"""Rules: what an answer may look like, byte by byte; plain frozen values, safe to pickle."""
+"""Grammar rules over bytes; frozen values, safe to pickle."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,41 +9,41 @@ from itertools import islice
 from engine.errors import InvalidRequest
 
 MOST_PARTS, MOST_REPEATS = 20_000, 10_000
-MOST_COUNTED = 100_000  # places in repetitions of repetitions: a text may be at many of them
+MOST_COUNTED = 100_000  # positions in nested repetitions, which a text may be at all at once
 ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """One byte out of some ranges, both ends included."""
+    """One byte in one of the inclusive ranges."""
 
     ranges: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Exactly these bytes, perhaps none."""
+    """Exactly these bytes; may be empty."""
 
     value: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rule after the other."""
+    """A sequence of rules."""
 
     parts: "tuple[Rule, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several rules."""
+    """One of the rules."""
 
     options: "tuple[Rule, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A rule several times in a row; ``most`` None is without end."""
+    """A rule repeated ``least`` to ``most`` times; None: no limit."""
 
     rule: "Rule"
     least: int = 0
@@ -52,86 +52,88 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The grammar's rule of that name, which may so contain itself."""
+    """A reference to a rule of the grammar; allows recursion."""
 
     name: str
 
 
 Rule = Bytes | Text | Row | Choice | Repeat | Named
-_Asked = Callable[[Rule], bool]
+_Predicate = Callable[[Rule], bool]
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """Rules by name. Those who make one call ``check``, since every state must lead to an end."""
+    """Rules by name. Call ``check`` after creating one: every state must lead to an end."""
 
     rules: tuple[tuple[str, Rule], ...]
     root: str = ROOT
 
     @cached_property
     def named(self) -> dict[str, Rule]:
-        """The rules."""
+        """The rules by name."""
         return dict(self.rules)
 
     def parts(self) -> Iterator[Rule]:
-        """Every rule and all that it is made of."""
+        """Every rule and its parts, recursively."""
         for _, rule in self.rules:
             yield from _parts(rule)
 
     def check(self) -> None:
-        """Raise InvalidRequest, with one sentence, for a grammar that no answer could follow."""
+        """Raise InvalidRequest for a grammar that no answer can satisfy."""
         parts = list(islice(self.parts(), MOST_PARTS + 1))
         if len(parts) > MOST_PARTS:
-            raise InvalidRequest(f"the format has more than {MOST_PARTS} parts; make it smaller")
+            raise InvalidRequest(f"the grammar has more than {MOST_PARTS} parts; make it smaller")
         if self.root not in self.named:
-            raise InvalidRequest(f"the format has no part {self.root!r}")
+            raise InvalidRequest(f"the grammar has no rule {self.root!r}")
         for part in parts:
             self._check_part(part)
         ending = self._settled(_ends)
         if lost := [name for name in self.named if name not in ending]:
-            raise InvalidRequest(f"the format's part {lost[0]!r} has no end; give it a way out")
+            raise InvalidRequest(
+                f"the grammar's rule {lost[0]!r} never ends; give it an alternative without recursion"
+            )
         empty = self._settled(_is_empty)
         begins = {name: set(self._firsts(rule, empty)) for name, rule in self.rules}
         try:
             TopologicalSorter(begins).prepare()
         except CycleError as error:
             name = error.args[1][0]
-            raise InvalidRequest(f"the format's part {name!r} begins with itself") from error
+            raise InvalidRequest(f"the grammar's rule {name!r} begins with itself") from error
 
     def _check_part(self, part: Rule) -> None:
         match part:
             case Named(name) if name not in self.named:
-                raise InvalidRequest(f"the format has no part {name!r}")
+                raise InvalidRequest(f"the grammar has no rule {name!r}")
             case Choice(()) | Bytes(()):
-                raise InvalidRequest("the format has a choice of nothing")
+                raise InvalidRequest("the grammar has an empty choice")
             case Repeat(_, least, most):
                 largest = least if most is None else most
                 if not 0 <= least <= largest <= MOST_REPEATS:
                     raise InvalidRequest(
-                        f"the format repeats {least} to {most} times; choose 0 to {MOST_REPEATS}, "
+                        f"the grammar repeats {least} to {most} times; choose 0 to {MOST_REPEATS}, "
                         "the smaller first"
                     )
                 if (counted := _counted(part)) > MOST_COUNTED:
                     raise InvalidRequest(
-                        f"the format repeats what repeats itself, {counted} times in all; at most "
-                        f"{MOST_COUNTED} can be counted"
+                        f"the grammar has nested repetitions, {counted} times in all; at most "
+                        f"{MOST_COUNTED} are supported"
                     )
             case _:
                 pass
 
-    def _settled(self, leaf: _Asked) -> set[str]:
-        """Names of rules with a property that ``leaf`` tells of the rules which have no parts."""
+    def _settled(self, leaf: _Predicate) -> set[str]:
+        """Names of rules with a property; ``leaf`` decides it for rules without parts."""
         found: set[str] = set()
         before = -1
         while before < len(found):
             before = len(found)
-            for name, rule in reversed(self.rules):  # parts stand behind what is made of them
+            for name, rule in reversed(self.rules):  # parts come after the rules made of them
                 if name not in found and _holds(rule, found, leaf):
                     found.add(name)
         return found
 
     def _firsts(self, rule: Rule, empty: set[str]) -> Iterator[str]:
-        """Names that the rule may begin with."""
+        """Names of rules that the rule may begin with."""
         match rule:
             case Named(name):
                 yield name
@@ -150,7 +152,7 @@ class Grammar:
 
 
 def _parts(rule: Rule) -> Iterator[Rule]:
-    """The rule and all that it is made of."""
+    """The rule and its parts, recursively."""
     yield rule
     match rule:
         case Row(inner) | Choice(inner):
@@ -163,7 +165,7 @@ def _parts(rule: Rule) -> Iterator[Rule]:
 
 
 def _counted(rule: Rule) -> int:
-    """How many places in repetitions within each other there are to tell apart."""
+    """The number of positions in nested repetitions."""
     match rule:
         case Row(inner) | Choice(inner):
             return max(map(_counted, inner), default=1)
@@ -173,8 +175,8 @@ def _counted(rule: Rule) -> int:
             return 1
 
 
-def _holds(rule: Rule, names: set[str], leaf: _Asked) -> bool:
-    """Whether a rule can be gone through by ``names`` and by rules of which ``leaf`` holds alone."""
+def _holds(rule: Rule, names: set[str], leaf: _Predicate) -> bool:
+    """Whether the rule can be satisfied with ``names`` and rules for which ``leaf`` is true only."""
     match rule:
         case Row(parts):
             return all(_holds(part, names, leaf) for part in parts)
@@ -189,10 +191,10 @@ def _holds(rule: Rule, names: set[str], leaf: _Asked) -> bool:
 
 
 def _ends(_: Rule) -> bool:
-    """A few bytes come to an end."""
+    """Bytes always end."""
     return True
 
 
 def _is_empty(rule: Rule) -> bool:
-    """Whether no byte at all follows the rule."""
+    """Whether the rule matches no bytes."""
     return isinstance(rule, Text) and not rule.value

@@ -1,12 +1,12 @@
-"""States: where in a grammar a text has come to, as numbers with a table of steps from byte to byte.
+"""States: the automaton of a grammar over bytes, with a table of next states.
 
-A state is a set of stacks, as of any parser that follows all ways at once; each stack says what
-must come next and what behind it. States and their steps are made when a text first needs them: a
-JSON Schema has hundreds, of which an answer meets a few dozen.
+A state is a set of stacks, as in any parser that follows all parses at once. A stack is what must
+come next. States are created when a text first needs them: a JSON Schema has hundreds, of which an
+answer meets a few dozen.
 
-Formats that can be followed in many ways at once, as repetitions of repetitions, would take minutes:
-what is made is paid for. A format begins with a reserve, every token of an answer adds to what is
-left of it, and an answer that needs more ends with a sentence. A unit takes about a microsecond.
+Ambiguous grammars, such as nested repetitions, could take minutes, so work is limited. A grammar
+starts with a budget, every token of an answer adds to it, and an answer that needs more ends with
+an error. A unit of work takes about a microsecond.
 """
 
 from collections import defaultdict
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from engine.errors import Ambiguous
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
 
-FEW = 8  # bytes; of more nobody needs to know which
-DEAD = 0  # the state of every text that the grammar has not
-_END = 0  # the stack with nothing on it
-_UNKNOWN = -1  # in a row of the table that was not made yet
+FEW = 8  # next bytes that ``live`` returns at most
+DEAD = 0  # the state of a text that the grammar does not allow
+_END = 0  # the empty stack
+_UNKNOWN = -1  # in a row of the table that is not computed yet
 
-RESERVE = 1 << 19  # units, the most that is ever left; 300 optional names need 1 << 18 at once
-GRANTED = 1 << 15  # units for each token
+BUDGET = 1 << 19  # units at most; 300 optional names need 1 << 18 at once
+GRANTED = 1 << 15  # units per token
 MOST = 1 << 18  # states, 1 KiB each; a string of 10,000 characters has 1 << 17
-_ROW, _STACK = 32, 8  # units of a row and of a stack besides those for going through it
+_ROW, _STACK = 32, 8  # units per row and per stack, in addition to one per visit
 
 
 class _Stack(NamedTuple):
-    """A rule, how much of it is done, and the stack that goes on when it is."""
+    """A rule, how much of it is done, and the stack that follows it."""
 
     rule: int
     done: int
@@ -42,7 +42,7 @@ class States:
     """The states of one grammar."""
 
     def __init__(self, grammar: Grammar) -> None:
-        """``grammar`` was checked."""
+        """``grammar`` must be checked."""
         self._rules: list[Rule] = []
         self._numbers: dict[int, int] = {}  # id(rule) -> its place; the grammar keeps them alive
         self._grammar = grammar
@@ -51,38 +51,38 @@ class States:
         self._sets: list[frozenset[int]] = [frozenset()]
         self._set_numbers: dict[frozenset[int], int] = {frozenset(): DEAD}
         self._opened: dict[int, list[int]] = {}
-        self._left = RESERVE
+        self._left = BUDGET
         self._live: dict[int, tuple[int, ...]] = {}
         self._table = np.full((64, 256), _UNKNOWN, np.int32)
         self._table[DEAD] = DEAD
         self.start = self._state([self._stack(Named(grammar.root), 0, _END)])
 
     def __len__(self) -> int:
-        """States that were met so far."""
+        """The number of states created so far."""
         return len(self._sets)
 
     @property
     def exhausted(self) -> bool:
-        """Whether an answer was ended for all that it needed."""
+        """Whether the budget is used up."""
         return self._left < 0
 
     def grant(self, tokens: int) -> None:
-        """An answer has grown by so many tokens: as much more may be made."""
-        self._left = min(RESERVE, self._left + tokens * GRANTED)
+        """Add budget for ``tokens`` more tokens of an answer."""
+        self._left = min(BUDGET, self._left + tokens * GRANTED)
 
     def accepts(self, state: int) -> bool:
         """Whether the text may end here."""
         return _END in self._sets[state]
 
     def live(self, state: int) -> tuple[int, ...]:
-        """Bytes that may follow; of many the first few."""
+        """The next bytes allowed, the first few of many."""
         if state not in self._live:
             row = self.steps([state])[state]
             self._live[state] = tuple(np.flatnonzero(row)[:FEW].tolist())
         return self._live[state]
 
     def walk(self, state: int, text: bytes) -> int:
-        """The state behind some more bytes."""
+        """The state after ``text``. Raises Ambiguous."""
         for byte in text:
             if state == DEAD:
                 return DEAD
@@ -91,33 +91,30 @@ class States:
         return state
 
     def steps(self, states: Iterable[int]) -> NDArray[np.int32]:
-        """The table [S, 256] of next states, in which the rows of ``states`` are made.
-
-        Raises Ambiguous, as does all that goes on from one state to the next.
-        """
+        """The table [S, 256] of next states, with the rows of ``states`` computed. Raises Ambiguous."""
         for state in states:
             if self._table[state, 0] == _UNKNOWN:
-                row = self._row(state)  # makes states, for which the table may have to grow
+                row = self._row(state)  # creates states, so the table may grow
                 self._table[state] = row
         return self._table
 
     def _row(self, state: int) -> NDArray[np.int32]:
-        """Where each byte leads from here."""
+        """The next state for each byte."""
         self._spend(_ROW)
-        led: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # range -> stacks
+        stacks: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by range
         for stack in self._sets[state]:
             for low, high, after in self._moves(stack):
-                led[low, high].append(after)
-        behind: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # byte -> its ranges
-        for low, high in led:
+                stacks[low, high].append(after)
+        ranges_of: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # by byte
+        for low, high in stacks:
             for byte in range(low, high + 1):
-                behind[byte].append((low, high))
+                ranges_of[byte].append((low, high))
         known: dict[tuple[tuple[int, int], ...], int] = {}
         row = np.full(256, DEAD, np.int32)
-        for byte, ranges in behind.items():
+        for byte, ranges in ranges_of.items():
             key = tuple(ranges)
             if key not in known:
-                known[key] = self._state(stack for part in ranges for stack in led[part])
+                known[key] = self._state(stack for part in ranges for stack in stacks[part])
             row[byte] = known[key]
         return row
 
@@ -127,7 +124,7 @@ class States:
             raise Ambiguous
 
     def _moves(self, number: int) -> Iterator[tuple[int, int, int]]:
-        """Of a stack that waits for a byte: bytes from, to, and the stack behind them."""
+        """For a stack that waits for a byte: first byte, last byte, and the stack after them."""
         if number == _END:
             return
         stack = self._stacks[number]
@@ -141,19 +138,19 @@ class States:
                 for low, high in ranges:
                     yield low, high, stack.rest
             case _:
-                raise AssertionError("only stacks that wait for a byte make up a state")
+                raise AssertionError("a state has only stacks that wait for a byte")
 
     def _state(self, stacks: Iterable[int]) -> int:
-        """The state of these stacks once each of them waits for a byte, or is at its end."""
+        """The state of these stacks, each expanded until it waits for a byte or is at its end."""
         seen = set(stacks)
-        ahead, waiting = list(seen), list[int]()
-        while ahead:
-            number = ahead.pop()
+        pending, waiting = list(seen), list[int]()
+        while pending:
+            number = pending.pop()
             self._spend(1)
-            opened = self._behind(number)
+            opened = self._expanded(number)
             if not opened:
                 waiting.append(number)
-            ahead += [fresh for fresh in opened if fresh not in seen]
+            pending += [fresh for fresh in opened if fresh not in seen]
             seen.update(opened)
         found = frozenset(waiting)
         if found not in self._set_numbers:
@@ -164,8 +161,8 @@ class States:
             self._grow()
         return self._set_numbers[found]
 
-    def _behind(self, number: int) -> list[int]:
-        """What a stack opens; nothing where it waits for a byte, or is at its end."""
+    def _expanded(self, number: int) -> list[int]:
+        """The stacks that a stack expands to; none if it waits for a byte, or is at its end."""
         known = self._opened.get(number)
         if known is None:
             self._spend(_STACK)
@@ -173,20 +170,20 @@ class States:
         return known
 
     def _waits(self, number: int) -> bool:
-        """Whether a byte comes next, or nothing does."""
+        """Whether the stack waits for a byte, or is at its end."""
         if number == _END:
             return True
         rule = self._rules[self._stacks[number].rule]
         return isinstance(rule, Bytes) or (isinstance(rule, Text) and bool(rule.value))
 
     def _open(self, number: int) -> list[int]:
-        """The stacks that a stack stands for which does not wait itself."""
+        """Expand a stack that does not wait for a byte by one step."""
         place, done, rest = self._stacks[number]
         match self._rules[place]:
             case Row(parts) if done < len(parts):
                 last = done + 1 == len(parts)
-                behind = rest if last else self._at(_Stack(place, done + 1, rest))
-                return [self._stack(parts[done], 0, behind)]
+                after = rest if last else self._at(_Stack(place, done + 1, rest))
+                return [self._stack(parts[done], 0, after)]
             case Choice(options):
                 return [self._stack(option, 0, rest) for option in options]
             case Repeat(rule, least, most):

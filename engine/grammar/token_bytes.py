@@ -1,4 +1,4 @@
-"""Spelling: which tokens of a vocabulary may follow in a state of a grammar, all at once."""
+"""Spelling: the bytes of a vocabulary, and which tokens a grammar state allows."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -12,10 +12,10 @@ from engine.grammar.states import DEAD, States
 
 
 class Speller(Protocol):
-    """A model's tokenizer, which nothing else in the engine needs; asked when the first format is."""
+    """A model's tokenizer; the engine uses it for grammars only, at the first one."""
 
     def tokens(self, many: int) -> Sequence[bytes]:
-        """The bytes of each of so many tokens; none of control tokens that no grammar has a place for."""
+        """The bytes of tokens 0 to ``many`` - 1; empty for control tokens."""
         ...
 
     def encode(self, text: str) -> Sequence[int]:
@@ -24,14 +24,14 @@ class Speller(Protocol):
 
 
 Encode = Callable[[str], Sequence[int]]
-LONGEST = 64  # bytes; longer tokens, mostly runs of spaces, never follow
+LONGEST = 64  # bytes; longer tokens, mostly runs of spaces, are never allowed
 
 
 class Spelling:
     """The bytes of every token."""
 
     def __init__(self, tokens: Sequence[bytes], encode: Encode | None = None) -> None:
-        """``tokens`` has no bytes for control tokens, which no text contains."""
+        """``tokens`` are empty for control tokens, which no text contains."""
         self._encode = encode
         self.tokens = tuple(token if len(token) <= LONGEST else b"" for token in tokens)
         longest = max(map(len, self.tokens), default=0)
@@ -42,15 +42,15 @@ class Spelling:
         self._singles = frozenset(token[0] for token in self.tokens if len(token) == 1)
 
     def spell(self, before: bytes, text: bytes) -> tuple[int, ...]:
-        """The tokens that ``text`` has where it stands behind ``before``; none if that cannot be told.
+        """The tokens of ``text`` after ``before``; none if they cannot be determined.
 
-        The tokenizer is asked for both, since what stands before may change how a text begins; and
-        for the text alone where the model has broken off in the middle of one of its words.
+        Encodes both together, because ``before`` may change the first token, and else ``text``
+        alone, for a model that stopped in the middle of a word.
         """
         return self._end_of(before + text, text) or self._end_of(text, text)
 
     def _end_of(self, whole: bytes, text: bytes) -> tuple[int, ...]:
-        """The last tokens of ``whole``, if they are just ``text``."""
+        """The last tokens of ``whole``, if they are exactly ``text``."""
         found: list[int] = []
         encode = self._encode or _nothing
         for token in reversed(encode(whole.decode(errors="ignore"))):
@@ -62,21 +62,21 @@ class Spelling:
         return () if text else tuple(reversed(found))
 
     def check(self, grammar: Grammar) -> None:
-        """Raise InvalidRequest unless every way through the grammar can be spelled.
+        """Raise InvalidRequest if the grammar needs a byte without a token.
 
-        For a character of several bytes there is no need to ask: a vocabulary with a token that ends
-        within one has a token for every byte.
+        Only ASCII bytes are checked: a vocabulary with a token that ends within a longer character
+        has a token for every byte.
         """
         for part in grammar.parts():
             lacking = _lacking(part, self._singles)
             if lacking is not None:
                 raise InvalidRequest(
-                    f"the format needs the byte 0x{lacking:02X}, for which this model's vocabulary "
-                    "has no token; ask for the format in the prompt and check it"
+                    f"the grammar needs the byte 0x{lacking:02X}, for which this model's vocabulary "
+                    "has no token; ask for the format in the prompt and check the answer"
                 )
 
     def allowed(self, states: States, state: int) -> NDArray[np.bool_]:
-        """Tokens [V] behind which the text still has a way to an end."""
+        """Mask [V] of the tokens after which the text can still end."""
         found = np.zeros(len(self.tokens), np.bool_)
         tokens, here = self._spelled, np.full(len(self._spelled), state, np.int32)
         place = 0
@@ -97,7 +97,7 @@ def _nothing(_: str) -> Sequence[int]:
 
 
 def _lacking(part: Rule, singles: frozenset[int]) -> int | None:
-    """A byte that the part cannot do without, and that is no token."""
+    """A byte that the part needs and that is no token."""
     match part:
         case Text(value):
             return next((byte for byte in value if byte not in singles), None)

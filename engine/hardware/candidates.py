@@ -1,4 +1,4 @@
-"""Rungs of the retreat, best first, and whether one fits: bytes of every purpose on every tier."""
+"""Ways to place a model on a machine, best first, and whether one fits: bytes per purpose and tier."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Room = dict[Tier, int]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One way to run a model, before it is known whether it fits."""
+    """One way to run a model, not yet checked for size."""
 
     stage: Stage
     form: Footprint
@@ -42,16 +42,16 @@ class Placement:
 
     @property
     def streams(self) -> bool:
-        """Whether layers are read anew for each pass."""
+        """Whether layers are read again for each pass."""
         return self.stage in STREAMED and self.form.backend == TORCH
 
 
 @dataclass(frozen=True, slots=True)
 class FittedPlacement:
-    """A rung that fits: the layers' places and every byte."""
+    """A placement that fits: the layers' tiers and every byte."""
 
-    rung: Placement
-    placement: tuple[Tier, ...]
+    choice: Placement
+    tiers: tuple[Tier, ...]  # of each layer
     needs: tuple[Need, ...]
 
 
@@ -67,7 +67,7 @@ def room_of(profile: HardwareProfile) -> Room:
 def placements(
     profile: HardwareProfile, model: Candidates, wishes: PlanConstraints
 ) -> Iterator[Placement]:
-    """Every rung that this machine could try: shorter contexts before the draft model goes."""
+    """Every placement that this machine could try: shorter contexts before the draft model goes."""
     stages = [stage for stage in Stage if profile.gpu or stage not in _ON_GPU]
     wished = [form for form in model.forms if _wished(form, wishes)]
     for stage in stages:
@@ -94,27 +94,27 @@ def _preferred(
     return sorted((form for form in forms if _possible(stage, form)), key=rank)
 
 
-def fit(rung: Placement, room: Room) -> FittedPlacement | None:
-    """The rung with as many layers as possible where passes run; None where it does not fit."""
-    needs = _fixed(rung)
+def fit(choice: Placement, room: Room) -> FittedPlacement | None:
+    """The placement with as many layers as possible where passes run; None where it does not fit."""
+    needs = _fixed(choice)
     left = {tier: free - _total(needs, tier) for tier, free in room.items()}
-    placement = _place(rung, left)
-    if placement is None:
+    tiers = _place(choice, left)
+    if tiers is None:
         return None
-    needs += _layers(rung, placement)
+    needs += _layers(choice, tiers)
     if any(_total(needs, tier) > free for tier, free in room.items()):
         return None
-    return FittedPlacement(rung, placement, tuple(need for need in needs if need.bytes))
+    return FittedPlacement(choice, tiers, tuple(need for need in needs if need.bytes))
 
 
-def lack(rung: Placement, room: Room) -> tuple[int, int]:
-    """(bytes that the rung needs at least, bytes there are) of the memories that it uses."""
-    needs = _fixed(rung)
-    if rung.stage in _FROM_DISK:
-        return _total(needs, rung.home), room[rung.home]
-    tiers = {rung.home, Tier.RAM} if rung.stage == Stage.SHARED else {rung.home}
+def lack(choice: Placement, room: Room) -> tuple[int, int]:
+    """(bytes that the placement needs at least, bytes available) of the memories that it uses."""
+    needs = _fixed(choice)
+    if choice.stage in _FROM_DISK:
+        return _total(needs, choice.home), room[choice.home]
+    tiers = {choice.home, Tier.RAM} if choice.stage == Stage.SHARED else {choice.home}
     fixed = sum(_total(needs, tier) for tier in tiers)
-    return fixed + sum(rung.form.layers), sum(room[tier] for tier in tiers)
+    return fixed + sum(choice.form.layers), sum(room[tier] for tier in tiers)
 
 
 def _wished(form: Footprint, wishes: PlanConstraints) -> bool:
@@ -154,57 +154,57 @@ def _ladders(
     return contexts, batches
 
 
-def _fixed(rung: Placement) -> list[Need]:
+def _fixed(choice: Placement) -> list[Need]:
     """Everything but the layers."""
-    form, home = rung.form, rung.home
-    shape = (rung.context, SCORED_ROWS, rung.batch)
-    cache, working = form.cache(*shape), form.working(rung.context, SCORED_ROWS)
+    form, home = choice.form, choice.home
+    shape = (choice.context, SCORED_ROWS, choice.batch)
+    cache, working = form.cache(*shape), form.working(choice.context, SCORED_ROWS)
     needs = [
-        Need(home, "embedding and head", form.edges(rung.context)),
+        Need(home, "embedding and head", form.edges(choice.context)),
         Need(home, "keys and values", cache),
         Need(home, "the widest pass", working),
-        *_draft_needs(rung),
+        *_draft_needs(choice),
     ]
-    if rung.stage == Stage.SHARED and form.backend != TORCH:  # the processor computes, too
+    if choice.stage == Stage.SHARED and form.backend != TORCH:  # the processor computes, too
         needs.append(Need(Tier.RAM, "the widest pass", working))
         needs.append(Need(Tier.RAM, "embedding", form.outside))
-    if rung.streams and home == Tier.DEVICE:
+    if choice.streams and home == Tier.DEVICE:
         needs.append(Need(home, "layers on their way", 2 * max(form.layers)))
-    if rung.stage in _FROM_DISK:
+    if choice.stage in _FROM_DISK:
         needs.append(Need(Tier.RAM, "reading buffers", _RING))
-    if rung.stage == Stage.RAM:  # before there are caches and passes
+    if choice.stage == Stage.RAM:  # before there are caches and passes
         needs.append(Need(home, "loading", max(0, form.loading - cache - working)))
     return needs
 
 
-def _draft_needs(rung: Placement) -> list[Need]:
-    if rung.draft is None:
+def _draft_needs(choice: Placement) -> list[Need]:
+    if choice.draft is None:
         return []
-    draft = rung.draft
-    passing = draft.cache(rung.context, SCORED_ROWS, rung.batch) + draft.working(
-        rung.context, SCORED_ROWS
+    draft = choice.draft
+    passing = draft.cache(choice.context, SCORED_ROWS, choice.batch) + draft.working(
+        choice.context, SCORED_ROWS
     )
     return [
-        Need(rung.home, "draft model", draft.weights + draft.position * rung.context),
-        Need(rung.home, "draft model's keys, values and pass", passing),
+        Need(choice.home, "draft model", draft.weights + draft.position * choice.context),
+        Need(choice.home, "draft model's keys, values and pass", passing),
     ]
 
 
-def _place(rung: Placement, left: Room) -> tuple[Tier, ...] | None:
+def _place(choice: Placement, left: Room) -> tuple[Tier, ...] | None:
     """A tier for each layer: the first ones where passes run, as llama.cpp has it the last ones."""
-    sizes = rung.form.layers
-    count = _fitting(sizes, left[rung.home])
-    if rung.stage not in STREAMED:
-        return (rung.home,) * len(sizes) if count == len(sizes) else None
-    if rung.form.backend != TORCH:
-        count = _fitting(sizes[::-1], left[rung.home])
-        return (Tier.RAM,) * (len(sizes) - count) + (rung.home,) * count if count else None
+    sizes = choice.form.layers
+    count = _fitting(sizes, left[choice.home])
+    if choice.stage not in STREAMED:
+        return (choice.home,) * len(sizes) if count == len(sizes) else None
+    if choice.form.backend != TORCH:
+        count = _fitting(sizes[::-1], left[choice.home])
+        return (Tier.RAM,) * (len(sizes) - count) + (choice.home,) * count if count else None
     rest = sizes[count:]
-    if rung.stage == Stage.SHARED:
-        return (rung.home,) * count + (Tier.RAM,) * len(rest)
-    held = _fitting(rest, left[Tier.RAM]) if rung.home == Tier.DEVICE else 0
+    if choice.stage == Stage.SHARED:
+        return (choice.home,) * count + (Tier.RAM,) * len(rest)
+    held = _fitting(rest, left[Tier.RAM]) if choice.home == Tier.DEVICE else 0
     disk = (Tier.DISK,) * (len(rest) - held)
-    return (rung.home,) * count + (Tier.RAM,) * held + disk
+    return (choice.home,) * count + (Tier.RAM,) * held + disk
 
 
 def _fitting(sizes: Sequence[int], free: int) -> int:
@@ -218,9 +218,9 @@ def _fitting(sizes: Sequence[int], free: int) -> int:
     return count
 
 
-def _layers(rung: Placement, placement: tuple[Tier, ...]) -> list[Need]:
+def _layers(choice: Placement, tiers: tuple[Tier, ...]) -> list[Need]:
     by_tier = dict.fromkeys(Tier, 0)
-    for tier, size in zip(placement, rung.form.layers, strict=True):
+    for tier, size in zip(tiers, choice.form.layers, strict=True):
         by_tier[tier] += size
     return [Need(tier, "layers", size) for tier, size in by_tier.items()]
 

@@ -19,7 +19,7 @@ _FIRST_ROWS = 512  # of a torch cache
 _LLAMA_CELLS = 256  # llama.cpp rounds its cache up to a multiple
 # of a layer besides its last form: as the file has it, its maps joined, freed but not given back
 _READ_FORMS = 3
-# More of them where layers are so small that the allocator keeps them: mostly one, beside other busy
+# More of them where layers are so small that the allocator keeps them: mostly one, next to other busy
 # processes more than two of 28 MB were seen once.
 _KEPT_FORMS, _KEPT_BYTES = 3, 2**25
 _PROBABILITIES = 8  # bytes per token of the vocabulary: law and draws of one node, float32
@@ -36,7 +36,7 @@ class Passing:
     scored: int  # logits and probabilities of a scored row
 
     def bytes(self, context: int, nodes: int) -> int:
-        """The widest pass behind a full context, and a tree's logits."""
+        """The widest pass after a full context, and a tree's logits."""
         widest = self.prompt * max(self.row + self.cell * context, self.head)
         return widest + nodes * (self.row + self.cell * context + self.scored)
 
@@ -69,18 +69,18 @@ class Footprint:
 
     @property
     def streams(self) -> bool:
-        """Whether layers may be read anew for each pass; experts may not: a tree needs them all."""
+        """Whether layers may be read again for each pass; experts may not: a tree needs them all."""
         return self.backend == TORCH and self.dense
 
     def cache(self, context: int, nodes: int, batch: int) -> int:
-        """Keys and values of ``batch`` conversations at their longest, a tree of ``nodes`` behind."""
+        """Keys and values of ``batch`` conversations at their longest, each with a tree of ``nodes``."""
         rows = context + nodes
         if self.backend == LLAMA_CPP:
             return -(-batch * rows // _LLAMA_CELLS) * _LLAMA_CELLS * self.kv_row
         return batch * grown_rows(rows) * self.kv_row
 
     def working(self, context: int, nodes: int) -> int:
-        """What a pass takes for a while; or, if that is more, a growing cache beside the old one."""
+        """What a pass takes for a while; or, if that is more, a growing cache next to the old one."""
         growing = grown_rows(context + nodes) * self.kv_row // 4 if self.backend == TORCH else 0
         return max(self.passing.bytes(context, nodes), growing)
 
@@ -127,7 +127,7 @@ def torch_footprint(
 
 
 def _loading(layer: int) -> int:
-    """Bytes beside the finished layers while the largest one is read."""
+    """Bytes in addition to the finished layers while the largest one is read."""
     return _READ_FORMS * layer + _KEPT_FORMS * min(layer, _KEPT_BYTES)
 
 

@@ -243,21 +243,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--smoke", action="store_true", help="small, on the processor: is it whole?"
     )
-    asked = parser.parse_args(arguments)
-    if not asked.smoke and not torch.cuda.is_available():
+    options = parser.parse_args(arguments)
+    if not options.smoke and not torch.cuda.is_available():
         print(
             "no CUDA device: torch finds none; run this where one is, or try --smoke",
             file=sys.stderr,
         )
         return 2
     started = time.perf_counter()
-    rows = report(smoke() if asked.smoke else full())
+    rows = report(smoke() if options.smoke else full())
     rows.append(Row("this report took", time.perf_counter() - started, "s"))
     print(table(rows))
-    if asked.json is not None:
-        device = "processor" if asked.smoke else torch.cuda.get_device_name()
-        document = {"device": device, "smoke": asked.smoke, "rows": [asdict(row) for row in rows]}
-        asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if options.json is not None:
+        device = "processor" if options.smoke else torch.cuda.get_device_name()
+        document = {"device": device, "smoke": options.smoke, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -1,22 +1,70 @@
-"""Memory, cores and instruction sets that this process may use, read from the system's own files.
+"""What this machine has: memory, cores and instruction sets that this process may use, GPUs, disk.
 
-Every function takes the root of the file tree, so that a test can hand in another machine.
+Functions that read the system's files take the root of the file tree, for tests of other machines.
 """
 
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from engine.hardware.profile import Gpu, Ram
+from engine.hardware.profile import Gpu, HardwareProfile, Ram, Rates
 
 INSTRUCTIONS = (
     "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16"
 )  # fmt: skip
 ROOT = Path("/")
+_QUERY = ("--query-gpu=name,memory.free,memory.total", "--format=csv,noheader,nounits")
+_DRIVER_SECONDS = 5.0  # for the driver's own tool
 _MIB = 2**20
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _V2 = ("memory.max", "memory.current", "inactive_file")
+
+
+def this_machine(processor: str, models: Path, rates: Rates | None = None) -> HardwareProfile:
+    """What this machine has now; torch is not imported, and only ``rates`` are what they were."""
+    rates = Rates() if rates is None else rates
+    return HardwareProfile(
+        processor=processor,
+        cores=cores(),
+        instructions=instruction_sets(),
+        ram=ram(),
+        gpus=_rated(gpus(), rates),
+        disk_free=shutil.disk_usage(_existing(models)).free,
+        rates=rates,
+    )
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The devices that the driver's tool lists; none where there is no such tool."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    try:
+        run = subprocess.run(
+            [tool, *_QUERY], capture_output=True, text=True, timeout=_DRIVER_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):  # a driver in trouble is no GPU
+        return ()
+    return parse_nvidia(run.stdout) if run.returncode == os.EX_OK else ()
+
+
+def _rated(found: tuple[Gpu, ...], rates: Rates) -> tuple[Gpu, ...]:
+    """Rates belong to the devices by their order; none if torch saw others than the driver."""
+    if len(rates.gpus) != len(found):
+        return found
+    return tuple(
+        replace(gpu, copy_rate=copy, matrix_rate=matrix, upload_rate=upload)
+        for gpu, (copy, matrix, upload) in zip(found, rates.gpus, strict=True)
+    )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the one above it that exists already."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
 
 
 def ram(root: Path = ROOT) -> Ram:
@@ -74,7 +122,7 @@ def _machine_ram(root: Path) -> Ram:
     if "MemTotal" in sizes:
         total = sizes["MemTotal"]
         return Ram(total, min(total, sizes.get("MemAvailable", sizes.get("MemFree", 0))))
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # macOS tells no more
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # macOS reports no more
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return Ram(total, total // 2)
     return Ram(0, 0, "unknown")

@@ -28,7 +28,7 @@ class Stage(StrEnum):
 class PlanConstraints:
     """What a person insists on; None leaves it to the plan."""
 
-    context: int | None = None  # tokens; less is planned where it does not fit, and said
+    context: int | None = None  # tokens; less is planned, and reported, where it does not fit
     batch: int | None = None  # conversations that answer at once
     backend: str | None = None
     dtype: str | None = None

@@ -1,11 +1,15 @@
-"""plan(): the first rung of the retreat that fits, with the reason for every field.
+"""plan(): the first placement that fits, with the reason for every field.
 
-Rungs come best first, and a rung that fits goes on fitting where there is more memory: so more
-memory never gives a worse plan.
+Placements come best first, and one that fits also fits into more memory: so more memory never gives
+a worse plan.
 """
+
+from dataclasses import dataclass
 
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
+    BFLOAT16,
+    LARGE,
     FittedPlacement,
     Placement,
     Room,
@@ -14,11 +18,13 @@ from engine.hardware.candidates import (
     placements,
     room_of,
 )
-from engine.hardware.footprint import CPU, CUDA, TORCH
+from engine.hardware.footprint import BYTES, CPU, CUDA, TORCH
 from engine.hardware.plan import Candidates, Plan, PlanConstraints, Refusal, Stage, Tier
-from engine.hardware.profile import HardwareProfile
+from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import Case, gib, reasons
 
+CACHE_PART = 4  # of the weights on a GPU, a quarter is added for caches and passes
+LEAST_CACHE = GIB
 _STREAMING = (
     "layers",
     "layers on their way",
@@ -37,13 +43,13 @@ def plan(
     """
     wishes = wishes or PlanConstraints()
     room = room_of(profile)
-    least_of: dict[Stage, Placement] = {}  # the last rung of every stage that was tried
-    for rung in placements(profile, model, wishes):
-        found = fit(rung, room)
+    least_of: dict[Stage, Placement] = {}  # the last choice of every stage that was tried
+    for choice in placements(profile, model, wishes):
+        found = fit(choice, room)
         if found is not None:
             case = Case(found, model, wishes, room, dict(least_of))
             return _plan(case, _drafter(found, model))
-        least_of[rung.stage] = rung
+        least_of[choice.stage] = choice
     if not least_of:
         raise ModelUnusable(_no_such_form(model, wishes))
     return _refusal(model, least_of, room)
@@ -51,30 +57,30 @@ def plan(
 
 def _drafter(found: FittedPlacement, model: Candidates) -> str:
     """The family by the product's rule; which of several wins is measured at every request."""
-    rung = found.rung
-    if not rung.form.dense:
-        return "lookup" if rung.draft is None else "auto"
-    if rung.streams and rung.draft is not None:
+    choice = found.choice
+    if not choice.form.dense:
+        return "lookup" if choice.draft is None else "auto"
+    if choice.streams and choice.draft is not None:
         return "specexec"
-    if model.exit_layer is not None and rung.form.backend == TORCH:
+    if model.exit_layer is not None and choice.form.backend == TORCH:
         return "early_exit"
-    return "lookup" if rung.draft is None else "auto"
+    return "lookup" if choice.draft is None else "auto"
 
 
 def _plan(case: Case, drafter: str) -> Plan:
     found = case.found
-    rung = found.rung
+    choice = found.choice
     return Plan(
         model=case.model.model,
-        stage=rung.stage,
-        backend=rung.form.backend,
-        dtype=rung.form.dtype,
-        device=CUDA if rung.home == Tier.DEVICE else CPU,
-        placement=found.placement,
+        stage=choice.stage,
+        backend=choice.form.backend,
+        dtype=choice.form.dtype,
+        device=CUDA if choice.home == Tier.DEVICE else CPU,
+        placement=found.tiers,
         drafter=drafter,
-        draft_model=rung.draft.name if rung.draft else None,
-        context=rung.context,
-        batch=rung.batch,
+        draft_model=choice.draft.name if choice.draft else None,
+        context=choice.context,
+        batch=choice.batch,
         resident=_resident(found),
         needs=found.needs,
         room=tuple(case.room.items()),
@@ -84,9 +90,9 @@ def _plan(case: Case, drafter: str) -> Plan:
 
 def _resident(found: FittedPlacement) -> int | None:
     """What a streaming target may take where its passes run: all but caches and the draft model."""
-    if not found.rung.streams:
+    if not found.choice.streams:
         return None
-    home = (need for need in found.needs if need.tier == found.rung.home)
+    home = (need for need in found.needs if need.tier == found.choice.home)
     return sum(need.bytes for need in home if need.what in _STREAMING)
 
 
@@ -100,8 +106,8 @@ def _no_such_form(model: Candidates, wishes: PlanConstraints) -> str:
 
 def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Refusal:
     """The two numbers of the way that lacks least."""
-    rung = min(tried.values(), key=lambda rung: lack(rung, room)[0] - lack(rung, room)[1])
-    needed, free = lack(rung, room)
+    choice = min(tried.values(), key=lambda choice: lack(choice, room)[0] - lack(choice, room)[1])
+    needed, free = lack(choice, room)
     where = {
         Stage.DEVICE: "on the GPU",
         Stage.SHARED: "on the GPU and in RAM",
@@ -110,7 +116,46 @@ def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Re
         Stage.RAM_DISK: "in RAM, even with its layers on disk",
     }
     sentence = (
-        f"{model.model} needs {gib(needed)} {where[rung.stage]}, at a context of {rung.context} "
+        f"{model.model} needs {gib(needed)} {where[choice.stage]}, at a context of {choice.context} "
         f"tokens; {gib(free)} are free: choose a smaller model or a 4-bit file, or close programs"
     )
     return Refusal(model.model, needed, free, sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class HfPlacement:
+    """Where a model of the transformers library is loaded."""
+
+    device: str
+    dtype: str
+
+
+def place_hf(
+    profile: HardwareProfile, model: str, elements: int, wished: str | None = None
+) -> HfPlacement | Refusal:
+    """Device and dtype for ``elements`` weights that transformers loads whole.
+
+    A GPU where they fit with room for caches, read through RAM. Else RAM: float32 sums exactly;
+    bfloat16 halves what every pass reads, which pays for large models on processors that multiply
+    it, and may be all that fits.
+    """
+    free = room_of(profile)
+    on_gpu = wished or "bfloat16"
+    weights = elements * BYTES[on_gpu]
+    needed = weights + max(weights // CACHE_PART, LEAST_CACHE)
+    if needed <= free[Tier.DEVICE] and weights <= free[Tier.RAM]:
+        return HfPlacement(CUDA, on_gpu)
+    halves = 4 * elements >= LARGE and bool(BFLOAT16 & set(profile.instructions))
+    usual = ("bfloat16", "float32") if halves else ("float32", "bfloat16")
+    sizes = {name: elements * BYTES[name] for name in ((wished,) if wished else usual)}
+    found = next((name for name, size in sizes.items() if size <= free[Tier.RAM]), None)
+    if found is not None:
+        return HfPlacement(CPU, found)
+    dtype, least = min(sizes.items(), key=lambda size: size[1])
+    return Refusal(
+        model,
+        least,
+        free[Tier.RAM],
+        f"{model} needs {gib(least)} in RAM in {dtype}, all of it at once as its family cannot be "
+        f"streamed; {gib(free[Tier.RAM])} are free: choose a smaller model, or a GGUF file of it",
+    )

@@ -1,4 +1,4 @@
-"""Published models by their configs, as data: what a plan needs of models that one does not have."""
+"""Published models as data: what a plan needs of models that are not downloaded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

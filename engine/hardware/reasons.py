@@ -25,17 +25,17 @@ class Case:
     model: Candidates
     wishes: PlanConstraints
     room: Room
-    failed: dict[Stage, Placement]  # the least rung of every better stage
+    failed: dict[Stage, Placement]  # the last choice of every better stage
 
     @property
-    def rung(self) -> Placement:
-        """The rung that fits."""
-        return self.found.rung
+    def choice(self) -> Placement:
+        """The choice that fits."""
+        return self.found.choice
 
     @property
     def longest(self) -> int:
         """Tokens that were tried first."""
-        return min(self.rung.form.context, self.wishes.context or LONGEST)
+        return min(self.choice.form.context, self.wishes.context or LONGEST)
 
 
 def reasons(case: Case, drafter: str) -> tuple[Reason, ...]:
@@ -59,31 +59,31 @@ def gib(size: int) -> str:
 
 
 def _backend(case: Case) -> str:
-    if case.rung.form.backend == LLAMA_CPP:
+    if case.choice.form.backend == LLAMA_CPP:
         return "The model is a GGUF file, which llama.cpp runs."
-    if case.rung.form.backend == TORCH:
+    if case.choice.form.backend == TORCH:
         return "The model is in safetensors and of a family that the own decoder runs."
-    return f"The backend {case.rung.form.backend} runs this family."
+    return f"The backend {case.choice.form.backend} runs this family."
 
 
 def _dtype(case: Case) -> str:
-    form = case.rung.form
+    form = case.choice.form
     size = gib(form.weights)
     if case.wishes.dtype:
-        return f"{form.dtype} was asked for: {size} of weights."
+        return f"{form.dtype} was requested: {size} of weights."
     if form.backend == LLAMA_CPP:
         return f"The weights stay as the file has them: {size}."
     if form.dtype == "float32":
         return f"{size} of weights in float32 fit, and drafted answers are then plain's to the bit."
-    if case.rung.home == Tier.DEVICE:
+    if case.choice.home == Tier.DEVICE:
         return f"The GPU multiplies bfloat16 at full speed: {size} of weights."
     return f"bfloat16 halves what a pass reads: {size} of weights."
 
 
 def _device(case: Case) -> str:
-    if case.rung.home == Tier.DEVICE:
+    if case.choice.home == Tier.DEVICE:
         return "Passes run on the GPU."
-    lacking = [rung for rung in case.failed.values() if rung.home == Tier.DEVICE]
+    lacking = [choice for choice in case.failed.values() if choice.home == Tier.DEVICE]
     if lacking:
         needed, free = lack(lacking[-1], case.room)
         return (
@@ -93,7 +93,7 @@ def _device(case: Case) -> str:
 
 
 def _placement(case: Case) -> str:
-    placement, sizes = case.found.placement, case.rung.form.layers
+    placement, sizes = case.found.tiers, case.choice.form.layers
     counts = {tier: placement.count(tier) for tier in Tier}
     if len(set(placement)) == 1 and Tier.DISK not in placement:
         tier, used = placement[0], _used(case, placement[0])
@@ -107,9 +107,9 @@ def _placement(case: Case) -> str:
         for tier in Tier
         if counts[tier]
     ]
-    way = "streamed for every pass" if case.rung.streams else "computed by the processor"
+    way = "streamed for every pass" if case.choice.streams else "computed by the processor"
     return (
-        f"{', '.join(parts)}; what is not {_PLACES[case.rung.home]} is {way}: {_too_small(case)}."
+        f"{', '.join(parts)}; what is not {_PLACES[case.choice.home]} is {way}: {_too_small(case)}."
     )
 
 
@@ -117,9 +117,9 @@ def _too_small(case: Case) -> str:
     """Why nothing better was possible."""
     if not case.failed:
         return "no better place exists"
-    rung = min(case.failed.values(), key=lambda rung: list(Stage).index(rung.stage))
-    needed, free = lack(rung, case.room)
-    return f"{rung.stage}, it needs at least {gib(needed)} of {gib(free)} free"
+    choice = min(case.failed.values(), key=lambda choice: list(Stage).index(choice.stage))
+    needed, free = lack(choice, case.room)
+    return f"{choice.stage}, it needs at least {gib(needed)} of {gib(free)} free"
 
 
 def _used(case: Case, tier: Tier) -> str:
@@ -130,58 +130,58 @@ def _used(case: Case, tier: Tier) -> str:
 def _drafter(case: Case, drafter: str) -> str:
     streamed = (
         size
-        for tier, size in zip(case.found.placement, case.rung.form.layers, strict=True)
-        if tier != case.rung.home
+        for tier, size in zip(case.found.tiers, case.choice.form.layers, strict=True)
+        if tier != case.choice.home
     )
     text = _DRAFTERS[drafter].format(
         exit=case.model.exit_layer, streamed=gib(sum(streamed)), missing=_no_draft(case)
     )
-    if not case.rung.form.dense:
+    if not case.choice.form.dense:
         text += "; a tree would make its experts read more, so lengths follow the measured cost"
     return text[0].upper() + text[1:] + "."
 
 
 def _no_draft(case: Case) -> str:
-    if not case.rung.form.dense and case.rung.draft is None and case.model.draft:
+    if not case.choice.form.dense and case.choice.draft is None and case.model.draft:
         return "experts on two memories take no drafted trees"
     return "there is no draft model" if not case.model.draft else "the draft model is left out"
 
 
 def _draft_model(case: Case) -> str:
-    draft = case.rung.draft
+    draft = case.choice.draft
     if draft is not None:
-        return f"{draft.name} shares the vocabulary and fits beside it: {gib(draft.weights)}."
+        return f"{draft.name} has the same vocabulary and fits next to it: {gib(draft.weights)}."
     if not case.model.draft:
         return "No draft model is paired with this model."
     if not case.wishes.draft:
-        return "No draft model was wished."
-    if not case.rung.form.dense:
+        return "The request excludes a draft model."
+    if not case.choice.form.dense:
         return "A draft's tokens would each call other experts from the slower memory."
-    return "The draft model does not fit beside the model, or has not its form."
+    return "The draft model does not fit next to the model, or has another form."
 
 
 def _context(case: Case) -> str:
-    rung = case.rung
-    size = rung.form.cache(rung.context, 0, 1)
-    each = f"{rung.context} tokens take {gib(size)} of keys and values"
-    if case.wishes.context and rung.context < case.wishes.context:
-        return f"{each}; the {case.wishes.context} that were wished do not fit, or are too many for the model."
-    if rung.context == rung.form.context:
+    choice = case.choice
+    size = choice.form.cache(choice.context, 0, 1)
+    each = f"{choice.context} tokens take {gib(size)} of keys and values"
+    if case.wishes.context and choice.context < case.wishes.context:
+        return f"{each}; the {case.wishes.context} that were requested do not fit, or are too many for the model."
+    if choice.context == choice.form.context:
         return f"{each}; the model was made for no more."
-    if rung.context < case.longest:
+    if choice.context < case.longest:
         return f"{each}; a longer one would take the place of layers or of the draft model."
     return f"{each}; ask for more if a conversation needs it."
 
 
 def _batch(case: Case) -> str:
-    count = case.rung.batch
-    warm = "as many stay warm"
-    if case.rung.form.backend == LLAMA_CPP:
-        warm = "further ones stay warm beside them as far as memory is free"
-    elif case.rung.home == Tier.RAM:
-        warm = "shorter ones stay warm as far as that has room"
+    count = case.choice.batch
+    warm = "as many stay cached"
+    if case.choice.form.backend == LLAMA_CPP:
+        warm = "further ones stay cached as far as memory is free"
+    elif case.choice.home == Tier.RAM:
+        warm = "shorter ones stay cached as far as there is room"
     if case.wishes.batch:
-        return f"{count} conversations at once were asked for; {warm}."
+        return f"{count} conversations at once were requested; {warm}."
     if count == 1:
         return (
             "One conversation answers at a time: further ones would take memory from what is above; "
@@ -191,6 +191,8 @@ def _batch(case: Case) -> str:
 
 
 def _resident(case: Case) -> str:
-    if not case.rung.streams:
+    if not case.choice.streams:
         return "Nothing is streamed."
-    return f"Streaming takes what is free {_PLACES[case.rung.home]} beside caches and draft model."
+    return (
+        f"Streaming takes what is free {_PLACES[case.choice.home]} next to caches and draft model."
+    )

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from engine.interfaces.target import Capability, DraftModel, Scores, Target
+from engine.interfaces.target import Capability, Scores, Target
 from engine.request import DrafterRun, Prior, SamplingParams
 from engine.speculation.copy_planning import copy_gains
 from engine.speculation.grammar_mask import GrammarMatcher
@@ -333,7 +333,7 @@ class DrafterResources:
     """What every drafter and policy is built from."""
 
     target: Target
-    draft_model: DraftModel | None = None
+    draft_model: Target | None = None
     cost: PassCost = field(default_factory=PassCost)
     draft_step: float = 0.0  # seconds of one row through the draft model; 0: not measured
     draft_read: float = 0.0  # seconds for each token of a text that it reads at once; likewise

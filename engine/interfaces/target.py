@@ -1,10 +1,11 @@
-"""What targets promise: scored trees, layers that draft for the rest, and where weights live."""
+"""What a target is: the model that scores draft trees, and how its slots and layers use memory."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits
+
+SHARED = 16  # tokens: a shorter common prefix is read as fast as it is shared
+UNLIMITED = 1 << 30  # rows
 
 
 class Capability(StrEnum):
@@ -24,20 +28,20 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What the target says of every node of one tree."""
+    """What a target computes for every node of one tree."""
 
-    rows: Logits  # [N, V], as the target has them
+    rows: Logits  # [N, V], in the array type of the target
     states: Tensor | None = None  # [L, N, C] after each layer, before the final norm; if traced
 
     @property
     def logits(self) -> Tensor:
-        """The rows [N, V] for torch."""
+        """The rows [N, V] as a torch tensor."""
         return torch.from_numpy(self.rows) if isinstance(self.rows, np.ndarray) else self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """What a draft model says of rows that it was fed."""
+    """What a draft model computes for the rows that it was fed."""
 
     logits: Tensor  # [n, V]
     hidden: Tensor  # [n, C] after the final norm: what an acceptance head reads
@@ -45,7 +49,7 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows to append behind the uncommitted ones of a slot.
+    """Rows to append after the uncommitted ones of a slot.
 
     ``parents`` index the slot's uncommitted rows in the order they were grown; -1 is the prefix.
     Only the ``last`` rows are scored; None means all of them.
@@ -57,137 +61,147 @@ class Rows:
     last: int | None = None
 
 
-class Target(Protocol):
-    """Scores trees behind committed prefixes; one slot holds one sequence."""
+class LayerSource(Protocol):
+    """Where streamed layers are stored; gives each weight when a pass needs it."""
+
+    widest: int  # rows of the longest pass that fits into the memory limit
+    whole: int  # first layers that stay in memory entirely: cheap to run alone
+    streamed: int  # bytes that every pass reads
+    resident: int  # bytes of layers that stay in memory
+
+    @property
+    def waited(self) -> float:
+        """Seconds that passes have waited for weights; 0 where the host never waits."""
+        ...
+
+    def blocks(self, layer: int, name: str) -> Iterator["Block"]:
+        """The rows of one map; a block is valid until the next one is taken.
+
+        Any order gives the right weights; the order of the pass gives them soonest. Raises
+        LayerUnreadable.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop the background work and close the files."""
+        ...
+
+
+class Target(ABC):
+    """A model that scores trees after committed prefixes; one slot holds one sequence.
+
+    A draft model is a target, too. What a target cannot do keeps the default of this class.
+    """
 
     offers: frozenset[Capability]
-    context: int
+    context: int  # tokens
     vocab: int
     layers: int
     parameters: int
 
+    can_share = False  # whether ``share`` copies anything
+    max_slots = UNLIMITED  # slots that there are
+    shared_rows: int | None = None  # cache rows of all slots together; None: a context for each
+    swap_bytes = 0  # bytes of RAM for a token that is swapped out; 0: slots cannot be swapped out
+    source: LayerSource | None = None  # of streamed layers; None: all weights are in memory
+
+    @abstractmethod
     def length(self, slot: int) -> int:
         """Committed tokens whose keys are cached."""
-        ...
 
+    @abstractmethod
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        """Commit tokens unjudged: a prompt chunk.
+        """Commit tokens without verifying them: a prompt chunk.
 
-        With ``trace``, the states [L, n, C] of at most that many last rows, as in ``Scores``.
+        With ``trace``, returns the states [L, n, C] of the last rows, at most ``trace`` of them.
         """
-        ...
 
+    @abstractmethod
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
-        """Hang one tree behind each slot's prefix and run the model over all of them."""
-        ...
+        """Score one tree after each slot's prefix, all in one pass."""
 
+    @abstractmethod
     def commit(self, slot: int, path: Sequence[int]) -> None:
-        """Keep these nodes of the last tree as prefix, forget the others."""
-        ...
+        """Keep these uncommitted rows as prefix, in this order; forget the others."""
 
+    @abstractmethod
     def crop(self, slot: int, length: int) -> None:
-        """Forget everything behind the first ``length`` tokens."""
-        ...
+        """Forget uncommitted rows and every token after the first ``length``."""
 
-
-class DraftModel(Target, Protocol):
-    """A target that also grows a tree level by level; what draft models are driven by."""
+    # Draft models, which grow a tree level by level.
 
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
         """Run more rows, of several slots in one pass."""
-        ...
+        raise NotImplementedError
 
     def pending(self, slot: int) -> int:
         """Uncommitted rows."""
-        ...
+        raise NotImplementedError
 
     def tokens(self, slot: int) -> Sequence[int]:
         """The committed tokens themselves."""
-        ...
+        raise NotImplementedError
 
-
-@runtime_checkable
-class Abortable(Protocol):
-    """A target that can leave a prompt chunk in the middle of a pass, which then commits nothing."""
-
-    def abort_when(self, asked: Callable[[], bool]) -> None:
-        """``feed`` asks this several times in 50 ms, in the engine's own thread."""
-        ...
-
-
-@runtime_checkable
-class Bounded(Protocol):
-    """A target whose slots share one store, which cannot hold a whole context for each of them."""
-
-    room: int  # committed tokens of all slots together
-
-    def clear(self) -> None:
-        """Forget everything, also what is left of what was forgotten."""
-        ...
-
-
-@runtime_checkable
-class Growing(Protocol):
-    """A target whose slots take more than the tokens in them need, and keep it until they are empty."""
-
-    def taken(self, slot: int) -> int:
-        """Rows that a slot takes by now."""
-        ...
-
-
-@runtime_checkable
-class Resting(Protocol):
-    """A target that can put away what slots hold, so that it takes part in no pass of others."""
-
-    slots: int  # those that run at once, and others for what is put away
-    token_bytes: int  # of what is put away
-
-    def rest(self, slot: int) -> None:
-        """Put away what the slot has committed; it can only be cropped, shared and woken then."""
-        ...
-
-    def wake(self, slot: int) -> None:
-        """Bring back what rests; where there is no room for it, it is gone: ``length`` tells."""
-        ...
-
-
-@runtime_checkable
-class Stepped(Protocol):
-    """A target that multiplies by whole blocks of rows: the first row of a block costs what all of it does."""
-
-    @property
-    def steps(self) -> Sequence[int]:
-        """Rows of a pass with which a block begins; whoever prices rows measures there."""
-        ...
-
-
-SHARED = 16  # tokens that another slot has read: fewer are read as fast
-
-
-@runtime_checkable
-class Sharing(Protocol):
-    """A target that can give a slot what another one has read."""
-
-    def share(self, source: int, slot: int, length: int) -> None:
-        """The slot holds the first ``length`` committed tokens of ``source``, and nothing else.
-
-        Of a source that rests it may hold none, where there is no room for them: ``length`` tells.
-        """
-        ...
-
-
-class LayeredTarget(Target, Protocol):
-    """A target whose first layers can draft for the rest."""
+    # Early exit: targets that offer LAYERS.
 
     def shallow(
         self, slots: Sequence[int], tokens: Sequence[int], layers: int
     ) -> tuple[Tensor, Tensor]:
         """Append one row to each slot's chain: (logits [B, V], states [layers, B, C])."""
-        ...
+        raise NotImplementedError
 
     def read(self, states: Tensor) -> Tensor:
         """Final norm and head: states [..., C] of any layer to logits [..., V]."""
-        ...
+        raise NotImplementedError
+
+    def early_draft_model(self, layers: int) -> "Target | None":
+        """At most ``layers`` first layers and the head as a draft model that needs no more memory."""
+        return None
+
+    # Limits.
+
+    def refuses(self, needs: frozenset[Capability]) -> str:
+        """Why no drafter with these needs can run; empty when one can."""
+        return ""
+
+    @property
+    def max_rows(self) -> int:
+        """Rows of the longest pass that fits into memory."""
+        return UNLIMITED if self.source is None else self.source.widest
+
+    @property
+    def row_blocks(self) -> Sequence[int]:
+        """Rows of a pass at which the next block of a matrix kernel starts: its first row costs most."""
+        return ()
+
+    def rows_taken(self, slot: int) -> int:
+        """Cache rows that a slot takes now; some caches keep more rows than they have tokens."""
+        return self.length(slot)
+
+    def abort_when(self, aborted: Callable[[], bool]) -> bool:
+        """Let ``feed`` stop, with nothing committed, once ``aborted`` returns True; False: it cannot.
+
+        ``feed`` calls it several times in 50 ms, in the engine's own thread.
+        """
+        return False
+
+    # Slots.
+
+    def share(self, source: int, slot: int, length: int) -> None:
+        """Copy the first ``length`` committed tokens of ``source`` in place of all that ``slot`` held.
+
+        Where there is no room for a swapped-out source, the slot is empty afterwards: see ``length``.
+        """
+        raise NotImplementedError
+
+    def swap_out(self, slot: int) -> None:  # noqa: B027 - not every target can
+        """Move a slot's committed tokens to RAM; it can then only be cropped, shared and swapped in."""
+
+    def swap_in(self, slot: int) -> None:  # noqa: B027 - not every target can
+        """Bring a slot back; where there is no room it is empty afterwards: see ``length``."""
+
+    def clear(self) -> None:  # noqa: B027 - only where slots share rows
+        """Forget all slots, and overwrite the rows that they shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +215,12 @@ class MapParts:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """What is streamed, and the memory that there is for all of the model."""
+    """What is streamed, and the memory limit of the whole model."""
 
     files: tuple[Path, ...]  # safetensors
     maps: tuple[MapParts, ...]  # in the order in which a pass uses them
     limit: int  # bytes
-    fixed: int  # bytes that the model takes besides its layers: embedding, head, norms
+    fixed: int  # bytes that the model takes outside its layers: embedding, head, norms
     row_bytes: int  # bytes that a pass takes for every row
     dtype: str  # of the computation
     device: str
@@ -218,54 +232,3 @@ class Block:
 
     first: int
     weight: Tensor  # [r, in]
-
-
-class LayerSource(Protocol):
-    """Where the weights of layers live; gives each of them when a pass needs it."""
-
-    widest: int  # rows of the longest pass that the memory limit has room for
-    whole: int  # first layers that stay in memory entirely: cheap to run alone
-    streamed: int  # bytes that every pass moves
-    resident: int  # bytes of layers that stay
-
-    @property
-    def waited(self) -> float:
-        """Seconds that passes have waited for weights; 0 where the host never waits."""
-        ...
-
-    def blocks(self, layer: int, name: str) -> Iterator[Block]:
-        """The rows of one map; a block is valid until the next one is asked for.
-
-        Any order gives the right weights; the order of the pass gives them soonest. Raises
-        LayerUnreadable.
-        """
-        ...
-
-    def close(self) -> None:
-        """End what works in the background, and give back what is open."""
-        ...
-
-
-@runtime_checkable
-class Streamed(Protocol):
-    """A target whose layers come from a source."""
-
-    source: LayerSource
-
-
-@runtime_checkable
-class Layered(Protocol):
-    """A target whose first layers are a draft model of their own."""
-
-    def early(self, layers: int) -> DraftModel | None:
-        """At most that many first layers and the head, without memory of their own; None: too few stay."""
-        ...
-
-
-@runtime_checkable
-class Limited(Protocol):
-    """A target that takes some drafts or none, and says why."""
-
-    def refuses(self, needs: frozenset[Capability]) -> str:
-        """Why no drafter with these needs can run; empty when one can."""
-        ...

@@ -25,7 +25,7 @@ from engine.request import SamplingParams
 from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree
-from engine.speculation.verify import Logits, Verdict, judge
+from engine.speculation.verify import Logits, Verdict, verify_or_error
 
 _WIDEST = 4096  # tokens of one row that a program holds at once
 _EACH = 8  # of them to a thread: a row has one program, so threads are what makes it fast
@@ -85,7 +85,9 @@ def verify_all(
     outs = _launched([case for case, able in zip(cases, followed, strict=True) if able])
     numbers = iter(outs)  # the only wait for all that are sampled
     pairs = zip(cases, followed, strict=True)
-    return [_verdict(case, next(numbers)) if able else judge(*case) for case, able in pairs]
+    return [
+        _verdict(case, next(numbers)) if able else verify_or_error(*case) for case, able in pairs
+    ]
 
 
 _Case = tuple[DraftTree, Logits, SamplingParams, RandomSource]

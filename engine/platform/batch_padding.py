@@ -1,57 +1,58 @@
-"""Company: rows that nobody asked for, beside a pass that is faster with them than alone.
+"""Pad a llama.cpp batch with dummy rows where a wider pass is faster.
 
-llama.cpp multiplies by one row in another way than by several, and by a whole block of rows in another
-way than by what is left of one. So wider may be faster. Milliseconds of a pass on a processor with
-AVX-512, 303M parameters:
+What it does: llama.cpp has one kernel for a single row and others for blocks of rows; the rows left
+over from a block are multiplied one by one. So a wider pass may take less time. Which widths gain is
+measured when a file is loaded, in the time that a small model needs for it.
+
+Gain, milliseconds of a pass with AVX-512, 303M parameters:
 
     rows                       1      2      8     10     12     14     16
     8-bit weights           21.7   16.0
     4-bit weights (K)       11.2   16.2   58.3   67.2   75.9   85.5   66.9
 
-Without AVX-512, llama.cpp multiplies 8-bit weights by two rows at a time, and reads them once more for an odd one:
+Without AVX-512, llama.cpp multiplies 8-bit weights by two rows at a time:
 
     rows                       1      2      3      4      5      6      7      8      9     10
     8-bit weights           27.7   50.2   77.8   59.8   97.1   74.2  106.8   84.4  124.8   97.9
 
-With AVX-512 it takes blocks of four of them, and what is left of one row by row:
+With AVX-512 it takes blocks of four of them:
 
     rows                       1      3      4      5      6      7      8      9     10     12
     8-bit weights           16.8   30.6   33.6   51.0   54.9   58.7   48.2   65.5   70.1   60.7
 
-Which widths gain is measured when a file is loaded, in the time that a small model needs for it.
+Delete when: ``choose_padding`` finds nothing for the files that people use: llama.cpp then pads itself.
 """
 
 from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter
 
-TRIALS, LEAST_TRIALS = 9, 2  # passes of one row and of two, by turns
+TRIALS, LEAST_TRIALS = 9, 2  # passes of one row and of two, alternating
 TRIAL_SECONDS = 1.0  # of a large file's, after which no more are made than the least
 CLEARLY = 0.9  # of a pass of one row: two rows must take less
 BLOCK, PARTS = 16, (8, 10, 12, 14)  # rows
-BLOCK_TRIALS = 4  # of the block and each part, by turns; the first ones build what they need
+BLOCK_TRIALS = 4  # of the block and each part, alternating; the first ones build kernels
 AFFORDABLE = 0.025  # seconds of one row's pass; blocks of larger models take too long to measure
-ODD, ODD_TRIALS = 3, 4  # rows; passes of so many and of one more, by turns, as of blocks
+ODD, ODD_TRIALS = 3, 4  # rows; passes of 3 and 4 rows, alternating
 ODD_AFFORDABLE = 0.1  # seconds of one row's pass: these passes are narrow
 QUAD, QUADS = 4, 32  # rows of a small block; most rows of a pass that is made of whole ones
 WORTHWHILE = 0.95  # of a part's pass: the whole block must take less
 
 Timed = Callable[[int, int], float]
-"""Seconds of a pass of so many rows, with so many beside them."""
+"""(rows, dummy rows) -> seconds of the pass."""
 
 
-def steps(company: Mapping[int, int]) -> tuple[int, ...]:
-    """Rows of a pass with which a block begins, of those that are a good deal dearer than one less.
+def row_blocks(padding: Mapping[int, int]) -> tuple[int, ...]:
+    """Widths of a pass at which a block begins: one row less costs far less.
 
-    Of 4-bit weights seventeen rows take a whole pass of one row more than sixteen do; a line from 16 to
-    32 has it at an eighth of that.
+    With 4-bit weights seventeen rows cost a whole pass of one row more than sixteen.
     """
-    begin = (rows for rows in range(QUAD + 1, BLOCK, QUAD) if company.get(rows) == QUAD - 1)
-    return (*(begin if QUAD + 1 in company else ()), BLOCK + 1)
+    begin = (rows for rows in range(QUAD + 1, BLOCK, QUAD) if padding.get(rows) == QUAD - 1)
+    return (*(begin if QUAD + 1 in padding else ()), BLOCK + 1)
 
 
-def choose_company(timed: Timed) -> dict[int, int]:
-    """Rows of a pass -> rows beside it, where that is faster."""
+def choose_padding(timed: Timed) -> dict[int, int]:
+    """Rows of a pass -> dummy rows to add, where that is faster."""
     ratios: list[float] = []
     singles: list[float] = []
     until = perf_counter() + TRIAL_SECONDS
@@ -59,15 +60,15 @@ def choose_company(timed: Timed) -> dict[int, int]:
         two = timed(1, 1)
         singles.append(timed(1, 0))
         ratios.append(two / singles[-1])
-    beside = {1: 1} if median(ratios[1:]) < CLEARLY else {}  # the first passes build what they need
+    padding = {1: 1} if median(ratios[1:]) < CLEARLY else {}  # the first passes build kernels
     single = median(singles)
     if single <= ODD_AFFORDABLE:
-        beside |= _even_widths(timed) or _whole_quads(timed)
-    return beside | (_whole_blocks(timed) if single <= AFFORDABLE else {})
+        padding |= _even_widths(timed) or _whole_quads(timed)
+    return padding | (_whole_blocks(timed) if single <= AFFORDABLE else {})
 
 
 def _even_widths(timed: Timed) -> dict[int, int]:
-    """One row more for every odd width below a block, where three rows take longer than four."""
+    """One dummy row for every odd width below a block, where three rows take longer than four."""
     ratios = [timed(ODD + 1, 0) / timed(ODD, 0) for _ in range(ODD_TRIALS)][1:]
     if median(ratios) > WORTHWHILE:
         return {}
@@ -75,7 +76,7 @@ def _even_widths(timed: Timed) -> dict[int, int]:
 
 
 def _whole_quads(timed: Timed) -> dict[int, int]:
-    """Up to the next four for every width but the narrowest, where six rows take longer than eight."""
+    """Up to the next multiple of four, where six rows take longer than eight."""
     least = 2 * QUAD - 2
     ratios = [timed(2 * QUAD, 0) / timed(least, 0) for _ in range(ODD_TRIALS)][1:]
     if median(ratios) > WORTHWHILE:
@@ -84,7 +85,7 @@ def _whole_quads(timed: Timed) -> dict[int, int]:
 
 
 def _whole_blocks(timed: Timed) -> dict[int, int]:
-    """Parts of a block that take longer than all of it, from the largest part down."""
+    """Up to a whole block, for the widths that take longer than the block."""
     widths = (*PARTS, BLOCK)
     rounds = [{rows: timed(rows, 0) for rows in widths} for _ in range(BLOCK_TRIALS)][1:]
     least = BLOCK

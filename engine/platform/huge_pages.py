@@ -1,14 +1,16 @@
-"""Huge pages: what a load brought into memory moves to pages of 2 MB, where Linux has them.
+"""Move loaded weights to memory pages of 2 MB, where Linux has them.
 
-A plain pass reads all weights once. In pages of 4 KB every second kilobyte or so waits for an
-address to be translated, in a virtual machine twice; and whether the system hands out larger ones
-by itself is a setting that most leave at "only if asked". Nobody asks: not torch, not oneDNN, not
-llama.cpp for the weights that it repacks. Files that are read in place need nothing: their pages
-are the file system's.
+What it does: Linux mostly gives out huge pages only to programs that ask ("madvise"), and neither
+torch, oneDNN nor llama.cpp ask for their repacked weights. After a load this asks the kernel to
+collapse them (MADV_COLLAPSE, since 6.1). Only blocks whose every small page is in use are moved, so a
+cache that is mostly empty takes no more memory. Files that are mapped need nothing. What the system
+refuses stays where it was.
 
-Only blocks are moved of which every small page is in use, so no memory is taken that was not
-before: a cache that is mostly empty stays as it is. It is an optimisation from end to end, so
-whatever the system refuses stays where it was.
+Gain: a plain pass reads all weights once, and in pages of 4 KB about every second kilobyte waits for
+an address translation, in a virtual machine two.
+
+Delete when: the libraries use huge pages for weights, or "always" is the usual setting in
+/sys/kernel/mm/transparent_hugepage/enabled.
 """
 
 import ctypes
@@ -22,15 +24,15 @@ from pathlib import Path
 
 import numpy as np
 
-Span = tuple[int, int]  # addresses, from the first one to behind the last one
+Span = tuple[int, int]  # first address, and the one after the last
 Move = Callable[[int, int], bool]
-"""(address, bytes) -> whether all of it lies in huge pages now."""
+"""(address, bytes) -> whether all of it is in huge pages now."""
 
 MAPS, PAGES = Path("/proc/self/maps"), Path("/proc/self/pagemap")
 SYSTEM = Path("/sys/kernel/mm/transparent_hugepage")
-COLLAPSE = 25  # MADV_COLLAPSE, of Linux 6.1, which Python has no name for
+COLLAPSE = 25  # MADV_COLLAPSE of Linux 6.1; Python has no name for it
 ENTRY, PRESENT = 8, np.uint64(1) << np.uint64(63)  # bytes of a page's entry in PAGES; its flag
-STRIDE = 64 << 20  # bytes that are moved before the time is looked at
+STRIDE = 64 << 20  # bytes between two looks at the clock
 SECONDS = 20.0  # that moving may take: a system without free blocks makes room for each
 
 
@@ -38,16 +40,16 @@ SECONDS = 20.0  # that moving may take: a system without free blocks makes room 
 def in_huge_pages(seconds: float = SECONDS) -> Iterator[None]:
     """Memory that is taken meanwhile, and kept, is moved at the end; at most ``seconds`` are spent."""
     size = block_bytes()
-    before = list(_private()) if size else []
+    before = list(private_memory()) if size else []
     yield
     if size:
         move = partial(_collapse, ctypes.CDLL(None, use_errno=True).madvise)
-        new = (part for span in _private() for part in without(span, before))
+        new = (part for span in private_memory() for part in without(span, before))
         enlarge((full for span in new for full in _in_use(span, size)), move, seconds)
 
 
 def block_bytes() -> int:
-    """Bytes of a huge page; 0 where there are none, or where whoever runs the machine wants none."""
+    """Bytes of a huge page; 0 where the system has none or is set to use none."""
     try:
         return 0 if switched_off() else int((SYSTEM / "hpage_pmd_size").read_text("ascii"))
     except (OSError, ValueError):  # another system, or a kernel without them
@@ -55,7 +57,7 @@ def block_bytes() -> int:
 
 
 def switched_off() -> bool:
-    """Whether this system has huge pages and is set to hand out none."""
+    """Whether this system has huge pages and is set to use none."""
     setting = SYSTEM / "enabled"
     return setting.exists() and "[never]" in setting.read_text("ascii")
 
@@ -97,8 +99,8 @@ def full_blocks(start: int, used: np.ndarray, size: int, page: int) -> Iterator[
         yield first + begin * size, first + end * size
 
 
-def _private() -> Iterator[Span]:
-    """Writable memory of this process alone, behind which no file stands, in order."""
+def private_memory() -> Iterator[Span]:
+    """Writable memory of this process alone that is not mapped from a file, in order of address."""
     for line in MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         place, rights, _, _, inode, *name = line.split(maxsplit=5)
         if rights == "rw-p" and inode == "0" and (not name or name[0] == "[heap]"):
@@ -115,7 +117,7 @@ def _in_use(span: Span, size: int) -> Iterator[Span]:
     try:
         with PAGES.open("rb", buffering=0) as file:
             entries = os.pread(file.fileno(), count * ENTRY, start // mmap.PAGESIZE * ENTRY)
-    except OSError:  # not to be read here: nothing is known to be in use
+    except OSError:  # unreadable here: nothing is known to be in use
         return
     used = (np.frombuffer(entries, np.uint64) & PRESENT) != 0
     yield from full_blocks(start, used, size, mmap.PAGESIZE)

@@ -1,4 +1,4 @@
-# Read behind project(ggml) when set-up compiles llama.cpp (engine/platform/toolchain.py names it).
+# Read after project(ggml) when set-up compiles llama.cpp; engine/platform/toolchain.py passes its path.
 #
 # GCC orders instructions when registers are already given out. The kernels for 4-bit weights hold
 # dozens of sums at once, and those went to the stack and back in their innermost loops. Ordered

@@ -1,16 +1,18 @@
-"""Narrow passes of a small model, row by row through NumPy: there calls take longer than sums.
+"""Run narrow passes of a small model row by row in NumPy, to avoid torch's call overhead.
 
-A row of a draft model of a million parameters is a million products and some four hundred calls into
-torch, each of them cold behind a pass of the large model. Measured on two AVX-512 cores, microseconds
-of the first to the sixth step of pocket-draft behind a pass that has emptied the caches: torch 1356,
-1023, 866, 768, 800, 633; this file 829, 517, 329, 219, 207, 202. Only drafts come from here, so no
-token of an answer depends on how it rounds.
+What it does: a row of a draft model of a million parameters is a million products and some four
+hundred calls into torch, each with cold caches after a pass of the large model. NumPy's calls are
+shorter. Only drafts are computed here, so no token of an answer depends on how it rounds.
+
+Gain, microseconds of the first to the sixth step of pocket-draft after a pass that has emptied the
+caches, on two AVX-512 cores: torch 1356, 1023, 866, 768, 800, 633; this file 829, 517, 329, 219, 207,
+202.
+
+Delete when: torch's own steps of the bundled draft model take less than these.
 """
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,21 +20,17 @@ import torch
 from engine.decoder.decoder import Architecture, Dense, Layer, Linear
 from engine.decoder.kv_cache import Array, KVCache, Layout
 from engine.decoder.weights import DecoderWeights
+from engine.platform.threads import one_openblas_thread
 
-SMALL = 4_000_000  # parameters; of a larger model reading the weights takes longer than the calls
-ROWS = 4  # of a pass that goes row by row; more of them are faster together
-BLAS = (
-    "scipy_openblas_set_num_threads64_",
-    "openblas_set_num_threads64_",
-    "openblas_set_num_threads",
-)
+SMALL = 4_000_000  # parameters; for larger models reading the weights takes longer than the calls
+ROWS = 4  # of the widest pass that runs row by row; more rows are faster together
 
 
-class Narrow:
+class NumpyForward:
     """A decoder's weights as arrays, over the same memory."""
 
     def __init__(self, weights: DecoderWeights) -> None:
-        """Take weights that ``narrowed`` found to fit."""
+        """Take weights that ``with_numpy_forward`` accepts."""
         arch = weights.arch
         self._eps, self._scale = arch.norm_eps, np.float32(arch.head_dim**-0.5)
         self._shape = (arch.heads + 2 * arch.kv_heads, arch.head_dim)
@@ -101,7 +99,7 @@ class _Map:
     """A linear map of single rows."""
 
     def __init__(self, linear: Linear) -> None:
-        assert isinstance(linear, Dense)  # ``narrowed`` looked
+        assert isinstance(linear, Dense)  # see ``_fits``
         self._weight = linear.weight.numpy()
         self._bias = None if linear.bias is None else linear.bias.numpy()
 
@@ -129,15 +127,11 @@ def _gated(gate_up: Array) -> Array:
     return found
 
 
-def narrowed(weights: DecoderWeights) -> DecoderWeights:
-    """The same weights with narrow passes beside them, where these are faster and can be computed.
-
-    NumPy's library gets one thread: a second one would wait for a core that torch's threads hold,
-    and the first product behind a pass took two milliseconds more.
-    """
-    if not _fits(weights) or not _one_thread():
+def with_numpy_forward(weights: DecoderWeights) -> DecoderWeights:
+    """The same weights with narrow passes in NumPy, where these are faster and can be computed."""
+    if not _fits(weights) or not one_openblas_thread():
         return weights
-    return replace(weights, row_by_row=Narrow(weights))
+    return replace(weights, row_by_row=NumpyForward(weights))
 
 
 def _fits(weights: DecoderWeights) -> bool:
@@ -156,15 +150,3 @@ def _plain(layer: Layer, arch: Architecture, rotated: int) -> bool:
     maps = (layer.qkv, layer.out, layer.gate_up, layer.down)
     whole = rotated == arch.head_dim and layer.joined is None
     return whole and layer.q_norm is None and all(isinstance(m, Dense) for m in maps)
-
-
-def _one_thread() -> bool:
-    """Whether NumPy's own OpenBLAS could be told to use one thread; others are not known here."""
-    folder = Path(np.__file__).resolve().parent.parent / "numpy.libs"
-    for file in sorted(folder.glob("*openblas*")):
-        library = ctypes.CDLL(str(file))  # loaded already: NumPy did
-        for name in BLAS:
-            if hasattr(library, name):
-                getattr(library, name)(1)
-                return True
-    return False

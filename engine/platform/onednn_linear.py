@@ -1,13 +1,17 @@
-"""Linear maps over weights in the processor's own blocked layout (oneDNN), where that exists.
+"""Multiply by weights in the processor's own blocked layout (oneDNN).
 
-A plain ``F.linear`` re-reads a row-major weight with a kernel that suits wide batches; drafts make
-narrow ones. Measured on two AVX-512 cores, microseconds for a 27648 x 320 float32 map: 1 row 2528
-plain and 584 packed, 8 rows 3394 and 673, 64 rows 16686 and 2914. A call takes some 20 microseconds
-before it multiplies, so small maps stay plain: 1 row through 128 x 352 takes 5 plain and 19 packed.
-Through a large map one row takes 5 to 12 % longer there than four, and two up to a third, and they
-go as four. With AVX2 alone one row takes 9 to 27 % less: which it is, is tried once for every shape.
-The operator is the one that torch's own compiler emits for linear layers on CPUs; where it is
-missing, all maps stay plain.
+What it does: a plain ``F.linear`` reads a row-major weight with a kernel for wide batches, and drafts
+make narrow ones. The operator that torch's own compiler emits for linear layers on CPUs takes a
+reordered weight. Where it is missing, all maps stay plain.
+
+Gain, microseconds for a 27648 x 320 float32 map on two AVX-512 cores: 1 row 2528 plain and 584
+packed, 8 rows 3394 and 673, 64 rows 16686 and 2914. A call takes about 20 microseconds before it
+multiplies, so small maps stay plain: 1 row through 128 x 352 takes 5 plain and 19 packed. Through a
+large map one row takes 5 to 12 % longer than four, and two up to a third longer, so they are padded
+to four. With AVX2 alone one row takes 9 to 27 % less than four: which it is, is measured once for
+every shape.
+
+Delete when: ``F.linear`` is as fast with 1 to 8 rows, or the operator is gone (test_onednn_linear.py).
 """
 
 from collections.abc import Callable
@@ -26,11 +30,11 @@ SMALL = 2**17  # weights of a map that is faster plain
 LARGE = 2**22  # weights of a map whose kernels for few rows may be slower than that for four
 NARROW, FOUR = (1, 2), 4  # rows
 TRIAL = 2**24  # weights that a trial reads, more than most caches hold
-TRIALS = 5  # passes of each width, by turns
+TRIALS = 5  # passes of each width, alternating
 CLEARLY = 0.97  # of fewer rows' time: four must take less
 
 Timed = Callable[[int], float]
-"""Seconds of a product with so many rows."""
+"""Rows -> seconds of a product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class OneDnnLinear:
 
     weight: Tensor  # opaque
     bias: Tensor | None = None
-    as_four: frozenset[int] = frozenset()  # rows that are faster with others beside them
+    as_four: frozenset[int] = frozenset()  # row counts that are padded to four
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
@@ -67,7 +71,7 @@ def packed(weights: DecoderWeights) -> DecoderWeights:
 
 
 class OneDnnPacker:
-    """Packs the maps of one model; what it tries, it tries once for all maps of a shape."""
+    """Packs the maps of one model; a trial serves all maps of a shape."""
 
     def __init__(self) -> None:
         self._as_four: dict[torch.Size, frozenset[int]] = {}
@@ -77,7 +81,7 @@ class OneDnnPacker:
         if not isinstance(linear, Dense) or linear.weight.numel() < SMALL:
             return linear
         as_four = self._widths(linear.weight)
-        return OneDnnLinear(_reordered(linear.weight), linear.bias, as_four)
+        return OneDnnLinear(reordered(linear.weight), linear.bias, as_four)
 
     def _widths(self, weight: Tensor) -> frozenset[int]:
         if weight.numel() < LARGE:
@@ -88,7 +92,7 @@ class OneDnnPacker:
 
 
 def choose_as_four(timed: Timed) -> frozenset[int]:
-    """Which few rows take longer than four."""
+    """The row counts that take longer than four rows."""
     turns = [{rows: timed(rows) for rows in (*NARROW, FOUR)} for _ in range(TRIALS)]
     return frozenset(
         rows for rows in NARROW if median(turn[FOUR] / turn[rows] for turn in turns) < CLEARLY
@@ -96,9 +100,9 @@ def choose_as_four(timed: Timed) -> frozenset[int]:
 
 
 def _trial(weight: Tensor) -> Timed:
-    """Times products with maps as this one, so many that no cache holds them, or with a part of it."""
+    """Times products with copies of this map, too many for any cache, or with a part of it."""
     part = weight[: max(1, TRIAL // weight.shape[1])]
-    maps = [OneDnnLinear(_reordered(part)) for _ in range(max(1, TRIAL // part.numel()))]
+    maps = [OneDnnLinear(reordered(part)) for _ in range(max(1, TRIAL // part.numel()))]
     x = {rows: weight.new_ones(rows, weight.shape[1]) for rows in (*NARROW, FOUR)}
 
     def timed(rows: int) -> float:
@@ -112,18 +116,19 @@ def _trial(weight: Tensor) -> Timed:
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this machine's library takes packed weights of this type; asked by trying."""
+    """Whether this machine's library takes packed weights of this type; found by trying."""
     if device.type != "cpu":
         return False
     x, weight = torch.ones(2, 64, dtype=dtype), torch.ones(64, 64, dtype=dtype)
     try:
-        found = OneDnnLinear(_reordered(weight))(x)
+        found = OneDnnLinear(reordered(weight))(x)
     except (AttributeError, RuntimeError):  # another torch release, or a processor without the type
         return False
     return bool((found == 64).all())
 
 
-def _reordered(weight: Tensor) -> Tensor:
+def reordered(weight: Tensor) -> Tensor:
+    """A weight [out, in] in oneDNN's layout; raises RuntimeError or AttributeError."""
     with torch.inference_mode():
         found: Tensor = torch.ops.mkldnn._reorder_linear_weight(  # noqa: SLF001 - see above
             weight.contiguous(), None

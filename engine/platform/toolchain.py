@@ -1,14 +1,17 @@
-"""C++ compilers: whether one is there to build llama.cpp, and what GCC does badly in it.
+"""Compile llama.cpp with flags that avoid a bug and a slow spot of GCC; find them in its libraries.
 
-AMX are Intel's matrix instructions. GCC before 11.5, 12.4, 13.3 and 14 takes ``_tile_loadconfig`` to read 8 bytes where it reads 64 (GCC
-bug 114098), and drops the code that writes the rest as dead. Where a processor has AMX, llama.cpp
-multiplies 8- and 4-bit weights with it, and there the process ends by a general protection fault.
-Without the passes that drop dead stores the same compilers get it right.
+What it does, 1: GCC before 11.5, 12.4, 13.3 and 14 reads 8 bytes in ``_tile_loadconfig`` where AMX
+(Intel's matrix instructions) reads 64 (GCC bug 114098), and drops the code that writes the rest as
+dead. llama.cpp multiplies 8- and 4-bit weights with AMX where the processor has it, and the process
+then ends by a general protection fault. Without the passes that drop dead stores the same compilers
+get it right.
 
-On x86 every GCC keeps the sums of the kernels for 4-bit weights on the stack, which makes passes of several rows,
-those that verify drafts, up to a third dearer. ``llama_cpp.cmake`` says how that is avoided.
+What it does, 2: on x86 every GCC keeps the sums of the kernels for 4-bit weights on the stack;
+``llama_cpp.cmake`` avoids that. Gain: passes of several rows, which verify drafts, take up to a third less.
 
-Nothing but the standard library is needed here: set-up asks before anything is installed.
+Delete when: llama.cpp sets these flags itself, or its kernels are written so that GCC needs none.
+
+Needs nothing but the standard library: set-up imports it before anything is installed.
 """
 
 import re
@@ -41,10 +44,9 @@ def compiler_found() -> bool:
 
 
 def left_out_by(library: bytes) -> str:
-    """The compiler that left AMX's set-up out of this shared library, as "GCC 12.2"; empty: none did.
+    """The compiler that left AMX's set-up out of this shared library, e.g. "GCC 12.2"; "": none did.
 
-    A library names the compilers of all its parts. Those of the C runtime may be older or others than
-    what compiled the rest: Clang counts, then the newest.
+    A library names the compilers of all its parts, the C runtime's too: Clang counts, then the newest.
     """
     if MARK in library or _OTHER in library:
         return ""
@@ -54,7 +56,7 @@ def left_out_by(library: bytes) -> str:
 
 
 def spills(library: bytes) -> bool:
-    """Whether this shared library, compiled for x86, has the kernels whose sums GCC put on the stack."""
+    """Whether this x86 library has kernels whose sums GCC put on the stack."""
     if _ORDER_MARK in library or _OTHER in library:
         return False
     return _KERNEL in library and _COMPILER.search(library) is not None

@@ -1,11 +1,16 @@
-"""Linear maps over 16-bit weights where the processor multiplies nothing narrower than 32 bits.
+"""Multiply by 16-bit weights in float32, block by block, where the processor lacks the 16-bit type.
 
-A row times such weights takes as long as reading them, half of what float32 takes. Several rows,
-though, torch takes one by one there: so they are multiplied in float32, block by block of the weight,
-which is in the processor's cache when it is multiplied. Measured on two cores with AVX2 alone,
-milliseconds for an 8192 x 2048 map in bfloat16 with 1, 2, 4, 8, 16 and 64 rows: by torch 3.2, 4.8, 7.7,
-15, 29 and 136, in blocks 7.4, 8.6, 9.7, 9.1, 9.5 and 31; in float32, packed, 5.3, 6.2, 6.8, 7.7, 12 and
-27. Up to how many rows torch is faster is tried once for every model.
+What it does: torch multiplies several rows by such weights one row at a time there. Here a block of
+the weight is converted to float32 and multiplied while it is in the processor's cache. A single row
+stays with torch: it takes as long as reading the weights, half of what float32 takes.
+
+Gain, milliseconds for an 8192 x 2048 bfloat16 map with 1, 2, 4, 8, 16 and 64 rows on two cores with
+AVX2 alone: by torch 3.2, 4.8, 7.7, 15, 29 and 136, in blocks 7.4, 8.6, 9.7, 9.1, 9.5 and 31; in
+float32, packed, 5.3, 6.2, 6.8, 7.7, 12 and 27. Up to how many rows torch is faster is measured once
+for every model.
+
+Delete when: torch multiplies 64 such rows in less than a third of 64 single rows' time, or processors
+without AVX512-BF16 are no longer supported.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,18 +27,15 @@ from engine.platform.onednn_linear import SMALL, TRIAL, OneDnnLinear, can_pack
 
 BLOCK = 2**20  # weights of a block
 TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # rows
-TRIALS = 3  # of each, by turns
-EVERY = 2**31  # rows: more than there are
+TRIALS = 3  # of each, alternating
+EVERY = 2**31  # rows: no limit
 
 Timed = Callable[[int], tuple[float, float]]
-"""Seconds of a product with so many rows, plain and in blocks."""
+"""Rows -> seconds of a product, plain and in blocks."""
 
 
 class Widening:
-    """Float32 memory for a block of a narrower weight, and products with it.
-
-    Maps of a model share it: one of them computes at a time.
-    """
+    """Float32 memory for one block of a narrower weight; the maps of a model share it."""
 
     def __init__(self) -> None:
         self._block = torch.empty(BLOCK)
@@ -63,7 +65,7 @@ class Widening:
 
 @dataclass(frozen=True, slots=True)
 class UpcastLinear:
-    """A linear map over a 16-bit weight [out, in]; more rows than ``alone`` go in float32."""
+    """A linear map over a 16-bit weight [out, in]; more rows than ``alone`` are multiplied in float32."""
 
     weight: Tensor
     bias: Tensor | None
@@ -82,7 +84,7 @@ class UpcastLinear:
 
 
 class Upcaster:
-    """Upcasts the maps of one model; what it tries, it tries once."""
+    """Upcasts the maps of one model; one trial serves all of them."""
 
     def __init__(self, widening: Widening) -> None:
         self._widening = widening
@@ -100,7 +102,7 @@ class Upcaster:
         return UpcastLinear(linear.weight, linear.bias, alone, self._widening)
 
     def _trial(self, weight: Tensor) -> Timed:
-        """Times products with copies of this map, so many that no cache holds them, or of a part."""
+        """Times products with copies of this map, too many for any cache, or of a part."""
         part = weight[: max(1, TRIAL // weight.shape[1])]
         copies = [Dense(part.clone()) for _ in range(max(1, TRIAL // part.numel()))]
         ways = copies, [self._upcast(each, 0) for each in copies]
@@ -114,7 +116,7 @@ class Upcaster:
 
 
 def choose_alone(timed: Timed) -> int:
-    """The most rows that take no longer plain; whatever number, if that holds for all that are tried."""
+    """The most rows that take no longer plain; ``EVERY`` if that holds for all that are tried."""
     alone = 0
     for rows in TRIED:
         turns = [timed(rows) for _ in range(TRIALS)]
@@ -125,7 +127,7 @@ def choose_alone(timed: Timed) -> int:
 
 
 def wide_type(device: torch.device, dtype: torch.dtype) -> torch.dtype:
-    """What several rows of this type are multiplied in: float32 where the processor lacks the type."""
+    """The type in which several rows are multiplied: float32 where the processor lacks ``dtype``."""
     if device.type != "cpu" or can_pack(device, dtype):
         return dtype
     return torch.float32

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from engine.errors import NumericalError
 from engine.grammar.token_bytes import Speller
 from engine.interfaces.drafter import Drafter, DraftLength
-from engine.interfaces.target import Streamed, Target
+from engine.interfaces.target import Target
 from engine.request import ModelFacts, SamplingParams
 from engine.speculation.rng import RandomSource
 from engine.speculation.tree import DraftTree
@@ -15,7 +15,6 @@ from engine.statistics.pass_cost import PassCost
 
 Options = tuple[tuple[str, float], ...]
 
-UNLIMITED = 1 << 30  # rows
 THROWN_AWAY: Options = (("warm_up", 1.0),)  # read by nobody: drafters are made for each set
 
 Verify = Callable[
@@ -56,6 +55,6 @@ class EngineComponents:
     speller: Speller | None  # None: no request can have a grammar
 
     @property
-    def widest(self) -> int:
-        """Rows of the longest pass that there is memory for."""
-        return self.target.source.widest if isinstance(self.target, Streamed) else UNLIMITED
+    def models(self) -> tuple[Target, ...]:
+        """The target and, where there is one, the draft model."""
+        return (self.target,) if self.draft_model is None else (self.target, self.draft_model)

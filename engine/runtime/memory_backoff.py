@@ -1,13 +1,13 @@
-"""Retreat: what the engine does when the device runs out of memory, step by step.
+"""What the engine does when the device runs out of memory, step by step.
 
-Shrink the trees, then the number of requests in one pass, then move layers out of the device, then
-refuse with numbers. None of it changes an answer: nodes are cut by their place and not by their
-tokens, which is a shorter draft; requests never see each other; moved layers are the same layers.
+Shrink the trees, then the number of requests in one pass, then refuse with numbers. None of it
+changes an answer: nodes are cut by their place and not by their tokens, which is a shorter draft;
+requests never see each other.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -17,15 +17,6 @@ from engine.speculation.tree import DraftTree
 
 CALM = 64  # passes without trouble after which twice as much is tried again
 PROMPT_CHUNK = 256  # tokens of one prompt per step: the longest that a cancel waits
-
-
-@runtime_checkable
-class Movable(Protocol):
-    """A target that can move layers out of the device."""
-
-    def move_out(self, needed: int) -> int:
-        """Make room for at least ``needed`` bytes if possible; bytes freed, 0: nothing is left."""
-        ...
 
 
 class ScoreResult(NamedTuple):
@@ -45,7 +36,6 @@ class MemoryBackoff:
         self.together: int | None = None  # requests in one pass
         self.chunk = PROMPT_CHUNK  # prompt tokens in one pass
         self._calm = 0
-        self._moved = 0  # bytes
 
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[ScoreResult]:
         """One pass, or as many as it takes; one ``Passed`` for each tree."""
@@ -104,34 +94,24 @@ class MemoryBackoff:
             return self._within(slots[:half], trees[:half]) + self._within(
                 slots[half:], trees[half:]
             )
-        if self._move_out(error):
-            return self._within(slots, trees)
-        return [ScoreResult(trees[0], None, self._refusal(error))]
+        return [ScoreResult(trees[0], None, _refusal(error))]
 
     def _shorten(self, error: OutOfMemory, tried: int) -> None:
         if tried > 1:
             self._calm, self.chunk = 0, tried // 2
-        elif not self._move_out(error):
-            raise self._refusal(error) from error
-
-    def _move_out(self, error: OutOfMemory) -> bool:
-        if not isinstance(self._target, Movable):
-            return False
-        freed = self._target.move_out(max(1, error.needed - error.free))
-        self._moved += freed
-        return freed > 0
-
-    def _refusal(self, error: OutOfMemory) -> OutOfMemory:
-        tried = "trees of 1 node and 1 request in a pass were tried"
-        if isinstance(self._target, Movable):
-            tried += f", and {self._moved / 2**20:.1f} MiB of layers were moved out"
-        return OutOfMemory(error.needed, error.free, error.total, tried)
+        else:
+            raise _refusal(error) from error
 
     def _recover(self) -> None:
         self._calm = 0
         self.nodes = None if self.nodes is None or self.nodes >= PROMPT_CHUNK else 2 * self.nodes
         self.together = None if self.together is None or self.together > 8 else 2 * self.together
         self.chunk = min(PROMPT_CHUNK, 2 * self.chunk)
+
+
+def _refusal(error: OutOfMemory) -> OutOfMemory:
+    tried = "trees of 1 node and 1 request in a pass were tried"
+    return OutOfMemory(error.needed, error.free, error.total, tried)
 
 
 def truncate_tree(tree: DraftTree, nodes: int | None) -> DraftTree:

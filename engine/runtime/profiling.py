@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from engine.interfaces.target import (
-    DraftModel,
-    LayeredTarget,
-    LayerSource,
-    Rows,
-    Stepped,
-    Streamed,
-    Target,
-)
+from engine.interfaces.target import LayerSource, Rows, Target
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
@@ -43,17 +35,12 @@ def profile(target: Target, cost: PassCost) -> None:
     SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
     Raises NumericalError for logits that are not finite: no answer could come from such weights.
     """
-    if isinstance(target, Streamed):
+    if target.source is not None:
         _profile_streamed(target, target.source, cost)
         return
     started = time.perf_counter()
     widths: list[int] = []
-    steps = target.steps if isinstance(target, Stepped) else ()
-    for rows in (
-        *PROFILE_ROWS,
-        *steps,
-        *WIDER_ROWS,
-    ):  # the first call of a width builds its kernels
+    for rows in (*PROFILE_ROWS, *target.row_blocks, *WIDER_ROWS):  # the first call builds kernels
         if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
             widths.append(min(rows, target.context))
             _timed(target, [chain([0] * widths[-1])])
@@ -116,7 +103,7 @@ def fit_rounds(rounds: Sequence[Mapping[int, float]], cost: PassCost) -> None:
         cost.profile(rows, single * median(ratios))
 
 
-def profile_draft(draft: DraftModel) -> float:
+def profile_draft(draft: Target) -> float:
     """Seconds of one draft step: a single row. Raises NumericalError as ``profile`` does."""
     times = []
     for _ in range(2 * PROFILE_REPEATS):
@@ -128,7 +115,7 @@ def profile_draft(draft: DraftModel) -> float:
     return median(times)
 
 
-def profile_exit(target: LayeredTarget, layers: int) -> float:
+def profile_exit(target: Target, layers: int) -> float:
     """Seconds of one row through the first ``layers`` and the head: a step of an early-exit draft."""
     times: list[float] = []
     until = time.perf_counter() + EXIT_SECONDS
@@ -140,7 +127,7 @@ def profile_exit(target: LayeredTarget, layers: int) -> float:
     return min(times)  # the first one builds kernels
 
 
-def profile_reading(draft: DraftModel) -> float:
+def profile_reading(draft: Target) -> float:
     """Seconds for each token of a text that the draft model reads at once.
 
     Unless this is known, whoever drafts first may read a prompt of minutes for an answer of seconds.

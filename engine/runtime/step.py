@@ -47,7 +47,7 @@ def logits_to_verify(one: StepItem, scores: Scores) -> Logits:
         prompt = one.context.prompt
         rows = penalised(one.tree, scores.logits, sampling.penalties, session.ids, prompt)
     if session.guide is not None:
-        rows = session.guide.restricted(one.tree, rows, session.ids, greedy=sampling.greedy)
+        rows = session.guide.mask(one.tree, rows, session.ids, greedy=sampling.greedy)
     return rows
 
 

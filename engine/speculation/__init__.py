@@ -1,1 +1,1 @@
-"""Pure values and functions of decoding: trees, laws, draws, verification."""
+"""Decoding as pure functions: draft trees, distributions, sampling and verification."""

@@ -1,18 +1,18 @@
-"""What two sequences begin with."""
+"""Length of the common prefix of two sequences; without imports, for commands that start fast."""
 
 from collections.abc import Sequence
 
 
 def common_prefix(one: Sequence[object], other: Sequence[object]) -> int:
-    """Length of what both begin with.
+    """Number of leading elements that are equal.
 
-    Most often one of them begins the other, and both are compared at once, copied no more than they
-    have to be: a context may have thousands of tokens, and every round asks.
+    The common case, one sequence starting with the other, is a single comparison: contexts have
+    thousands of tokens, and every step calls this.
     """
     most = min(len(one), len(other))
-    begun = [each if len(each) == most else each[:most] for each in (one, other)]
-    if type(begun[0]) is not type(begun[1]):
-        begun = [list(each) for each in begun]
-    if begun[0] == begun[1]:
+    heads = [each if len(each) == most else each[:most] for each in (one, other)]
+    if type(heads[0]) is not type(heads[1]):
+        heads = [list(each) for each in heads]
+    if heads[0] == heads[1]:
         return most
     return next(at for at in range(most) if one[at] != other[at])

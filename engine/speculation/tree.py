@@ -1,4 +1,4 @@
-"""DraftTree: the one value that every drafter returns and every target scores."""
+"""DraftTree: what every drafter returns and every target scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,65 +10,65 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ReusedRows:
-    """Rows that early exit has run through the first layers already.
+    """Layers that early exit has already run for the first nodes of a tree.
 
-    ``states`` [E, M, C] are the states after each of the first E layers of the tree's first M nodes.
+    ``states`` [E, M, C]: the hidden states after each of the first E layers, for the first M nodes.
     """
 
     states: Tensor
 
     @property
     def layer(self) -> int:
-        """E: the layer where verification resumes."""
+        """E, the layer where verification continues."""
         return len(self.states)
 
     @property
     def hidden(self) -> Tensor:
-        """[M, C] after layer E."""
+        """The hidden states [M, C] after layer E."""
         return self.states[-1]
 
 
 @dataclass(frozen=True)
 class DraftTree:
-    """Tokens that hang behind the committed prefix; node 0 is the newest committed token.
+    """Drafted tokens after the committed prefix. Node 0, the root, is the last committed token.
 
-    Node 0's keys are not cached yet: it was chosen by the last round. A plain step is a tree of
-    one node, a chain a tree of width one, a prompt chunk a chain that is committed unjudged.
+    The root's keys are not in the kv cache yet: the last step chose it. A plain step is a tree of
+    one node, a chain is a tree of width one, a prompt chunk is a chain committed without verifying.
     """
 
     tokens: tuple[int, ...]  # [N]
-    parents: tuple[int, ...]  # [N]; parents[0] == -1, a parent stands before its children
-    q: dict[int, Tensor] | None = None  # inner node -> [V], the law that its children were drawn
-    #                                     from without replacement, in node order; None: the
+    parents: tuple[int, ...]  # [N]; parents[0] == -1, and parents come before their children
+    q: dict[int, Tensor] | None = None  # inner node -> [V], the distribution that its children were
+    #                                     sampled from without replacement, in node order; None: the
     #                                     candidates were chosen deterministically
-    replaced: bool = False  # children were drawn with replacement (SpecInfer); duplicates stay
+    replaced: bool = False  # children were sampled with replacement (SpecInfer); duplicates stay
     warm: ReusedRows | None = None
-    trace: bool = False  # score() shall also return the state after every layer
-    expected: float = 0.0  # accepted tokens, by the estimate of a drafter that knows its chances
-    later: float = 0.0  # tokens that rounds to come gain by it, by the same estimate
-    grafted: int = 0  # of the last nodes: another drafter's
+    trace: bool = False  # score() also returns the hidden states after every layer
+    expected: float = 0.0  # accepted tokens, estimated by the drafter
+    later: float = 0.0  # tokens that this draft saves in later steps, estimated by the drafter
+    grafted: int = 0  # the last nodes, which come from another drafter
 
     def __post_init__(self) -> None:
-        """Reject a malformed tree where it is made, not where it is scored."""
+        """Reject a malformed tree when it is created, not when it is scored."""
         if len(self.tokens) != len(self.parents) or not self.tokens or self.parents[0] != -1:
             raise ValueError("a tree needs a root with parent -1 and one parent per token")
         if len(self.tokens) == 1:
             return
         if any(not 0 <= parent < node for node, parent in enumerate(self.parents) if node):
-            raise ValueError("every node but the root needs a parent that stands before it")
+            raise ValueError("every node but the root needs a parent before it")
 
     def __len__(self) -> int:
-        """Nodes, the root included."""
+        """Number of nodes, the root included."""
         return len(self.tokens)
 
     @property
     def drafted(self) -> int:
-        """Proposed tokens: every node but the root."""
+        """Number of drafted tokens: every node but the root."""
         return len(self.tokens) - 1
 
     @property
     def own(self) -> "DraftTree":
-        """Without what was grafted."""
+        """The tree without grafted nodes."""
         kept = len(self) - self.grafted
         if kept == len(self):
             return self
@@ -76,7 +76,7 @@ class DraftTree:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Children of every node in draw order."""
+        """Children of every node, in sampling order."""
         found: list[list[int]] = [[] for _ in self.tokens]
         for node, parent in enumerate(self.parents[1:], 1):
             found[parent].append(node)
@@ -84,7 +84,7 @@ class DraftTree:
 
     @cached_property
     def depth(self) -> tuple[int, ...]:
-        """Edges between the root and every node."""
+        """Number of edges from the root to every node."""
         found = [0]
         for parent in self.parents[1:]:
             found.append(found[parent] + 1)
@@ -92,7 +92,7 @@ class DraftTree:
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes by depth, the root's level first."""
+        """Nodes of each depth, the root's level first."""
         found: list[list[int]] = [[] for _ in range(max(self.depth) + 1)]
         for node, depth in enumerate(self.depth):
             found[depth].append(node)
@@ -100,12 +100,12 @@ class DraftTree:
 
     @cached_property
     def leaves_first(self) -> tuple[int, ...]:
-        """Every node after all that is below it, siblings in draw order; the root is last."""
-        found, waiting = [], [0]
-        while waiting:
-            node = waiting.pop()
+        """Post-order: every node after its sub-tree, siblings in sampling order; the root is last."""
+        found, stack = [], [0]
+        while stack:
+            node = stack.pop()
             found.append(node)
-            waiting += self.children[node]  # the last child is met first, and turned round below
+            stack += self.children[node]
         return tuple(reversed(found))
 
     @property
@@ -125,38 +125,38 @@ def chain(tokens: Sequence[int], q: dict[int, Tensor] | None = None) -> DraftTre
 
 
 def graft(tree: DraftTree, other: DraftTree, most: int) -> DraftTree:
-    """What ``other`` has and the tree does not, behind the same root, up to ``most`` nodes in all.
+    """Add the nodes of ``other`` that the tree lacks, up to ``most`` nodes in all.
 
-    The tree's own nodes keep their places. Only for chosen candidates: what is drawn from a law must not
-    stand beside what is not.
+    Both trees have the same root. The tree's own nodes keep their indices. Only for chosen
+    candidates: sampled ones must not be mixed with others.
     """
     assert tree.q is None
     assert other.q is None
     tokens, parents = list(tree.tokens), list(tree.parents)
     known = {key: node for node, key in enumerate(zip(parents, tokens, strict=True)) if node}
-    place: dict[int, int] = {0: 0}  # of the other's nodes
+    merged: dict[int, int] = {0: 0}  # node of ``other`` -> node of the result
     for node, (parent, token) in enumerate(zip(other.parents, other.tokens, strict=True)):
-        if parent not in place:  # the root, or what had no room
+        if parent not in merged:  # the root, or a node without room
             continue
-        key = place[parent], token
+        key = merged[parent], token
         if key not in known:
             if len(tokens) >= most:
                 continue
             known[key] = len(tokens)
-            parents.append(place[parent])
+            parents.append(merged[parent])
             tokens.append(token)
-        place[node] = known[key]
-    fresh = len(tokens) - len(tree)
-    if not fresh:
+        merged[node] = known[key]
+    added = len(tokens) - len(tree)
+    if not added:
         return tree
-    return replace(tree, tokens=tuple(tokens), parents=tuple(parents), grafted=tree.grafted + fresh)
+    return replace(tree, tokens=tuple(tokens), parents=tuple(parents), grafted=tree.grafted + added)
 
 
 def ancestor_bits(parents: Sequence[int], known: Sequence[int] = ()) -> list[int]:
-    """Which nodes each node sees, itself and its ancestors: bit i of an integer is node i.
+    """One integer per node: bit i is set where node i is the node itself or an ancestor.
 
-    ``known`` are those of earlier nodes; ``parents`` then counts from the first of them. A parent
-    of -1 hangs on the committed prefix.
+    ``known`` holds the bits of earlier nodes; ``parents`` then counts from the first of those. A
+    parent of -1 is the committed prefix.
     """
     seen = list(known)
     for node, parent in enumerate(parents, len(seen)):
@@ -165,7 +165,7 @@ def ancestor_bits(parents: Sequence[int], known: Sequence[int] = ()) -> list[int
 
 
 def bit_rows(bits: Sequence[int], nodes: int) -> np.ndarray:
-    """The same as a matrix, bool [n, nodes]."""
+    """``ancestor_bits`` as a matrix, bool [n, nodes]."""
     width = (nodes + 7) // 8
     packed = b"".join(each.to_bytes(width, "little") for each in bits)
     rows = np.frombuffer(packed, np.uint8).reshape(len(bits), width)

@@ -1,16 +1,16 @@
-"""verify(): which drafted tokens the target accepts. This file is the definition of correctness.
+"""verify(): which drafted tokens the target accepts. This file defines correctness.
 
-Every token that leaves here follows the target's own law given the tokens before it, whatever
-the drafter proposed. Three rules, one for each way in which candidates come about:
+Every emitted token follows the target's own distribution given the tokens before it, whatever the
+drafter proposed. There are three rules, one for each way of choosing candidates:
 
-- greedy: the law is one-hot, so follow the largest logit;
-- chosen candidates (``tree.q`` None): draw from the target, follow the child that carries the
-  token (SpecExec, arXiv 2406.02532);
-- drawn candidates: traversal verification (Weng et al., arXiv 2505.12398), leaves before inner
-  nodes. A chain's is block verification (Sun et al., arXiv 2403.10444), a single level's that of
-  Sequoia (arXiv 2402.12374, Algorithm 2), or with replacement SpecInfer's (arXiv 2305.09781).
+- greedy: the distribution is one-hot, so follow the largest logit;
+- chosen candidates (``tree.q`` is None): sample from the target and follow the child with that token
+  (SpecExec, arXiv 2406.02532);
+- sampled candidates: traversal verification (Weng et al., arXiv 2505.12398), leaves before inner
+  nodes. On a chain it equals block verification (Sun et al., arXiv 2403.10444); on a single level it
+  equals Sequoia (arXiv 2402.12374, Algorithm 2) or, with replacement, SpecInfer (arXiv 2305.09781).
 
-Exactness is enumerated in tests/engine/speculation/test_verify.py.
+tests/engine/speculation/test_verify.py proves exactness by enumeration.
 """
 
 from collections.abc import Callable
@@ -26,199 +26,188 @@ from torch import Tensor
 from engine.errors import NumericalError
 from engine.request import SamplingParams
 from engine.speculation.rng import RandomSource
-from engine.speculation.sampling import not_finite, probabilities
+from engine.speculation.sampling import not_finite_error, probabilities
 from engine.speculation.tree import DraftTree
 
 Logits = Tensor | NDArray[np.float32]
-"""Rows [N, V]; NumPy's where a target outside torch wrote them: the way through torch takes longer."""
+"""Rows [N, V]; NumPy rows come from targets outside torch, and are faster to read directly."""
 
 
 class Verdict(NamedTuple):
-    """Accepted nodes, root first, and the target's own next token after the last of them."""
+    """Accepted nodes, the root first, and the target's own next token after the last of them."""
 
     path: tuple[int, ...]
     bonus: int
 
 
-def verify(
-    tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: RandomSource
-) -> Verdict:
-    """Judge the tree with the target's logits [N, V]; raises NumericalError if they are not finite.
+def verify(tree: DraftTree, logits: Logits, sampling: SamplingParams, rng: RandomSource) -> Verdict:
+    """Verify the tree with the target's logits [N, V]; raises NumericalError if they are not finite.
 
-    Chosen candidates take one draw per emitted token, as plain decoding does, so a seed gives the
-    same tokens; the laws of rows that the walk does not reach are not computed.
+    Chosen candidates use one random number per emitted token, as plain decoding does: a seed gives
+    the same tokens. Only the rows on the accepted path are read.
     """
     if isinstance(logits, np.ndarray):
         if sampling.greedy:
-            return _follow_rows(tree, logits)
+            return _verify_greedy_rows(tree, logits)
         logits = torch.from_numpy(logits)
     if sampling.greedy:
-        return _follow(tree, logits)
+        return _verify_greedy(tree, logits)
     if tree.q is None:
-        return _look_up(tree, logits, sampling, chance)
-    if tree.is_chain:  # hardly a row of it that is not asked: all laws at once
-        return _traverse(tree, probabilities(logits, sampling).__getitem__, chance)
-    return _traverse(tree, lambda node: probabilities(logits[node], sampling), chance)
+        return _walk(tree, lambda node: rng.draw(probabilities(logits[node], sampling)))
+    if tree.is_chain:  # nearly every row of a chain is read: compute all of them at once
+        return _verify_sampled(tree, probabilities(logits, sampling).__getitem__, rng)
+    return _verify_sampled(tree, lambda node: probabilities(logits[node], sampling), rng)
 
 
-def judge(
-    tree: DraftTree, logits: Logits, sampling: SamplingParams, chance: RandomSource
+def verify_or_error(
+    tree: DraftTree, logits: Logits, sampling: SamplingParams, rng: RandomSource
 ) -> Verdict | NumericalError:
-    """``verify`` of one of several requests: what is wrong with its logits is no matter of the others'."""
+    """``verify`` for one request of a batch: bad logits fail this request and not the others."""
     try:
-        return verify(tree, logits, sampling, chance)
+        return verify(tree, logits, sampling, rng)
     except NumericalError as error:
         return error
 
 
-def _follow(tree: DraftTree, logits: Tensor) -> Verdict:
-    """The path of largest logits."""
+def _verify_greedy(tree: DraftTree, logits: Tensor) -> Verdict:
     if logits.is_cpu:
-        return _follow_rows(tree, logits.float().numpy(force=True))
-    largest, at = logits.max(-1)  # of equals the first
-    values, found = torch.stack((largest.double(), at.double())).tolist()  # the only wait
-    verdict = _walk(tree, list(map(int, found)).__getitem__)
-    if not all(isfinite(values[node]) for node in verdict.path):  # the largest finds NaN, infinity
-        raise not_finite()
+        return _verify_greedy_rows(tree, logits.float().numpy(force=True))
+    largest, at = logits.max(-1)  # the first one on ties
+    values, tokens = torch.stack((largest.double(), at.double())).tolist()  # the only sync
+    verdict = _walk(tree, list(map(int, tokens)).__getitem__)
+    if not all(isfinite(values[node]) for node in verdict.path):  # max() returns NaN and infinity
+        raise not_finite_error()
     return verdict
 
 
-def _follow_rows(tree: DraftTree, rows: NDArray[np.float32]) -> Verdict:
-    """The same over NumPy's rows, whose argmax is vectorised; torch's is 30 times slower.
+def _verify_greedy_rows(tree: DraftTree, rows: NDArray[np.float32]) -> Verdict:
+    """Follow the largest logits in NumPy, whose argmax is 30 times faster than torch's.
 
-    Plain rounds come here, with a cold cache: after a pass every call into torch takes 20 us. Rows
-    that the walk does not reach are not looked at: each takes 50 us of 152,000 tokens.
+    Plain decoding steps run here. Rows outside the path are not read: with 152,000 tokens a row
+    takes 50 us.
     """
 
-    def likeliest(node: int) -> int:
+    def argmax(node: int) -> int:
         token = int(rows[node].argmax())
         if not isfinite(rows[node, token]):
-            raise not_finite()
+            raise not_finite_error()
         return token
 
-    return _walk(tree, likeliest)
+    return _walk(tree, argmax)
 
 
-def _look_up(
-    tree: DraftTree, logits: Tensor, sampling: SamplingParams, chance: RandomSource
-) -> Verdict:
-    """Draw from the target's law at every node of the walk, whatever its children are."""
+def _walk(tree: DraftTree, target_token: Callable[[int], int]) -> Verdict:
+    """Walk down from the root while a child has the target's token.
 
-    def drawn(node: int) -> int:
-        law = probabilities(logits[node], sampling)
-        return chance.draw(law)
-
-    return _walk(tree, drawn)
-
-
-def _walk(tree: DraftTree, said: Callable[[int], int]) -> Verdict:
-    """Down from the root along what the target says behind each node, asked once and in order."""
+    ``target_token`` returns the target's next token after a node. It is called once per node of the
+    path, in order.
+    """
     node, path = 0, [0]
     while True:
-        token = said(node)
-        accepted = _child_with(tree, node, token)
+        token = target_token(node)
+        accepted = next((c for c in tree.children[node] if tree.tokens[c] == token), None)
         if accepted is None:
             return Verdict(tuple(path), token)
         path.append(accepted)
         node = accepted
 
 
-def _child_with(tree: DraftTree, node: int, token: int) -> int | None:
-    return next((c for c in tree.children[node] if tree.tokens[c] == token), None)
-
-
 @dataclass
-class _Standing:
-    """A node of the traversal, and what is left of it once children were refused.
+class _OpenNode:
+    """A node on the current path of the traversal, updated as its children are rejected.
 
-    ``weight`` is the chance that the answer goes through the node, given the tokens on the way to
-    it; ``law`` [V] what follows the node then, if none of the children tried so far does.
+    ``weight`` is the probability that the answer passes through the node, given the tokens above it.
+    ``p`` [V] is the distribution of the next token if no child tried so far is kept.
     """
 
     node: int
     weight: float
-    untried: list[int]  # children, the next one last
-    law: Tensor  # of a leaf empty until it is needed
-    offer: Tensor  # [V], what the next child was drawn from; of a leaf empty
+    untried: list[int]  # children in reverse order, so that pop() returns the next one
+    p: Tensor  # empty for a leaf until it is needed
+    q: Tensor  # [V], the distribution that the next child was sampled from; empty for a leaf
     tried: list[int] = field(default_factory=list)  # tokens
 
-    def share(self, token: int) -> float:
-        """The weight of the child that carries this token: min(1, weight p / q), never by 0."""
-        wanted, offered = self.weight * float(self.law[token]), float(self.offer[token])
-        if wanted >= offered:
-            return 1.0 if wanted > 0 else 0.0
-        return wanted / offered
+    def child_weight(self, token: int) -> float:
+        """The weight of the child with this token: min(1, weight p / q), without dividing by 0."""
+        scaled_p, q = self.weight * float(self.p[token]), float(self.q[token])
+        if scaled_p >= q:
+            return 1.0 if scaled_p > 0 else 0.0
+        return scaled_p / q
 
-    def refuse(self, drawn_from: Tensor, *, replaced: bool) -> None:
-        """The child that was just tried is not part of the answer, nor is anything below it.
+    def reject_child(self, proposal: Tensor, *, replacement: bool) -> None:
+        """Condition the node on the rejection of the child just tried and its whole sub-tree.
 
-        With S = sum max(weight p - q, 0), the mass that no draw from q can stand for, the weight
-        becomes S / (S + 1 - weight). Without replacement the offer loses the token; with it the
-        offer stays, and a token that was drawn twice is tried twice.
+        With S = sum max(weight p - q, 0), the mass that samples from q cannot cover, the weight
+        becomes S / (S + 1 - weight). Without replacement q loses the token. With replacement q
+        stays the same, and a token that was sampled twice is tried twice.
         """
-        excess = (self.weight * self.law - self.offer).clamp_(min=0)
+        excess = (self.weight * self.p - self.q).clamp_(min=0)
         mass = float(excess.sum())
-        if mass > 0:  # else p and q were equal but for rounding
-            self.law = excess.div_(mass)
+        if mass > 0:  # otherwise p and q were equal up to rounding
+            self.p = excess.div_(mass)
         if self.weight < 1:
             self.weight = mass / (mass + 1 - self.weight)
-        if self.untried and not replaced:
-            self.offer = without(drawn_from.to(self.law), self.tried)
+        if self.untried and not replacement:
+            self.q = without(proposal.to(self.p), self.tried)
 
 
-def _traverse(tree: DraftTree, law: Callable[[int], Tensor], chance: RandomSource) -> Verdict:
-    """Judge drawn candidates from the leaves up: the first node to be kept ends the path.
+def _verify_sampled(
+    tree: DraftTree, target_probs: Callable[[int], Tensor], rng: RandomSource
+) -> Verdict:
+    """Verify sampled candidates from the leaves up: the first node that is kept ends the path.
 
-    Token by token a path ends at the first refused token, although its later tokens may make up for
-    it: that the target wants the whole path more often than it was drafted. So every node is asked
-    after all that is below it, siblings in draw order, whether the path ends with it. Given the
-    tokens down to a node, something in its sub-tree is kept exactly with the node's weight: by
-    induction, since it is so of its children, and what the children leave is its own (section 4).
+    Token-by-token verification ends a path at the first rejected token, even where the target wants
+    the whole path more often than it was drafted. Here every node is decided after its sub-tree,
+    siblings in sampling order. Given the tokens down to a node, its sub-tree keeps a node with
+    probability exactly ``weight``: by induction this holds for its children, and the node covers the
+    rest itself (section 4).
     """
     assert tree.q is not None
-    path = [_opened(tree, 0, 1.0, law)]
+    path = [_open(tree, 0, 1.0, target_probs)]
     while True:
         here = path[-1]
         if here.untried:
             child = here.untried.pop()
             here.tried.append(tree.tokens[child])
-            weight = here.share(tree.tokens[child])
+            weight = here.child_weight(tree.tokens[child])
             if weight > 0:
-                path.append(_opened(tree, child, weight, law))
+                path.append(_open(tree, child, weight, target_probs))
                 continue
-        elif len(path) == 1 or chance.accept(here.weight, 1.0):
-            rest = here.law if tree.children[here.node] else law(here.node)
-            return Verdict(tuple(standing.node for standing in path), chance.draw(rest))
+        elif len(path) == 1 or rng.accept(here.weight, 1.0):
+            p = here.p if tree.children[here.node] else target_probs(here.node)
+            return Verdict(tuple(each.node for each in path), rng.draw(p))
         else:
             path.pop()
-        path[-1].refuse(tree.q[path[-1].node], replaced=tree.replaced)
+        path[-1].reject_child(tree.q[path[-1].node], replacement=tree.replaced)
 
 
-def _opened(tree: DraftTree, node: int, weight: float, law: Callable[[int], Tensor]) -> _Standing:
+def _open(
+    tree: DraftTree, node: int, weight: float, target_probs: Callable[[int], Tensor]
+) -> _OpenNode:
     assert tree.q is not None
     if not tree.children[node]:
-        return _Standing(node, weight, [], torch.empty(0), torch.empty(0))
-    own = law(node)
-    return _Standing(node, weight, [*reversed(tree.children[node])], own, tree.q[node].to(own))
+        return _OpenNode(node, weight, [], torch.empty(0), torch.empty(0))
+    p = target_probs(node)
+    return _OpenNode(node, weight, [*reversed(tree.children[node])], p, tree.q[node].to(p))
 
 
-def residual(wanted: Tensor, offered: Tensor) -> Tensor:
-    """normalise(max(p - q, 0)), [V]; p itself when rounding left nothing."""
-    rest = (wanted - offered).clamp_(min=0)
+def residual(p: Tensor, q: Tensor) -> Tensor:
+    """normalise(max(p - q, 0)), [V]; p itself if rounding leaves no mass."""
+    rest = (p - q).clamp_(min=0)
     mass = rest.sum()
-    return rest.div_(mass) if mass > 0 else wanted
+    return rest.div_(mass) if mass > 0 else p
 
 
-def without(law: Tensor, drawn: list[int]) -> Tensor:
-    """The law of the next draw without replacement, [V].
+def without(probs: Tensor, tokens: list[int]) -> Tensor:
+    """The distribution [V] of the next sample without replacement, after ``tokens``.
 
-    Where the mass is exhausted the next draw is uniform over what was not drawn yet.
+    It is uniform over the other tokens once the mass is used up.
     """
-    rest = law.clone()
-    rest[drawn] = 0
+    rest = probs.clone()
+    rest[tokens] = 0
     mass = rest.sum()
     if mass > 0:
         return rest.div_(mass)
-    rest = torch.ones_like(law)
-    rest[drawn] = 0
+    rest = torch.ones_like(probs)
+    rest[tokens] = 0
     return rest / rest.sum().clamp(min=1)

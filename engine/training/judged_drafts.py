@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from engine.build import load
 from engine.draft_length.acceptance_head import Kind
 from engine.errors import ModelUnusable
-from engine.interfaces.target import DraftModel, Rows, Target
+from engine.interfaces.target import Rows, Target
 from engine.request import ModelSpec, SamplingParams
 from engine.speculation.tree import DraftTree
 from engine.training.own_answers import Asked, plain_answers
@@ -49,7 +49,7 @@ class Pair:
     """The models, and the tokens that end an answer."""
 
     target: Target
-    draft: DraftModel
+    draft: Target
     stop_tokens: frozenset[int]
 
 

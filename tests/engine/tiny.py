@@ -10,9 +10,9 @@ from engine.decoder.decoder import Architecture, Dense, Layer, Rotary
 from engine.decoder.weights import DecoderWeights
 from engine.engine import Engine
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.target import TorchTarget
-from engine.platform.numpy_forward import narrowed
+from engine.platform.numpy_forward import with_numpy_forward
 from engine.request import Done, GenerationRequest, ModelSpec, Tokens
 from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import PassCost
@@ -51,10 +51,10 @@ def tiny_weights(seed=0, vocab=13, layers=3, sharpness=6.0, context=96):
 
 def tiny_target(seed=0, **shape):
     """A target whose drafts of a few rows go row by row, as the bundled draft model's do."""
-    return TorchTarget(narrowed(tiny_weights(seed, **shape)))
+    return TorchTarget(with_numpy_forward(tiny_weights(seed, **shape)))
 
 
-class Markov:
+class Markov(Target):
     """Target, draft model and layered target whose next-token law depends on the last token only.
 
     Exact in float64, so laws over it can be enumerated. ``shallow`` follows a law of its own.

@@ -1,6 +1,6 @@
 """Never a token that the plain model would not have produced, where most tokens are looked at together.
 
-Filters and draws go other ways where a vocabulary is large: engine/speculation/filter_tokens.py and race.py.
+Filters and draws go other ways where a vocabulary is large: engine/speculation/sampling.py and rng.py.
 """
 
 from collections import Counter
@@ -13,9 +13,8 @@ from scipy.stats import chisquare
 
 from engine.drafters import DRAFTERS
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.exponential_sampling import SHORT
-from engine.speculation.rng import SeededRandom
-from engine.speculation.sampling import at_once
+from engine.speculation.rng import SHORT, SeededRandom
+from engine.speculation.sampling import filter_batched
 from engine.speculation.tree import chain
 from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
 
@@ -38,7 +37,7 @@ def wide_draft():
 def law_behind(ids, sampling):
     """By definition, over all tokens at once."""
     rows = wide_target().score([0], [chain(list(ids))])[0].logits
-    return at_once(rows[-1:].double(), sampling)[0].numpy()
+    return filter_batched(rows[-1:].double(), sampling)[0].numpy()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Never a token that the plain model would not have produced: every registered drafter, every law."""
+"""Never a token that the plain model would not have produced: every registered drafter and law."""
 
 from collections import Counter
 from dataclasses import replace
@@ -62,27 +62,33 @@ HELD_BACK = Penalties(presence=0.4, frequency=0.3, repeat=1.5, bias=((2, 0.7),))
 
 
 def held(tree, logits, ids, context, guide):
-    """What is done to logits before they decide, as the engine does it."""
+    """Logits with penalties and grammar, as the engine applies them."""
     sampling = context.sampling
     if sampling.penalties is not None:
         logits = penalised(tree, logits, sampling.penalties, ids, context.prompt)
     if guide is not None:
-        logits = guide.restricted(tree, logits, ids, greedy=sampling.greedy)
+        logits = guide.mask(tree, logits, ids, greedy=sampling.greedy)
     return logits
 
 
+LOGITS = (
+    (SAMPLED, None),
+    (SamplingParams(0.7, top_k=2), None),
+    (SamplingParams(1.0, penalties=HELD_BACK), None),
+    (SAMPLED, THIRDS),
+    (SamplingParams(0.7, penalties=HELD_BACK), THIRDS),
+)
+BUDGETS = (Budget(2, 2), Budget(2, 3))
+
+
 @pytest.mark.parametrize(
-    ("sampling", "grammar"),
-    [
-        (SAMPLED, None),
-        (SamplingParams(0.7, top_k=2), None),
-        (SamplingParams(1.0, penalties=HELD_BACK), None),
-        (SAMPLED, THIRDS),
-        (SamplingParams(0.7, penalties=HELD_BACK), THIRDS),
+    ("name", "foretold", "budget", "sampling", "grammar"),
+    [  # pairwise: every drafter and every kind of logits meets both budgets
+        (*run, BUDGETS[(at + row) % 2], *kind)
+        for at, run in enumerate(RUNS)
+        for row, kind in enumerate(LOGITS)
     ],
 )
-@pytest.mark.parametrize("budget", [Budget(2, 2), Budget(2, 3)])
-@pytest.mark.parametrize(("name", "foretold"), RUNS)
 def test_joint_law_of_emitted_tokens_is_the_targets(name, foretold, budget, sampling, grammar):
     length, laws = 3, markov(3)
     prompt = [1, 2, 0, 1, 2, 0, 1]  # repeats, so that lookup proposes
@@ -141,7 +147,7 @@ def said(answers):
 
 @cache
 def plain(sampling=None, grammar=None):
-    """What the same requests give without drafts; asked once for all that is compared with it."""
+    """The answers of plain decoding, computed once."""
     asked = [replace(r, grammar=grammar) for r in greedy_requests("none")]
     asked = [replace(r, sampling=sampling or r.sampling) for r in asked]
     return run_all(engine_over(tiny_target(), speller=Words(WORDS)), asked)
@@ -154,9 +160,17 @@ DRAFTS = {
 }
 
 
-@pytest.mark.parametrize("length", ["fixed", "goodput"])
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize(("depth", "nodes"), [(1, 1), (3, 7), (8, 64), (64, 64), (0, 0)])
+SIZES = ((1, 1), (3, 7), (8, 64), (64, 64), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("depth", "nodes", "draft", "length"),
+    [  # pairwise: every size and every draft model meets both policies
+        (*size, draft, ("fixed", "goodput")[(at + row) % 2])
+        for at, size in enumerate(SIZES)
+        for row, draft in enumerate(DRAFTS)
+    ],
+)
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_greedy_equals_plain(name, depth, nodes, draft, length):
     asked = greedy_requests(name, length=length, draft_depth=depth, draft_nodes=nodes)
@@ -178,7 +192,7 @@ def in_format(grammar, goes_on, size):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_with_penalties_every_drafter_says_what_plain_decoding_would_by_hand(name):
+def test_with_penalties_every_drafter_equals_plain_decoding_by_hand(name):
     penalties = Penalties(presence=0.5, frequency=0.4, repeat=1.3, bias=((5, 1.0), (7, -100.0)))
     sampling = SamplingParams(penalties=penalties)
     asked = [replace(r, sampling=sampling) for r in greedy_requests(name, draft_nodes=12)]
@@ -194,9 +208,7 @@ def test_with_penalties_every_drafter_says_what_plain_decoding_would_by_hand(nam
     ("grammar", "goes_on", "size"), [(THIRDS, fits, 3), (PAIRS, fits_pairs, 5)]
 )
 @pytest.mark.parametrize("name", ALL)
-def test_in_a_format_every_drafter_says_what_plain_decoding_would_by_hand(
-    name, grammar, goes_on, size
-):
+def test_with_a_grammar_every_drafter_equals_plain_decoding_by_hand(name, grammar, goes_on, size):
     asked = [replace(r, grammar=grammar) for r in greedy_requests(name, draft_nodes=12)]
     wanted = in_format(grammar, goes_on, size)
     for draft in DRAFTS.values():
@@ -273,23 +285,28 @@ def test_the_context_is_never_exceeded(name):
     assert done.reason is FinishReason.LENGTH
 
 
+SEEDED = (
+    SamplingParams(0.8, seed=5),
+    SamplingParams(1.5, top_p=0.9, seed=6),
+    SamplingParams(0.8, seed=7, penalties=HELD_BACK),
+)
+
+
 @pytest.mark.parametrize("name", SPECULATIVE)
 @pytest.mark.parametrize(
-    "sampling",
-    [
-        SamplingParams(0.8, seed=5),
-        SamplingParams(1.5, top_p=0.9, seed=6),
-        SamplingParams(0.8, seed=7, penalties=HELD_BACK),
+    ("sampling", "grammar", "draft"),
+    [  # pairwise: every sampling and every grammar meets every draft model
+        (sampling, grammar, tuple(DRAFTS)[(at + row) % 3])
+        for at, sampling in enumerate(SEEDED)
+        for row, grammar in enumerate((None, THIRDS, PAIRS))
     ],
 )
-@pytest.mark.parametrize("grammar", [None, THIRDS, PAIRS])
-def test_a_seeded_request_equals_plain_token_by_token(name, sampling, grammar):
-    """Its candidates are chosen, not drawn, so random numbers are used as plain decoding uses them."""
-    for draft in DRAFTS.values():
-        asked = greedy_requests(name, draft_nodes=12)
-        requests = [replace(r, sampling=sampling, grammar=grammar) for r in asked]
-        engine = engine_over(tiny_target(), draft(), cost=SlowMachine(), speller=Words(WORDS))
-        assert said(run_all(engine, requests)) == said(plain(sampling, grammar))
+def test_a_seeded_request_equals_plain_token_by_token(name, sampling, grammar, draft):
+    """Its candidates are chosen, not sampled: random numbers are used as in plain decoding."""
+    asked = greedy_requests(name, draft_nodes=12)
+    requests = [replace(r, sampling=sampling, grammar=grammar) for r in asked]
+    engine = engine_over(tiny_target(), DRAFTS[draft](), cost=SlowMachine(), speller=Words(WORDS))
+    assert said(run_all(engine, requests)) == said(plain(sampling, grammar))
 
 
 # D. Cache audit: after every round the cache equals one that was computed afresh.

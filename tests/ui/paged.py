@@ -13,7 +13,7 @@ from app.worker.child import Entry
 from tests.app import fake_engine
 from tests.app.assisted import assisted
 from ui.chat.actions import ACTIONS
-from ui.chat.command import Command
+from ui.chat.command import ChatCommand
 from ui.chat.page_session import Pages, PageSession
 
 
@@ -27,11 +27,11 @@ class Page:
         self.do("hello")
 
     async def _show(self) -> None:
-        async for changed in self.session.views():
+        async for changed in self.session.updates():
             self.regions |= changed
 
     def do(self, what: str, /, **more: Any) -> None:
-        self.session.post(Command(do=what, **more))
+        self.session.post(ChatCommand(command=what, **more))
 
     async def until(self, true: Callable[[], object]) -> None:
         async with asyncio.timeout(20):
@@ -45,6 +45,7 @@ class Page:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
+        self.session.close()
 
     @property
     def text(self) -> str:
@@ -68,7 +69,7 @@ async def opened(
         pages, made = Pages(assistant, ACTIONS), []
 
         def another() -> Page:
-            made.append(Page(pages.session(str(len(made)))))
+            made.append(Page(pages.open()))
             return made[-1]
 
         yield another(), another, assistant

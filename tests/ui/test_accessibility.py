@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from tests.ui.application import Application
 from tests.ui.browser import answered, browsing, button, write
-from ui.tabs import TABS
+from ui.page import TABS
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 

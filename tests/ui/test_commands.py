@@ -23,10 +23,10 @@ class TestSettingsThatCannotBe:
     @asynchronous
     async def test_stay_as_they_were_and_the_message_is_answered(self, tmp_path: Path) -> None:
         async with opened(tmp_path) as (page, _, assistant):
-            page.do("look", settings={"top_k": 7})
+            page.do("settings", settings={"top_k": 7})
             page.do("send", text="hi", settings={"top_k": 1.5, "temperature": 0.5})
             await page.answered(1)
-            assert "Top k cannot be 1.5: it has to be a whole number" in page.regions["notice"]
+            assert "Top k cannot be 1.5: it must be a whole number" in page.regions["notice"]
             assert len(assistant.history.conversations()) == 1
             kept = json.loads(page.state["once"]["settings"])
             assert (kept["top_k"], kept["temperature"]) == (7, 0.5)
@@ -56,7 +56,7 @@ class TestSettingsThatCannotBe:
             page.do("send", text="hi", settings={"mode": "early_exit"})
             await page.answered(1)
             assert page.regions["notice"] == ""
-            assert page.session.shown.settings.mode == "early_exit"
+            assert page.session.state.settings.mode == "early_exit"
 
 
 class TestOrder:
@@ -132,5 +132,5 @@ async def test_a_conversation_deleted_while_it_is_answered_leaves_without_an_ala
 async def test_a_command_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     async with opened(tmp_path) as (page, _, _assistant):
         await page.until(lambda: page.state["ready"])
-        page.session.complain(InvalidRequest("do: field required; reload the page"))
+        page.session.refuse(InvalidRequest("do: field required; reload the page"))
         await page.until(lambda: "Do: field required" in page.regions["notice"])

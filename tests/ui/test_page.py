@@ -18,6 +18,7 @@ from tests.ui.browser import (
     visiting,
     write,
 )
+from ui.help_panel import read_topics
 
 pytestmark = pytest.mark.browser
 
@@ -57,12 +58,12 @@ def test_first_start_offers_three_suggestions_that_show_the_speed(page: Page) ->
 def test_stop_regenerate_versions_and_continue(page: Page) -> None:
     decode_plainly(page)
     write(page, LONG)
-    expect(page.locator(".said")).to_have_text(LONG)
+    expect(page.locator(".question")).to_have_text(LONG)
     expect(page.locator(".running")).to_contain_text("Writing")
     page.wait_for_function("/^● [0-9]+ tokens/.test(document.title)")
     page.get_by_label("Your message").fill("the next thought")
     button(page, "Stop")
-    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
     expect(page.get_by_label("Your message")).to_have_value("the next thought")
     first = page.locator(".plain").inner_text()
     button(page, "Continue this answer")
@@ -71,7 +72,7 @@ def test_stop_regenerate_versions_and_continue(page: Page) -> None:
         "n => document.querySelector('.plain').innerText.length > n", arg=len(first)
     )
     page.keyboard.press("Escape")
-    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
     assert page.locator(".plain").inner_text().startswith(first.rstrip())
     button(page, "Regenerate this answer")
     expect(page.locator(".running")).to_contain_text("Writing")
@@ -89,11 +90,11 @@ def test_edit_and_branch(page: Page) -> None:
     expect(page.locator("#editing")).to_be_visible()
     expect(page.get_by_label("Your message")).to_have_value("What is 12 + 30?")
     write(page, "What is 2 + 3?")
-    expect(page.locator(".said")).to_have_text("What is 2 + 3?")
+    expect(page.locator(".question")).to_have_text("What is 2 + 3?")
     answered(page, 1)
     page.locator(".user-row").hover()
     button(page, "Earlier version")
-    expect(page.locator(".said")).to_have_text("What is 12 + 30?")
+    expect(page.locator(".question")).to_have_text("What is 12 + 30?")
 
 
 def test_reload_attaches_to_the_running_answer(page: Page) -> None:
@@ -106,10 +107,10 @@ def test_reload_attaches_to_the_running_answer(page: Page) -> None:
     page.wait_for_function(
         "n => document.querySelector('.plain').innerText.length > n", arg=len(before)
     )
-    expect(page.locator(".said")).to_have_count(1)
+    expect(page.locator(".question")).to_have_count(1)
     expect(page.get_by_label("Speed")).to_have_value("none")
     button(page, "Stop")
-    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
 
 
 def test_list_search_rename_pin_delete(page: Page) -> None:
@@ -133,7 +134,7 @@ def test_list_search_rename_pin_delete(page: Page) -> None:
     expect(page.locator("#side h2").first).to_have_text("Pinned")
     expect(items.first).to_have_text("Stripes")
     stripes.locator(".open").click()
-    expect(page.locator(".said")).to_have_text("Tell me about zebras")
+    expect(page.locator(".question")).to_have_text("Tell me about zebras")
     choose(page, stripes, "Delete", "Really delete?")
     expect(stripes).to_have_count(0)
     expect(page.locator(".card")).to_have_count(3)
@@ -154,7 +155,7 @@ def test_export_and_import(page: Page, tmp_path: Path) -> None:
         page.locator("#import-file").set_input_files(kept)
         expect(items).to_have_count(before + 1)
         expect(page).not_to_have_url(place)
-        expect(page.locator(".said")).to_have_text("Say hello to the export")
+        expect(page.locator(".question")).to_have_text("Say hello to the export")
     assert json.loads((tmp_path / "kept.json").read_text())["title"] == "Say hello to the export"
 
 
@@ -167,7 +168,7 @@ def test_attached_file_is_counted_and_shown(page: Page, tmp_path: Path) -> None:
     write(page, "Who has a hat?")
     answered(page, 1)
     expect(page.locator(".file summary")).to_contain_text("notes.txt")
-    expect(page.locator(".said")).to_have_text("Who has a hat?")
+    expect(page.locator(".question")).to_have_text("Who has a hat?")
     picture = tmp_path / "picture.png"
     picture.write_bytes(b"\x89PNG\r\n\xff")
     page.locator("#attach-file").set_input_files(picture)
@@ -209,7 +210,7 @@ def test_settings_presets_and_system_prompt(page: Page) -> None:
     write(page, "Hello!")
     answered(page, 1)
     page.reload()
-    expect(page.locator(".said")).to_have_text("Hello!")
+    expect(page.locator(".question")).to_have_text("Hello!")
     expect(page.get_by_label("System prompt")).to_have_value("You are brief.")
     expect(page.get_by_label("Temperature")).to_have_value("0.7")
     button(page, "Settings")
@@ -247,10 +248,45 @@ def test_keyboard_only(page: Page) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator("#side h2").first).to_have_text("Recent")
+
+
+def test_help_is_searched_and_its_links_lead_to_topics(page: Page) -> None:
+    page.locator("#title").click()  # "?" is a letter in the input
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_be_visible()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    expect(dialog.locator(".topic")).to_have_count(1 + len(read_topics()))
+    dialog.get_by_text("Keyboard shortcuts").click()
+    expect(dialog.get_by_text("Search conversations")).to_be_visible()
+    search = dialog.get_by_label("Search the help")
+    search.fill("KV CACHE")
+    shown = dialog.locator(".topic:visible")
+    assert 0 < shown.count() <= len(read_topics())
+    search.fill("no such words")
+    expect(dialog.get_by_role("status")).to_contain_text("No topic")
+    search.fill("")
+    link = dialog.locator("article a[data-topic]").first
+    key = link.get_attribute("data-topic")
+    link.evaluate("link => link.closest('details').open = true")
+    link.click()
+    expect(dialog.locator(".topic[open]")).to_have_attribute("data-topic", key or "")
     page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).not_to_be_visible()
+    expect(dialog).not_to_be_visible()
+
+
+def test_captions_can_be_hidden(page: Page) -> None:
+    write(page, "What is 2 + 3?")
+    answered(page, 1)
+    summary = page.locator(".caption summary")
+    expect(page.locator(".caption .figures")).to_be_hidden()
+    summary.click()
+    expect(page.locator(".caption .figures")).to_be_visible()
+    button(page, "Settings")
+    page.get_by_label("Explain under each answer what drafting did").uncheck()
+    expect(summary).to_be_hidden()
+    page.reload()
+    expect(page.locator(".question")).to_be_visible()
+    expect(summary).to_be_hidden()
 
 
 def test_dark_and_light(page: Page) -> None:
@@ -272,13 +308,13 @@ def test_new_chat_while_an_answer_runs_and_back_to_it(page: Page) -> None:
     page.locator("#side .open").first.click()
     expect(page.locator(".running")).to_contain_text("Writing")
     button(page, "Stop")
-    expect(page.locator(".why")).to_contain_text("Stopped by you")
+    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
 
 
 def test_what_is_said_is_shown_letter_by_letter(page: Page) -> None:
     text = "${7*7} {{7*7}} <b>x</b> &amp; *y*\n    indented <img src=x onerror=alert(1)>"
     write(page, text)
-    expect(page.locator(".said")).to_have_text(text, use_inner_text=True)
+    expect(page.locator(".question")).to_have_text(text, use_inner_text=True)
     answered(page, 1)
     button(page, "Copy this answer")
     expect(page.locator(".act.done")).to_be_visible()
@@ -293,7 +329,7 @@ def test_what_cannot_be_answered_is_said_in_place_and_kept(page: Page) -> None:
     write(page, "word " * 5000)
     expect(alert).to_contain_text("4096")
     expect(page.get_by_label("Your message")).to_have_value("word " * 5000)
-    expect(page.locator(".said")).to_have_count(0)
+    expect(page.locator(".question")).to_have_count(0)
 
 
 def test_engine_that_dies_costs_one_answer(page: Page, app: Application) -> None:

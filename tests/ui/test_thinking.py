@@ -57,5 +57,5 @@ async def test_what_can_be_chosen_is_asked(tmp_path: Path) -> None:
 @asynchronous
 async def test_what_cannot_be_chosen_is_told(tmp_path: Path) -> None:
     async with opened(tmp_path) as (page, _, _assistant):
-        page.do("look", settings={"thinking": "deeply"})
+        page.do("settings", settings={"thinking": "deeply"})
         await page.until(lambda: "Thinking cannot be deeply" in page.regions["notice"])

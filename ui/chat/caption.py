@@ -1,9 +1,10 @@
-"""What stands under an answer: what ran, how fast, and why; pure functions of its figures."""
+"""The caption under an answer: what drafting did, how fast, and why; pure functions of its figures."""
 
 from html import escape
 
 from app.history.records import AnswerFacts
 from engine.request import FinishReason, tokens_per_pass
+from ui.widgets import sentence
 
 MODE_NAMES = {
     "auto": "Auto",
@@ -15,12 +16,24 @@ MODE_NAMES = {
     "chain": "Draft chain",
     "sequoia": "Optimal draft tree",
     "specexec": "Draft tree",
+    "format": "Format",
 }
-_INTERRUPTED = "Cut off: Slipstream ended while this was being written. Continue goes on from here."
+_WAYS = {  # what became of the accepted tokens, by the drafter that brought most of them
+    "lookup": "were copied from your text",
+    "suffix": "were copied from earlier text",
+    "recycling": "were reused from earlier guesses",
+    "early_exit": "were guessed by the model's first layers",
+    "chain": "were guessed by the small draft model",
+    "sequoia": "were guessed by the small draft model",
+    "specexec": "were guessed by the small draft model",
+    "format": "were fixed by the format",
+}
+_INTERRUPTED = "Cut off: Slipstream ended during this answer. Use Continue to complete it."
+_IMPORTED = "Imported: nothing was measured."
 
-LEAST_TIMED = 8  # passes; fewer tell how busy the machine was just then, not what drafting brings
+LEAST_TIMED = 8  # passes; a speed-up over fewer is mostly chance
 
-_WHYS = {"asked for": "you chose this mode"}  # as the person under whose question it stands
+_WHYS = {"asked for": "you chose this mode"}
 
 
 def mode_name(drafter: str) -> str:
@@ -29,22 +42,39 @@ def mode_name(drafter: str) -> str:
 
 
 def caption(facts: AnswerFacts | None, reason: FinishReason | None) -> str:
-    """Two lines under a whole answer; or what broke off. HTML."""
+    """One sentence under a whole answer, and its figures on a click; or what failed. HTML."""
     if facts is not None and facts.error:
         return f'<p class="problem">{escape(sentence(facts.error))}</p>'
     if facts is None:
-        why = _INTERRUPTED if reason is None else "Kept from another place; nothing was measured."
-        return f'<p class="why">{why}</p>'
+        return f'<p class="about">{_INTERRUPTED if reason is None else _IMPORTED}</p>'
     why = _WHYS.get(facts.why, facts.why)
-    return f'{_figures(facts)}<p class="why">{escape(_ending(facts, reason) + sentence(why))}</p>'
+    return (
+        f'<details class="about"><summary>{escape(_ending(facts, reason) + summary(facts))}</summary>'
+        f'{_figures(facts)}<p class="why">{escape(sentence(why))}</p></details>'
+    )
 
 
-def sentence(message: str) -> str:
-    """A message of an error as a sentence of its own; a file's name keeps its letters."""
-    first = message.split(maxsplit=1)[0] if message.strip() else ""
-    named = "." in first.rstrip(".,:;")
-    text = message if named else message[:1].upper() + message[1:]
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+def summary(facts: AnswerFacts) -> str:
+    """What drafting did for an answer, in one sentence."""
+    if not facts.drafted:
+        chosen = facts.drafter == "none"
+        return (
+            "Plain decoding, as you chose."
+            if chosen
+            else "Plain decoding: drafting was not faster here."
+        )
+    if not facts.accepted:
+        return "No guessed token was right."
+    way = _WAYS.get(facts.leading, "were guessed correctly")
+    copied = f"{facts.accepted:,} of {facts.emitted:,} tokens {way}"
+    if facts.speedup is None or facts.passes < LEAST_TIMED:
+        return f"{copied}."
+    pace = f"{facts.speedup:.1f}"
+    if facts.speedup >= 1.05:
+        return f"{pace}\u00d7 faster than plain decoding: {copied}."
+    if pace == "1.0":
+        return f"As fast as plain decoding: {copied}."
+    return f"{pace}\u00d7 the speed of plain decoding, though {copied}."
 
 
 def _figures(facts: AnswerFacts) -> str:
@@ -69,7 +99,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _mode(facts: AnswerFacts) -> str:
-    """What ran; under auto also which drafter brought most tokens."""
+    """The mode; for auto also the drafter of most tokens."""
     name = mode_name(facts.drafter)
     same = facts.leading == facts.drafter
     return name if same else f"{name}: {mode_name(facts.leading).lower()}"

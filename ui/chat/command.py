@@ -1,4 +1,4 @@
-"""What the page asks for: one JSON object per click, checked before anything is done with it."""
+"""Commands of the chat, and the settings that come with each."""
 
 import base64
 import binascii
@@ -10,21 +10,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.reasoning_effort import AS_TAUGHT, Thinking
 from app.request import AUTO, ReplyOptions
 from engine.errors import InvalidRequest
-
-Number = float
+from ui.tab import Command
 
 
 class Settings(BaseModel):
-    """How answers are generated and shown, as the page's controls stand."""
+    """How answers are generated and shown; the page keeps these in the browser."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     mode: str = AUTO
-    temperature: Number = 0.0
-    top_p: Number = 1.0
+    temperature: float = 0.0
+    top_p: float = 1.0
     top_k: int = 0
-    min_p: Number = 0.0
-    repeat: Number = 1.0
+    min_p: float = 0.0
+    repeat: float = 1.0
     max_tokens: int | None = None  # None: half of the context
     seed: int | None = None
     look: Literal["auto", "markdown", "text"] = "auto"
@@ -32,7 +31,7 @@ class Settings(BaseModel):
     thinking: Thinking = AS_TAUGHT
 
     def options(self, context: int) -> ReplyOptions:
-        """For the assistant; an answer without an end leaves room for the next question."""
+        """For the assistant; ``context`` is in tokens, half of it is the default longest answer."""
         return ReplyOptions(
             temperature=self.temperature,
             max_tokens=self.max_tokens or max(1, context // 2),
@@ -49,51 +48,37 @@ class Settings(BaseModel):
 _LABELS = {"top_k": "Top k", "max_tokens": "Longest answer", "repeat": "Repetition penalty"}
 
 
-def adopted(wanted: Mapping[str, Any], before: Settings) -> tuple[Settings, str]:
-    """The settings that are wanted, but for those that cannot be: these stay, and a sentence says so.
+def valid_settings(wanted: Mapping[str, Any], before: Settings) -> tuple[Settings, str]:
+    """``wanted``, where each invalid value stays as it was ``before``; and a sentence about the first.
 
-    A page keeps its settings, so one that cannot be must not keep it from everything else.
+    The page sends its settings with every command, so an invalid one must not stop the command.
     """
     try:
         return Settings.model_validate(wanted), ""
     except ValidationError as error:
         found = error.errors()
     known = before.model_dump()
-    unfit = {str(each["loc"][0]): each for each in found}
-    settings = Settings.model_validate({**wanted, **{name: known[name] for name in unfit}})
-    name, first = next(iter(unfit.items()))
+    invalid = {str(each["loc"][0]): each for each in found}
+    settings = Settings.model_validate({**wanted, **{name: known[name] for name in invalid}})
+    name, first = next(iter(invalid.items()))
     label = _LABELS.get(name, name.replace("_", " ").capitalize())
     whole = first["type"].startswith("int")
-    reason = "it has to be a whole number" if whole else first["msg"].lower()
-    return settings, f"{label} cannot be {first['input']}: {reason}; it stays as it was"
+    reason = "it must be a whole number" if whole else first["msg"].lower()
+    return settings, f"{label} cannot be {first['input']}: {reason}; it was not changed"
 
 
-class Command(BaseModel):
-    """One thing to do; ``id`` is a conversation or a message, whatever ``do`` is about."""
+class ChatCommand(Command):
+    """``id`` is of the conversation or message that the command is about."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    do: str
     id: str = ""
     text: str = ""
-    name: str = ""
     data: str = ""  # a file, base64
     settings: dict[str, Any] = Field(default_factory=dict)  # as the page has them, unchecked
-    number: int = 0  # of the page's commands, from 1 on; 0: the server says this itself
-
-    @classmethod
-    def read(cls, written: str) -> "Command":
-        """From JSON; raises InvalidRequest."""
-        try:
-            return cls.model_validate_json(written)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise InvalidRequest(f"{place}: {first['msg'].lower()}; reload the page") from error
+    number: int = 0  # of the page's commands, from 1 on; 0 for a command of the server itself
 
     @property
     def file(self) -> bytes:
-        """The file that came along; raises InvalidRequest."""
+        """The file in ``data``; raises InvalidRequest."""
         try:
             return base64.b64decode(self.data, validate=True)
         except binascii.Error as error:

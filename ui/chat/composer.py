@@ -1,4 +1,4 @@
-"""The input with what belongs to it: attached files, model and mode, how full the context is."""
+"""The input and its surroundings: attached files, model, speed mode, the use of the context."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from app.models.catalog import CatalogEntry
 from app.reasoning_effort import AS_TAUGHT, Thinking
 from app.request import AUTO
 from engine.request import ModelFacts
-from ui.chat.caption import mode_name, sentence
-from ui.icons import icon
+from ui.chat.caption import mode_name
+from ui.widgets import icon, sentence
 
 INPUT = f"""
-<p id="crowd" role="alert" hidden>Slipstream is open in <b></b> windows, and a browser lets six connections through:
-close one, or what you send has to wait.</p>
+<p id="crowd" role="alert" hidden>Slipstream is open in <b></b> windows, and a browser allows six connections:
+close one, or your messages have to wait.</p>
 <div id="editing" hidden>Editing a message: the old one is kept as a version.
 <button type="button" class="quiet" data-do="edit-cancel">Cancel</button></div>
 <textarea id="box" rows="1" dir="auto" aria-label="Your message" placeholder="Ask, or paste a text"
@@ -33,7 +33,7 @@ _AMOUNTS: Mapping[Thinking, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A file that goes with the next message."""
+    """A file that will be sent with the next message."""
 
     name: str
     tokens: int
@@ -54,7 +54,7 @@ def chips(attached: Sequence[Attached]) -> str:
 def pickers(
     models: Sequence[CatalogEntry], current: str, facts: ModelFacts, thinking: Sequence[Thinking]
 ) -> str:
-    """Model, with what there is to say of it, speed mode, thinking; only what can be is offered. HTML."""
+    """Model with its notes, speed mode, thinking; only choices that work. HTML."""
     names = [entry.name for entry in models]
     listed = names if current in names else [current, *names]
     model = "".join(
@@ -74,7 +74,7 @@ def pickers(
 
 
 def _thinking(offered: Sequence[Thinking]) -> str:
-    """How much the model thinks before it answers, where its template can be told."""
+    """How much the model thinks before it answers, if its template has a switch."""
     if not offered:
         return ""
     options = "".join(f'<option value="{each}">{_AMOUNTS[each]}' for each in (AS_TAUGHT, *offered))
@@ -85,18 +85,18 @@ def _thinking(offered: Sequence[Thinking]) -> str:
 
 
 _READING = (
-    '<span class="ahead" title="The next answer begins sooner; whatever you ask goes first">'
+    '<span class="ahead" title="The next answer begins sooner; your messages always go first">'
     "reading ahead</span>"
 )
 
 
 def meter(used: int, context: int, *, reading: bool = False) -> str:
-    """How much of the context the conversation takes, and whether it is being read ahead. HTML."""
+    """How much of the context is used, and whether the model reads ahead. HTML."""
     share = min(1.0, used / context) if context else 0.0
-    told = f"{used:,} of {context:,} tokens of context"
+    text = f"{used:,} of {context:,} tokens of context"
     state = " full" if share > 0.9 else ""
     return (
         f'<span class="meter{state}" role="meter" aria-label="Context" aria-valuemin="0" '
-        f'aria-valuemax="{context}" aria-valuenow="{used}" aria-valuetext="{told}" title="{told}">'
-        f'<i style="width:{share:.1%}"></i></span><span class="used">{told}</span>{_READING if reading else ""}'
+        f'aria-valuemax="{context}" aria-valuenow="{used}" aria-valuetext="{text}" title="{text}">'
+        f'<i style="width:{share:.1%}"></i></span><span class="used">{text}</span>{_READING if reading else ""}'
     )

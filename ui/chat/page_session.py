@@ -1,173 +1,188 @@
-"""One open page: commands come in, whatever changed on it goes out, in one order."""
+"""What one open page shows of the chat, and Pages: all of them."""
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from typing_extensions import override
 
 from app.chat.assistant import Assistant
 from app.chat.attachments import compose
 from app.chat.prefetch import ExpectedQuestion
 from app.chat.reply import RunningReply
-from app.errors import AppError
 from app.models.library.installed import suggestion
 from app.request import Completion
-from engine.errors import EngineError, InvalidRequest
-from ui.chat.command import Command, adopted
-from ui.chat.view import Counted, Shown, Values, values
+from ui.chat.command import ChatCommand, valid_settings
+from ui.chat.view import ChatState, Counted, running_values, values
+from ui.tab import Values, View, error_text
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
-FRAME_SECONDS = 0.05  # a page is redrawn at most so often, however fast the tokens come
-LATE_SECONDS = 5.0  # so long is a command waited for that a later one has overtaken
+FRAME_SECONDS = 0.05  # the least time between two updates of a running answer
+LATE_SECONDS = 5.0  # how long later commands wait for an earlier one that has not arrived
 SUGGEST_SECONDS = 1.0  # planning for forty models must not slow the opening of the page down
-TABS = 16  # whose attached files are kept: a closed one says no good-bye that a reload does not say
+TABS = 16  # browser tabs whose attached files are kept, as a closed tab looks like a reload
 LISTED = 200  # conversations in the list; the search finds the others
-_UNEXPECTED = "something unexpected failed; nothing that you wrote is lost, please try again"
+_BY_THE_SERVER = ("ended", "refresh", "expect")  # commands that leave the notice of the last one
 
 
-class PageSession:
-    """What one page shows, and the only one who writes to it.
+class PageSession(View[ChatCommand]):
+    """One open page of the chat.
 
-    Answers run in the assistant: a session watches, and a page that is reloaded watches again.
+    Answers run in the assistant: a session only watches one, and a reloaded page watches it again.
     """
 
     def __init__(self, assistant: Assistant, pages: "Pages", actions: "Actions") -> None:
-        self.assistant, self.pages, self._actions = assistant, pages, actions
-        self.shown = Shown(assistant.facts)
+        super().__init__({name: partial(action, self) for name, action in actions.items()})
+        self.assistant, self.pages = assistant, pages
+        self.state = ChatState(assistant.facts)
         self._tab = ""  # of the browser
-        self._mail: deque[Command] = deque()
-        self._early: dict[int, Command] = {}  # those that overtook another
+        self._inbox: deque[ChatCommand] = deque()
+        self._early: dict[int, ChatCommand] = {}  # by number: an earlier one has not arrived yet
         self._next = 1
-        self._wake = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._suggesting: asyncio.Task[None] | None = None
         self._stale = False
+        self._started = False  # the page has sent a command
+        self._only_answer = False  # since the last update only the running answer changed
 
-    def post(self, command: Command) -> None:
-        """Let the page do something, in the order in which it was asked for.
+    @property
+    @override
+    def frame_seconds(self) -> float:
+        return FRAME_SECONDS if self.state.written else 0.0
 
-        Commands travel side by side: one that overtook another waits for it, though not for ever.
-        """
+    @override
+    async def receive(self, command: ChatCommand) -> None:
+        self.post(command)
+
+    def post(self, command: ChatCommand) -> None:
+        """Run a command after all with a lower number; an early one waits ``LATE_SECONDS`` at most."""
+        self._started = True
         if command.number < self._next:
-            self._mail.append(command)
+            self._inbox.append(command)
         else:
             self._early[command.number] = command
             self._put_in_order()
         self._wait()
-        self._wake.set()
+        self.redraw()
 
-    def complain(self, error: Exception) -> None:
-        """Say what is wrong with a command that cannot be read."""
-        self._tell(error)
-        self._wake.set()
+    @override
+    def fail(self, message: str) -> None:
+        self._started = True
+        self.state.notice = message
+        self.redraw()
+
+    @override
+    async def visit(self) -> None:
+        self.refresh()
 
     def refresh(self) -> None:
-        """Something that this page may show was changed by another one."""
+        """Read everything again, as another page or tab changed something."""
         self._stale = True
-        self._wake.set()
+        self.redraw()
 
     def redraw(self) -> None:
-        """Something changed that is not stored."""
-        self._wake.set()
+        """Send what changed, wherever on the page it is."""
+        self._only_answer = False
+        self.source.change()
 
-    async def views(self) -> AsyncGenerator[Values]:
-        """The regions that changed, for as long as the page is open; begins with the first command."""
-        sent: Values = {}
-        try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                await self._obey_all()
-                self.shown.reading = self.assistant.reading
-                now = values(self.shown)
-                changed = {name: value for name, value in now.items() if sent.get(name) != value}
-                sent = now
-                if changed:
-                    yield changed
-                await asyncio.sleep(FRAME_SECONDS if self.shown.written else 0)
-        finally:
-            self.unwatch()
+    @override
+    async def values(self) -> Values:
+        """All regions, or those of the running answer; none before the page's first command."""
+        if not self._started:
+            return {}
+        if self._only_answer:
+            return running_values(self.state)
+        self._only_answer = True
+        await self._run_all()
+        self.state.reading = self.assistant.reading
+        return values(self.state)
+
+    @override
+    def close(self) -> None:
+        self.unwatch()
+        self.pages.remove(self)
 
     async def list_conversations(self) -> None:
         """Read the list again."""
         read = self.assistant.history.conversations
-        self.shown.conversations = await asyncio.to_thread(read, LISTED, self.shown.words)
-        self.shown.presets = await asyncio.to_thread(self.assistant.history.presets.all)
+        self.state.conversations = await asyncio.to_thread(read, LISTED, self.state.words)
+        self.state.presets = await asyncio.to_thread(self.assistant.history.presets.all)
 
     def come_back(self, tab: str) -> None:
-        """What was attached in this tab of the browser is there again after a reload."""
+        """Attach what was attached in this browser tab before a reload."""
         if tab != self._tab:
-            self._tab, self.shown.attachments = tab, self.pages.attached(tab)
+            self._tab, self.state.attachments = tab, self.pages.attached(tab)
 
     def attach(self, files: Sequence[Counted]) -> None:
-        """These go with the next message, and no others."""
-        self.shown.attachments = files
+        """Send exactly these files with the next message."""
+        self.state.attachments = files
         self.pages.keep(self._tab, files)
 
     async def open(self, conversation: str) -> None:
-        """Show a conversation, and its answer as it is being written."""
+        """Show a conversation, and its running answer if it has one."""
         self.unwatch()
-        history, shown = self.assistant.history, self.shown
-        shown.conversation = await asyncio.to_thread(history.conversation, conversation)
+        history, state = self.assistant.history, self.state
+        state.conversation = await asyncio.to_thread(history.conversation, conversation)
         running = self.assistant.running(conversation)
         leaf = running.asked if running else None
-        shown.messages = await asyncio.to_thread(history.messages, conversation, leaf)
-        shown.told = await asyncio.to_thread(history.facts, conversation)
-        shown.siblings = await asyncio.to_thread(history.siblings, conversation)
-        standing = await self.assistant.standing(shown.conversation.system, shown.messages)
-        shown.used, shown.unseen = standing.used, standing.unseen
+        state.messages = await asyncio.to_thread(history.messages, conversation, leaf)
+        state.facts_by_id = await asyncio.to_thread(history.facts, conversation)
+        state.siblings = await asyncio.to_thread(history.siblings, conversation)
+        standing = await self.assistant.standing(state.conversation.system, state.messages)
+        state.used, state.unseen = standing.used, standing.unseen
         if running is not None:
-            shown.used = running.reply.prompt_tokens
+            state.used = running.reply.prompt_tokens
             self.watch(running.reply)
 
     def expect(self) -> None:
-        """The next question comes from this page; an answer that runs tells when it is over."""
-        shown = self.shown
-        if shown.written is not None or shown.loading:
+        """Let the assistant read ahead for the next question, which will come from this page."""
+        state = self.state
+        if state.written is not None or state.loading:
             return
-        begun = compose("", [file for file, _ in shown.attachments])
-        conversation = shown.conversation.id if shown.conversation else None
-        known = conversation or begun or shown.system.strip()
-        thinking = shown.settings.thinking
-        expected = ExpectedQuestion(conversation, shown.system, begun, thinking) if known else None
+        files = compose("", [file for file, _ in state.attachments])
+        conversation = state.conversation.id if state.conversation else None
+        known = conversation or files or state.system.strip()
+        thinking = state.settings.thinking
+        expected = ExpectedQuestion(conversation, state.system, files, thinking) if known else None
         self.assistant.expect(expected)
 
     def leave(self) -> None:
         """Show no conversation."""
         self.unwatch()
-        shown = self.shown
-        shown.conversation, shown.messages, shown.used, shown.unseen = None, (), 0, 0
-        shown.system = ""
+        state = self.state
+        state.conversation, state.messages, state.used, state.unseen = None, (), 0, 0
+        state.system = ""
 
     def watch(self, reply: RunningReply) -> None:
         """Show an answer while it is written."""
-        self.shown.written = reply.written
+        self.state.written = reply.written
         self._watching = asyncio.create_task(self._watch(reply), name="watch a reply")
 
     def unwatch(self) -> None:
-        """Look away; the answer goes on."""
+        """Stop watching; the answer continues."""
         if self._watching is not None:
             self._watching.cancel()
-        self._watching, self.shown.written = None, None
+        self._watching, self.state.written = None, None
 
     def load(self, model: str) -> None:
-        """Load another model; the page goes on meanwhile."""
-        self.shown.loading = model
+        """Load another model in the background."""
+        self.state.loading = model
         self._loading = asyncio.create_task(self._load(model), name="load a model")
 
     async def _load(self, model: str) -> None:
         try:
             await self.assistant.switch(model)
-        except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
-            self._tell(error)
+        except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged
+            self.fail(error_text(error))
         self.refresh()
-        self.post(Command(do="expect"))
+        self.post(ChatCommand(command="expect"))
 
     def suggest(self) -> None:
-        """Look for a model that suits this machine better; the page goes on meanwhile."""
+        """Look for a better model for this machine in the background."""
         self._suggesting = asyncio.create_task(self._suggest(), name="suggest a model")
 
     async def _suggest(self) -> None:
@@ -177,77 +192,66 @@ class PageSession:
                 suggestion, self.assistant.settings, self.assistant.plan
             )
         except Exception:
-            logger.exception("no model could be suggested")  # nobody asked for one
+            log.exception("no model could be suggested")  # the person did not ask for one
             return
-        self.shown.suggested = found
-        self._wake.set()
+        self.state.suggested = found
+        self.redraw()
 
     async def _watch(self, reply: RunningReply) -> None:
-        conversation = self.shown.conversation
+        conversation = self.state.conversation
         try:
             async for written in reply.watch():
                 if not isinstance(written, Completion):
-                    self.shown.written = written
-                    self._wake.set()
-        except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
-            self._tell(error)
+                    self.state.written = written
+                    self.source.change()
+        except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged
+            self.fail(error_text(error))
         if conversation is not None:
-            self.post(Command(do="ended", id=conversation.id))
+            self.post(ChatCommand(command="ended", id=conversation.id))
 
     def _put_in_order(self) -> None:
         while command := self._early.pop(self._next, None):
-            self._mail.append(command)
+            self._inbox.append(command)
             self._next += 1
 
     def _wait(self) -> None:
-        """For the next command, where later ones are here."""
+        """Give the next command a time limit if later ones have arrived."""
         if self._early:
             asyncio.get_running_loop().call_later(LATE_SECONDS, self._give_up, self._next)
 
     def _give_up(self, missing: int) -> None:
-        """What has not come by now never will."""
+        """Continue without a command that did not arrive in time."""
         if self._next == missing and self._early:
             self._next = min(self._early)
             self._put_in_order()
             self._wait()
-            self._wake.set()
+            self.redraw()
 
-    async def _obey_all(self) -> None:
-        while self._mail:
-            await self._obey(self._mail.popleft())
+    async def _run_all(self) -> None:
+        while self._inbox:
+            await self._run_one(self._inbox.popleft())
         if self._stale:
             self._stale = False
-            await self._obey(Command(do="refresh"))
+            await self._run_one(ChatCommand(command="refresh"))
 
-    async def _obey(self, command: Command) -> None:
-        shown, told, unfit = self.shown, self.shown.serial, ""
+    async def _run_one(self, command: ChatCommand) -> None:
+        state, serial, invalid = self.state, self.state.serial, ""
         if "settings" in command.model_fields_set:
-            shown.settings, unfit = adopted(command.settings, shown.settings)
-        if command.do not in ("ended", "refresh", "expect"):  # the page says these by itself
-            shown.notice = ""
+            state.settings, invalid = valid_settings(command.settings, state.settings)
+        if command.command not in _BY_THE_SERVER:
+            state.notice = ""
         try:
-            await self._action(command.do)(self, command)
-        except Exception as error:  # noqa: BLE001 - the page's edge: logged, and told in place
-            self._tell(error)
-        if unfit:  # the page has to forget it, or it comes with every command
-            once = shown.once if shown.serial != told else {}
-            shown.tell(**{**once, "settings": shown.settings.model_dump_json()})
-            shown.notice = shown.notice or unfit
-        shown.taken = max(shown.taken, command.number)
-
-    def _action(self, name: str) -> "Action":
-        if name not in self._actions:
-            raise InvalidRequest(f"this page cannot do {name!r}; reload it")
-        return self._actions[name]
-
-    def _tell(self, error: Exception) -> None:
-        expected = isinstance(error, (AppError, EngineError))
-        if not expected:
-            logger.error("the page could not do something", exc_info=error)
-        self.shown.notice = str(error) if expected else _UNEXPECTED
+            await self.run(command)
+        except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged
+            state.notice = error_text(error)
+        if invalid:  # the page has to forget it, or it comes with every command
+            once = state.once if state.serial != serial else {}
+            state.do_once({**once, "settings": state.settings.model_dump_json()})
+            state.notice = state.notice or invalid
+        state.taken = max(state.taken, command.number)
 
 
-Action = Callable[[PageSession, Command], Awaitable[None]]
+Action = Callable[[PageSession, ChatCommand], Awaitable[None]]
 Actions = Mapping[str, Action]
 
 
@@ -256,26 +260,27 @@ class Pages:
 
     def __init__(self, assistant: Assistant, actions: Actions) -> None:
         self._assistant, self._actions = assistant, actions
-        self._sessions: dict[str, PageSession] = {}
-        self._attached: dict[str, Sequence[Counted]] = {}  # by tab, the one of the last change last
+        self._sessions: set[PageSession] = set()
+        self._attached: dict[str, Sequence[Counted]] = {}  # by browser tab, the newest last
         assistant.when_switching(self.changed)
         assistant.when_reading(self.redraw)
 
-    def session(self, key: str) -> PageSession:
-        """The page of that key, made when it is new."""
-        return self._sessions.setdefault(key, PageSession(self._assistant, self, self._actions))
+    def open(self) -> PageSession:
+        """A new page."""
+        session = PageSession(self._assistant, self, self._actions)
+        self._sessions.add(session)
+        return session
 
-    def close(self, key: str) -> None:
+    def remove(self, session: PageSession) -> None:
         """A page was closed."""
-        with suppress(KeyError):
-            del self._sessions[key]
+        self._sessions.discard(session)
 
     def attached(self, tab: str) -> Sequence[Counted]:
-        """What goes with the next message of this tab."""
+        """The files that belong to the next message of this browser tab."""
         return self._attached.get(tab, ())
 
     def keep(self, tab: str, files: Sequence[Counted]) -> None:
-        """Until they are sent, or many other tabs have files, too."""
+        """Keep files until they are sent, or ``TABS`` other browser tabs have attached some."""
         self._attached.pop(tab, None)
         if tab and files:
             self._attached[tab] = files
@@ -283,12 +288,12 @@ class Pages:
             del self._attached[next(iter(self._attached))]
 
     def redraw(self) -> None:
-        """Every page shows whether something is being read."""
-        for session in self._sessions.values():
+        """The assistant began or ended to read ahead."""
+        for session in self._sessions:
             session.redraw()
 
     def changed(self, by: PageSession | None = None) -> None:
         """Something that every page shows was changed, perhaps by one of them."""
-        for session in self._sessions.values():
+        for session in self._sessions:
             if session is not by:
                 session.refresh()

@@ -1,21 +1,21 @@
-"""The settings of a chat: what the model is told first, presets, sampling, how answers look."""
+"""The settings of a chat: system prompt, presets, sampling, how answers look."""
 
 from collections.abc import Sequence
 from html import escape
 
 from app.history.records import Preset
-from ui.icons import icon
+from ui.widgets import icon
 
 _RANGES = (
-    ("temperature", "Temperature", "0 gives the likeliest answer, the same every time", 0, 2, 0.05),
-    ("top_p", "Top p", "Only the likeliest tokens that sum up to this; 1 is off", 0.05, 1, 0.05),
-    ("min_p", "Min p", "Drops tokens below this share of the likeliest; 0 is off", 0, 0.5, 0.01),
-    ("repeat", "Repeat penalty", "Keeps from saying the same again; 1 is off", 1, 2, 0.05),
+    ("temperature", "Temperature", "0 gives the same answer every time", 0, 2, 0.05),
+    ("top_p", "Top p", "Total probability of the tokens to sample from; 1 is off", 0.05, 1, 0.05),
+    ("min_p", "Min p", "Least share of the likeliest token's probability; 0 is off", 0, 0.5, 0.01),
+    ("repeat", "Repeat penalty", "Makes repeated tokens less likely; 1 is off", 1, 2, 0.05),
 )
 _NUMBERS = (
-    ("top_k", "Top k", "Only so many of the likeliest tokens; 0 is off", "0"),
-    ("max_tokens", "Longest answer", "Tokens; empty is half of the context", ""),
-    ("seed", "Seed", "The same number gives the same answer again; empty is random", ""),
+    ("top_k", "Top k", "Number of tokens to sample from; 0 is off", "0"),
+    ("max_tokens", "Longest answer", "In tokens; empty is half of the context", ""),
+    ("seed", "Seed", "The same number gives the same answer; empty is random", ""),
 )
 
 
@@ -26,18 +26,19 @@ HEAD = f"""
 
 
 def panel() -> str:
-    """The parts that stay the same; the script keeps their values in the browser. HTML."""
+    """The fixed parts; the script keeps their values in the browser. HTML."""
     ranges = "".join(_range(*each) for each in _RANGES)
     numbers = "".join(_number(*each) for each in _NUMBERS)
     return f"""
 <label class="field" for="system"><b>System prompt</b>
-<textarea id="system" rows="4" placeholder="Who the model shall be, and how it shall answer"></textarea></label>
+<textarea id="system" rows="4" placeholder="Describe the assistant's role and style"></textarea></label>
 {ranges}<div class="numbers">{numbers}</div>
 <label class="field"><b>Show answers as</b><select data-setting="look">
 <option value="auto">What suits the model<option value="markdown">Markdown<option value="text">Plain text
 </select></label>
 <label class="check"><input type="checkbox" data-setting="overlay"> Colour drafted words</label>
 <p class="legend"><mark class="drafted">drafted and accepted</mark> <mark class="own">the model's own</mark></p>
+<label class="check"><input type="checkbox" data-setting="captions"> Explain under each answer what drafting did</label>
 <button type="button" class="quiet" data-do="defaults">Back to the defaults</button>"""
 
 

@@ -1,11 +1,10 @@
-"""What an empty page offers: three things that the bundled model is good at, and drafting too."""
+"""The empty page: three suggestions that the bundled model can do and drafting speeds up."""
 
 from dataclasses import dataclass
 from html import escape
 
 from app.models.library.fit import Fit
-from ui.icons import icon
-from ui.widgets import gib
+from ui.widgets import gib, icon
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ SUGGESTIONS = (
 
 
 def welcome(better: Fit | None) -> str:
-    """The empty page, with a model that would suit this machine better. HTML."""
+    """The empty page, with a better model for this machine. HTML."""
     cards = "".join(
         f'<button type="button" class="card" data-do="suggest" data-text="{escape(one.prompt)}">'
         f"<b>{escape(one.title)}</b><span>{escape(one.hint)}</span></button>"
@@ -53,7 +52,7 @@ def welcome(better: Fit | None) -> str:
     )
     return (
         "<div class='greeting'><h2>What can I do for you?</h2><p>Everything you write stays on "
-        "this computer. Under each answer stands what made it fast.</p>"
+        "this computer. The line under each answer explains its speed.</p>"
         f"<div class='cards'>{cards}</div></div><div class='offers'>{_offer(better)}</div>"
     )
 

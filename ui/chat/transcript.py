@@ -1,4 +1,4 @@
-"""What the message list shows, as Gradio's own message values: pure functions."""
+"""The message list as Gradio's message values: pure functions."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from app.chat.attachments import Attachment, split
 from app.history.records import AnswerFacts, StoredMessage
 from app.request import PartialAnswer
 from ui.chat.caption import caption
-from ui.icons import icon
+from ui.widgets import icon
 
 Row = dict[str, Any]
 Siblings = Mapping[str | None, Sequence[str]]  # by parent, where there are several
 
 _TITLE_LENGTH = 60
-# Code is passed over; what looks like two prices is none: no space inside, no digit behind.
+# Not in code, and not between two prices: no space inside, no digit after it.
 _DOLLARS = re.compile(
     r"(?P<code>```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?(?:\$\$|\Z))"
     r"|(?<![\\$\w])\$(?P<formula>[^\s$](?:[^$\n]{0,200}[^\s$\\])?)\$(?![$\w])",
@@ -41,9 +41,9 @@ def rows(
     running: bool = False,
     unseen: int = 0,
 ) -> list[Row]:
-    """Every message with what can be done with it; ``running`` is an answer to the last one.
+    """Every message with its buttons; ``running`` says that the last one is being answered.
 
-    Of the first ``unseen`` the model is no longer told.
+    The first ``unseen`` messages no longer fit the context.
     """
     made: list[Row] = []
     for place, message in enumerate(messages):
@@ -52,29 +52,29 @@ def rows(
         choice = _choice(message, siblings)
         last = place == len(messages) - 1
         if message.role == "user":
-            made.append(_said(message, choice, unanswered=last and not running))
+            made.append(_user_message(message, choice, unanswered=last and not running))
         elif message.role == "assistant":
             made += _answered(message, facts.get(message.id), choice, look, last=last)
     return made
 
 
 def answering(written: PartialAnswer, look: Appearance) -> list[Row]:
-    """An answer that is still being written; its caption keeps the place of the figures."""
+    """The running answer; its caption is as high as that of a whole one."""
     state = f"Writing · {written.tokens:,} tokens" if written.text else "Reading"
     source = _overlay(written.text, written.spans) if look.overlay else ""
-    note = _note(f'<p class="running">{state}</p><p class="why">&nbsp;</p>', source)
+    note = _note(f'<p class="running">{state}</p>', source)
     return [_answer(written.text, look), note] if written.text else [note]
 
 
 def earlier(hidden: int) -> Row:
-    """The way to messages that are not shown yet."""
+    """A button that shows the ``hidden`` earlier messages."""
     text = f'<button type="button" class="quiet" data-do="earlier">Show {hidden:,} earlier</button>'
     return {"role": "assistant", "content": [_html(f'<div class="earlier">{text}</div>')]}
 
 
 def _limit() -> Row:
-    """Where what the model is told begins."""
-    text = "What stands above no longer fits the context: the model goes on without it."
+    """A line above the first message that fits the context."""
+    text = "The messages above no longer fit the context; the model does not see them."
     return {"role": "assistant", "content": [_html(f'<p class="limit" role="note">{text}</p>')]}
 
 
@@ -86,27 +86,27 @@ def title(text: str) -> str:
 
 
 def formulas(text: str) -> str:
-    """Markdown with formulas between single dollars as Gradio knows them."""
+    """Markdown with formulas between single dollars in the form that Gradio renders."""
     return _DOLLARS.sub(lambda m: m["code"] or f"\\({m['formula']}\\)", text)
 
 
 def act(do: str, label: str, key: str, *, shape: str, text: str = "") -> str:
-    """A small button; the page's script sends ``do`` with the id and perhaps a text. HTML."""
-    carried = f' data-text="{escape(text)}"' if text else ""
+    """A small button; the page's script does ``do``, or sends it with the id and text. HTML."""
+    attribute = f' data-text="{escape(text)}"' if text else ""
     return (
-        f'<button type="button" class="act" data-do="{do}" data-id="{escape(key)}"{carried} '
+        f'<button type="button" class="act" data-do="{do}" data-id="{escape(key)}"{attribute} '
         f'aria-label="{escape(label)}" title="{escape(label)}">{icon(shape)}</button>'
     )
 
 
-def _said(message: StoredMessage, choice: str, *, unanswered: bool) -> Row:
-    """What the person wrote, exactly as written: never read as Markdown."""
+def _user_message(message: StoredMessage, choice: str, *, unanswered: bool) -> Row:
+    """The person's message exactly as written, never as Markdown."""
     files, text = split(message.content)
-    shown = "".join(map(_file, files)) + f'<div class="said">{escape(text)}</div>'
+    content = "".join(map(_file, files)) + f'<div class="question">{escape(text)}</div>'
     acts = act("edit", "Edit this message", message.id, shape="edit", text=text)
     if unanswered:
         acts += act("again", "Answer this message", message.id, shape="again")
-    return {"role": "user", "content": [_html(f'{shown}<div class="acts">{choice}{acts}</div>')]}
+    return {"role": "user", "content": [_html(f'{content}<div class="acts">{choice}{acts}</div>')]}
 
 
 def _file(file: Attachment) -> str:
@@ -118,16 +118,16 @@ def _file(file: Attachment) -> str:
 
 
 def _answer(text: str, look: Appearance) -> Row:
-    """What the model wrote: letter by letter if it is plain text, else as Markdown."""
-    shown = f'<div class="plain">{escape(text)}</div>'
-    part = _html(shown) if look.plain else {"type": "text", "text": formulas(text)}
+    """The model's text, exactly as written or as Markdown."""
+    plain = f'<div class="plain">{escape(text)}</div>'
+    part = _html(plain) if look.plain else {"type": "text", "text": formulas(text)}
     return {"role": "assistant", "content": [part]}
 
 
 def _answered(
     message: StoredMessage, facts: AnswerFacts | None, choice: str, look: Appearance, *, last: bool
 ) -> list[Row]:
-    """A whole answer, and under it what ran."""
+    """A whole answer with its buttons and caption."""
     acts = act("copy", "Copy this answer", message.id, shape="copy", text=message.content)
     acts += act("again", "Regenerate this answer", message.id, shape="again")
     if last:
@@ -157,7 +157,7 @@ def _step(label: str, key: str, shape: str) -> str:
 
 
 def _overlay(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The source text and its drafted characters, for the script that colours them."""
+    """The source text and its drafted characters, for overlay.js."""
     joined = " ".join(f"{start}-{end}" for start, end in spans)
     return f' data-source="{escape(text)}" data-spans="{joined}"'
 
@@ -168,7 +168,7 @@ def _note(html: str, attributes: str = "") -> Row:
 
 
 def _html(value: str) -> Row:
-    """An HTML component as a part of a message: Gradio passes it on as it is."""
+    """An HTML component as a part of a message; Gradio shows it unchanged."""
     return {
         "type": "component",
         "component": "html",

@@ -1,10 +1,9 @@
-"""What a page shows, as data, and that data as the values of its regions: no input, no output."""
+"""The state of one page of the chat, and its regions as HTML: pure functions."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 
 from app.chat.attachments import Attachment
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
@@ -14,118 +13,163 @@ from app.reasoning_effort import Thinking
 from app.request import PartialAnswer
 from engine.request import ModelFacts
 from ui.chat import composer, transcript
-from ui.chat.caption import sentence
 from ui.chat.command import Settings
 from ui.chat.settings_panel import presets
-from ui.chat.sidebar import sidebar
 from ui.chat.suggestions import welcome
 from ui.chat.transcript import Appearance, Siblings
+from ui.tab import Values
+from ui.widgets import icon, sentence
 
 WINDOW = 100  # messages that are shown at first; a long conversation opens as fast as a short one
 PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
 
-Values = dict[str, Any]  # by region
-Counted = tuple[Attachment, int]  # a file that goes with the next message, and its tokens
+Counted = tuple[Attachment, int]  # a file of the next message, and its tokens
 
 
 @dataclass(slots=True)
-class Shown:
-    """Everything that one page shows; a session changes it."""
+class ChatState:
+    """What one page shows of the chat; its session and the actions change it."""
 
     facts: ModelFacts
     models: Sequence[CatalogEntry] = ()
     model: str = ""
-    thinking: Sequence[Thinking] = ()  # how much of it can be asked of the model
+    thinking: Sequence[Thinking] = ()  # reasoning efforts that the model supports
     conversations: Sequence[Conversation] = ()
     presets: Sequence[Preset] = ()
     words: str = ""  # of the search
     conversation: Conversation | None = None
-    system: str = ""  # of a conversation that has not begun
+    system: str = ""  # system prompt of a new conversation
     messages: Sequence[StoredMessage] = ()
-    told: Mapping[str, AnswerFacts] = field(default_factory=dict)
+    facts_by_id: Mapping[str, AnswerFacts] = field(default_factory=dict)  # by message
     siblings: Siblings = field(default_factory=dict)
     window: int = WINDOW
-    written: PartialAnswer | None = None  # of the answer that runs
-    reading: bool = False  # something is read ahead
+    written: PartialAnswer | None = None  # the running answer so far
+    reading: bool = False  # the model reads ahead
     loading: str = ""  # the model that is being loaded
     suggested: Fit | None = None  # a better model for this machine
     used: int = 0  # tokens of the context
-    unseen: int = 0  # messages that the model is no longer told
+    unseen: int = 0  # oldest messages that no longer fit the context
     attachments: Sequence[Counted] = ()
     settings: Settings = field(default_factory=Settings)
     notice: str = ""
-    once: dict[str, str] = field(default_factory=dict)  # told to the script one time
-    serial: int = 0  # grows with everything in ``once``
-    taken: int = 0  # the number of the last command that was obeyed
+    once: dict[str, str] = field(default_factory=dict)  # what the page's script does one time
+    serial: int = 0  # grows with every change of ``once``
+    taken: int = 0  # the highest number of a command that was run
+    stored_rows: list[transcript.Row] = field(default_factory=list)  # all but the running answer
 
     @property
-    def look(self) -> Appearance:
+    def appearance(self) -> Appearance:
         """How answers are shown now."""
         small = self.facts.parameters < PLAIN_BELOW
         plain = {"auto": small, "markdown": False, "text": True}[self.settings.look]
         return Appearance(plain, self.settings.overlay)
 
-    def tell(self, **once: str) -> None:
+    def do_once(self, once: dict[str, str]) -> None:
         """Let the page's script do something one time."""
         self.once, self.serial = once, self.serial + 1
 
 
-def values(shown: Shown) -> Values:
+def values(state: ChatState) -> Values:
     """Every region of the page."""
-    attached = [composer.Attached(file.name, tokens) for file, tokens in shown.attachments]
-    current = shown.conversation.id if shown.conversation else None
+    attached = [composer.Attached(file.name, tokens) for file, tokens in state.attachments]
+    current = state.conversation.id if state.conversation else None
+    state.stored_rows = _stored_rows(state)
     return {
-        "rows": _rows(shown),
-        "side": sidebar(shown.conversations, current, shown.words),
-        "welcome": "" if shown.conversation or shown.written else welcome(shown.suggested),
-        "notice": _notice(shown),
+        "side": _sidebar(state.conversations, current, state.words),
+        "welcome": "" if state.conversation or state.written else welcome(state.suggested),
+        "notice": _notice(state),
         "chips": composer.chips(attached),
-        "pickers": composer.pickers(shown.models, shown.model, shown.facts, shown.thinking),
-        "meter": composer.meter(_used(shown), shown.facts.context, reading=shown.reading),
-        "presets": presets(shown.presets),
-        "state": _state(shown),
+        "pickers": composer.pickers(state.models, state.model, state.facts, state.thinking),
+        "presets": presets(state.presets),
+        **running_values(state),
     }
 
 
-def _rows(shown: Shown) -> list[transcript.Row]:
-    hidden = max(0, len(shown.messages) - shown.window)
+def running_values(state: ChatState) -> Values:
+    """The regions that change while an answer is written; ``values`` has made the other rows."""
+    rows = state.stored_rows
+    if state.written is not None:
+        rows = [*rows, *transcript.answering(state.written, state.appearance)]
+    return {
+        "rows": rows,
+        "meter": composer.meter(_used(state), state.facts.context, reading=state.reading),
+        "state": _script_state(state),
+    }
+
+
+def _stored_rows(state: ChatState) -> list[transcript.Row]:
+    hidden = max(0, len(state.messages) - state.window)
     rows = [transcript.earlier(hidden)] if hidden else []
-    running = shown.written is not None
-    kept, unseen = shown.messages[hidden:], shown.unseen - hidden
-    rows += transcript.rows(
-        kept, shown.told, shown.siblings, shown.look, running=running, unseen=unseen
+    return rows + transcript.rows(
+        state.messages[hidden:],
+        state.facts_by_id,
+        state.siblings,
+        state.appearance,
+        running=state.written is not None,
+        unseen=state.unseen - hidden,
     )
-    if shown.written is not None:
-        rows += transcript.answering(shown.written, shown.look)
-    return rows
 
 
-def _notice(shown: Shown) -> str:
-    if shown.loading:
-        return f'<p role="status">Loading {escape(shown.loading)} …</p>'
-    return f'<p role="alert">{escape(sentence(shown.notice))}</p>' if shown.notice else ""
+def _notice(state: ChatState) -> str:
+    if state.loading:
+        return f'<p role="status">Loading {escape(state.loading)} …</p>'
+    return f'<p role="alert">{escape(sentence(state.notice))}</p>' if state.notice else ""
 
 
-def _used(shown: Shown) -> int:
+def _used(state: ChatState) -> int:
     """The conversation, the answer so far, and the files that go with the next message."""
-    attached = sum(tokens for _, tokens in shown.attachments)
-    return shown.used + attached + (shown.written.tokens if shown.written else 0)
+    attached = sum(tokens for _, tokens in state.attachments)
+    return state.used + attached + (state.written.tokens if state.written else 0)
 
 
-def _state(shown: Shown) -> str:
+def _script_state(state: ChatState) -> str:
     """What the script needs to know, as JSON in an attribute. HTML."""
-    conversation = shown.conversation
-    state = {
+    conversation = state.conversation
+    data = {
         "ready": True,
         "conversation": conversation.id if conversation else "",
         "title": conversation.title if conversation else "",
-        "system": conversation.system if conversation else shown.system,
-        "busy": shown.written is not None,
-        "model": shown.loading or shown.model,
-        "loading": bool(shown.loading),
-        "tokens": shown.written.tokens if shown.written else 0,
-        "serial": shown.serial,
-        "taken": shown.taken,
-        "once": shown.once,
+        "system": conversation.system if conversation else state.system,
+        "busy": state.written is not None,
+        "model": state.loading or state.model,
+        "loading": bool(state.loading),
+        "tokens": state.written.tokens if state.written else 0,
+        "serial": state.serial,
+        "taken": state.taken,
+        "once": state.once,
     }
-    return f'<div data-state="{escape(json.dumps(state))}"></div>'
+    return f'<div data-state="{escape(json.dumps(data))}"></div>'
+
+
+def _sidebar(conversations: Sequence[Conversation], current: str | None, words: str) -> str:
+    """Pinned ones first, under their own heading; ``words`` are those of a search."""
+    if not conversations:
+        text = (
+            "No conversation has these words."
+            if words.strip()
+            else "Your conversations appear here."
+        )
+        return f'<p class="none">{text}</p>'
+    pinned = [one for one in conversations if one.pinned]
+    others = [one for one in conversations if not one.pinned]
+    heading = "Found" if words.strip() else "Recent"
+    return _conversations("Pinned", pinned, current) + _conversations(heading, others, current)
+
+
+def _conversations(heading: str, conversations: Sequence[Conversation], current: str | None) -> str:
+    if not conversations:
+        return ""
+    items = "".join(_conversation(one, current=one.id == current) for one in conversations)
+    return f"<h2>{heading}</h2><ul>{items}</ul>"
+
+
+def _conversation(one: Conversation, *, current: bool) -> str:
+    name = escape(one.title) or "Untitled"
+    mark = ' aria-current="true"' if current else ""
+    pinned = " data-pinned" if one.pinned else ""
+    return (
+        f'<li><button type="button" class="open" data-do="open" data-id="{one.id}"{mark}>{name}'
+        f'</button><button type="button" class="act more" data-do="menu" data-id="{one.id}" '
+        f'data-text="{escape(one.title)}"{pinned} aria-label="Actions for {name}">{icon("more")}'
+        "</button></li>"
+    )

@@ -1,4 +1,4 @@
-"""The benchmark of this machine: starting it, how far it is, and the saved ones."""
+"""The benchmark of this machine as HTML: its form, its progress, and the saved ones."""
 
 from collections.abc import Sequence
 from html import escape
@@ -17,11 +17,11 @@ _NAMES = (
     ("modes", "Every mode"),
     ("full", "Every mode, long answers"),
 )
-_SIZES = "".join(f'<option value="{name}">{said}</option>' for name, said in _NAMES)
+_SIZES = "".join(f'<option value="{name}">{label}</option>' for name, label in _NAMES)
 INTRODUCTION = f"""
 <div class="head"><h2 id="bench-title">Your machine</h2></div>
 <p class="note">Prompts of the Spec-Bench categories, word problems and text chores, each answered plainly
-and in other modes. The first prompt runs once before, uncounted; who begins changes from prompt to prompt.
+and in other modes. The first prompt runs once before, not counted; the order of the modes changes.
 The result is kept on this computer, without prompts and answers.</p>
 <form id="bench" class="row" aria-labelledby="bench-title"><label><span>Size</span>
 <select name="size">{_SIZES}</select></label></form>
@@ -29,11 +29,11 @@ The result is kept on this computer, without prompts and answers.</p>
 
 
 def progress(benchmark: Benchmark | None, *, waiting: bool) -> str:
-    """How far it is, and how long it still takes. HTML."""
+    """How much is done, and the time left. HTML."""
     if benchmark is None:
         return ""
     done, total = benchmark.done, benchmark.total
-    now = "waiting: an answer in the chat goes first" if waiting else benchmark.now
+    now = "waiting for an answer in the chat" if waiting else benchmark.now
     left = benchmark.seconds_left
     time = "" if left is None else f", about {minutes(left)} left"
     name, _, drafter = now.rpartition(", ")
@@ -46,7 +46,7 @@ def progress(benchmark: Benchmark | None, *, waiting: bool) -> str:
 
 
 def minutes(seconds: float) -> str:
-    """A time that is guessed, so not to the second."""
+    """An estimated time, rounded."""
     if seconds < 90:
         return f"{max(5, round(seconds / 5) * 5)} seconds"
     return f"{round(seconds / 60)} minutes"

@@ -1,4 +1,4 @@
-"""A saved benchmark as one picture: an SVG in the page's own colours, which the script makes a PNG of."""
+"""A saved benchmark as one picture: an SVG in the page's colours, which compare.js turns into a PNG."""
 
 from collections.abc import Sequence
 from html import escape
@@ -9,15 +9,15 @@ from ui.chat.caption import mode_name
 from ui.history.charts import times
 
 WIDE, TALL = 1200, 675
-_LEFT, _RIGHT = 56, 644  # where the columns begin
-_COLUMN, _LABEL = 500, 150  # their width; what of it the names take
+_LEFT, _RIGHT = 56, 644  # the left edges of the columns
+_COLUMN, _LABEL = 500, 150  # their width, and that of the names in it
 _TOP = 280  # of the bars
 _LINE = 22
 _FONT = "font-family:ui-sans-serif,system-ui,sans-serif"
 
 _SHORT = ("qa", "rag", "stem")
 
-Row = tuple[str, float | None, str]  # name, speed-up, what is said of it
+Row = tuple[str, float | None, str]  # name, speed-up, label
 
 
 def card(record: BenchmarkRecord) -> str:
@@ -52,16 +52,18 @@ def summary(record: BenchmarkRecord) -> str:
 
 
 def agreement(record: BenchmarkRecord) -> str:
-    """How many answers are plain's, token by token."""
+    """How many answers are identical to plain decoding, token by token."""
     drafted = [lane.all for lane in record.lanes if lane.drafter != PLAIN]
     same, all_of = sum(one.identical for one in drafted), sum(one.answers for one in drafted)
     if same == all_of:
-        return f"All {all_of:,} drafted answers are plain's, token by token."
-    return f"{same:,} of {all_of:,} drafted answers are plain's, token by token."
+        return f"All {all_of:,} drafted answers are identical to plain decoding, token by token."
+    return (
+        f"{same:,} of {all_of:,} drafted answers are identical to plain decoding, token by token."
+    )
 
 
 def kind(category: str) -> str:
-    """A category of prompts for people."""
+    """The name of a category of prompts for people."""
     if category in _SHORT:
         return category.upper()
     return category.replace("_", " ").capitalize()
@@ -70,8 +72,8 @@ def kind(category: str) -> str:
 def _lane(lane: LaneRecord) -> Row:
     rate = f"{lane.all.rate:,.0f} tokens/s"
     plain = lane.drafter == PLAIN
-    said = rate if plain else f"{times(lane.all.speedup)}  {rate}"
-    return mode_name(lane.drafter), 1.0 if plain else lane.all.speedup, said
+    label = rate if plain else f"{times(lane.all.speedup)}  {rate}"
+    return mode_name(lane.drafter), 1.0 if plain else lane.all.speedup, label
 
 
 def _head(record: BenchmarkRecord) -> str:
@@ -101,7 +103,7 @@ def _headline(record: BenchmarkRecord) -> str:
 
 
 def _bars(x: int, heading: str, rows: Sequence[Row]) -> str:
-    """One bar a row; where plain decoding stands, a line."""
+    """One bar a row, and a line at the speed of plain decoding."""
     most = max([1.0, *(value or 0.0 for _, value, _ in rows)])
     room = _COLUMN - _LABEL - 140
     line = x + _LABEL + room / most
@@ -118,14 +120,14 @@ def _bars(x: int, heading: str, rows: Sequence[Row]) -> str:
 
 
 def _bar(at: tuple[int, int], row: Row, width: float) -> str:
-    (x, y), (name, value, said) = at, row
+    (x, y), (name, value, label) = at, row
     colour = "--accent" if value is not None and value > 1 else "--ink-2"
     shape = (
         f'<rect x="{x + _LABEL}" y="{y - 11}" width="{max(2.0, width):.1f}" height="10" rx="3" '
         f'style="fill:var({colour})"/>'
     )
-    beside = _text(round(x + _LABEL + width + 10), y, 14, said, "--ink-2")
-    return _text(x, y, 14, _cut(name, 20), "--ink") + shape + beside
+    after = _text(round(x + _LABEL + width + 10), y, 14, label, "--ink-2")
+    return _text(x, y, 14, _cut(name, 20), "--ink") + shape + after
 
 
 def _conditions(record: BenchmarkRecord) -> str:

@@ -1,44 +1,32 @@
-"""What is asked in the compare tab: the form of a race, and every click as one JSON object."""
+"""The form of a race, and the commands of the Compare tab."""
 
 from collections.abc import Sequence
 from html import escape
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from app.bench.compare.race import MAX_LANES, RaceOptions
 from app.bench.verify import PLAIN
 from app.request import AUTO
-from engine.errors import InvalidRequest
 from engine.request import ModelFacts
 from ui.chat.caption import mode_name
 from ui.chat.suggestions import SUGGESTIONS
+from ui.tab import Command
 from ui.widgets import sentence
 
 LENGTHS, REPEATS = (64, 128, 256, 512, 1024), (1, 3, 5)
-_FAVOURITES = (AUTO, "lookup", "chain")  # that are chosen at first, where the model has them
+_PRESELECTED = (AUTO, "lookup", "chain")  # if the model has them
 
 
-class Wish(BaseModel):
-    """One thing to do; the fields of a form come with it."""
+class CompareCommand(Command):
+    """The fields of a form come with its command."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    ask: str = Field(max_length=40)
-    name: str = Field(default="", max_length=200)
     prompt: str = ""
     drafters: list[str] = Field(default_factory=list, max_length=40)
     repeats: int = 3
     max_tokens: int = 256
     rival: str = Field(default="", max_length=1000)
     size: str = "quick"
-
-    @classmethod
-    def read(cls, written: object) -> "Wish":
-        """From JSON; raises InvalidRequest."""
-        try:
-            return cls.model_validate_json(str(written))
-        except ValidationError as error:
-            raise InvalidRequest("this page sent something unreadable; reload it") from error
 
     @property
     def race(self) -> RaceOptions:
@@ -49,15 +37,15 @@ class Wish(BaseModel):
 
 
 def form(facts: ModelFacts, rivals: Sequence[str], options: RaceOptions | None) -> str:
-    """The fields of a race, filled in as the latest one was; ``rivals`` are other models. HTML."""
+    """The form of a race, with the values of the latest one; ``rivals`` are other models. HTML."""
     names = [AUTO, *(name for name in facts.drafters if name != PLAIN)]
-    usual = tuple(name for name in _FAVOURITES if name in names)
+    usual = tuple(name for name in _PRESELECTED if name in names)
     chosen = options or RaceOptions(SUGGESTIONS[0].prompt, usual)
     modes = "".join(_mode(name, checked=name in chosen.drafters) for name in names)
     return (
         '<form id="race" aria-labelledby="race-title"><div class="head"><h2 id="race-title">Race</h2></div>'
         '<p class="note">One prompt, answered plainly and in other speed modes. They run one after '
-        "another, so that none takes another's time; then you see them side by side.</p>"
+        "another, so that none slows another; then you see them side by side.</p>"
         f'<label class="field"><b>Prompt</b><textarea name="prompt" rows="6">{escape(chosen.prompt)}'
         f'</textarea></label><div class="row examples"><small>Examples</small>{_examples()}</div>'
         f"{_rivals(rivals, chosen.rival)}"
@@ -69,7 +57,7 @@ def form(facts: ModelFacts, rivals: Sequence[str], options: RaceOptions | None) 
 
 
 def _rivals(names: Sequence[str], chosen: str) -> str:
-    """Nothing where there is no other model."""
+    """The choice of another model, if there is one."""
     if not names:
         return ""
     options = "".join(
@@ -96,8 +84,8 @@ def _examples() -> str:
 
 
 def _refused(facts: ModelFacts) -> str:
-    said = (f"{mode_name(name)}: {why}" for name, why in facts.refused)
-    return "".join(f" {escape(sentence(each))}" for each in said)
+    reasons = (f"{mode_name(name)}: {why}" for name, why in facts.refused)
+    return "".join(f" {escape(sentence(each))}" for each in reasons)
 
 
 def _numbers(label: str, name: str, values: Sequence[int], now: int, unit: str = "") -> str:

@@ -6,9 +6,9 @@ from html import escape
 
 from app.bench.compare.result import LaneResult
 
-WINDOW = 5  # passes that a point of the first chart is the mean of
-DEPTHS = 12  # that are drawn; deeper ones are too rare to tell
-LEAST = 3  # drafted tokens looked at, for a share to be drawn
+WINDOW = 5  # passes whose mean is one point of the first chart
+DEPTHS = 12  # that are drawn; deeper ones are too rare
+LEAST = 3  # drafted tokens that were verified, for a share to be drawn
 _TALL = 48.0
 
 Points = Sequence[tuple[float, float]]
@@ -16,12 +16,12 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart's words and ranges; both axes begin where they say."""
+    """The texts and ranges of a chart."""
 
     heading: str
     unit: str  # of the horizontal axis
     most: float  # of the vertical axis, which begins at 0
-    said: Callable[[float], str]  # a height in words
+    label: Callable[[float], str]  # of a height
     start: float = 0.0
     whole: bool = False  # the horizontal axis counts
 
@@ -64,16 +64,16 @@ def _draw(chart: Chart, lanes: Sequence[Points], names: Sequence[str]) -> str:
     if max(map(len, lanes), default=0) < 2 or end <= chart.start:
         return ""
     shapes = "".join(_line(chart, end, at, points) for at, points in enumerate(lanes) if points)
-    told = "; ".join(
-        f"{name} ends at {chart.said(points[-1][1])}"
+    ends = "; ".join(
+        f"{name} ends at {chart.label(points[-1][1])}"
         for name, points in zip(names, lanes, strict=True)
         if points
     )
     last = f"{end:.0f}" if chart.whole else f"{end:.1f}"
     return (
         f'<figure><figcaption><b>{chart.heading}</b></figcaption><div class="plot">'
-        f'<div class="scale"><span>{chart.said(chart.most)}</span><span>{chart.said(0)}</span></div>'
-        f'<svg role="img" aria-label="{escape(chart.heading)}: {escape(told)}" viewBox="0 0 100 {_TALL:.0f}" '
+        f'<div class="scale"><span>{chart.label(chart.most)}</span><span>{chart.label(0)}</span></div>'
+        f'<svg role="img" aria-label="{escape(chart.heading)}: {escape(ends)}" viewBox="0 0 100 {_TALL:.0f}" '
         f'preserveAspectRatio="none">{_grid()}{shapes}</svg></div><div class="axis">'
         f"<span>{chart.start:.0f}</span><span>{chart.unit}</span><span>{last}</span></div></figure>"
     )
@@ -85,7 +85,7 @@ def _line(chart: Chart, end: float, lane: int, points: Points) -> str:
         for x, y in points
     ]
     drawn = " ".join(f"{x:.2f},{y:.2f}" for x, y in placed)
-    if len(points) == 1:  # a dot: a short line that its round ends make a circle
+    if len(points) == 1:  # a dot: a short line with round ends
         drawn += f" {placed[0][0] + 0.01:.2f},{placed[0][1]:.2f}"
     return f'<polyline class="hue-{lane}" points="{drawn}"/>'
 

@@ -1,4 +1,4 @@
-"""A race as it is seen: lanes side by side while it runs, and what it says when it is over."""
+"""A race as HTML: lanes side by side while it runs, then its result."""
 
 import json
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from ui.history.charts import percent, times
 from ui.widgets import bar, sentence
 
 _HEADS = ("Lane", "Speed-up", "Tokens/s", "First token", "Per pass", "Accepted", "Tokens")
-SHORTEST, LONGEST = 4.0, 20.0  # seconds that a replay of the slowest lane takes
+SHORTEST, LONGEST = 4.0, 20.0  # seconds of a replay of the slowest lane
 
 
 def status(race: Race | None, *, busy: bool, waiting: bool) -> str:
-    """What happens now, in words. HTML."""
+    """What happens now, in one sentence. HTML."""
     if race is None or not busy:
         return ""
     if waiting:
@@ -31,7 +31,7 @@ def status(race: Race | None, *, busy: bool, waiting: bool) -> str:
 
 
 def title(race: Race, name: str) -> str:
-    """A lane's name for people: a mode's, or a model's."""
+    """A lane's name for people: a mode or a model."""
     return name if race.options.rival else mode_name(name)
 
 
@@ -96,7 +96,7 @@ def _tokens(tokens: int, result: LaneResult | None) -> str:
 
 
 def _replay(results: Sequence[LaneResult]) -> str:
-    """For the page's script: every pass of every lane, [seconds, tokens, text]. An attribute."""
+    """For compare.js: every pass of every lane as [seconds, tokens, text]. An attribute."""
     if not results:
         return ""
     passes = [[[p.seconds, p.tokens, p.text] for p in one.shown.passes] for one in results]
@@ -104,7 +104,7 @@ def _replay(results: Sequence[LaneResult]) -> str:
 
 
 def _slow(results: Sequence[LaneResult]) -> float:
-    """What the seconds are multiplied with in a replay."""
+    """The factor of the replay's seconds to the measured ones."""
     last = max((one.shown.passes[-1].seconds for one in results if one.shown.passes), default=1.0)
     return min(max(last, SHORTEST), LONGEST) / last
 
@@ -119,7 +119,7 @@ def _pace(results: Sequence[LaneResult]) -> str:
 
 
 def verdict(race: Race | None) -> str:
-    """Who was faster, whether the tokens are the same, figures and charts. HTML."""
+    """Which lane was fastest, whether the tokens are identical, figures and charts. HTML."""
     if race is None or not race.results:
         return ""
     names = [title(race, one.name) for one in race.results]
@@ -146,18 +146,18 @@ def _headline(race: Race) -> str:
 def _agreement(race: Race) -> str:
     if race.options.rival:
         return (
-            '<p id="agreement">Two models, so their words are not compared. A token of one may be longer '
+            '<p id="agreement">Two models, so their tokens are not compared. A token of one may be longer '
             "than a token of the other.</p>"
         )
-    apart = [(one, one.difference) for one in race.results if one.difference is not None]
+    different = [(one, one.difference) for one in race.results if one.difference is not None]
     tokens = len(race.results[0].shown.ids)
-    if not apart:
+    if not different:
         return (
             f'<p id="agreement" class="same"><b>Identical tokens.</b> Every lane wrote the same {tokens:,} '
             "tokens in every round.</p>"
         )
-    said = "".join(f"<p>{_difference(one, found)}</p>" for one, found in apart)
-    return f'<div id="agreement" class="apart">{said}</div>'
+    texts = "".join(f"<p>{_difference(one, found)}</p>" for one, found in different)
+    return f'<div id="agreement" class="different">{texts}</div>'
 
 
 def _difference(result: LaneResult, found: Difference) -> str:
@@ -168,8 +168,8 @@ def _difference(result: LaneResult, found: Difference) -> str:
     gap = ""
     if found.gap is not None:
         gap = (
-            f" Plain's two likeliest tokens there are {found.gap:.3g} apart: a gap near 0 is a tie that "
-            "rounding decides, as passes of different widths add up in another order."
+            f" The logits of plain's two likeliest tokens there differ by {found.gap:.3g}: near 0 it is a tie that "
+            "rounding decides, as passes of different widths add numbers in another order."
         )
     return (
         f"<b>{escape(mode_name(result.name))} first differs at token {found.token + 1:,}</b> of round "
@@ -204,8 +204,8 @@ def _row(name: str, one: LaneResult, wide: int) -> str:
 
 
 def _why(results: Sequence[LaneResult]) -> str:
-    told = next((one.shown.stats.why for one in results if one.name == AUTO), "")
-    return f'<p class="note">{escape(sentence(told))}</p>' if told else ""
+    why = next((one.shown.stats.why for one in results if one.name == AUTO), "")
+    return f'<p class="note">{escape(sentence(why))}</p>' if why else ""
 
 
 def _conditions(race: Race) -> str:
@@ -214,7 +214,7 @@ def _conditions(race: Race) -> str:
     )
     over = escape(race.model) if race.options.rival else "plain"
     return (
-        f"{rounds} after a warm-up that is not counted. Every lane ran once a round, and who began changed "
-        "from round to round. Before each run all caches were emptied and the drafters knew nothing of "
+        f"{rounds} after a warm-up that is not counted. Every lane ran once a round, and the order changed "
+        "from round to round. Before each run all caches were emptied, and the drafters had not seen "
         f"this answer. Figures are medians; speed-up is over {over} in the same round, decoding only."
     )

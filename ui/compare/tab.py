@@ -1,181 +1,134 @@
-"""Compare: one prompt plain and in speed modes, and a benchmark of this machine."""
+"""The Compare tab: one prompt plain and in speed modes, and a benchmark of this machine."""
 
-import asyncio
-import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any
-
-import gradio as gr
+from typing_extensions import override
 
 from app.bench.compare.benchmark import Benchmark, BenchmarkOptions
 from app.bench.compare.service import BenchmarkService
 from app.chat.assistant import Assistant
-from app.errors import AppError
-from engine.errors import EngineError, InvalidRequest
-from ui.compare import benchmark as compare_bench
-from ui.compare import race as compare_stage
-from ui.compare.form import Wish, form
+from ui.compare import benchmark, race
+from ui.compare.form import CompareCommand, form
+from ui.tab import Tab, Values, View
 from ui.widgets import button, notice
 
-log = logging.getLogger(__name__)
-
-FRAME_SECONDS = 0.1  # the screen is redrawn at most so often, however fast the tokens come
-REGIONS = ("form", "act", "status", "lanes", "verdict", "bench", "measure", "progress", "saved")
-
-_WIRE = "window.slipstream.compare.connect((asked) => trigger('click', { asked }));"
-_UNEXPECTED = "something unexpected failed; the log says more, please try again"
+FRAME_SECONDS = 0.1  # the least time between two updates, however fast the tokens come
 _OF_BENCHMARKS = ("benchmark", "open", "remove")
-_QUIET: dict[str, Any] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "preprocess": False,
-}
-
-Values = dict[str, str]  # by region
 
 
-def build(assistant: Assistant) -> None:
-    """Lay the tab out in the one that is open, and connect it."""
-    tab = gr.context.Context.block
-    assert isinstance(tab, gr.Tab)  # only called inside one
-    laboratory = BenchmarkService(assistant)
-    assistant.when_switching(laboratory.change)
-    screens: dict[str, Screen] = {}
-    with gr.Column(elem_id="compare", elem_classes="screen"):
-        regions = {name: gr.HTML("", elem_id=f"compare-{name}") for name in REGIONS}
-    wire = gr.HTML("", elem_id="compare-wire", js_on_load=_WIRE)
+class CompareTab(Tab):
+    """One BenchmarkService for all pages; a measurement continues when a page is closed."""
 
-    def screen(request: gr.Request) -> Screen:
-        return screens.setdefault(str(request.session_hash), Screen(laboratory))
+    name = "Compare"
+    regions = ("form", "act", "status", "lanes", "verdict", "bench", "measure", "progress", "saved")
+    styles = ("compare.css",)
+    scripts = ("compare.js",)
+    commands = CompareCommand
 
-    async def watch(request: gr.Request) -> AsyncGenerator[dict[Any, str]]:
-        await laboratory.read_saved()
-        try:
-            async with aclosing(screen(request).views()) as views:
-                async for changed in views:
-                    yield {regions[name]: value for name, value in changed.items()}
-        finally:
-            screens.pop(str(request.session_hash), None)
+    def __init__(self, assistant: Assistant) -> None:
+        super().__init__(assistant)
+        self._service = BenchmarkService(assistant)
+        assistant.when_switching(self._service.change)
 
-    async def look_again() -> None:
-        await laboratory.read_saved()  # which also tells that another model may be loaded
-
-    async def obey(event: gr.EventData, request: gr.Request) -> None:
-        await screen(request).obey(event.asked)
-
-    shown: dict[str, Any] = {"trigger_mode": "once", "concurrency_limit": None}
-    tab.select(watch, None, list(regions.values()), **shown, **_QUIET)
-    tab.select(look_again, None, None, queue=False, **_QUIET)
-    wire.click(obey, None, None, queue=False, **_QUIET)
+    @override
+    def view(self) -> "ComparePage":
+        return ComparePage(self._service)
 
 
-@dataclass(slots=True)
-class Screen:
-    """What one page shows of the laboratory."""
+class ComparePage(View[CompareCommand]):
+    """What one page shows of the measurements; the service, its source, is shared by all pages."""
 
-    laboratory: BenchmarkService
-    opened: str = ""  # the saved benchmark that is looked at
-    says: str = ""  # what the latest click could not do
-    asked: str = ""  # by that click
-    clicks: int = 0
-    _form: tuple[str, str] = ("", "")  # the model, and its form: what is typed there stays
+    def __init__(self, service: BenchmarkService) -> None:
+        actions = {
+            "race": self._race,
+            "benchmark": self._benchmark,
+            "stop": self._stop,
+            "open": self._open,
+            "remove": self._remove,
+        }
+        super().__init__(actions, service)
+        self._service = service
+        self._kept = service.kept
+        self._open_name = ""  # of the saved benchmark that is open
+        self._error = ""  # of the latest command
+        self._latest = ""  # the latest command
+        self._form = ("", "")  # the model, and its form: what a person typed in it stays
 
-    async def views(self) -> AsyncGenerator[Values]:
-        """The regions that changed, for as long as the page is open."""
-        sent: Values = {}
-        laboratory = self.laboratory
-        kept = laboratory.kept
-        while True:
-            version = laboratory.version
-            if laboratory.kept is not kept:
-                kept = laboratory.kept
-                self.opened = kept.name if kept else self.opened
-            now = self.values()
-            changed = {name: value for name, value in now.items() if sent.get(name) != value}
-            sent = now
-            if changed:
-                yield changed
-            await asyncio.sleep(FRAME_SECONDS)
-            await laboratory.changed(version)
+    @property
+    @override
+    def frame_seconds(self) -> float:
+        return FRAME_SECONDS
 
-    def values(self) -> Values:
-        """Every region."""
-        laboratory = self.laboratory
-        race, benchmark = laboratory.race, laboratory.benchmark
-        racing, measuring = laboratory.racing, laboratory.measuring
-        waiting = laboratory.waiting
+    @override
+    async def values(self) -> Values:
+        service = self._service
+        if service.kept is not self._kept:
+            self._kept = service.kept
+            self._open_name = service.kept.name if service.kept else self._open_name
+        racing, measuring, waiting = service.racing, service.measuring, service.waiting
+        measured = benchmark.progress(service.benchmark, waiting=waiting) if measuring else ""
         return {
-            "form": self._asked(),
-            "act": self._row("Race", "race", running=racing, bench=False),
-            "status": compare_stage.status(race, busy=racing, waiting=waiting),
-            "lanes": compare_stage.lanes(race, busy=racing),
-            "verdict": compare_stage.verdict(race),
-            "bench": compare_bench.INTRODUCTION,
-            "measure": self._row(
-                "Benchmark my machine", "benchmark", running=measuring, bench=True
-            ),
-            "progress": compare_bench.progress(benchmark, waiting=waiting) if measuring else "",
-            "saved": compare_bench.saved(laboratory.saved, self.opened),
+            "form": self._current_form(),
+            "act": self._row("Race", "race", running=racing),
+            "status": race.status(service.race, busy=racing, waiting=waiting),
+            "lanes": race.lanes(service.race, busy=racing),
+            "verdict": race.verdict(service.race),
+            "bench": benchmark.INTRODUCTION,
+            "measure": self._row("Benchmark my machine", "benchmark", running=measuring),
+            "progress": measured,
+            "saved": benchmark.saved(service.saved, self._open_name),
         }
 
-    async def obey(self, written: object) -> None:
-        """Do one thing; what is wrong with it is told in place."""
-        self.clicks += 1
-        self.says = ""
-        try:
-            wish = Wish.read(written)
-            self.asked = wish.ask
-            await self._do(wish)
-        except (AppError, EngineError) as error:
-            self.says = str(error)
-        except Exception:
-            log.exception("the compare tab could not do something")
-            self.says = _UNEXPECTED
-        self.laboratory.change()
+    @override
+    async def visit(self) -> None:
+        await self._service.read_saved()
 
-    async def _do(self, wish: Wish) -> None:
-        match wish.ask:
-            case "race":
-                self.laboratory.start_race(wish.race)
-            case "benchmark":
-                self.laboratory.start_benchmark(BenchmarkOptions(wish.size))
-            case "stop":
-                self.laboratory.cancel()
-            case "open":
-                self.opened = wish.name
-            case "remove":
-                await self.laboratory.remove(wish.name)
-            case _:
-                raise InvalidRequest(f"this page cannot do {wish.ask!r}; reload it")
+    @override
+    async def run(self, command: CompareCommand) -> None:
+        self._error, self._latest = "", command.command
+        await super().run(command)
 
-    def _asked(self) -> str:
-        model = self.laboratory.assistant.entry.name
+    @override
+    def fail(self, message: str) -> None:
+        self._error = message
+
+    async def _race(self, command: CompareCommand) -> None:
+        self._service.start_race(command.race)
+
+    async def _benchmark(self, command: CompareCommand) -> None:
+        self._service.start_benchmark(BenchmarkOptions(command.size))
+
+    async def _stop(self, _: CompareCommand) -> None:
+        self._service.cancel()
+
+    async def _open(self, command: CompareCommand) -> None:
+        self._open_name = command.name
+
+    async def _remove(self, command: CompareCommand) -> None:
+        await self._service.remove(command.name)
+
+    def _current_form(self) -> str:
+        model = self._service.assistant.entry.name
         if self._form[0] != model:
-            race = self.laboratory.race
-            known = race.options if race is not None and race.model == model else None
-            self._form = (model, form(self.laboratory.assistant.facts, self._rivals(model), known))
+            latest = self._service.race
+            known = latest.options if latest is not None and latest.model == model else None
+            self._form = (model, form(self._service.assistant.facts, self._rivals(model), known))
         return self._form[1]
 
     def _rivals(self, model: str) -> list[str]:
-        models = self.laboratory.assistant.models()
+        models = self._service.assistant.models()
         return [one.name for one in models if one.visible and one.folder and one.name != model]
 
-    def _row(self, label: str, ask: str, *, running: bool, bench: bool) -> str:
-        """Start or stop; ``clicks`` makes it new, so its button wakes up."""
-        rest = " disabled" if self.laboratory.busy else ""
+    def _row(self, label: str, command: str, *, running: bool) -> str:
+        """A button that starts or stops; ``done`` makes the HTML new, which enables it again."""
+        bench = command == "benchmark"
+        disabled = " disabled" if self._service.busy else ""
         kind = "soft" if bench else "primary"
-        act = f'<button type="button" class="{kind}" data-ask="{ask}"{rest}>{label}</button>'
-        if running:
-            act = button("Stop", "stop", kind="soft")
-        return f'<div class="row" data-click="{self.clicks}">{act}</div>{self._told(bench=bench)}'
+        start = f'<button type="button" class="{kind}" data-command="{command}"{disabled}>{label}</button>'
+        shown = button("Stop", "stop", kind="soft") if running else start
+        return f'<div class="row" data-done="{self.done}">{shown}</div>{self._problem(bench=bench)}'
 
-    def _told(self, *, bench: bool) -> str:
-        """What went wrong, beside what was asked: a race, or what belongs to benchmarks."""
-        about = self.asked in _OF_BENCHMARKS
-        if self.says and about == bench:
-            return notice(self.says, alarm=True)
-        broken = (self.laboratory.latest is Benchmark) == bench
-        problem = self.laboratory.problem if broken else ""
-        return notice(problem) if problem else ""
+    def _problem(self, *, bench: bool) -> str:
+        """What failed, next to the button of the race or of the benchmark."""
+        if self._error and (self._latest in _OF_BENCHMARKS) == bench:
+            return notice(self._error, alarm=True)
+        latest = (self._service.latest is Benchmark) == bench
+        return notice(self._service.problem) if latest and self._service.problem else ""

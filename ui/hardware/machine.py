@@ -1,4 +1,4 @@
-"""What the hardware tab found: memory, processor, GPUs, measured rates, and what is missing."""
+"""This machine as HTML: memory, processor, GPUs, measured rates, and what is missing."""
 
 from collections.abc import Iterable, Iterator
 from html import escape
@@ -7,23 +7,23 @@ from app.setup.checks import Finding, MachineView
 from engine.hardware.profile import HardwareProfile
 from ui.widgets import bar, button, gib, notice, sentence
 
-Figure = tuple[str, str, str]  # value, what it is, and HTML below
+Figure = tuple[str, str, str]  # value, label, and HTML below
 
 
-def section(found: MachineView, says: str = "") -> str:
-    """This machine at one moment. HTML."""
+def section(found: MachineView, message: str = "") -> str:
+    """This machine now. HTML."""
     known = found.profile.rates.memory is not None
     measure = button("Measure again" if known else "Measure its speed", "measure")
     return (
         f'<section aria-labelledby="machine"><div class="head"><h2 id="machine">This machine</h2>'
-        f"{measure}</div>{says}{_figures(_has(found.profile))}<h3>Speed</h3>"
+        f"{measure}</div>{message}{_figures(_has(found.profile))}<h3>Speed</h3>"
         f"{_speed(found.profile)}{_missing(found.missing)}</section>"
     )
 
 
 def measuring() -> str:
     """While the rates are measured. HTML."""
-    return notice("Measuring in a process of its own: some seconds, and answers go on meanwhile")
+    return notice("Measuring in another process for some seconds; answers continue")
 
 
 def _has(profile: HardwareProfile) -> Iterator[Figure]:

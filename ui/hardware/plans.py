@@ -1,4 +1,4 @@
-"""Plans on the hardware tab: for every model where it would lie, what drafts, and why."""
+"""Plans as HTML: the memory that each model would use, its drafter, and why."""
 
 from collections.abc import Container, Iterable, Sequence
 from html import escape
@@ -8,7 +8,7 @@ from engine.hardware.plan import Need, Plan, Refusal, Tier
 from ui.chat.caption import mode_name
 from ui.widgets import bar, gib, sentence
 
-Rows = Iterable[tuple[Planned, Planned]]  # on the machine that is asked about, and on this one
+Rows = Iterable[tuple[Planned, Planned]]  # on the simulated machine, and on this one
 
 _FIELDS = {
     "backend": "Runs with",
@@ -27,7 +27,7 @@ _WEIGHTS = ("layers", "embedding")
 
 
 def section(key: str, heading: str, note: str, rows: Rows, opened: Container[str]) -> str:
-    """Rows that open; those in ``opened`` are. HTML."""
+    """Rows with details; those in ``opened`` are open. HTML."""
     shown = "".join(_row(f"{key}-{one.name}", one, here, opened) for one, here in rows)
     return (
         f'<section aria-labelledby="{key}"><div class="head"><h2 id="{key}">{heading}</h2></div>'
@@ -48,7 +48,7 @@ def _row(key: str, one: Planned, here: Planned, opened: Container[str]) -> str:
     return (
         f'<details data-key="{escape(key)}"{" open" if key in opened else ""}><summary>'
         f'<b>{escape(one.name)}</b><span class="tag {kind}">{escape(tag)}</span>'
-        f"<small>{escape(', '.join(facts))}</small>{_bars(one.found)}</summary>{_told(one)}</details>"
+        f"<small>{escape(', '.join(facts))}</small>{_bars(one.found)}</summary>{_reasons(one)}</details>"
     )
 
 
@@ -81,8 +81,8 @@ def _bar(tier: str, needs: Sequence[Need], free: int) -> str:
     parts = [
         (kind, size / free, f"{names[kind]}: {gib(size)}") for kind, size in sums.items() if size
     ]
-    told = f"{gib(sum(sums.values()))} of {gib(free)}"
-    return f"<span><small>{tier} {told}</small>{bar(parts, f'{tier}: {told} free')}</span>"
+    used = f"{gib(sum(sums.values()))} of {gib(free)}"
+    return f"<span><small>{tier} {used}</small>{bar(parts, f'{tier}: {used} free')}</span>"
 
 
 def _kind(need: Need) -> str:
@@ -91,7 +91,7 @@ def _kind(need: Need) -> str:
     return "fill" if need.what.startswith(_WEIGHTS) else "fill-2"
 
 
-def _told(one: Planned) -> str:
+def _reasons(one: Planned) -> str:
     if not isinstance(one.found, Plan):
         why = one.found.sentence if isinstance(one.found, Refusal) else one.note
         return f'<div class="why"><p>{escape(sentence(why))}</p></div>'

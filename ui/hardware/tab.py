@@ -1,105 +1,99 @@
-"""The hardware: what was found, a plan for every model, and what other memory would change."""
+"""The Hardware tab: this machine, a plan for every model, and what other memory would change."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import Any
 
-import gradio as gr
+from typing_extensions import override
 
 from app.chat.assistant import Assistant
 from app.models.library.simulation import PUBLISHED, Memory, SimulatedPlans, published_plan, without
-from app.setup import checks as machine
+from app.setup import checks
 from app.setup.checks import MachineView
 from engine.hardware.profile import HardwareProfile
-from ui.hardware import machine as found
-from ui.hardware import plans, sliders
-from ui.widgets import WIRE, TabCommand, error_notice, sheet
+from ui.hardware import machine, plans, sliders
+from ui.hardware.sliders import HardwareCommand
+from ui.tab import Tab, Values, View
+from ui.widgets import notice, sheet
 
-_QUIET: dict[str, Any] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "preprocess": False,
-}
-_INSTALLED = "Open one for every choice with its reason, and every byte."
-_PUBLISHED = "By their published shapes: none of them need be here."
+_INSTALLED = "Open one to see every choice with its reason, and the bytes of each part."
+_PUBLISHED = "From their published shapes; they need not be installed."
 
 
-def build(assistant: Assistant) -> None:
-    """Lay the tab out in the one that is open, and connect it."""
-    tab = gr.context.Context.block
-    assert isinstance(tab, gr.Tab)  # only called inside one
-    screen = Screen(assistant)
-    with gr.Column(elem_id="hardware", elem_classes="screen"):
-        top = gr.HTML("", elem_id="hardware-found", js_on_load=WIRE)
-        middle = gr.HTML("", elem_id="hardware-sliders", js_on_load=sliders.SLIDERS)
-        rows = gr.HTML("", elem_id="hardware-plans")
+class HardwareTab(Tab):
+    """Read when it is opened."""
 
-    async def show() -> tuple[str, str, str]:
-        return await asyncio.to_thread(screen.show)
+    name = "Hardware"
+    regions = ("found", "sliders", "plans")
+    styles = ("hardware.css",)
+    scripts = ("hardware.js",)
+    commands = HardwareCommand
 
-    async def obey(event: gr.EventData) -> AsyncGenerator[str]:
-        async for shown in screen.measured(event.asked):
-            yield shown
-
-    async def imagine(event: gr.EventData) -> str:
-        return await asyncio.to_thread(screen.imagined, event.asked)
-
-    tab.select(show, None, [top, middle, rows], **_QUIET)
-    top.click(obey, None, top, **_QUIET)
-    middle.click(imagine, None, rows, trigger_mode="always_last", **_QUIET)
+    @override
+    def view(self) -> "HardwarePage":
+        return HardwarePage(self.assistant)
 
 
-class Screen:
-    """What the tab shows, the same for every page."""
+class HardwarePage(View[HardwareCommand]):
+    """What one page shows; the sliders are drawn once, and keep their place."""
 
     def __init__(self, assistant: Assistant) -> None:
+        super().__init__({"measure": self._measure, "plan": self._plan})
         self._assistant = assistant
-        self._shelf = SimulatedPlans({})  # read when the tab is opened, kept while sliders move
+        self._simulated = SimulatedPlans({})  # read when the tab is opened
+        self._machine: MachineView | None = None
+        self._values: Values = {}
+        self._newest = 0  # plan, as the sliders may move while one is made
 
-    def show(self) -> tuple[str, str, str]:
-        """All three parts, looked up anew. HTML."""
-        self._shelf = SimulatedPlans.read(self._assistant.settings)
-        look = machine.look(self._assistant.settings)
-        return (
-            _found(look),
-            sheet(sliders.section(look.profile)),
-            self._plans(look.profile, sliders.Imagined()),
-        )
+    @override
+    async def values(self) -> Values:
+        return dict(self._values)
 
-    def imagined(self, written: object) -> str:
-        """The plans on the machine that the sliders say. HTML."""
-        try:
-            asked = sliders.Imagined.read(written)
-            return self._plans(machine.look(self._assistant.settings).profile, asked)
-        except Exception as error:  # noqa: BLE001 - the page's edge: told in place, or raised again
-            return sheet(error_notice(error))
+    @override
+    async def visit(self) -> None:
+        await asyncio.to_thread(self._read)
 
-    async def measured(self, written: object) -> AsyncGenerator[str]:
-        """What was found, at once with a word that it is being measured, then with new rates."""
+    @override
+    def fail(self, message: str) -> None:
+        self._show_machine(notice(message, alarm=True))
+
+    def _read(self) -> None:
         settings = self._assistant.settings
-        look = await asyncio.to_thread(machine.look, settings)
-        try:
-            TabCommand.read(written)
-            yield _found(look, found.measuring())
-            yield _found(await machine.measure(settings))
-        except Exception as error:  # noqa: BLE001 - the page's edge: told in place, or raised again
-            yield _found(look, error_notice(error))
+        self._simulated = SimulatedPlans.read(settings)
+        self._machine = checks.look(settings)
+        self._show_machine()
+        profile = self._machine.profile
+        self._values["sliders"] = sheet(sliders.section(profile))
+        self._values["plans"] = self._plans(profile, HardwareCommand(command="plan"))
 
-    def _plans(self, profile: HardwareProfile, asked: sliders.Imagined) -> str:
-        profile, memory = without(profile, self._assistant.plan), asked.memory
-        shelf, here = self._shelf, Memory()
-        installed = zip(shelf.plans(profile, memory), shelf.plans(profile, here), strict=True)
+    async def _measure(self, _: HardwareCommand) -> None:
+        self._show_machine(machine.measuring())
+        self.source.change()
+        self._machine = await checks.measure(self._assistant.settings)
+        self._show_machine()
+
+    async def _plan(self, command: HardwareCommand) -> None:
+        self._newest = number = self._newest + 1
+        profile = (await asyncio.to_thread(checks.look, self._assistant.settings)).profile
+        made = await asyncio.to_thread(self._plans, profile, command)
+        if number == self._newest:
+            self._values["plans"] = made
+
+    def _show_machine(self, message: str = "") -> None:
+        if self._machine is not None:
+            self._values["found"] = sheet(machine.section(self._machine, message))
+
+    def _plans(self, profile: HardwareProfile, command: HardwareCommand) -> str:
+        profile, memory = without(profile, self._assistant.plan), command.memory
+        simulated, here = self._simulated, Memory()
+        installed = zip(
+            simulated.plans(profile, memory), simulated.plans(profile, here), strict=True
+        )
         published = (
             (published_plan(name, profile, memory), published_plan(name, profile, here))
             for name in PUBLISHED
         )
         return sheet(
             plans.section(
-                "installed", "Models on this computer", _INSTALLED, installed, asked.open
+                "installed", "Models on this computer", _INSTALLED, installed, command.open
             ),
-            plans.section("published", "Well-known models", _PUBLISHED, published, asked.open),
+            plans.section("published", "Well-known models", _PUBLISHED, published, command.open),
         )
-
-
-def _found(look: MachineView, says: str = "") -> str:
-    return sheet(found.section(look, says))

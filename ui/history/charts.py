@@ -7,26 +7,26 @@ from app.history.figures import Cell, Sums, added_by
 from ui.chat.caption import mode_name
 from ui.widgets import bar
 
-DAYS = 30  # with answers, that are shown
+DAYS = 30  # the latest days with answers
 PLAIN = "none"
 _TASKS = {"code": "Code", "maths": "Maths", "edit": "Working on a text", "chat": "Conversation"}
 _TALL = 48.0
 
 
 def nothing() -> str:
-    """What will stand here. HTML."""
+    """An explanation of this tab before anything was measured. HTML."""
     return (
         '<section class="empty"><h2>Nothing has been measured yet</h2>'
         "<p>Every answer adds to this page. After the first one you will see</p><ul>"
         "<li>how many drafted tokens the model accepted, and how much faster that was than plain "
         "decoding, by model, drafter, kind of task and day;</li>"
-        "<li>what the next answer starts from: which drafter is believed fastest for what, and on "
-        "how much evidence.</li></ul><p>The figures stay on this computer.</p></section>"
+        "<li>what the next answer starts from: which drafter is expected to be fastest for which task, "
+        "and how much that is based on.</li></ul><p>The figures stay on this computer.</p></section>"
     )
 
 
 def section(cells: Sequence[Cell], model: str) -> str:
-    """Everything measured with ``model``, or with all where that is empty. HTML."""
+    """Everything measured with ``model``, or with all models if that is empty. HTML."""
     models = list(dict.fromkeys(cell.model for cell in cells))
     chosen = [cell for cell in cells if model in ("", cell.model)] or list(cells)
     drafted = [cell for cell in chosen if cell.drafter != PLAIN]
@@ -36,16 +36,16 @@ def section(cells: Sequence[Cell], model: str) -> str:
         tables.append(("Model", _by(drafted, "model", str)))
     shown = "".join(_table(heading, rows) for heading, rows in tables if rows)
     return (
-        f'<section aria-labelledby="fared"><div class="head"><h2 id="fared">How drafting fared</h2>'
+        f'<section aria-labelledby="performed"><div class="head"><h2 id="performed">How drafting performed</h2>'
         f"{_picker(models, model)}</div>{_total(total)}{_days(drafted)}{shown}"
-        '<p class="note">Speed is over plain decoding, by its measured cost on this machine, without '
-        "reading prompts. Accepted is the share of the drafted tokens that the model looked at.</p>"
+        '<p class="note">Speed is relative to plain decoding at its measured cost on this machine, without '
+        "reading prompts. Accepted is the share of the verified draft tokens.</p>"
         "</section>"
     )
 
 
 def task(name: str) -> str:
-    """A class of tasks in words."""
+    """The name of a class of tasks for people."""
     return _TASKS.get(name, name.capitalize())
 
 
@@ -67,7 +67,7 @@ def _picker(models: Sequence[str], model: str) -> str:
         f"{escape(name or 'All models')}</option>"
         for name in ("", *models)
     )
-    return f'<label><span>Model</span><select data-ask="model">{options}</select></label>'
+    return f'<label><span>Model</span><select data-command="model">{options}</select></label>'
 
 
 def _total(total: Sums) -> str:
@@ -75,11 +75,11 @@ def _total(total: Sums) -> str:
         return "<p>Only plain decoding has run so far.</p>"
     figures = (
         (times(total.pace), "as fast as plain"),
-        (percent(total.acceptance), "of looked-at drafts accepted"),
+        (percent(total.acceptance), "of verified draft tokens accepted"),
         ("\u2013" if total.rate is None else f"{total.rate:,.0f}", "tokens per second"),
         (f"{total.emitted:,}", "tokens written with drafts"),
     )
-    shown = "".join(f"<div><dd>{value}</dd><dt>{told}</dt></div>" for value, told in figures)
+    shown = "".join(f"<div><dd>{value}</dd><dt>{label}</dt></div>" for value, label in figures)
     return f'<dl class="totals">{shown}</dl>'
 
 
@@ -134,7 +134,7 @@ def _columns(
     most: float,
     line: float | None,
 ) -> str:
-    """A column for each day; ``line`` is drawn across, where plain decoding stands."""
+    """A column for each day; ``line`` is the value of plain decoding, drawn across."""
     assert callable(text)
     bars = "".join(
         f'<rect class="fill" x="{10 * at + 1.5:.1f}" y="{_TALL * (1 - (value or 0) / most):.2f}" '
@@ -144,11 +144,11 @@ def _columns(
     wide = 10 * max(len(values), 8)
     across = "" if line is None else _across(line / most, wide)
     days = list(values)
-    told = "; ".join(f"{day} {text(value)}" for day, value in values.items())
+    days_text = "; ".join(f"{day} {text(value)}" for day, value in values.items())
     plain = "" if line is None else '<span class="dashed">plain</span>'
     return (
         f"<figure><figcaption><b>{heading}</b><span>{text(values[days[-1]])}</span></figcaption>"
-        f'<svg role="img" aria-label="{heading}: {escape(told)}" viewBox="0 0 {wide} {_TALL:.0f}" '
+        f'<svg role="img" aria-label="{heading}: {escape(days_text)}" viewBox="0 0 {wide} {_TALL:.0f}" '
         f'preserveAspectRatio="none">{bars}{across}</svg>'
         f'<div class="axis"><span>{days[0]}</span>{plain}<span>{days[-1]}</span></div></figure>'
     )

@@ -1,75 +1,127 @@
-"""The history: how drafting fared, what the next answer starts from, care for the database."""
+"""The History tab: how drafting performed, what the next answer starts from, the database."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import Sequence
+from html import escape
+from urllib.parse import quote
 
-import gradio as gr
+from typing_extensions import override
 
-from app.chat.assistant import Assistant
 from app.history.store import History
-from engine.errors import InvalidRequest
-from ui.history import charts as figures
-from ui.history import database
-from ui.history import priors as beliefs
-from ui.widgets import WIRE, TabCommand, error_notice, notice, sheet
-
-_QUIET: dict[str, Any] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "preprocess": False,
-}
+from app.history.upkeep import Backup
+from app.server.backups import ROUTE
+from ui.history import charts, priors
+from ui.tab import Command, Tab, Values, View
+from ui.widgets import button, gib, notice, sheet
 
 
-def build(assistant: Assistant) -> None:
-    """Lay the tab out in the one that is open, and connect it."""
-    tab = gr.context.Context.block
-    assert isinstance(tab, gr.Tab)  # only called inside one
-    with gr.Column(elem_id="history", elem_classes="screen"):
-        body = gr.HTML("", elem_id="history-body", js_on_load=WIRE)
+class HistoryTab(Tab):
+    """Read when it is opened and after each command."""
 
-    async def show() -> str:
-        return await asyncio.to_thread(screen, assistant.history)
+    name = "History"
+    styles = ("history.css",)
 
-    async def obey(event: gr.EventData) -> AsyncGenerator[str]:
-        yield await asyncio.to_thread(_obey, assistant.history, event.asked)
-
-    tab.select(show, None, body, **_QUIET)
-    body.click(obey, None, body, concurrency_limit=None, **_QUIET)
+    @override
+    def view(self) -> "HistoryPage":
+        return HistoryPage(self.assistant.history)
 
 
-def screen(history: History, model: str = "", says: str = "") -> str:
-    """The whole tab; figures of one model, or of all. HTML."""
-    cells = history.figures.cells()
-    if not cells:
-        return sheet(figures.nothing(), database.section(history, says))
-    seen = [(one, history.measurements.priors(one)) for one in history.figures.seen()]
-    return sheet(
-        figures.section(cells, model), beliefs.section(seen), database.section(history, says)
+class HistoryPage(View[Command]):
+    """What one page shows: the figures of one model, or of all."""
+
+    def __init__(self, history: History) -> None:
+        actions = {
+            "model": self._choose,
+            "forget": self._forget,
+            "backup": self._back_up,
+            "check": self._check,
+        }
+        super().__init__(actions)
+        self._history = history
+        self._model = ""  # all models
+        self._message = ""  # HTML
+        self._body = ""  # HTML
+
+    @override
+    async def values(self) -> Values:
+        return {"body": self._body}
+
+    @override
+    async def visit(self) -> None:
+        self._body = await asyncio.to_thread(self._read)
+
+    @override
+    async def run(self, command: Command) -> None:
+        self._model = self._message = ""
+        await super().run(command)
+        await self.visit()
+
+    @override
+    def fail(self, message: str) -> None:
+        self._message = notice(message, alarm=True)
+        self._body = self._read()
+
+    async def _choose(self, command: Command) -> None:
+        self._model = command.name
+
+    async def _forget(self, command: Command) -> None:
+        gone = await asyncio.to_thread(self._history.measurements.forget, command.name or None)
+        answers = "1 answer" if gone.replies == 1 else f"{gone.replies:,} answers"
+        self._message = notice(f"The figures of {answers} are deleted; conversations are kept")
+
+    async def _back_up(self, _: Command) -> None:
+        self._message = _backed_up(await asyncio.to_thread(self._history.upkeep.back_up))
+
+    async def _check(self, _: Command) -> None:
+        self._message = _checked(await asyncio.to_thread(self._history.upkeep.faults))
+
+    def _read(self) -> str:
+        history = self._history
+        cells, database = history.figures.cells(), _database(history, self._message)
+        if not cells:
+            return sheet(charts.nothing(), database)
+        known = [(one, history.measurements.priors(one)) for one in history.figures.seen()]
+        return sheet(charts.section(cells, self._model), priors.section(known), database)
+
+
+def _database(history: History, message: str) -> str:
+    """Size, buttons, and the result of the last command. HTML."""
+    size = history.upkeep.size()
+    holds = (
+        _counted(size.conversations, "conversation"),
+        _counted(size.messages, "message"),
+        _counted(size.replies, "measured answer"),
+    )
+    return (
+        '<section aria-labelledby="database"><h2 id="database">Database</h2>'
+        f"<p>{gib(size.bytes)}: {', '.join(holds)}.</p>"
+        f'<p class="note path">{escape(str(history.upkeep.path))}</p>'
+        f'<div class="row">{button("Back up", "backup", kind="soft")}'
+        f"{button('Check integrity', 'check', kind='soft')}</div>{message}</section>"
     )
 
 
-def _obey(history: History, written: object) -> str:
-    model = ""
-    try:
-        asked = TabCommand.read(written)
-        model = asked.name if asked.ask == "model" else ""
-        says = _done(history, asked)
-    except Exception as error:  # noqa: BLE001 - the page's edge: told in place, or raised again
-        says = error_notice(error)
-    return screen(history, model, says)
+def _backed_up(made: Backup) -> str:
+    """Where the copy is, and a link that downloads it. HTML."""
+    link = (
+        f' <a href="{ROUTE}/{quote(made.path.name)}" download="{escape(made.path.name)}">'
+        f"Download {escape(made.path.name)}</a>"
+    )
+    return notice(f"{gib(made.bytes)} were copied to {made.path}, and the copy is sound", more=link)
 
 
-def _done(history: History, asked: TabCommand) -> str:
-    """What was done, as HTML."""
-    if asked.ask == "model":
-        return ""
-    if asked.ask == "forget":
-        gone = history.measurements.forget(asked.name or None)
-        answers = "1 answer" if gone.replies == 1 else f"{gone.replies:,} answers"
-        return notice(f"The figures of {answers} are forgotten; conversations are as they were")
-    if asked.ask == "backup":
-        return database.backed_up(history.upkeep.back_up())
-    if asked.ask == "check":
-        return database.checked(history.upkeep.faults())
-    raise InvalidRequest(f"this page cannot do {asked.ask!r}; reload it")
+def _checked(faults: Sequence[str]) -> str:
+    """The result of the check. HTML."""
+    if not faults:
+        return notice("The whole database was read: it is sound")
+    more = "".join(f"<br>{escape(fault)}" for fault in faults)
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    return notice(
+        f"the database has {count}; back it up, then start with a new one",
+        alarm=True,
+        more=more,
+    )
+
+
+def _counted(number: int, one: str) -> str:
+    return f"{number:,} {one}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Models that can be had: the best for this machine, the catalogue, what the hub has."""
+"""Models that can be downloaded: the best for this machine, the catalogue, a search of the hub."""
 
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
@@ -20,7 +20,7 @@ _CHIPS = "".join(
 )
 FIND = f"""
 <section aria-labelledby="more"><h2 id="more">Get more</h2>
-<form data-ask="search" class="find"><input type="search" id="models-search" name="words"
+<form data-command="search" class="find"><input type="search" id="models-search" name="words"
  aria-label="Search models" placeholder="Name, family or size" autocomplete="off">
 <button type="submit" class="soft">Search Hugging Face</button></form>
 <div class="chips" role="group" aria-label="Show only">{_CHIPS}</div></section>
@@ -28,7 +28,7 @@ FIND = f"""
 
 
 def banner(suggested: Fit | None, busy: Collection[str]) -> str:
-    """The best model for this machine, if it is better than all that are here. HTML."""
+    """The best model for this machine, if it is better than the installed ones. HTML."""
     if suggested is None or suggested.entry.name in busy:
         return ""
     entry = suggested.entry
@@ -42,7 +42,7 @@ def banner(suggested: Fit | None, busy: Collection[str]) -> str:
 
 
 def catalogue(offered: Sequence[Fit], busy: Collection[str]) -> str:
-    """Every model of the catalogue that is not here, by how it would run. HTML."""
+    """Every model of the catalogue that is not installed, by how it would run. HTML."""
     well = [fit for fit in offered if fit.whole]
     slow = [fit for fit in offered if fit.runs and not fit.whole]
     never = [fit for fit in offered if not fit.runs]
@@ -56,7 +56,7 @@ def catalogue(offered: Sequence[Fit], busy: Collection[str]) -> str:
 
 
 def results(words: str, found: Sequence[Found] | None, looks: Mapping[str, RepositoryView]) -> str:
-    """What the hub answered, most downloaded first; nothing before a search. HTML."""
+    """The hub's results, most downloaded first; nothing before a search. HTML."""
     if found is None:
         return ""
     rows = "".join(_found(one, looks.get(one.repo)) for one in found)
@@ -112,7 +112,7 @@ def _count(parameters: int | None) -> str:
 
 
 def _how(fit: Fit) -> str:
-    """One line on mode and place; the reasons unfold."""
+    """The mode and the memory in one line, and the reasons on a click."""
     if not fit.runs:
         return f'<p class="note">{escape(fit.where)}</p>'
     room = "" if fit.storable else f'<p class="note alarm">{escape(no_room(fit))}</p>'
@@ -132,7 +132,7 @@ def _plan(plan: Plan, outlook: str, *, paired: bool) -> str:
 
 
 def _outlook(fit: Fit) -> str:
-    """Where it would lie, and how fast that can be at most; one sentence."""
+    """The memory that it would use and the highest speed, in one sentence."""
     plan = fit.planned
     if plan is None:
         return ""
@@ -150,7 +150,7 @@ def _get(fit: Fit, kind: str) -> str:
 
 
 def _named(html: str, name: str) -> str:
-    """A button whose label says too little by itself."""
+    """Add ``name`` to the label that screen readers read."""
     label = html[html.index(">") + 1 : html.index("</button>")]
     return html.replace("<button ", f'<button aria-label="{label}: {escape(name)}" ', 1)
 
@@ -165,7 +165,9 @@ def _found(one: Found, look: RepositoryView | None) -> str:
     ]
     gated = '<span class="tag">Gated</span>' if one.gated else ""
     act = (
-        _named(button("Does it fit?", "closer", one.repo, "soft"), one.repo) if look is None else ""
+        _named(button("Does it fit?", "inspect", one.repo, "soft"), one.repo)
+        if look is None
+        else ""
     )
     return (
         f'<li data-row="{escape(one.repo)}" tabindex="-1"><div class="what"><b>{escape(one.repo)}{gated}</b>'
@@ -176,8 +178,8 @@ def _found(one: Found, look: RepositoryView | None) -> str:
 
 def _looked(look: RepositoryView) -> str:
     if look.known is not None and not look.known.gguf:
-        told = f"In the catalogue as {look.known.name}."
-        return f'<p class="note">{escape(told)}</p>{"".join(_choice(look, one) for one in look.choices)}'
+        text = f"In the catalogue as {look.known.name}."
+        return f'<p class="note">{escape(text)}</p>{"".join(_choice(look, one) for one in look.choices)}'
     return "".join(_choice(look, one) for one in look.choices)
 
 

@@ -1,4 +1,4 @@
-"""What stands at the bottom of the models: what was done, and every download with its progress."""
+"""The bottom of the Models tab: the last message, and every download with its progress."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -7,59 +7,58 @@ from html import escape
 from app.model_manager import ModelManager
 from app.models.downloads.job import Snapshot, State
 from app.models.downloads.partial_file import shown_bytes
-from ui.icons import icon
 from ui.models.installed import token_form
-from ui.widgets import button, sentence
+from ui.widgets import button, icon, sentence
 
 _STATES = {
-    State.QUEUED: "Waits for its turn",
-    State.WAITING: "Another Slipstream downloads it",
-    State.CHECKING: "Checking what is here",
-    State.DOWNLOADING: "Begins",
+    State.QUEUED: "Waiting in the queue",
+    State.WAITING: "Another Slipstream is downloading it",
+    State.CHECKING: "Checking existing files",
+    State.DOWNLOADING: "Starting",
     State.PAUSED: "Paused",
     State.DONE: "Ready",
     State.FAILED: "Stopped",
 }
 _STOPPED = frozenset({State.PAUSED, State.FAILED})
-_HUSH = (
-    '<button type="button" class="act" data-ask="hush" data-name="" aria-label="Dismiss">'
+_DISMISS = (
+    '<button type="button" class="act" data-command="dismiss" data-name="" aria-label="Dismiss">'
     f"{icon('cross')}</button>"
 )
 
 
-def shown(downloads: Iterable[Snapshot]) -> list[Snapshot]:
-    """Those that a person has not taken away."""
+def visible(downloads: Iterable[Snapshot]) -> list[Snapshot]:
+    """All but the cancelled ones."""
     return [seen for seen in downloads if seen.state is not State.CANCELLED]
 
 
-def tray(downloads: Sequence[Snapshot], says: str) -> str:
-    """Changes with states alone; ``state`` has the figures that run. HTML."""
-    told = f'<div class="says">{says}{_HUSH}</div>' if says else ""
-    rows = "".join(map(_row, shown(downloads)))
+def tray(downloads: Sequence[Snapshot], message: str) -> str:
+    """Changes only with the states; ``state`` has the figures that change all the time. HTML."""
+    line = f'<div class="latest">{message}{_DISMISS}</div>' if message else ""
+    rows = "".join(map(_row, visible(downloads)))
     queue = f'<ul aria-label="Downloads">{rows}</ul>' if rows else ""
     return (
-        f'<section class="tray" aria-label="Progress">{told}{queue}</section>'
-        if told or queue
+        f'<section class="tray" aria-label="Progress">{line}{queue}</section>'
+        if line or queue
         else ""
     )
 
 
-def state(library: ModelManager, downloads: Sequence[Snapshot], done: int) -> str:
-    """What the page's script needs: figures of the downloads, the model that answers. HTML."""
-    here = library.shelf.installed if library.shelf else ()
+def state(manager: ModelManager, downloads: Sequence[Snapshot], done: int) -> str:
+    """What models.js needs: figures of the downloads, and the loaded model. HTML."""
+    here = manager.shelf.installed if manager.shelf else ()
     now = {
         "done": done,
-        "model": library.assistant.entry.name,
+        "model": manager.assistant.entry.name,
         "here": [one.entry.name for one in here],
         "downloads": {
-            seen.name: [round(seen.share, 4), _figures(seen)] for seen in shown(downloads)
+            seen.name: [round(seen.share, 4), _figures(seen)] for seen in visible(downloads)
         },
     }
     return f'<div data-models="{escape(json.dumps(now))}"></div>'
 
 
 def _row(seen: Snapshot) -> str:
-    """The script puts the figures in: a row that was drawn anew would lose clicks and focus."""
+    """models.js fills the figures in: drawing the row again would lose clicks and focus."""
     name = escape(seen.name)
     failed = (
         f'<p class="note alarm" role="alert">{escape(sentence(seen.error))}</p>'
@@ -90,7 +89,7 @@ def _buttons(seen: Snapshot) -> str:
 
 
 def _figures(seen: Snapshot) -> str:
-    """How much is here, how fast the rest comes, and how long that takes."""
+    """How much has arrived, the speed, and the time left."""
     if seen.state is State.DONE:
         return f"Ready, {shown_bytes(seen.total)}"
     parts = [f"{shown_bytes(seen.done)} of {shown_bytes(seen.total)}"]

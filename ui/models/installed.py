@@ -1,4 +1,4 @@
-"""Models on this computer: those that can be used, those of other programs, and adding more."""
+"""Models on this computer: installed ones, those of other programs, and forms to add more."""
 
 from dataclasses import dataclass
 from html import escape
@@ -8,10 +8,10 @@ from app.models.library.installed import Installed, Inventory
 from app.models.library.other_programs import ForeignModel
 from ui.widgets import button, confirmed
 
-LOOKING = '<p class="note" role="status">Looking at this computer \u2026</p>'
+LOOKING = '<p class="note" role="status">Reading the models of this computer \u2026</p>'
 _PATH_FORM = """
 <details class="way"><summary>Add a model from a disk</summary>
-<form data-ask="add"><input type="text" name="path" aria-label="Path of a folder or of a GGUF file"
+<form data-command="add"><input type="text" name="path" aria-label="Path of a folder or of a GGUF file"
  placeholder="/path/to/a/folder or a file.gguf" autocomplete="off" spellcheck="false">
 <button type="submit" class="soft">Add</button></form>
 <p class="note">A folder with config.json and *.safetensors, or a GGUF file. Files are linked, not
@@ -28,7 +28,7 @@ class Use:
 
 
 def section(shelf: Inventory, use: Use) -> str:
-    """Everything that is here. HTML."""
+    """All models on this computer. HTML."""
     missing = {fit.entry.name: fit.entry.size or 0 for fit in shelf.offered}
     rows = "".join(
         _row(number, one, use, missing.get(one.entry.draft or ""))
@@ -47,40 +47,40 @@ def section(shelf: Inventory, use: Use) -> str:
 
 
 def ways(*, kept: bool, wanted: bool) -> str:
-    """Import by path, and the token; drawn anew only when that changes, so nothing typed is lost."""
+    """Import by path, and the token; drawn again only when they change, so typed text stays. HTML."""
     return f'<section class="ways" aria-label="Add">{_PATH_FORM}{_token(kept=kept, wanted=wanted)}</section>'
 
 
 def token_form(place: str) -> str:
     """A field for the hub's token; it is never shown. HTML."""
     return (
-        f'<form data-ask="token" class="token"><input type="password" name="token" id="token-{place}" '
+        f'<form data-command="token" class="token"><input type="password" name="token" id="token-{place}" '
         'aria-label="Hugging Face token" placeholder="hf_\u2026" autocomplete="off" required>'
         '<button type="submit" class="soft">Keep the token</button></form>'
     )
 
 
 def _token(*, kept: bool, wanted: bool) -> str:
-    told = (
+    state = (
         f"<p>A token is kept. {button('Forget it', 'token')}</p>"
         if kept
-        else '<p class="note">Some models are given only to people who accepted their terms on '
-        "Hugging Face. The token stays in a file that you alone can read, and is sent to the hub "
-        "alone.</p>"
+        else '<p class="note">Some models can be downloaded only after you accept their terms on '
+        "Hugging Face. The token is kept in a file that only you can read, and sent only to "
+        "the hub.</p>"
     )
     return (
         f'<details class="way"{" open" if wanted else ""}><summary>Token for gated models</summary>'
-        f"{token_form('here')}{told}</details>"
+        f"{token_form('here')}{state}</details>"
     )
 
 
 def _row(number: int, one: Installed, use: Use, missing: int | None) -> str:
-    """``missing`` are the bytes of its draft, where that is not here."""
+    """``missing`` is the size of its draft in bytes, if that is not installed."""
     entry = one.entry
     label = f"Get its draft, {shown_bytes(missing or 0)}"
     draft = "" if missing is None else button(label, "get", entry.name, "soft")
     size = shown_bytes(one.size)
-    place = "in the box" if one.bundled else f"used at {entry.folder}" if one.reference else ""
+    place = "bundled" if one.bundled else f"used at {entry.folder}" if one.reference else ""
     facts = " \u00b7 ".join(filter(None, (size, entry.licence, place)))
     return (
         f'<li data-row="{escape(entry.name)}" tabindex="-1"><div class="what"><b>{escape(entry.name)}'
@@ -104,8 +104,8 @@ def _delete(number: int, one: Installed, use: Use) -> str:
     if one.reference:
         frees = f"Its files stay at {one.entry.folder}."
     elif one.frees < one.size:
-        frees += " Files that other programs share stay."
-    first = f"{name} is in use: the model of the box is loaded in its place first. "
+        frees += " Files that other programs also use stay."
+    first = f"{name} is in use: the bundled model is loaded in its place first. "
     question = f"{first if name in use.names else ''}Delete {name}? {frees}"
     act = button(f"Delete {name}", "delete", name, "primary")
     return confirmed(f"delete-{number}", "Delete", question, act)

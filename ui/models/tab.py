@@ -1,78 +1,171 @@
-"""The models: those that are here, the best for this machine, and every one that can be had."""
+"""The Models tab: installed models, the best one for this machine, and all that can be downloaded."""
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import gradio as gr
+from typing_extensions import override
 
 from app.chat.assistant import Assistant
+from app.errors import AccessDenied
 from app.model_manager import ModelManager
-from ui.models import available as models_list
-from ui.models.page_state import ModelsPage
-from ui.widgets import TabCommand
-
-# Clicks and forms of the whole tab go up through one element; the script also filters and counts.
-_WIRE = "window.slipstream.models.connect((asked) => trigger('click', { asked }));"
-_VISIT = TabCommand(ask="visit")
-_QUIET: dict[str, Any] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "preprocess": False,
-}
+from app.models.downloads.partial_file import shown_bytes
+from app.models.hub.search import Found
+from app.models.library.repository_view import RepositoryView
+from engine.errors import InvalidRequest
+from ui.models import available, downloads, installed
+from ui.tab import Command, Regions, Tab, Values, View
+from ui.widgets import button, notice
 
 
-def build(assistant: Assistant) -> None:
-    """Lay the tab out in the one that is open, and connect it."""
-    tab = gr.context.Context.block
-    assert isinstance(tab, gr.Tab)  # only called inside one
-    regions, wire = _lay_out()
-    library = ModelManager(assistant)
-    assistant.before_close(library.close)
-    pages: dict[str, ModelsPage] = {}
-    doing: set[asyncio.Task[None]] = set()
+class ModelsTab(Tab):
+    """One ModelManager for all pages; its downloads continue when a page is closed."""
 
-    def page(request: gr.Request) -> ModelsPage:
-        return pages.setdefault(str(request.session_hash), ModelsPage(library))
+    name = "Models"
+    styles = ("models.css",)
+    scripts = ("models.js",)
 
-    def start(request: gr.Request, asked: TabCommand) -> None:
-        task = asyncio.create_task(page(request).obey(asked))
-        doing.add(task)  # it goes on when the page is closed
-        task.add_done_callback(doing.discard)
+    def __init__(self, assistant: Assistant) -> None:
+        super().__init__(assistant)
+        self._manager = ModelManager(assistant)
+        assistant.before_close(self._manager.close)
 
-    async def views(request: gr.Request) -> AsyncGenerator[dict[Any, Any]]:
-        start(request, _VISIT)
+    @override
+    def view(self) -> "ModelsPage":
+        return ModelsPage(self._manager)
+
+    @override
+    def layout(self) -> Regions:
+        regions: dict[str, gr.HTML] = {}
+        with gr.Column(elem_id="models", elem_classes="screen"):
+            with gr.Column(elem_classes="sheet"):
+                for name in ("best", "here", "ways"):
+                    regions[name] = gr.HTML("", elem_id=f"models-{name}")
+                gr.HTML(available.FIND, elem_id="models-find")
+                for name in ("list", "hub"):
+                    regions[name] = gr.HTML("", elem_id=f"models-{name}")
+            for name in ("tray", "state"):
+                regions[name] = gr.HTML("", elem_id=f"models-{name}")
+        return regions
+
+
+class ModelsPage(View[Command]):
+    """What one page shows of the models; the manager, its source, is shared by all pages."""
+
+    def __init__(self, manager: ModelManager) -> None:
+        by_name: dict[str, Callable[[str], Awaitable[None]]] = {
+            "get": manager.get,
+            "get-file": self._get_file,
+            "pause": manager.pause,
+            "resume": manager.resume,
+            "cancel": manager.cancel,
+            "use": self._use,
+            "delete": self._delete,
+            "add": self._add,
+            "add-found": self._add_found,
+            "token": self._keep_token,
+            "search": self._search,
+            "inspect": self._inspect,
+            "dismiss": self._dismiss,
+        }
+        super().__init__({key: _about(action) for key, action in by_name.items()}, manager)
+        self._manager = manager
+        self._message = ""  # HTML
+        self._words = ""  # of the search
+        self._found: tuple[Found, ...] | None = None
+        self._repositories: dict[str, RepositoryView] = {}
+        self._wants_token = False
+
+    @override
+    async def values(self) -> Values:
+        manager, inventory = self._manager, self._manager.shelf
+        snapshots = manager.snapshots()
+        state = downloads.state(manager, snapshots, self.done)
+        always = {"tray": downloads.tray(snapshots, self._message), "state": state}
+        if inventory is None:
+            return {"here": installed.LOOKING, **always}
+        busy = frozenset(one.name for one in downloads.visible(snapshots))
+        return {
+            "best": available.banner(inventory.suggested, busy),
+            "here": installed.section(inventory, installed.Use(manager.used, manager.loading)),
+            "ways": installed.ways(kept=inventory.token, wanted=self._wants_token),
+            "list": available.catalogue(inventory.offered, busy),
+            "hub": available.results(self._words, self._found, self._repositories),
+            **always,
+        }
+
+    @override
+    async def run(self, command: Command) -> None:
+        self._message = ""
         try:
-            async with aclosing(page(request).views()) as changes:
-                async for changed in changes:
-                    yield {regions[name]: value for name, value in changed.items()}
-        finally:
-            pages.pop(str(request.session_hash), None)
+            await super().run(command)
+        except AccessDenied:
+            self._wants_token = True
+            raise
 
-    async def visit(request: gr.Request) -> None:
-        start(request, _VISIT)
+    @override
+    def fail(self, message: str) -> None:
+        self._message = notice(message, alarm=True)
 
-    async def obey(event: gr.EventData, request: gr.Request) -> None:
-        start(request, TabCommand.read(event.asked))
+    @override
+    async def visit(self) -> None:
+        self._message = ""
+        await self._manager.visit()
 
-    outputs = list(regions.values())
-    # One stream for as long as the page is open, begun once; coming back reads everything anew.
-    tab.select(views, None, outputs, concurrency_limit=None, trigger_mode="once", **_QUIET)
-    tab.select(visit, None, None, queue=False, **_QUIET)
-    wire.click(obey, None, None, queue=False, **_QUIET)
+    async def _get_file(self, name: str) -> None:
+        repo, _, label = name.partition(" ")
+        seen = self._repositories.get(repo)
+        choice = next((one for one in seen.choices if one.label == label), None) if seen else None
+        if choice is None:
+            raise InvalidRequest(f"{repo} was not inspected; search for it again")
+        await self._manager.get(repo, choice.files)
+
+    async def _use(self, name: str) -> None:
+        await self._manager.use(name)
+        self._message = notice(f"The model that answers now is {name}")
+
+    async def _delete(self, name: str) -> None:
+        gone = await self._manager.remove(name)
+        idle, instead = gone.removed.idle_draft, gone.instead
+        now = f"; the model that answers now is {instead}" if instead else ""
+        more = f" {button(f'Delete its draft {idle} too', 'delete', idle)}" if idle else ""
+        freed = shown_bytes(gone.removed.freed)
+        self._message = notice(f"Deleted {name}, {freed} are free again{now}", more=more)
+
+    async def _add(self, path: str) -> None:
+        self._added(await self._manager.add(path))
+
+    async def _add_found(self, path: str) -> None:
+        inventory = self._manager.shelf
+        known = (
+            next((o for o in inventory.elsewhere if str(o.path) == path), None)
+            if inventory
+            else None
+        )
+        if known is None:
+            raise InvalidRequest(f"{path} is no longer there; open this tab again")
+        self._added(await self._manager.add(path, known.name))
+
+    def _added(self, name: str) -> None:
+        self._message = notice(f"Added {name}", more=f" {button('Use it', 'use', name)}")
+
+    async def _keep_token(self, token: str) -> None:
+        await self._manager.keep_token(token)
+        self._wants_token = False
+        settings = self._manager.assistant.settings
+        kept = f"kept in {settings.token_file}, for you alone" if token.strip() else "forgotten"
+        self._message = notice(f"The token is {kept}")
+
+    async def _search(self, words: str) -> None:
+        found = await self._manager.search(words)
+        self._words, self._found = words.strip(), found
+
+    async def _inspect(self, repo: str) -> None:
+        self._repositories[repo] = await self._manager.inspect_repository(repo)
+
+    async def _dismiss(self, _: str) -> None:
+        """Remove the message, as every command does."""
 
 
-def _lay_out() -> tuple[dict[str, gr.HTML], gr.HTML]:
-    regions: dict[str, gr.HTML] = {}
-    with gr.Column(elem_id="models", elem_classes="screen"):
-        with gr.Column(elem_classes="sheet"):
-            for name in ("best", "here", "ways"):
-                regions[name] = gr.HTML("", elem_id=f"models-{name}")
-            gr.HTML(models_list.FIND, elem_id="models-find")
-            for name in ("list", "hub"):
-                regions[name] = gr.HTML("", elem_id=f"models-{name}")
-        for name in ("tray", "state"):
-            regions[name] = gr.HTML("", elem_id=f"models-{name}")
-        wire = gr.HTML("", elem_id="models-wire", js_on_load=_WIRE)
-    return regions, wire
+def _about(action: Callable[[str], Awaitable[None]]) -> Callable[[Command], Awaitable[None]]:
+    """An action on the name that a command is about."""
+    return lambda command: action(command.name)

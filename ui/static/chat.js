@@ -1,9 +1,9 @@
-// The chat tab: what the person types and chooses, and what the server tells the script.
+// The Chat tab: settings, the input, the keyboard, and the state that the server sends.
 (() => {
   const { acts, byId, send, store, stored } = slipstream;
   const DEFAULTS = {
     mode: "auto", temperature: 0, top_p: 1, min_p: 0, top_k: 0, repeat: 1,
-    max_tokens: null, seed: null, look: "auto", overlay: false, thinking: "",
+    max_tokens: null, seed: null, look: "auto", overlay: false, captions: true, thinking: "",
   };
   const MAX_FILE = 5 * 2 ** 20; // the server takes no larger request
   let settings = { ...DEFAULTS, ...stored("settings", {}) };
@@ -18,17 +18,18 @@
       const value = settings[control.dataset.setting];
       if (control.type === "checkbox") control.checked = value;
       else if (control.value !== String(value ?? "")) control.value = value ?? "";
-      if (control.selectedIndex === -1) control.value = DEFAULTS[control.dataset.setting]; // a mode that this model lacks
+      if (control.selectedIndex === -1) control.value = DEFAULTS[control.dataset.setting]; // this model lacks the mode
       const output = control.closest("label")?.querySelector(".out");
       if (output) output.textContent = Number(value).toFixed(2);
     }
     byId("page").classList.toggle("overlaid", settings.overlay);
+    byId("page").classList.toggle("uncaptioned", !settings.captions);
   };
   const changeSettings = (changes) => {
     settings = { ...settings, ...changes };
     store("settings", settings);
     showSettings();
-    send({ do: "look" });
+    send({ command: "settings" });
   };
   const valueOf = (control) => {
     if (control.type === "checkbox") return control.checked;
@@ -45,19 +46,19 @@
   });
   document.addEventListener("change", ({ target }) => {
     if (target.dataset.setting) changeSettings({ [target.dataset.setting]: valueOf(target) });
-    else if (target.id === "system") send({ do: "instruct", text: target.value });
-    else if (target.id === "model") send({ do: "model", name: target.value });
-    else if (target.id === "preset") send({ do: "preset-use", name: target.value });
+    else if (target.id === "system") send({ command: "instruct", text: target.value });
+    else if (target.id === "model") send({ command: "model", name: target.value });
+    else if (target.id === "preset") send({ command: "preset-use", name: target.value });
     else if (target.id === "attach-file") sendFiles(target.files, "attach", target);
     else if (target.id === "import-file") sendFiles(target.files, "import", target);
   });
   acts.overlay = () => changeSettings({ overlay: !settings.overlay });
   acts.defaults = () => changeSettings(DEFAULTS);
   acts["preset-save"] = () => {
-    send({ do: "preset-save", name: byId("preset-name").value, text: byId("system").value });
+    send({ command: "preset-save", name: byId("preset-name").value, text: byId("system").value });
     byId("preset-name").value = "";
   };
-  acts["preset-delete"] = () => send({ do: "preset-delete", name: byId("preset").value });
+  acts["preset-delete"] = () => send({ command: "preset-delete", name: byId("preset").value });
 
   // --- The input
   const grow = () => {
@@ -70,14 +71,14 @@
     grow();
     keepBox();
   };
-  // What is being written outlives a reload of this tab.
+  // The unsent text survives a reload of this browser tab.
   const UNSENT = "slipstream-unsent";
   const keepBox = () => sessionStorage.setItem(UNSENT, byId("box").value);
   const setEditing = (id) => {
     editing = id;
     byId("editing").hidden = !id;
   };
-  // One answer is asked for at a time, and what was written stays until the server has taken it.
+  // One question at a time; its text stays in the input until the server has accepted it.
   const PATIENCE = 10000;
   let asked = 0, written = false;
   const ask = (command, fromBox = false) => {
@@ -100,11 +101,11 @@
   };
   acts.send = () => {
     const text = byId("box").value;
-    ask(editing ? { do: "edit", id: editing, text } : { do: "send", text }, true);
+    ask(editing ? { command: "edit", id: editing, text } : { command: "send", text }, true);
   };
-  acts.suggest = ({ dataset }) => ask({ do: "suggest", text: dataset.text });
-  acts.again = ({ dataset }) => ask({ do: "again", id: dataset.id ?? "" });
-  acts.continue = () => ask({ do: "continue" });
+  acts.suggest = ({ dataset }) => ask({ command: "suggest", text: dataset.text });
+  acts.again = ({ dataset }) => ask({ command: "again", id: dataset.id ?? "" });
+  acts.continue = () => ask({ command: "continue" });
   acts.models = () => slipstream.tab("Models")?.click();
   acts.dismiss = (button) => {
     store("dismissed", button.closest(".offer").dataset.name);
@@ -133,7 +134,7 @@
   const sendFiles = async (files, name, input) => {
     for (const file of [...files]) {
       if (file.size > MAX_FILE) {
-        send({ do: name, name: file.name, text: `has ${(file.size / 2 ** 20).toFixed(1)} MiB; choose one of at most 5 MiB` });
+        send({ command: name, name: file.name, text: `has ${(file.size / 2 ** 20).toFixed(1)} MiB; choose one of at most 5 MiB` });
         continue;
       }
       const url = await new Promise((resolve) => {
@@ -142,12 +143,12 @@
         reader.onerror = () => resolve(null); // a folder, say
         reader.readAsDataURL(file);
       });
-      if (url === null) send({ do: name, name: file.name, text: "cannot be read; choose files, not folders" });
-      else send({ do: name, name: file.name, data: url.slice(url.indexOf(",") + 1) });
+      if (url === null) send({ command: name, name: file.name, text: "cannot be read; choose files, not folders" });
+      else send({ command: name, name: file.name, data: url.slice(url.indexOf(",") + 1) });
     }
     if (input) input.value = "";
   };
-  // Files that are dropped on the talk, or pasted into the input, are attached.
+  // Files that are dropped on the chat, or pasted into the input, are attached.
   const filesOf = (transfer) => (transfer?.types.includes("Files") ? transfer.files : null);
   document.addEventListener("dragover", (event) => {
     if (event.target.closest("#talk") && filesOf(event.dataTransfer)) event.preventDefault();
@@ -174,7 +175,7 @@
   acts.new = () => {
     byId("page").classList.remove("side-open");
     acts["edit-cancel"]();
-    send({ do: "new" });
+    send({ command: "new" });
     byId("box").focus();
   };
 
@@ -192,21 +193,21 @@
     else if (editing) acts["edit-cancel"]();
     else if (classList.contains("side-open") || classList.contains("panel-open"))
       classList.remove("side-open", "panel-open");
-    else if (state.busy) send({ do: "stop" });
+    else if (state.busy) send({ command: "stop" });
   };
 
-  // --- What the server tells
+  // --- State from the server
   addEventListener("hashchange", () => {
     const id = location.hash.slice(1);
-    if (id && id !== state.conversation) send({ do: "open", id });
+    if (id && id !== state.conversation) send({ command: "open", id });
   });
-  // A tab has a name, by which the server knows its attached files after a reload.
+  // The server finds the attached files of a browser tab again by this name after a reload.
   const TAB = "slipstream-tab";
   const tab = () => {
     if (!sessionStorage.getItem(TAB)) sessionStorage.setItem(TAB, `${Date.now()}-${Math.random()}`);
     return sessionStorage.getItem(TAB);
   };
-  acts.hello = () => send({ do: "hello", id: location.hash.slice(1), name: tab() });
+  acts.hello = () => send({ command: "hello", id: location.hash.slice(1), name: tab() });
   const once = ({ box, file, name, system, settings: chosen }) => {
     if (box && !byId("box").value) setBox(box);
     if (system !== undefined) byId("system").value = system;
@@ -241,12 +242,12 @@
     if (conversation !== before.conversation)
       history.replaceState(null, "", conversation ? `#${conversation}` : location.pathname);
     if (system !== before.system && byId("system") !== document.activeElement) byId("system").value = system;
-    const told = serial !== before.serial && serial ? state.once : {};
-    if (asked && state.taken >= asked) answered(told.box !== undefined);
-    once(told);
+    const toDo = serial !== before.serial && serial ? state.once : {};
+    if (asked && state.taken >= asked) answered(toDo.box !== undefined);
+    once(toDo);
     showSettings();
   };
-  // The end stays in sight unless the person scrolled away from it.
+  // The end stays visible unless the person scrolled away from it.
   let follow = true, height = 0;
   const scroller = () => document.querySelector("#rows .panel-wrap");
   document.addEventListener("scroll", ({ target }) => {
@@ -256,13 +257,13 @@
     height = 0;
     scroll();
   });
-  // What stood in sight stays there when earlier messages come in above it.
+  // Visible messages keep their place when earlier ones are added above.
   let below = 0;
   acts.earlier = () => {
     below = scroller().scrollHeight - scroller().scrollTop;
     follow = false;
     setTimeout(() => { below = 0; }, 1000);
-    send({ do: "earlier" });
+    send({ command: "earlier" });
   };
   const scroll = () => {
     const wrap = scroller();

@@ -1,35 +1,18 @@
-// The compare tab: forms go up, lanes are replayed side by side, a benchmark is saved as a file.
-slipstream.compare = (() => {
-  const { acts, byId } = slipstream;
-  let post = null;
+// The Compare tab: its forms, the replay of a race, and saving a benchmark as a file.
+(() => {
+  const { acts, byId, formFields } = slipstream;
 
-  const connect = (how) => {
-    post = how;
-    byId("compare-status")?.setAttribute("role", "status");
+  const fields = (id) => new FormData(byId(id));
+  formFields.race = () => {
+    const race = fields("race");
+    return { ...Object.fromEntries(race), drafters: race.getAll("drafters"), repeats: +race.get("repeats"), max_tokens: +race.get("max_tokens") };
   };
-  const fields = (id) => {
-    const form = byId(id), data = form ? new FormData(form) : new FormData();
-    const found = Object.fromEntries(data);
-    if (id === "race") Object.assign(found, { drafters: data.getAll("drafters"), repeats: +found.repeats, max_tokens: +found.max_tokens });
-    return found;
-  };
-  document.addEventListener("click", ({ target }) => {
-    const button = target.closest("#compare button[data-ask]");
-    if (!button) return;
-    const { ask, name = "" } = button.dataset;
-    for (const open of document.querySelectorAll("#compare [popover]:popover-open")) open.hidePopover();
-    button.disabled = true;
-    const form = { race: "race", benchmark: "bench" }[ask];
-    post(JSON.stringify({ ask, name, ...(form ? fields(form) : {}) }));
-  });
-  document.addEventListener("submit", (event) => {
-    if (event.target.closest("#compare")) event.preventDefault();
-  });
+  formFields.benchmark = () => Object.fromEntries(fields("bench"));
   acts["race-prompt"] = ({ dataset }) => {
     byId("race").elements.prompt.value = dataset.text;
   };
 
-  // A replay: every lane starts at once and is as fast against the others as it was.
+  // A replay: all lanes start together, each at its measured speed.
   const replay = (stage) => {
     const slow = +stage.dataset.slow, started = performance.now();
     const lanes = JSON.parse(stage.dataset.replay).map((passes, at) => {
@@ -75,7 +58,7 @@ slipstream.compare = (() => {
     const { record } = button.closest("[data-record]").dataset;
     download(`${button.dataset.text}.json`, new Blob([record], { type: "application/json" }));
   };
-  // A picture knows nothing of the page, so it takes the colours along.
+  // A saved picture needs the page's colours in itself.
   const COLOURS = ["--paper", "--ink", "--ink-2", "--accent", "--line"];
   acts["save-picture"] = async (button) => {
     const drawn = button.closest("[data-record]").querySelector("svg.card-picture").cloneNode(true);
@@ -93,9 +76,10 @@ slipstream.compare = (() => {
     canvas.toBlob((file) => download(`${button.dataset.text}.png`, file), "image/png");
   };
 
-  // A race that ends while somebody looks is replayed once; running lanes stay at their end.
+  // A race that ends while it is visible is replayed once; running lanes scroll to their end.
   let before = "";
   new MutationObserver(() => {
+    byId("compare-status")?.setAttribute("role", "status");
     const stage = document.querySelector("#compare .lanes");
     if (!stage) return;
     const now = stage.dataset.state;
@@ -105,6 +89,4 @@ slipstream.compare = (() => {
       for (const written of stage.querySelectorAll(".written")) written.scrollTop = written.scrollHeight;
     before = now;
   }).observe(document.documentElement, { childList: true, subtree: true });
-
-  return { connect };
 })();

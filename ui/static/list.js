@@ -1,4 +1,4 @@
-// The list of conversations: search, and one menu for all of them, outside what is redrawn.
+// The list of conversations: search, and one menu for all of them, which is never redrawn.
 (() => {
   const { acts, byId, send } = slipstream;
   const menu = () => byId("menu");
@@ -8,7 +8,7 @@
   document.addEventListener("input", ({ target }) => {
     if (target.id !== "search") return;
     clearTimeout(searching);
-    searching = setTimeout(() => send({ do: "search", text: target.value }), 150);
+    searching = setTimeout(() => send({ command: "search", text: target.value }), 150);
   });
   acts.search = () => {
     byId("page").classList.add("side-open");
@@ -18,7 +18,7 @@
   acts.open = (button) => {
     byId("page").classList.remove("side-open");
     acts["edit-cancel"]();
-    send({ do: "open", id: button.dataset.id });
+    send({ command: "open", id: button.dataset.id });
   };
 
   // --- The menu of one conversation
@@ -49,12 +49,12 @@
     },
     save: () => {
       menu().hidePopover();
-      send({ do: "rename", id: chosen.id, text: byId("new-title").value });
+      send({ command: "rename", id: chosen.id, text: byId("new-title").value });
     },
     delete: (button) => {
       if (button.dataset.sure) {
         menu().hidePopover();
-        send({ do: "delete", id: chosen.id });
+        send({ command: "delete", id: chosen.id });
       } else {
         button.dataset.sure = "yes";
         button.textContent = "Really delete?";
@@ -67,7 +67,7 @@
     const name = button.dataset.list;
     if (menuActs[name]) return menuActs[name](button);
     menu().hidePopover();
-    send({ do: name, id: chosen.id });
+    send({ command: name, id: chosen.id });
   });
   document.addEventListener("keydown", (event) => {
     if (event.target.id === "new-title" && event.key === "Enter") {

@@ -1,12 +1,12 @@
-// Colours drafted words in answers. Ranges of the CSS Highlight API leave the document as it is, so
-// Markdown, code and formulas stay what they are, and a redrawn answer cannot get out of step.
+// Colours drafted words in answers. The CSS Highlight API does not change the document, so Markdown,
+// code and formulas stay intact, and a redrawn answer is simply coloured again.
 (() => {
   const WORDS = /[\p{L}\p{N}]+|[^\p{L}\p{N}\s]/gu;
-  const FAR = 400; // characters of Markdown that may stand between two words
+  const FAR = 400; // the most characters of Markdown between two words
 
   const drafted = (source, spans) => {
     const marks = new Uint8Array(source.length);
-    // Spans count characters as Python does, strings here count halves of them.
+    // Spans count code points, JavaScript strings count UTF-16 units.
     const places = [0];
     for (const character of source) places.push(places.at(-1) + character.length);
     for (const span of spans.split(" ").filter(Boolean)) {
@@ -24,7 +24,7 @@
     return nodes;
   };
 
-  // The rows of one answer, above its caption: a model's reasoning has rows of its own.
+  // The rows of one answer, above its caption: reasoning has its own rows.
   const above = (caption) => {
     const roots = [];
     let row = caption.closest(".message-row")?.previousElementSibling;
@@ -35,11 +35,11 @@
     return roots;
   };
 
-  // Every word that is shown is looked for in the source, in order: what Markdown takes away is passed over.
+  // Each visible word is searched for in the source, in order; characters that Markdown removes are skipped.
   const ranges = (roots, source, marks) => {
     const found = [[], []];
     let at = 0;
-    const reasoned = source.lastIndexOf("</think>"); // folded away, it is not in the document
+    const reasoned = source.lastIndexOf("</think>"); // folded reasoning is not in the document
     for (const node of roots.flatMap(texts)) {
       if (roots.at(-1).contains(node)) at = Math.max(at, reasoned);
       for (const match of node.data.matchAll(WORDS)) {

@@ -1,4 +1,4 @@
-// What every tab needs: commands up, theme, help sheet, the keyboard.
+// What every tab needs: commands to the server, the theme, the keyboard.
 window.slipstream = (() => {
   const stored = (key, fallback) => {
     try {
@@ -9,36 +9,39 @@ window.slipstream = (() => {
   };
   const store = (key, value) => localStorage.setItem(`slipstream-${key}`, JSON.stringify(value));
   const byId = (id) => document.getElementById(id);
-  const acts = {}; // what is done here and not on the server, by name
+  const acts = {}; // what is done in the page and not on the server, by name
+  const formFields = {}; // functions that read the form of a command, by its name
   const EVERYWHERE = new Set(["theme", "help"]); // the other shortcuts go to the chat first
   let post = null, number = 0;
 
-  // A command is JSON with ``do``; settings travel with each, and a number, since they may overtake each other.
-  const send = (command) => {
+  // A command of a tab: ``fields`` has its name in ``command``, and what it needs.
+  const command = (tab, fields) => post?.(tab, JSON.stringify(fields));
+  // One of the chat: with the settings, and a number, as commands may overtake each other.
+  const send = (fields) => {
     if (!post) return 0;
     number += 1;
-    post(JSON.stringify({ ...command, number, settings: slipstream.settings?.() ?? {} }));
+    command("chat", { ...fields, number, settings: slipstream.settings?.() ?? {} });
     return number;
   };
-  // Every open page has a connection of its own all the time, of which browsers allow six to a host.
+  // Every open page keeps one connection, and browsers allow six to a host.
   const CONNECTIONS = 6, PAGE = "slipstream-page-", LOOK = 2000;
   const count = async () => {
     const { held } = await navigator.locks.query();
     const open = held.filter(({ name }) => name.startsWith(PAGE)).length;
     const note = byId("crowd");
-    if (!note) return; // the tab was not drawn yet, or no longer
+    if (!note) return; // the chat is not drawn
     note.hidden = open < CONNECTIONS;
     note.querySelector("b").textContent = open;
   };
   const watchCrowd = () => {
-    if (!navigator.locks) return; // only where the page is trusted
+    if (!navigator.locks) return; // missing on pages that the browser does not trust
     navigator.locks.request(PAGE + crypto.randomUUID(), () => new Promise(() => {}));
     count();
     setInterval(() => document.visibilityState === "visible" && count(), LOOK);
   };
   const connect = (how) => {
     if (!post) watchCrowd();
-    [post, number] = [how, 0]; // a server that was started again counts from the beginning
+    [post, number] = [how, 0]; // a restarted server counts from 1 again
     showTheme();
     acts.hello?.();
   };
@@ -52,17 +55,14 @@ window.slipstream = (() => {
     store("theme", dark() ? "light" : "dark");
     showTheme();
   };
-  acts.help = () => (byId("help").open ? byId("help").close() : byId("help").showModal());
 
-  // What another tab changed, a model perhaps, is read again.
   const tab = (name) => [...document.querySelectorAll("#tabs [role=tab]")].find((each) => each.textContent.trim() === name);
   document.addEventListener("click", (event) => {
-    if (event.target.closest("#tabs [role=tab]")) send({ do: "refresh" });
     const button = event.target.closest("button[data-do]");
     if (!button) return;
     const { do: name, id = "", text = "" } = button.dataset;
     if (acts[name]) acts[name](button);
-    else send({ do: name, id, text });
+    else send({ command: name, id, text });
   });
 
   document.addEventListener("keydown", (event) => {
@@ -86,12 +86,12 @@ window.slipstream = (() => {
     act();
   });
 
-  // When the page is left, Gradio breaks its connection off and logs that as an error, and has a
-  // listener for it before any script of ours runs; the browser closes the connection anyway.
+  // When the page is left, Gradio aborts its connection and logs that as an error. The browser closes
+  // the connection anyway.
   const { abort } = AbortController.prototype;
   AbortController.prototype.abort = function (...why) {
     if (window.event?.type !== "beforeunload") abort.apply(this, why);
   };
 
-  return { acts, byId, connect, send, store, stored, tab };
+  return { acts, byId, command, connect, formFields, send, store, stored, tab };
 })();

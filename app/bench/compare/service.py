@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
@@ -13,19 +13,19 @@ from app.bench.compare.record import record
 from app.bench.compare.saved import SavedBenchmark, SavedBenchmarks
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel
-from app.errors import AppError, WorkerCrashed
+from app.errors import UNEXPECTED, AppError, WorkerCrashed
 from app.models.catalog import resolve
+from app.observable import Observable
 from engine.errors import EngineError, InvalidRequest
 
 log = logging.getLogger(__name__)
 
 _SWITCHED = "Another model was chosen meanwhile; start again to measure that one."
-_UNEXPECTED = "something unexpected failed; the log says more, please try again"
 
 
-@dataclass(slots=True)
-class BenchmarkService:
-    """Starts and stops measurements on the assistant's model; they go on when nobody watches."""
+@dataclass(slots=True, eq=False)
+class BenchmarkService(Observable):
+    """Starts and stops measurements on the assistant's model; they continue when no page is open."""
 
     assistant: Assistant
     race: Race | None = None  # the latest
@@ -36,9 +36,7 @@ class BenchmarkService:
     ] = ()  # every benchmark, newest first, as of the latest reading
     latest: type[Race | Benchmark] = Race  # what the latest measurement was
     problem: str = ""  # why the latest measurement broke off
-    version: int = 0  # grows with every change
     _task: asyncio.Task[None] | None = None
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def busy(self) -> bool:
@@ -114,17 +112,6 @@ class BenchmarkService:
             await asyncio.wait([self._task])
             await asyncio.sleep(0)  # for those that were told of the end
 
-    def change(self) -> None:
-        """Tell everybody who waits."""
-        self.version += 1
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    async def changed(self, seen: int) -> None:
-        """Wait until the version is no longer ``seen``."""
-        while self.version == seen:
-            await self._changed.wait()
-
     async def _race(self, track: IsolatedRunner, race: Race) -> None:
         """A rival is loaded beside the model for as long as the race lasts, if there is room."""
         if not race.options.rival:
@@ -174,4 +161,4 @@ class BenchmarkService:
             self.problem = str(error)
         except Exception:
             log.exception("a measurement failed")
-            self.problem = _UNEXPECTED
+            self.problem = UNEXPECTED

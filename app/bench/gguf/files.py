@@ -6,8 +6,7 @@ from pathlib import Path
 
 from app.bench.offload.checkpoint import write_inflated
 from app.bench.options import GGUF_KINDS
-from engine.models.gguf.export import open_source, write_gguf
-from engine.models.gguf.quantise import quantise
+from engine.models.gguf.export import open_source, quantise, write_gguf
 
 # 346M parameters of the bundled model, in rows whose lengths blocks of 256 divide, as those of the
 # models that people have: of others llama.cpp makes no 4-bit blocks, but some of 5 and 8 bits.

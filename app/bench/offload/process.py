@@ -14,10 +14,9 @@ from app.bench.offload.plan import Found, Lane, Order, Task
 from app.errors import RequestFailed
 from engine.build import assemble, load
 from engine.engine import Engine
-from engine.interfaces.target import Streamed, Target
+from engine.interfaces.target import Target
 from engine.models.offload.direct_files import open_weights, pages, read_into
-from engine.models.offload.disk import Disk
-from engine.models.offload.memory_budget import LARGEST_BUFFER
+from engine.models.offload.disk import LARGEST_BUFFER, Disk
 from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
 from engine.speculation.tree import single
 
@@ -42,7 +41,7 @@ def measured(order: Order, tell: Callable[[str], None]) -> Found:
     ordinary: list[float] = []
     streaming: list[float] = []
     files = sorted(Path(order.folder).glob("*.safetensors"))
-    source = parts.target.source if isinstance(parts.target, Streamed) else None
+    source = parts.target.source
     for number in range(order.rounds):
         if not isinstance(source, Disk):  # all of it stays in memory
             break

@@ -1,1 +1,1 @@
-"""Formats: what an answer may look like, from JSON Schema to the engine's grammars."""
+"""Answer formats: JSON Schema, regular expressions and GBNF to the engine's grammars."""

@@ -1,4 +1,4 @@
-"""A format that is named on the command line."""
+"""Read the answer format given on the command line."""
 
 import json
 from pathlib import Path
@@ -11,24 +11,24 @@ from engine.grammar.rules import Grammar
 ANY_JSON, GBNF = "json", ".gbnf"
 
 
-def read_format(said: str) -> Grammar:
-    """Any JSON object for ``json``, else what the file has: a grammar (.gbnf), or a JSON Schema.
+def read_format(name: str) -> Grammar:
+    """Any JSON object for ``json``, else the GBNF grammar (.gbnf) or JSON Schema in the file.
 
     Raises InvalidRequest.
     """
-    if said == ANY_JSON:
+    if name == ANY_JSON:
         return schema_grammar({"type": "object"})
     try:
-        text = Path(said).read_text(encoding="utf-8")
-        if said.endswith(GBNF):
+        text = Path(name).read_text(encoding="utf-8")
+        if name.endswith(GBNF):
             return gbnf_grammar(text)
         return schema_grammar(json.loads(text))
     except OSError as error:
         raise InvalidRequest(
-            f"{said} cannot be read: {error.strerror}; name a file with a JSON Schema or a grammar "
-            "(.gbnf), or say json"
+            f"{name} cannot be read: {error.strerror}; name a file with a JSON Schema or a grammar "
+            "(.gbnf), or write json"
         ) from error
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{said} is not a text in UTF-8: {error.reason}") from error
+        raise InvalidRequest(f"{name} is not a text in UTF-8: {error.reason}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{said} is not JSON: {error}") from error
+        raise InvalidRequest(f"{name} is not JSON: {error}") from error

@@ -1,34 +1,30 @@
-"""GBNF, the form in which llama.cpp takes grammars, to rules.
-
-Rules are held as they are written, byte by byte; what is written in tokens of one model is refused.
-"""
+"""GBNF, llama.cpp's grammar notation, to grammar rules. Rules over tokens of one model are refused."""
 
 from typing import NoReturn
 
 from typing_extensions import override
 
-from app.text.formats.characters import LAST, Ranges, code_point, joined, others, plain
-from app.text.formats.scanner import LeftToRight
+from app.text.formats.characters import LAST, Ranges, Scanner, code_point, joined, others, plain
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Choice, Grammar, Named, Repeat, Row, Rule, Text
 
-LARGEST, DEEPEST = 1 << 16, 64  # bytes of a grammar; groups in each other
+LARGEST, DEEPEST = 1 << 16, 64  # bytes of a grammar; nested groups
 _COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
 _DIGITS = {"x": 2, "u": 4, "U": 8}
 
 
 def gbnf_grammar(text: str) -> Grammar:
-    """The grammar, whose answers are what its ``root`` says; raises InvalidRequest."""
+    """The grammar with its rule ``root``; raises InvalidRequest."""
     size = len(text.encode(errors="replace"))
     if size > LARGEST:
-        raise InvalidRequest(f"the grammar has {size} bytes; at most {LARGEST} are taken")
+        raise InvalidRequest(f"the grammar has {size} bytes; at most {LARGEST} are allowed")
     found = Grammar(tuple(_Reader(text).rules().items()))
     found.check()
     return found
 
 
-class _Reader(LeftToRight):
+class _Reader(Scanner):
     """Reads the rules from the first to the last."""
 
     def rules(self) -> dict[str, Rule]:
@@ -50,7 +46,7 @@ class _Reader(LeftToRight):
 
     def _ways(self, depth: int) -> Rule:
         if depth > DEEPEST:
-            self.fail(f"more than {DEEPEST} groups stand in each other")
+            self.fail(f"more than {DEEPEST} nested groups")
         ways = [self._way(depth)]
         while self.take("|"):
             self._space(lines=True)
@@ -65,12 +61,12 @@ class _Reader(LeftToRight):
             if counts is not None:
                 self._space(lines=depth > 0)
                 if self._counts() is not None:
-                    self.fail("it says twice how often something repeats")
+                    self.fail("two quantifiers in a row")
             parts.append(part if counts is None else Repeat(part, *counts))
         return parts[0] if len(parts) == 1 else Row(tuple(parts))
 
     def _one(self, depth: int) -> Rule | None:
-        """What can be repeated; None where nothing of it begins."""
+        """One element; None if there is none here."""
         if self.take('"'):
             return self._literal()
         if self.take("["):
@@ -84,7 +80,7 @@ class _Reader(LeftToRight):
                 self.fail("')' is missing")
             return inside
         if self.ahead() in ("<", "!"):
-            self.fail("tokens of one model cannot be held; write characters")
+            self.fail("tokens are not supported; write characters")
         return Named(self._name()) if self._is_word(self.at) else None
 
     def _literal(self) -> Rule:
@@ -137,7 +133,7 @@ class _Reader(LeftToRight):
         least, most = _number(low), _number(high) if high else None
         self.at += len(inside) + 1
         if not closed or least is None or (high and most is None):
-            self.fail("braces hold how often something repeats, as {2} or {2,} or {2,5}")
+            self.fail("a quantifier in braces must be {2} or {2,} or {2,5}")
         return least, most if comma else least
 
     def _name(self) -> str:
@@ -153,7 +149,7 @@ class _Reader(LeftToRight):
         return letter.isascii() and (letter.isalnum() or letter in ("-", "_"))
 
     def _space(self, *, lines: bool = False) -> None:
-        """Go on behind space and comments, and new lines if a rule cannot end here."""
+        """Skip space and comments, and new lines if ``lines``."""
         while not self.over:
             if self.ahead() == "#":
                 rest = self.text[self.at :].partition("\n")[0]
@@ -166,7 +162,7 @@ class _Reader(LeftToRight):
     @override
     def fail(self, why: str) -> NoReturn:
         line = self.text.count("\n", 0, self.at) + 1
-        raise InvalidRequest(f"the grammar cannot be held, line {line}: {why}")
+        raise InvalidRequest(f"the grammar has an error in line {line}: {why}")
 
 
 def _number(digits: str) -> int | None:

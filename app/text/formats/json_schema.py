@@ -1,8 +1,7 @@
-"""JSON Schema to a grammar all of whose texts the schema accepts.
+"""JSON Schema to a grammar whose texts all satisfy the schema.
 
-A grammar may leave texts out that the schema would take (properties come in the schema's order, a
-schema with properties gets an object without others), never the other way round. What cannot be held
-so is refused, in one sentence that says where it stands.
+The grammar may be narrower than the schema (properties come in the schema's order, a schema with
+properties allows no others), never wider. Unsupported schemas are refused with the place.
 """
 
 import json
@@ -25,43 +24,43 @@ from app.text.formats.json_text import (
     wrapped,
 )
 from app.text.formats.scalars import integer_rule, number_rule, string_rule
-from app.text.formats.schema_disjoint import all_apart, kind_of, kinds_of
+from app.text.formats.schema_disjoint import kind_of, kinds_of, mutually_exclusive
 from app.text.formats.schema_keywords import (
     DEEPEST,
     counts,
+    declared_types,
     refuse_beside,
     refuse_rebased,
-    refuse_unheld,
-    told_kinds,
+    refuse_unsupported,
     unwrapped,
 )
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Choice, Grammar, Named, Row, Rule
 
 LARGEST = 1 << 16  # bytes
-MOST_APART = 128  # options that are compared with each other
+MOST_OPTIONS = 128  # of oneOf, which are compared in pairs
 
 _SCALARS = {"string": string_rule, "integer": integer_rule, "number": number_rule}
 
 
 def schema_grammar(schema: object) -> Grammar:
-    """The grammar of what the schema accepts; raises InvalidRequest."""
+    """The grammar of a schema; raises InvalidRequest."""
     found = grammar(*schema_rules(schema))
     found.check()
     return found
 
 
 def schema_rules(schema: object, of: str = "") -> tuple[Rule, list[tuple[str, Rule]]]:
-    """The rule of what the schema accepts, and rules that it needs besides JSON's own.
+    """The rule of a schema, and the rules that it needs in addition to JSON's own.
 
-    Their names begin with ``of``, so that one grammar can have several schemas. Raises InvalidRequest.
+    Their names begin with ``of``, so that one grammar can hold several schemas. Raises InvalidRequest.
     """
     try:
         size = len(json.dumps(schema, ensure_ascii=False, allow_nan=False).encode())
-    except (ValueError, RecursionError) as error:  # infinite, half a character, or far too deep
+    except (ValueError, RecursionError) as error:  # infinite, a surrogate half, or too deep
         raise InvalidRequest(f"the schema cannot be written as JSON: {error}") from error
     if size > LARGEST:
-        raise InvalidRequest(f"the schema has {size} bytes; at most {LARGEST} are taken")
+        raise InvalidRequest(f"the schema has {size} bytes; at most {LARGEST} are allowed")
     return _Compiler(schema, of).compiled()
 
 
@@ -71,12 +70,12 @@ class _Compiler:
     def __init__(self, schema: object, of: str) -> None:
         self._schema, self._of = schema, of
         self._rules: dict[str, Rule] = {}
-        self._ahead: list[str] = []  # references whose rules are still to be made
+        self._pending: list[str] = []  # references whose rules are not made yet
 
     def compiled(self) -> tuple[Rule, list[tuple[str, Rule]]]:
         root = self._rule(self._schema, "#", 0)
-        while self._ahead:
-            place = self._ahead.pop()
+        while self._pending:
+            place = self._pending.pop()
             self._rules[self._of + place] = self._rule(self._found(place), place, 0)
         return root, list(self._rules.items())
 
@@ -88,7 +87,7 @@ class _Compiler:
         if not isinstance(schema, Mapping):
             raise InvalidRequest(f"the schema at {place} must be an object")
         schema = unwrapped(schema)
-        refuse_unheld(schema, place)
+        refuse_unsupported(schema, place)
         refuse_rebased(schema, place)
         if "$ref" in schema:
             return self._reference(schema, place)
@@ -107,12 +106,12 @@ class _Compiler:
         name = self._of + target
         if name not in self._rules:
             self._found(target)
-            self._rules[name] = NOTHING  # until its turn comes
-            self._ahead.append(target)
+            self._rules[name] = NOTHING  # placeholder
+            self._pending.append(target)
         return Named(name)
 
     def _found(self, pointer: str) -> object:
-        """What a JSON pointer leads to."""
+        """The value at a JSON pointer."""
         here: Any = self._schema
         for part in pointer.split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -121,7 +120,7 @@ class _Compiler:
             elif isinstance(here, list) and key.isdecimal() and int(key) < len(here):
                 here = here[int(key)]
             else:
-                raise InvalidRequest(f"the reference {pointer!r} leads nowhere")
+                raise InvalidRequest(f"the reference {pointer!r} points to nothing")
         return here
 
     def _options(self, schema: Mapping[str, Any], word: str, place: str, depth: int) -> Rule:
@@ -129,15 +128,15 @@ class _Compiler:
         if not isinstance(options, list) or not options:
             raise InvalidRequest(f"{word!r} at {place} must be a list with at least one schema")
         refuse_beside(schema, word, place=place)
-        if word == "oneOf" and len(options) > MOST_APART:
+        if word == "oneOf" and len(options) > MOST_OPTIONS:
             raise InvalidRequest(
-                f"'oneOf' at {place} has {len(options)} options; at most {MOST_APART} are taken, "
+                f"'oneOf' at {place} has {len(options)} options; at most {MOST_OPTIONS} are allowed, "
                 "use 'anyOf' or 'enum'"
             )
-        if word == "oneOf" and not all_apart(options, self._found):
+        if word == "oneOf" and not mutually_exclusive(options, self._found):
             raise InvalidRequest(
-                f"options of 'oneOf' at {place} may both hold; use 'anyOf', or tell them "
-                "apart by type or by a required property's 'const'"
+                f"'oneOf' options at {place} are not mutually exclusive; use 'anyOf', or give them "
+                "different types or different 'const' values of a required property"
             )
         return Choice(
             tuple(
@@ -147,10 +146,10 @@ class _Compiler:
         )
 
     def _plain(self, schema: Mapping[str, Any], place: str, depth: int) -> Rule:
-        """A schema that says what a value is without pointing elsewhere."""
+        """A schema without references and options."""
         if "const" in schema or "enum" in schema:
             return _one_of(schema, place)
-        kinds = told_kinds(schema, place)
+        kinds = declared_types(schema, place)
         if not kinds:
             return ANY
         return Choice(tuple(self._of_kind(kind, schema, place, depth) for kind in kinds))
@@ -174,18 +173,18 @@ class _Compiler:
         items = schema.get("items", True)
         if items is False and least > 0:
             raise InvalidRequest(
-                f"'minItems' at {place} is {least}, and no item may be in the list: 'items' is false"
+                f"'minItems' at {place} is {least}, but 'items' is false: no item is allowed"
             )
         if items is False:
             return listed(ANY, 0, 0)
-        item = Named(f"{self._of}{place}/items")  # which stands twice in a list
+        item = Named(f"{self._of}{place}/items")  # used twice in a list
         self._rules[item.name] = self._rule(items, f"{place}/items", depth + 1)
         return listed(item, least, most)
 
     def _tuple(
         self, first: Sequence[object], schema: Mapping[str, Any], place: str, depth: int
     ) -> Rule:
-        """As many items as are told apart, and no more."""
+        """Exactly the items of ``prefixItems``."""
         least, most = counts(schema, "minItems", "maxItems", place)
         if least > len(first) or (most is not None and most < len(first)):
             raise InvalidRequest(
@@ -196,10 +195,10 @@ class _Compiler:
         return wrapped(b"[", Row(tuple(parts)), b"]")
 
     def _object(self, schema: Mapping[str, Any], place: str, depth: int) -> Rule:
-        unseen = schema.get("unevaluatedProperties", True)
+        unevaluated = schema.get("unevaluatedProperties", True)
         properties, others = (
             schema.get("properties", {}),
-            schema.get("additionalProperties", unseen),
+            schema.get("additionalProperties", unevaluated),
         )
         if not isinstance(properties, Mapping):
             raise InvalidRequest(f"'properties' at {place} must be an object")
@@ -220,8 +219,8 @@ class _Compiler:
     ) -> Rule:
         """Properties in their order; those that are not required may be left out.
 
-        Two rules for what begins at each property: with a comma before it and without. Their names
-        begin with a number, as those of places never do.
+        Each property has two rules for the rest from it on: with a leading comma and without. Their
+        names begin with a number, unlike the names of places.
         """
         names, here = list(members), f"of {self._of}{place}"
         for at, name in enumerate(names):
@@ -240,7 +239,7 @@ class _Compiler:
 
 
 def _one_of(schema: Mapping[str, Any], place: str) -> Rule:
-    """The values that are listed, of a type if one is told."""
+    """The listed values that have the declared type."""
     values = [schema["const"]] if "const" in schema else schema["enum"]
     if not isinstance(values, list):
         raise InvalidRequest(f"'enum' at {place} must be a list")

@@ -1,7 +1,7 @@
-"""JSON's own rules (RFC 8259), as texts that models write: compact, spaced or indented.
+"""JSON's own rules (RFC 8259), in the layouts that models write: compact, spaced or indented.
 
-All is bounded that a model might go on with for ever: spaces, digits and, for values of no schema,
-the depth. No half of a surrogate pair is written, so a character is one character.
+What a model could repeat for ever is bounded: spaces, digits and, without a schema, the depth.
+Surrogate halves are not allowed, so that one character is one character.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from engine.grammar.rules import Bytes, Choice, Grammar, Named, Repeat, Row, Rule, Text
 
-DEEPEST = 24  # arrays and objects in each other, of values of no schema
+DEEPEST = 24  # nesting depth of values without a schema
 MOST_DIGITS, MOST_INDENT = 15, 24
 
 NOTHING = Text(b"")
@@ -71,12 +71,12 @@ PARTS: tuple[tuple[str, Rule], ...] = (
 
 
 def exactly(value: object) -> Rule:
-    """This value, as Python writes it."""
+    """This value, as json.dumps writes it."""
     return Text(json.dumps(value, ensure_ascii=False).encode())
 
 
 def listed(item: Rule, least: int = 0, most: int | None = None) -> Rule:
-    """An array of so many items."""
+    """An array of ``least`` to ``most`` items."""
     others = None if most is None else most - 1
     some: Rule = Row((item, Repeat(Row((COMMA, item)), max(0, least - 1), others)))
     inside = [some] if most != 0 else []
@@ -86,7 +86,7 @@ def listed(item: Rule, least: int = 0, most: int | None = None) -> Rule:
 
 
 def wrapped(opening: bytes, inside: Rule, closing: bytes) -> Rule:
-    """Brackets around something, with space where people put it."""
+    """Brackets around ``inside``, with optional space."""
     return Row((Text(opening), SPACE, inside, SPACE, Text(closing)))
 
 
@@ -97,7 +97,7 @@ def mapped(value: Rule) -> Rule:
 
 
 def values() -> tuple[tuple[str, Rule], ...]:
-    """Rules of any value, by the levels that may still be in it: ``value 0`` is a scalar."""
+    """Rules of any value by the remaining depth: ``value 0`` is a scalar."""
     scalars = (STRING, NUMBER, BOOLEAN, NULL)
     found: list[tuple[str, Rule]] = [("value 0", Choice(scalars))]
     for level in range(1, DEEPEST + 1):
@@ -113,6 +113,6 @@ ANY, OBJECT = Named(f"value {DEEPEST}"), Named(f"object {DEEPEST}")
 
 
 def grammar(root: Rule, rules: Sequence[tuple[str, Rule]] = ()) -> Grammar:
-    """A grammar of one JSON text; a space may stand before it, as some models' first tokens have one."""
+    """A grammar of one JSON text; one leading space is allowed, as some models' first tokens have one."""
     first = Row((Repeat(Text(b" "), 0, 1), root))
     return Grammar((("root", first), *rules, *values()[::-1], *PARTS))

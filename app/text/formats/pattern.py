@@ -1,7 +1,6 @@
-"""Regular expressions (ECMA-262, as JSON Schema has them) to rules of the texts that they match.
+"""Regular expressions (ECMA-262, as in JSON Schema) to grammar rules.
 
-What no grammar of this kind can hold, looking ahead and back and groups that repeat what another one
-matched, is refused.
+Look-ahead, look-after and back-references are refused.
 """
 
 from collections.abc import Callable
@@ -10,12 +9,11 @@ from typing import NoReturn
 
 from typing_extensions import override
 
-from app.text.formats.characters import LAST, Ranges, code_point, joined, others
-from app.text.formats.scanner import LeftToRight
+from app.text.formats.characters import LAST, Ranges, Scanner, code_point, joined, others
 from engine.errors import InvalidRequest
 from engine.grammar.rules import MOST_REPEATS, Choice, Repeat, Row, Rule
 
-DEEPEST = 32  # groups in each other
+DEEPEST = 32  # nested groups
 
 Characters = Callable[[Ranges], Rule]
 """How one character of a set is written."""
@@ -36,17 +34,17 @@ _COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 @dataclass(frozen=True, slots=True)
 class _Elastic:
-    """A repeated character, and what has a fixed length around it."""
+    """A repeated character between parts of fixed length."""
 
     each: Rule
     least: int
     most: int | None
     before: tuple[Rule, ...] = ()
-    behind: tuple[Rule, ...] = ()
+    after: tuple[Rule, ...] = ()
     fixed: int = 0  # characters around it
 
     def within(self, least: int, most: int | None) -> Rule | None:
-        """As often that all has so many characters; None where that is never so."""
+        """The rule with ``least`` to ``most`` characters in all; None if there is no such text."""
         upper = [
             many
             for many in (self.most, None if most is None else most - self.fixed)
@@ -55,12 +53,12 @@ class _Elastic:
         low, high = max(self.least, least - self.fixed), min(upper, default=None)
         if high is not None and low > high:
             return None
-        return Row((*self.before, Repeat(self.each, low, high), *self.behind))
+        return Row((*self.before, Repeat(self.each, low, high), *self.after))
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What part of an expression matches: the rule, and how many characters it has."""
+    """What a part of an expression matches, and how many characters that has."""
 
     rule: Rule
     least: int
@@ -68,7 +66,7 @@ class Piece:
     elastic: _Elastic | None = None
 
     def within(self, least: int, most: int | None) -> Rule | None:
-        """The rule of those texts that have so many characters; None where that cannot be told."""
+        """The rule with ``least`` to ``most`` characters; None if it cannot be expressed."""
         shorter = most is not None and (self.most is None or self.most > most)
         if self.least >= least and not shorter:
             return self.rule
@@ -78,12 +76,12 @@ class Piece:
 def matching(expression: str, write: Characters) -> Piece:
     """Texts in which the expression matches somewhere; raises InvalidRequest.
 
-    Where it is not tied to the beginning or the end, anything may stand before or behind.
+    Without ^ or $ any text may come before or after.
     """
     return _Reader(expression, write).whole()
 
 
-class _Reader(LeftToRight):
+class _Reader(Scanner):
     """Reads one expression."""
 
     def __init__(self, expression: str, write: Characters) -> None:
@@ -93,7 +91,7 @@ class _Reader(LeftToRight):
         self._nothing = Piece(Row(()), 0, 0)
 
     def whole(self) -> Piece:
-        """Every way is tied to the ends, or not, on its own."""
+        """Each alternative has its own anchors."""
         ways = [self._tied_way()]
         while self.take("|"):
             ways.append(self._tied_way())
@@ -105,8 +103,8 @@ class _Reader(LeftToRight):
         begins = self.take("^")
         way = self._way(0)
         before = self._nothing if begins else self._anything
-        behind = self._nothing if self.take("$") else self._anything
-        return _after_each_other([before, way, behind])
+        after = self._nothing if self.take("$") else self._anything
+        return _sequence([before, way, after])
 
     def _ways(self, depth: int) -> Piece:
         ways = [self._way(depth)]
@@ -118,7 +116,7 @@ class _Reader(LeftToRight):
         parts = []
         while not self.over and self.ahead() not in "|)$":
             parts.append(self._repeated(self._one(depth)))
-        return _after_each_other(parts)
+        return _sequence(parts)
 
     def _one(self, depth: int) -> Piece:
         if self.take("("):
@@ -135,7 +133,7 @@ class _Reader(LeftToRight):
 
     def _group(self, depth: int) -> Piece:
         if depth > DEEPEST:
-            raise InvalidRequest(f"the pattern has more than {DEEPEST} groups in each other")
+            raise InvalidRequest(f"the pattern has more than {DEEPEST} nested groups")
         start = self.at
         if self.take("?") and not self.take(":"):
             named = self.take("P<") or self.take("<")
@@ -151,9 +149,9 @@ class _Reader(LeftToRight):
         counts = self._counts()
         if counts is None:
             return piece
-        self.take("?")  # how much is matched first makes no difference to what is
+        self.take("?")  # lazy or greedy makes no difference to the set of texts
         if self._counts() is not None:
-            raise InvalidRequest("the pattern says twice how often something repeats")
+            raise InvalidRequest("the pattern has two quantifiers in a row")
         least, most = counts
         largest = least if most is None else most
         if not least <= largest <= MOST_REPEATS:
@@ -168,7 +166,7 @@ class _Reader(LeftToRight):
         return Piece(Repeat(piece.rule, least, most), least * piece.least, upper, elastic)
 
     def _counts(self) -> tuple[int, int | None] | None:
-        """How often; None where nothing is said of it, and a brace stands for itself."""
+        """A quantifier; None if there is none, and then a brace is a character."""
         for sign, counts in _COUNTS.items():
             if self.take(sign):
                 return counts
@@ -226,7 +224,7 @@ class _Reader(LeftToRight):
     def _character(self, ranges: Ranges) -> Piece:
         rule = self._write(ranges)
         if rule == Choice(()):
-            raise InvalidRequest("the pattern asks for a character out of none")
+            raise InvalidRequest("the pattern has an empty character class")
         return Piece(rule, 1, 1)
 
     @override
@@ -235,7 +233,7 @@ class _Reader(LeftToRight):
 
     def _refuse(self, what: str) -> NoReturn:
         raise InvalidRequest(
-            f"{what!r} in the pattern, before character {self.at + 1}, cannot be held"
+            f"{what!r} in the pattern, before character {self.at + 1}, is not supported"
         )
 
 
@@ -255,7 +253,7 @@ def _either(ways: list[Piece]) -> Piece:
     return Piece(Choice(tuple(way.rule for way in ways)), min(way.least for way in ways), most)
 
 
-def _after_each_other(parts: list[Piece]) -> Piece:
+def _sequence(parts: list[Piece]) -> Piece:
     parts = [part for part in parts if part.rule != Row(())]
     if len(parts) == 1:
         return parts[0]
@@ -266,17 +264,17 @@ def _after_each_other(parts: list[Piece]) -> Piece:
 
 
 def _elastic(parts: list[Piece]) -> _Elastic | None:
-    """Where all parts but one have a fixed length, and that one is elastic."""
+    """The elastic part, if all others have a fixed length."""
     loose = [at for at, part in enumerate(parts) if part.least != part.most]
     inner = parts[loose[0]].elastic if len(loose) == 1 else None
     if inner is None:
         return None
-    before, behind = parts[: loose[0]], parts[loose[0] + 1 :]
+    before, after = parts[: loose[0]], parts[loose[0] + 1 :]
     return _Elastic(
         inner.each,
         inner.least,
         inner.most,
         (*(part.rule for part in before), *inner.before),
-        (*inner.behind, *(part.rule for part in behind)),
-        inner.fixed + sum(part.least for part in before + behind),
+        (*inner.after, *(part.rule for part in after)),
+        inner.fixed + sum(part.least for part in before + after),
     )

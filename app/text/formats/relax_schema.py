@@ -1,11 +1,10 @@
-"""Schemas of tools: what no grammar here can hold is left out of them, where an answer would be refused."""
+"""Drop unsupported keywords from tool schemas, so that a grammar can be made of them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.text.formats.scalars import string_rule
-from app.text.formats.schema_keywords import BOUNDS, DEEPEST, REFERENCES, UNHELD
-from app.text.formats.string_formats import FORMS
+from app.text.formats.scalars import FORMATS, string_rule
+from app.text.formats.schema_keywords import BOUNDS, DEEPEST, REFERENCES, UNSUPPORTED
 from engine.errors import InvalidRequest
 
 _OF_STRINGS = (
@@ -13,20 +12,20 @@ _OF_STRINGS = (
     "format",
     "minLength",
     "maxLength",
-)  # what is left out first, stands first
-_OF_OBJECTS = ("properties", "required", "additionalProperties")  # which let no others in
+)  # dropped in this order
+_OF_OBJECTS = ("properties", "required", "additionalProperties")  # which exclude other properties
 _LISTS = ("allOf", "anyOf", "oneOf")
 _NAMED = ("dependencies", "dependentRequired", "dependentSchemas")
 _CONDITIONS = ("if", "then", "else")
-_BESIDE = (*_LISTS, *_NAMED, *_CONDITIONS, "minProperties", "patternProperties", *REFERENCES)
+_OTHERS = (*_LISTS, *_NAMED, *_CONDITIONS, "minProperties", "patternProperties", *REFERENCES)
 
 
-def heard(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """The schema without the words that no grammar here can hold: it accepts more, never less.
+def relaxed(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """The schema without unsupported keywords: it accepts more, never less.
 
-    A grammar lets no properties in but those that a schema tells. Where what is left out may ask for
-    others, nothing is held of the object but that it is one, and nothing at all ``DEEPEST`` levels
-    down; it stands ``depth`` levels down itself.
+    A grammar allows only the declared properties. If a dropped keyword may require others, the
+    object may have any. Schemas ``DEEPEST`` levels down accept everything; ``depth`` is the
+    level of this one.
     """
     found: dict[str, Any] = {}
     for word, value in schema.items():
@@ -37,30 +36,30 @@ def heard(schema: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
         elif word in ("anyOf", "oneOf", "prefixItems") and isinstance(value, list):
             name = "anyOf" if word == "oneOf" else word
             found[name] = [_inside(inner, depth) for inner in value]
-        elif _is_held(word, value, schema):
+        elif _is_supported(word, value, schema):
             found[word] = value
-    if asks_for_others(schema):
-        kept = {word: told for word, told in found.items() if word not in _OF_OBJECTS}
+    if may_require_others(schema):
+        kept = {word: value for word, value in found.items() if word not in _OF_OBJECTS}
         found = {"type": "object", **kept}
-    return _held_string(found)
+    return _relaxed_string(found)
 
 
 def _inside(schema: object, depth: int) -> object:
     if not isinstance(schema, Mapping):
         return schema
-    return heard(schema, depth + 1) if depth + 1 < DEEPEST else True
+    return relaxed(schema, depth + 1) if depth + 1 < DEEPEST else True
 
 
-def asks_for_others(schema: Mapping[str, Any]) -> bool:
-    """Whether words beside an object's properties may ask for some that are not among these."""
+def may_require_others(schema: Mapping[str, Any]) -> bool:
+    """Whether other keywords may require properties that are not declared."""
     if not any(word in schema for word in _OF_OBJECTS):
         return False
     known = {*_listed(schema.get("properties")), *_listed(schema.get("required"))}
-    return _reaches({word: schema[word] for word in _BESIDE if word in schema}, known, 0)
+    return _requires_others({word: schema[word] for word in _OTHERS if word in schema}, known, 0)
 
 
-def _reaches(schema: object, known: set[str], depth: int) -> bool:
-    """Whether the schema tells of other properties, or nobody knows of which."""
+def _requires_others(schema: object, known: set[str], depth: int) -> bool:
+    """Whether the schema names other properties, or unknown ones."""
     if not isinstance(schema, Mapping):
         return False
     unknown = (*REFERENCES, "const", "enum")
@@ -75,11 +74,11 @@ def _reaches(schema: object, known: set[str], depth: int) -> bool:
         return True
     if not set(_names(schema)) <= known:
         return True
-    return any(_reaches(inner, known, depth + 1) for inner in _inner(schema))
+    return any(_requires_others(inner, known, depth + 1) for inner in _inner(schema))
 
 
 def _names(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The properties that it tells or asks for itself."""
+    """The properties that the schema itself names."""
     yield from _listed(schema.get("properties"))
     yield from _listed(schema.get("required"))
     for word in _NAMED:
@@ -88,13 +87,13 @@ def _names(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _listed(names: object) -> list[str]:
-    """Names that stand in a list, or before schemas."""
+    """The names in a list, or the keys of a mapping."""
     found = names if isinstance(names, list | Mapping) else ()
     return [name for name in found if isinstance(name, str)]
 
 
 def _inner(schema: Mapping[str, Any]) -> Iterator[object]:
-    """Schemas that are held to the same object."""
+    """Inner schemas that apply to the same object."""
     for word in _LISTS:
         options = schema.get(word)
         yield from options if isinstance(options, list) else ()
@@ -103,20 +102,20 @@ def _inner(schema: Mapping[str, Any]) -> Iterator[object]:
         yield from _values(schema.get(word))
 
 
-def _values(told: object) -> list[object]:
-    return list(told.values()) if isinstance(told, Mapping) else []
+def _values(value: object) -> list[object]:
+    return list(value.values()) if isinstance(value, Mapping) else []
 
 
-def _is_held(word: str, value: object, schema: Mapping[str, Any]) -> bool:
+def _is_supported(word: str, value: object, schema: Mapping[str, Any]) -> bool:
     if word in BOUNDS:
         return schema.get("type") == "integer"
     if word == "format":
-        return isinstance(value, str) and value in FORMS
-    return word not in (*UNHELD, "unevaluatedProperties")
+        return isinstance(value, str) and value in FORMATS
+    return word not in (*UNSUPPORTED, "unevaluatedProperties")
 
 
-def _held_string(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of words about strings as many as can be held together; none beside values that are listed."""
+def _relaxed_string(schema: dict[str, Any]) -> dict[str, Any]:
+    """Keep as many keywords about strings as are supported together; none next to listed values."""
     listed = "enum" in schema or "const" in schema
     about = {word for word in _OF_STRINGS if word in schema and not listed}
     for word in _OF_STRINGS:
@@ -124,4 +123,6 @@ def _held_string(schema: dict[str, Any]) -> dict[str, Any]:
             string_rule({word: schema[word] for word in about}, "#")
         except InvalidRequest:
             about.discard(word)
-    return {word: told for word, told in schema.items() if word in about or word not in _OF_STRINGS}
+    return {
+        word: value for word, value in schema.items() if word in about or word not in _OF_STRINGS
+    }

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from app.request import Tool, ToolUse
+from app.text.formats.characters import up_to
 from app.text.formats.json_schema import schema_rules
 from app.text.formats.json_text import grammar
-from app.text.formats.relax_schema import heard
-from app.text.formats.until_marker import up_to
+from app.text.formats.relax_schema import relaxed
 from app.text.tools.call_format import CallForm
 from app.text.tools.pair_grammar import any_pairs, pair_rules, shared_rules
 from engine.errors import InvalidRequest
@@ -119,7 +119,7 @@ def _arguments(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
     name, wanted = f"{tool.name} ", _of_an_object(tool.parameters)
     if tool.strict:
         return schema_rules(wanted, name)
-    for schema in (wanted, _of_an_object(heard(wanted))):
+    for schema in (wanted, _of_an_object(relaxed(wanted))):
         try:
             return schema_rules(schema, name)
         except InvalidRequest:

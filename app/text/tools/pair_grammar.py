@@ -1,10 +1,10 @@
 """Calls written in pairs, as a grammar: keys that exist, texts without quotes, all else as JSON."""
 
 from app.request import Tool
+from app.text.formats.characters import up_to
 from app.text.formats.json_schema import schema_rules
 from app.text.formats.json_text import NOTHING, exactly
-from app.text.formats.relax_schema import asks_for_others, heard
-from app.text.formats.until_marker import up_to
+from app.text.formats.relax_schema import may_require_others, relaxed
 from app.text.tools.call_format import PairForm
 from app.text.tools.values import TEXT, Parameter, parameters
 from engine.errors import InvalidRequest
@@ -32,7 +32,7 @@ def pair_rules(pair: PairForm, tool: Tool) -> tuple[Rule, Rules]:
     if tool.strict:
         schema_rules(dict(tool.parameters))
     told = parameters(tool)
-    if not told or asks_for_others(tool.parameters):
+    if not told or may_require_others(tool.parameters):
         return any_pairs(pair)
     required = tool.parameters.get("required")
     rules: Rules = []
@@ -66,12 +66,12 @@ def _value(pair: PairForm, tool: Tool, known: Parameter) -> tuple[Rule, Rules]:
     if TEXT in known.kinds:
         if tool.strict and (words := [word for word in _ABOUT_TEXT if word in known.schema]):
             raise InvalidRequest(
-                f"{words[0]!r} at #/properties/{known.name} of {tool.name} cannot be held in the "
+                f"{words[0]!r} at #/properties/{known.name} of {tool.name} is not supported in the "
                 "form in which this model writes calls; leave it out, or 'strict'"
             )
         return Named(f"{_PLAIN} 0"), []
     of = f"{tool.name} {known.name} "
-    for schema in (known.schema, heard(known.schema)):
+    for schema in (known.schema, relaxed(known.schema)):
         try:
             rule, rules = schema_rules(schema, of)
         except InvalidRequest:

@@ -1,4 +1,4 @@
-"""What a GGUF header must agree with itself about, where llama.cpp would crash or go on silently."""
+"""Contradictions in a GGUF header at which llama.cpp would crash or silently continue."""
 
 import math
 import re
@@ -49,7 +49,7 @@ def _check_numbers(header: GgufHeader) -> None:
 
 
 def _check_attention(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:
-    """Recurrent models have no heads, hybrid ones a number for each layer."""
+    """Recurrent models have no heads; hybrid ones have a number for each layer."""
     if not any(".attn_q" in name for name in tensors):
         return
     for key in ("attention.head_count", "attention.head_count_kv", "rope.dimension_count"):
@@ -65,8 +65,8 @@ def _check_whole(header: GgufHeader, key: str, most: int, *, required: bool) -> 
     if value is None and not required:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        said = "is missing" if value is None else f"is {value!r}, not from 1 to {most}"
-        raise _Contradiction(f"{header.architecture}.{key} {said}")
+        problem = "is missing" if value is None else f"is {value!r}, not from 1 to {most}"
+        raise _Contradiction(f"{header.architecture}.{key} {problem}")
 
 
 def _check_layers(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:

@@ -1,7 +1,7 @@
 """One GGUF file and one llama.cpp context: rows in, logits rows out, sequence operations between.
 
-Driven through llama.cpp's batch interface alone. Logits exist only for the rows that are asked for;
-the context is told at most how many, so its buffers never hold a row for every cached token.
+Uses llama.cpp's batch interface alone. Only rows with ``output`` get logits; the context is created
+with the most that a pass may have, so its buffers never hold a row for every cached token.
 """
 
 import ctypes
@@ -16,16 +16,14 @@ from numpy.typing import NDArray
 
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.library import Library, llama_library
-from engine.platform.batch_padding import choose_company
+from engine.platform.batch_padding import choose_padding
 from engine.request import ModelSpec
 
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several
-ASK_SECONDS = 0.005  # between two questions whether a decode shall end early
+CHECK_SECONDS = 0.005  # between two checks whether a decode is aborted
 PADDING = 256  # llama.cpp rounds a cache up to this many cells
 CACHE_BYTES = 2 << 30  # of keys and values, where the spec does not say how long a context is
-MOST_SCORES = (
-    64 << 20
-)  # bytes of attention scores of one pass; beyond, flash attention computes them
+MOST_SCORES = 64 << 20  # bytes of attention scores of one pass; above, flash attention is used
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 _NO_SLOT, _ABORTED = 1, 2
@@ -60,7 +58,7 @@ class LlamaContext:
         self.token_bytes = self._token_bytes(spec)
         self.context, self.cells = self._sizes(spec)
         self.sequences = min(sequences, api.llama_max_parallel_sequences() - 1, MOST_OUTPUTS - 1)
-        self.company: dict[int, int] = {}  # rows of a pass -> rows that run beside it
+        self.padding: dict[int, int] = {}  # rows of a pass -> dummy rows that are added
         # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
         self.batch = min(max(spec.batch, self.sequences + 1), self.cells)
         self.outputs = min(MOST_OUTPUTS, self.batch)
@@ -70,7 +68,7 @@ class LlamaContext:
         self._place = 0
         self._first = self._rows = np.empty((0, self.vocab), np.float32)
         self._logits_at = _address_of(api.llama_get_logits)
-        self._asked: Callable[[], bool] = _never
+        self._aborted: Callable[[], bool] = _never
         self._next = 0.0
         self._abort = api.ggml_abort_callback(self._ends)  # kept: C holds only the address
         self._unset = api.ggml_abort_callback()
@@ -96,36 +94,36 @@ class LlamaContext:
         self._run_filled()
         if not outputs:
             return self._rows[:0]
-        self._look()
+        self._view_logits()
         return self._rows[:outputs].copy()  # the next pass writes there
 
     def decode_one(self, token: int, position: int, sequence: int) -> NDArray[np.float32]:
-        """``decode`` of one row with an output, for plain rounds: making a ``BatchRow`` takes longer."""
+        """``decode`` of one row with an output, for plain passes: making a ``BatchRow`` takes longer."""
         columns = self._columns
         columns.tokens[0], columns.positions[0] = token, position
         columns.counts[0] = columns.outputs[0] = 1
         columns.sequences[0, 0] = sequence
         self._batch.n_tokens = 1
         self._run_filled()
-        self._look()
+        self._view_logits()
         return self._first.copy()
 
-    def read(self, rows: Sequence[BatchRow], asked: Callable[[], bool]) -> None:
-        """``decode`` of rows without outputs that ends within one operation after ``asked()``.
+    def read(self, rows: Sequence[BatchRow], aborted: Callable[[], bool]) -> None:
+        """``decode`` of rows without outputs; stops within one operation after ``aborted()`` is true.
 
         The callback costs a little at every operation, so passes that are not prompts go without.
         """
-        self._asked, self._next = asked, 0.0
+        self._aborted, self._next = aborted, 0.0
         self._api.llama_set_abort_callback(self._context, self._abort, None)
         try:
             self.decode(rows)
         finally:
             self._api.llama_set_abort_callback(self._context, self._unset, None)
-            self._asked = _never
+            self._aborted = _never
 
-    def choose_company(self) -> None:
-        """Measure which passes run faster with more rows beside them; the cache must be empty."""
-        self.company = choose_company(self._timed)
+    def choose_padding(self) -> None:
+        """Measure which passes are faster with dummy rows; the cache must be empty."""
+        self.padding = choose_padding(self.timed)
 
     def copy(self, source: int, target: int, start: int, stop: int) -> None:
         """``target`` also sees the cells of ``source`` at positions [start, stop)."""
@@ -139,15 +137,15 @@ class LlamaContext:
         return state
 
     def restore(self, sequence: int, state: NDArray[np.uint8]) -> bool:
-        """The sequence gets cells with these bytes in place of those that it has; False: it has none.
+        """Replace a sequence's cells by these bytes; False where there is no room: it has none then.
 
-        llama.cpp wants as many free ones in a row.
+        llama.cpp needs consecutive free cells.
         """
         place = _first_byte(state)
         return bool(self._api.llama_state_seq_set_data(self._context, place, len(state), sequence))
 
     def clear(self) -> None:
-        """Every cell is empty again, its bytes too."""
+        """Empty every cell and overwrite its bytes."""
         self._api.llama_memory_clear(self._memory, True)  # noqa: FBT003 - C knows no names
 
     def remove(self, sequence: int, start: int = 0) -> None:
@@ -158,12 +156,12 @@ class LlamaContext:
         now = perf_counter()
         if now < self._next:
             return False
-        self._next = now + ASK_SECONDS
-        return self._asked()
+        self._next = now + CHECK_SECONDS
+        return self._aborted()
 
-    def _timed(self, rows: int, beside: int) -> float:
-        """Seconds of a pass of so many rows with so many beside them."""
-        self.company = {rows: beside}
+    def timed(self, rows: int, added: int) -> float:
+        """Seconds of a pass with this number of dummy rows added."""
+        self.padding = {rows: added}
         started = perf_counter()
         self.decode([BatchRow(0, place, (0,), output=True) for place in range(rows)])
         seconds = perf_counter() - started
@@ -172,15 +170,15 @@ class LlamaContext:
 
     def _run_filled(self) -> None:
         rows = self._batch.n_tokens
-        beside = min(self.company.get(rows, 0), self.batch - rows)
-        code = self._run_beside(rows, beside) if beside else self._run()
+        added = min(self.padding.get(rows, 0), self.batch - rows)
+        code = self._run_padded(rows, added) if added else self._run()
         if code == _NO_SLOT:
             raise CacheFull(
                 f"the cache of {self.cells} tokens has no room for {rows} more; "
                 "run fewer conversations at once, or shorter ones"
             )
         if code == _ABORTED:
-            raise Aborted("the pass was asked to end")
+            raise Aborted("the pass was aborted")
         if code:
             raise EngineError(f"llama.cpp refused a pass of {rows} rows with code {code}")
 
@@ -188,19 +186,19 @@ class LlamaContext:
         code: int = self._api.llama_decode(self._context, self._batch)
         return code
 
-    def _run_beside(self, rows: int, beside: int) -> int:
-        """The rows and others, of a sequence that is empty before and after."""
-        company, more = self.sequences, slice(rows, rows + beside)
+    def _run_padded(self, rows: int, added: int) -> int:
+        """The rows and dummy ones, of a sequence that is empty before and after."""
+        dummy, more = self.sequences, slice(rows, rows + added)
         columns = self._columns
         columns.tokens[more] = columns.outputs[more] = 0
-        columns.positions[more], columns.counts[more] = range(beside), 1
-        columns.sequences[more, 0] = company
-        self._batch.n_tokens = rows + beside
+        columns.positions[more], columns.counts[more] = range(added), 1
+        columns.sequences[more, 0] = dummy
+        self._batch.n_tokens = rows + added
         code = self._run()
         if code == _NO_SLOT:  # the last cells are left
             self._batch.n_tokens = rows
             return self._run()
-        self.remove(company)
+        self.remove(dummy)
         return code
 
     def _fill(self, rows: Sequence[BatchRow]) -> int:
@@ -216,8 +214,8 @@ class LlamaContext:
         self._batch.n_tokens = len(rows)
         return outputs
 
-    def _look(self) -> None:
-        """Views of the last pass's logits; they seldom move, and a view takes as long as a copy."""
+    def _view_logits(self) -> None:
+        """View the last pass's logits; they seldom move, and making a view takes as long as a copy."""
         place = self._logits_at(self._context)
         if place != self._place:
             self._place = place
@@ -230,11 +228,11 @@ class LlamaContext:
         api, model = self._api, self._model
         heads, kv_heads = api.llama_model_n_head(model), api.llama_model_n_head_kv(model)
         usual = api.llama_model_n_embd(model) // max(heads, 1)
-        widths = [self._told(f"attention.{part}_length", usual) for part in ("key", "value")]
+        widths = [self._number(f"attention.{part}_length", usual) for part in ("key", "value")]
         return max(int(self.layers * kv_heads * sum(widths) * KV_BYTES[spec.kv_type]), 1)
 
-    def _told(self, name: str, otherwise: int) -> int:
-        """A whole number that the file tells of its architecture."""
+    def _number(self, name: str, otherwise: int) -> int:
+        """A whole number in the file's metadata of its architecture."""
         found = _metadata(self._api, self._model, "general.architecture")
         number = _metadata(self._api, self._model, f"{found}.{name}")
         return int(number) if number.isdigit() else otherwise
@@ -245,13 +243,13 @@ class LlamaContext:
         affordable = max(int(CACHE_BYTES / self.token_bytes), PADDING)
         context = min(spec.context or affordable, trained)
         together = min(spec.slots * context, max(context, affordable))
-        cells = together + MOST_OUTPUTS  # trees stand behind the conversations
+        cells = together + MOST_OUTPUTS  # for trees, after the conversations
         return context, cells + -cells % PADDING
 
     def _scores_are_small(self, spec: ModelSpec) -> bool:
         """Whether attention scores may be stored, which on a CPU is faster than flash attention.
 
-        A row behind 1000 tokens took 2 to 3 % less of a pass of 20 ms. A compact cache needs flash.
+        A row after 1000 tokens took 2 to 3 % less of a pass of 20 ms. A quantised cache needs flash.
         """
         stored = self.cells * self.batch * self._api.llama_model_n_head(self._model) * 4
         plain = spec.kv_type in ("f32", "f16", "bf16")
@@ -271,10 +269,10 @@ class LlamaContext:
         params.no_perf = True
         context = self._api.llama_init_from_model(self._model, params)
         if not context:
-            said = self._library.said()
+            reason = self._library.last_error()
             self._api.llama_model_free(self._model)
             raise ModelUnusable(
-                f"{spec.folder}: llama.cpp cannot make a context of {self.cells} tokens{said}; "
+                f"{spec.folder}: llama.cpp cannot make a context of {self.cells} tokens{reason}; "
                 "ask for a shorter context"
             )
         return context
@@ -347,7 +345,9 @@ def _load_model(library: Library, spec: ModelSpec) -> object:
     params.n_gpu_layers = spec.gpu_layers
     model = api.llama_model_load_from_file(os.fsencode(spec.folder), params)
     if not model:
-        raise ModelUnusable(f"{spec.folder} cannot be loaded{library.said()}; get the file again")
+        raise ModelUnusable(
+            f"{spec.folder} cannot be loaded{library.last_error()}; get the file again"
+        )
     if api.llama_model_has_encoder(model) or api.llama_model_is_diffusion(model):
         obstacle = "it is no causal language model"
     elif api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model):

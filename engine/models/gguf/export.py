@@ -1,7 +1,10 @@
-"""A checkpoint of safetensors as a GGUF file in full precision; llama.cpp makes smaller ones of it."""
+"""Write a safetensors checkpoint as a GGUF file, in full precision or quantised by llama.cpp."""
 
+import ctypes
 import json
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,14 @@ from torch import Tensor
 
 from engine.decoder.checkpoint import Checkpoint
 from engine.decoder.config import read_config
+from engine.decoder.families import FAMILIES
+from engine.decoder.family import Family
 from engine.errors import ModelUnusable
+from engine.models.gguf.library import llama_library
 
-FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
-PERMUTED = ("llama",)  # llama.cpp rotates neighbours there, transformers halves
 FULL_TYPES = {"f32": 0, "f16": 1, "bf16": 32}  # name -> llama.cpp's file type
+QUANTISED_TYPES = {"q8_0": 7, "q4_k_m": 15}  # name -> llama.cpp's file type
+LONGEST_MESSAGE = 300  # characters of llama.cpp's error
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 _SPECIALS = ("bos", "eos", "unk", "pad")
@@ -28,7 +34,7 @@ class Source:
 
     folder: Path
     config: Mapping[str, Any]
-    architecture: str  # llama.cpp's name
+    family: Family
     checkpoint: Checkpoint
 
     @property
@@ -40,11 +46,12 @@ class Source:
 def open_source(folder: Path) -> Source:
     """Read the headers of a folder; raises ModelUnusable for what cannot be exported."""
     config = read_config(folder)
-    kind = config["model_type"]
-    if kind not in FAMILIES:
+    family = FAMILIES.get(config["model_type"])
+    if family is None or not family.gguf:
+        able = ", ".join(name for name, other in FAMILIES.items() if other.gguf)
         raise ModelUnusable(
-            f"{folder}: the family {kind!r} cannot be exported; families that can: "
-            f"{', '.join(FAMILIES)}"
+            f"{folder}: the family {config['model_type']!r} cannot be exported; families that can: "
+            f"{able}"
         )
     rope = _rope(config).get("rope_type", "default")
     if rope not in ("default", "linear"):
@@ -52,7 +59,7 @@ def open_source(folder: Path) -> Source:
             f"{folder}: rotary scaling {rope!r} cannot be exported; only models without, or with "
             "linear scaling, can"
         )
-    return Source(folder, config, FAMILIES[kind], Checkpoint(folder))
+    return Source(folder, config, family, Checkpoint(folder))
 
 
 def write_gguf(source: Source, kind: str, pre: str, out: Path) -> Iterator[tuple[int, int]]:
@@ -62,7 +69,7 @@ def write_gguf(source: Source, kind: str, pre: str, out: Path) -> Iterator[tuple
     """
     from gguf import GGUFWriter
 
-    writer = GGUFWriter(out, source.architecture)
+    writer = GGUFWriter(out, source.family.gguf)
     try:
         _add_numbers(writer, source)
         writer.add_file_type(FULL_TYPES[kind])
@@ -83,11 +90,32 @@ def write_gguf(source: Source, kind: str, pre: str, out: Path) -> Iterator[tuple
         writer.close()
 
 
+def quantise(source: Path, kind: str, out: Path, progress: Callable[[int, int], None]) -> None:
+    """Let llama.cpp make a smaller file of a full one; ``progress(tensors, of all)``; raises ModelUnusable."""
+    library = llama_library()
+    api, last = library.api, [""]
+
+    def note(_level: int, line: str) -> None:
+        if found := re.match(r"\[ *(\d+)/ *(\d+)\]", line):
+            progress(int(found[1]), int(found[2]))
+        elif line.strip():
+            last[0] = line.strip()
+
+    parameters = api.llama_model_quantize_default_params()
+    parameters.ftype = QUANTISED_TYPES[kind]
+    parameters.nthread = os.cpu_count() or 1
+    files = (os.fsencode(source), os.fsencode(out))
+    with library.listening(note):
+        code = api.llama_model_quantize(*files, ctypes.byref(parameters))
+    if code:
+        raise ModelUnusable(f"llama.cpp cannot make {kind} of it ({last[0][:LONGEST_MESSAGE]})")
+
+
 def write_vocabulary(source: Source, pre: str, out: Path) -> None:
     """A GGUF file of the vocabulary alone, to see how llama.cpp encodes with it."""
     from gguf import GGUFWriter
 
-    writer = GGUFWriter(out, source.architecture)
+    writer = GGUFWriter(out, source.family.gguf)
     _add_numbers(writer, source)
     _add_vocabulary(writer, source, pre)
     writer.write_header_to_file()
@@ -183,13 +211,13 @@ def _names(source: Source) -> list[tuple[str, str]]:
     from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
 
     kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
-    kind: MODEL_ARCH = kinds[source.architecture]
+    kind: MODEL_ARCH = kinds[source.family.gguf]
     table = get_tensor_name_map(kind, source.config["num_hidden_layers"])
     found = []
     for name in sorted(source.checkpoint.names):
         if name.endswith("rotary_emb.inv_freq"):
             continue
-        if name == "lm_head.weight" and source.config.get("tie_word_embeddings"):
+        if name == source.family.names.head and source.config.get("tie_word_embeddings"):
             continue
         theirs = table.get_name(name, try_suffixes=(".weight", ".bias"))
         if theirs is None:
@@ -217,7 +245,7 @@ def _tensor(source: Source, name: str, kind: str) -> Any:
     shape = source.checkpoint.shape(name)
     cpu = torch.device("cpu")
     weight = source.checkpoint.read([name], torch.float32, cpu)[name]
-    if source.architecture in PERMUTED:
+    if source.family.gguf_neighbours:
         weight = _neighbours(source.config, name, weight)
     stored = weight.to(_dtype(shape, kind)).contiguous()
     if not bool(torch.isfinite(stored).all()):

@@ -55,7 +55,7 @@ class GgufTensor:
     name: str
     shape: tuple[int, ...]
     type: int  # a key of ``TYPES``
-    offset: int  # bytes behind the header's ``data_start``
+    offset: int  # bytes after the header's ``data_start``
     bytes: int
 
 
@@ -123,7 +123,7 @@ class _Reader:
         for _ in range(keys):
             key = self._name("a metadata key", MOST_KEY_BYTES)
             if key in metadata:
-                raise self._bad(f"the metadata key {key!r} stands there twice")
+                raise self._bad(f"the metadata key {key!r} is there twice")
             metadata[key] = self._value(key)
         alignment = self._alignment(metadata)
         listed = self._tensors(tensors, alignment)
@@ -197,7 +197,7 @@ class _Reader:
         for _ in range(count):
             tensor = self._tensor()
             if tensor.name in found:
-                raise self._bad(f"the tensor {tensor.name!r} stands there twice")
+                raise self._bad(f"the tensor {tensor.name!r} is there twice")
             if tensor.offset != expected:  # llama.cpp asks for the same
                 raise self._bad(
                     f"the tensor {tensor.name!r} lies at byte {tensor.offset} of the weights, "

@@ -24,7 +24,7 @@ _FIXED = 24  # magic, version, counts
 def first_layers(source: Path, layers: int, folder: Path) -> Path:
     """The file with only the first ``layers``, written to ``folder`` unless it is there already.
 
-    Its name tells the source's size and time, so a changed source gets a new file. Raises
+    Its name contains the source's size and time, so a changed source gets a new file. Raises
     ModelUnusable.
     """
     header = read_header(source)
@@ -117,7 +117,7 @@ def _unsigned(file: BinaryIO, width: int) -> int:
 
 
 def _shortened(entry: _Entry, prefix: str, depth: int, layers: int) -> bytes:
-    """The entry for so many layers: their number, and lists with one value for each of them."""
+    """The entry for a shorter model: the number of layers, and lists with a value for each layer."""
     head, body = entry.raw[: entry.value], entry.raw[entry.value + 4 :]
     kind = int.from_bytes(entry.raw[entry.value : entry.value + 4], "little")
     if entry.key == f"{prefix}block_count":

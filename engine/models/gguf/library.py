@@ -1,7 +1,7 @@
-"""llama.cpp as a library: loaded when first needed, its log kept in our hands.
+"""llama.cpp as a library: loaded when first needed, with its log redirected.
 
-It holds one log callback for the whole process and calls it at any time, so exactly one is ever
-installed and none is ever freed.
+It holds one log callback for the whole process and calls it at any time, so exactly one is installed
+and it is never freed.
 """
 
 import os
@@ -15,21 +15,21 @@ from types import ModuleType
 from typing import Any
 
 from engine.errors import ModelUnusable
-from engine.platform.openmp import sleep_soon
+from engine.platform.threads import sleep_soon
 from engine.platform.toolchain import left_out_by, spills
 
 Listener = Callable[[int, str], None]  # (level, one piece of the log)
 
 ERROR = 4  # llama.cpp's level
 LAST_ERRORS = 4
-USES_AMX = b"AMX_INT8 = 1"  # in what llama.cpp says of how it was compiled
+USES_AMX = b"AMX_INT8 = 1"  # in llama.cpp's description of how it was compiled
 X86 = ("x86_64", "AMD64")
-MAPS = Path("/proc/self/maps")  # Linux; elsewhere nobody compiles for AMX with GCC
+MAPS = Path("/proc/self/maps")  # Linux alone: elsewhere GCC does not compile for AMX
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The C interface and what llama.cpp said last."""
+    """The C interface and llama.cpp's last errors."""
 
     api: ModuleType
     amx_left_out_by: str = ""  # the compiler because of which AMX must not be used here
@@ -42,7 +42,7 @@ class Library:
         """Whether 4-bit weights are multiplied more slowly than they could be; reads the libraries."""
         return platform.machine() in X86 and any(map(spills, _compiled_parts()))
 
-    def said(self) -> str:
+    def last_error(self) -> str:
         """The last error, for the end of a clause."""
         return f": {self.errors[-1]}" if self.errors else ""
 
@@ -53,8 +53,8 @@ class Library:
         return parameters
 
     @contextmanager
-    def heard(self, listener: Listener) -> Iterator[None]:
-        """Everything that llama.cpp logs meanwhile also goes to ``listener``."""
+    def listening(self, listener: Listener) -> Iterator[None]:
+        """Inside the block, everything that llama.cpp logs also goes to ``listener``."""
         self._listeners.append(listener)
         try:
             yield
@@ -94,7 +94,7 @@ def llama_library() -> Library:
 
 
 def _compiled_parts() -> Iterator[bytes]:
-    """llama.cpp's own shared libraries, as they lie on the disk; none where nobody knows which they are."""
+    """The contents of llama.cpp's own shared libraries; none where the system does not list them."""
     if not MAPS.exists():
         return
     paths = {line.split(maxsplit=5)[-1] for line in MAPS.read_text().splitlines() if "ggml" in line}

@@ -1,4 +1,4 @@
-"""A conversation of a GGUF target: what is committed, and the rows and branches behind it."""
+"""A conversation of a GGUF target: what is committed, and the uncommitted rows and branches after it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from engine.interfaces.target import Rows
 
 @dataclass
 class Slot:
-    """One conversation: its committed tokens, and the rows behind them."""
+    """One conversation: its committed tokens, and the uncommitted rows after them."""
 
     committed: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)  # uncommitted, as they were grown

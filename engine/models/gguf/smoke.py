@@ -10,7 +10,7 @@ from engine.errors import ModelUnusable, NumericalError
 from engine.models.gguf.library import ERROR, llama_library
 
 CONTEXT = 64  # tokens: as little memory as llama.cpp takes
-LONGEST_WORDS = 300  # characters of llama.cpp's own words that are shown
+LONGEST_MESSAGE = 300  # characters of llama.cpp's errors that are shown
 
 
 def smoke(file: Path, tokens: int) -> None:
@@ -25,7 +25,7 @@ def smoke(file: Path, tokens: int) -> None:
         if level == ERROR:
             errors.append(text)
 
-    with library.heard(note):
+    with library.listening(note):
         _smoke(library.api, file, tokens, errors)
 
 
@@ -36,7 +36,7 @@ def _smoke(api: ModuleType, file: Path, tokens: int, errors: list[str]) -> None:
     parameters.use_extra_bufts = False  # repacked copies of the weights are not worth it here
     model = api.llama_model_load_from_file(os.fsencode(file), parameters)
     if not model:
-        raise ModelUnusable(f"llama.cpp cannot load it{_said(errors)}")
+        raise ModelUnusable(f"llama.cpp cannot load it{_reason(errors)}")
     if not api.llama_model_has_encoder(model) and not api.llama_model_is_diffusion(model):
         _generate(api, model, tokens, errors)
 
@@ -47,22 +47,22 @@ def _generate(api: ModuleType, model: object, tokens: int, errors: list[str]) ->
     parameters.n_threads = parameters.n_threads_batch = os.cpu_count() or 1
     context = api.llama_init_from_model(model, parameters)
     if not context:
-        raise ModelUnusable(f"llama.cpp cannot make a context for it{_said(errors)}")
+        raise ModelUnusable(f"llama.cpp cannot make a context for it{_reason(errors)}")
     vocabulary = api.llama_model_get_vocab(model)
     size = api.llama_vocab_n_tokens(vocabulary)
     token = max(api.llama_vocab_bos(vocabulary), 0)
     for _ in range(tokens):
         row = (api.llama_token * 1)(token)
         if api.llama_decode(context, api.llama_batch_get_one(row, 1)):
-            raise ModelUnusable(f"llama.cpp cannot generate with it{_said(errors)}")
+            raise ModelUnusable(f"llama.cpp cannot generate with it{_reason(errors)}")
         logits = np.ctypeslib.as_array(api.llama_get_logits_ith(context, -1), (size,))
         if not np.isfinite(logits).all():
             raise NumericalError("its weights give logits that are not finite numbers")
         token = int(logits.argmax())
 
 
-def _said(errors: list[str]) -> str:
-    """llama.cpp's own words in one line, for the end of a clause."""
+def _reason(errors: list[str]) -> str:
+    """llama.cpp's errors in one line, for the end of a clause."""
     words = " ".join("".join(errors).split())
-    shown = "".join(c if c.isprintable() else "?" for c in words[:LONGEST_WORDS])
+    shown = "".join(c if c.isprintable() else "?" for c in words[:LONGEST_MESSAGE])
     return f" ({shown})" if shown else ""

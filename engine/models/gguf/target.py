@@ -10,8 +10,8 @@ scored in several passes, and branches that ran out of use lose their cells; a r
 gone is computed again when something hangs below it or when it is committed. So any tree is
 scored right, and only the time depends on its shape.
 
-llama.cpp looks at every cell up to the last one in use, in every pass. So a conversation that nobody
-goes on with just now is put away, as the bytes of its cells, and gets cells again when it is asked for.
+llama.cpp reads every cell up to the last one in use, in every pass. So an idle conversation is
+swapped out: the bytes of its cells move to RAM, and it gets cells again when it continues.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -24,12 +24,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from engine.errors import Aborted, EngineError, ModelUnusable
-from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.slot import Slot
-from engine.platform.batch_padding import steps
+from engine.platform.batch_padding import row_blocks
+from engine.platform.threads import one_torch_thread
 from engine.request import ModelSpec
 from engine.speculation.common_prefix import common_prefix
 from engine.speculation.tree import DraftTree
@@ -37,7 +39,7 @@ from engine.speculation.tree import DraftTree
 T = TypeVar("T")
 Array = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-MOST_SLOTS = MOST_OUTPUTS - 3  # two branches and a row's company are sequences, too
+MOST_SLOTS = MOST_OUTPUTS - 3  # two branches and the dummy rows are sequences, too
 BRANCHES = 64  # tips of trees held at once, of all slots together
 
 
@@ -55,10 +57,11 @@ class _Pass:
         return {sequence for own in self.sequences.values() for sequence in own}
 
 
-class LlamaCppTarget:
-    """Target and DraftModel over one GGUF file."""
+class LlamaCppTarget(Target):
+    """A target over one GGUF file."""
 
     offers = frozenset({Capability.TREE})
+    can_share = True
 
     def __init__(self, spec: ModelSpec, branches: int = BRANCHES) -> None:
         """Load the file; raises ModelUnusable."""
@@ -67,60 +70,70 @@ class LlamaCppTarget:
                 f"{spec.slots} conversations at once are too many for a GGUF file; "
                 f"ask for at most {MOST_SLOTS}"
             )
-        self.slots = min(spec.slots + spec.warm, MOST_SLOTS)
-        self._llama = LlamaContext(spec, self.slots + max(branches, 2))
-        self.context, self.vocab = self._llama.context, self._llama.vocab
-        self.layers, self.parameters = self._llama.layers, self._llama.parameters
-        self.room = self._llama.cells - MOST_OUTPUTS  # draft trees need the others
-        self.token_bytes = self._llama.token_bytes
-        self._slots = {slot: Slot() for slot in range(self.slots)}
-        self._away: dict[int, Bytes] = {}  # slot -> what its committed tokens' cells held
-        self._free = list(range(self._llama.sequences - 1, self.slots - 1, -1))
+        self.max_slots = min(spec.slots + spec.warm, MOST_SLOTS)
+        self.llama = LlamaContext(spec, self.max_slots + max(branches, 2))
+        self.context, self.vocab = self.llama.context, self.llama.vocab
+        self.layers, self.parameters = self.llama.layers, self.llama.parameters
+        self.shared_rows = self.llama.cells - MOST_OUTPUTS  # draft trees need the others
+        self.swap_bytes = self.llama.token_bytes
+        self._slots = {slot: Slot() for slot in range(self.max_slots)}
+        self._swapped: dict[int, Bytes] = {}  # slot -> what its committed tokens' cells held
+        self._free = list(range(self.llama.sequences - 1, self.max_slots - 1, -1))
         self._abort: Callable[[], bool] = bool
 
-    def choose_company(self) -> None:
-        """Run passes of every width as they run fastest here; nothing may be cached."""
-        self._llama.choose_company()
+    @property
+    def swapped(self) -> dict[int, int]:
+        """Slots that are swapped out, with the bytes of RAM that each takes."""
+        return {slot: len(state) for slot, state in self._swapped.items()}
+
+    def choose_padding(self) -> None:
+        """Measure which passes are faster with dummy rows; nothing may be cached."""
+        self.llama.choose_padding()
 
     @property
-    def steps(self) -> Sequence[int]:
-        """See ``Stepped``."""
-        return steps(self._llama.company)
+    @override
+    def row_blocks(self) -> Sequence[int]:
+        """Rows of a pass at which llama.cpp starts another block."""
+        return row_blocks(self.llama.padding)
 
-    def abort_when(self, asked: Callable[[], bool]) -> None:
-        """Prompt chunks end early, with nothing committed, once this says so."""
-        self._abort = asked
+    @override
+    def abort_when(self, aborted: Callable[[], bool]) -> bool:
+        """Checked inside llama.cpp."""
+        self._abort = aborted
+        return True
 
+    @override
     def length(self, slot: int) -> int:
-        """Committed tokens whose keys are cached."""
         return len(self._slots[slot].committed)
 
+    @override
     def pending(self, slot: int) -> int:
-        """Uncommitted rows."""
         return len(self._slots[slot].tokens)
 
+    @override
     def tokens(self, slot: int) -> Sequence[int]:
-        """The committed tokens themselves."""
         return self._slots[slot].committed
 
+    @override
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        """Commit tokens unjudged; no logits are computed and no states are given.
+        """Commit tokens; no logits are computed and no states are returned.
 
-        When it is aborted the slot is as before.
+        An aborted call leaves the slot as it was.
         """
-        assert slot not in self._away, "what rests has no cells"
+        assert slot not in self._swapped, "a slot that is swapped out has no cells"
         self.crop(slot, self.length(slot))
         before = self.length(slot)
         try:
-            self._extend(slot, tokens, partial(self._llama.read, asked=self._abort))
+            self._extend(slot, tokens, partial(self.llama.read, aborted=self._abort))
         except Aborted:
-            self._llama.remove(slot, before)
+            self.llama.remove(slot, before)
             del self._slots[slot].committed[before:]
         return None
 
+    @override
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
-        """Logits [N, V] float32 of every node of each tree, hung behind its slot's prefix."""
-        assert self._away.keys().isdisjoint(slots), "what rests has no cells"
+        """Logits [N, V] float32 of every node of each tree, after its slot's prefix."""
+        assert self._swapped.keys().isdisjoint(slots), "a slot that is swapped out has no cells"
         for slot in slots:
             if self._slots[slot].tokens:
                 self.crop(slot, self.length(slot))
@@ -131,20 +144,24 @@ class LlamaCppTarget:
             Scores(part) for part in self._run([Rows(s, t.tokens, t.parents) for s, t in pairs])
         ]
 
+    @override
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
-        """Run more rows behind the uncommitted ones of several slots.
+        """Run more rows after the uncommitted ones of several slots.
 
         ``hidden`` is empty, [n, 0]: llama.cpp would have to compute logits for every row to give it.
         """
-        assert all(rows.slot not in self._away for rows in batch), "what rests has no cells"
+        assert all(rows.slot not in self._swapped for rows in batch), (
+            "a slot that is swapped out has no cells"
+        )
         parts = [torch.from_numpy(part) for part in self._run(batch)]
         return [Grown(part, torch.empty(len(part), 0)) for part in parts]
 
+    @override
     def commit(self, slot: int, path: Sequence[int]) -> None:
         """Keep these uncommitted rows, a path from the prefix down; forget the others."""
         held = self._slots[slot]
         before, path = len(held.committed), list(path)
-        if path == held.branches.get(slot):  # plain, or all of a chain: every cell is in its place
+        if path == held.branches.get(slot):  # plain, or a whole chain: every cell is in its place
             for row in path:
                 held.committed.append(held.tokens[row])
             self._forget_rows(slot)
@@ -153,66 +170,68 @@ class LlamaCppTarget:
         kept = common_prefix(held.branches.get(best, []), path)
         own = common_prefix(held.branches.get(slot, []), path)
         if own < len(held.branches.get(slot, [])):
-            self._llama.remove(slot, before + own)
+            self.llama.remove(slot, before + own)
         if kept > own:
-            self._llama.copy(best, slot, before + own, before + kept)
+            self.llama.copy(best, slot, before + own, before + kept)
         tokens = [held.tokens[row] for row in path]
         held.committed += tokens[:kept]
         self._forget_rows(slot)
         if kept < len(path):  # their cells were given to other branches
-            self._extend(slot, tokens[kept:], self._llama.decode)
+            self._extend(slot, tokens[kept:], self.llama.decode)
 
+    @override
     def crop(self, slot: int, length: int) -> None:
-        """Forget uncommitted rows and everything behind the first ``length`` tokens."""
         held = self._slots[slot]
-        if slot in self._away:
+        if slot in self._swapped:
             del held.committed[length:]
             if not held.committed:
-                del self._away[slot]
+                del self._swapped[slot]
             return
         if not held.tokens and len(held.committed) <= length:
-            return  # every round asks, and there is seldom anything left to forget
+            return  # the usual case in every step
         if len(held.committed) > length or held.branches.get(slot):
-            self._llama.remove(slot, min(length, len(held.committed)))
+            self.llama.remove(slot, min(length, len(held.committed)))
         self._forget_rows(slot)
         del held.committed[length:]
 
+    @override
     def clear(self) -> None:
         """Forget everything, the bytes too.
 
-        A masked cell counts nothing times its value: not a number, in every conversation, if that is none.
+        A masked cell counts zero times its value, and zero times NaN is NaN in every conversation.
         """
         for slot in self._slots:
             self.crop(slot, 0)
-        self._llama.clear()
+        self.llama.clear()
 
+    @override
     def share(self, source: int, slot: int, length: int) -> None:
         """See the first ``length`` committed tokens of another slot, in place of all that was here."""
         self.crop(slot, 0)
         self._slots[slot].committed += self._slots[source].committed[:length]
-        if source in self._away:
+        if source in self._swapped:
             self._bring_back(source, slot)
         else:
-            self._llama.copy(source, slot, 0, length)
+            self.llama.copy(source, slot, 0, length)
 
-    def rest(self, slot: int) -> None:
-        """Put away what the slot has committed; it can only be cropped, shared and woken then."""
-        if slot not in self._away and self._slots[slot].committed:
+    @override
+    def swap_out(self, slot: int) -> None:
+        if slot not in self._swapped and self._slots[slot].committed:
             self.crop(slot, self.length(slot))
-            self._away[slot] = self._llama.state(slot)
-            self._llama.remove(slot)
+            self._swapped[slot] = self.llama.state(slot)
+            self.llama.remove(slot)
 
-    def wake(self, slot: int) -> None:
-        """Bring back what rests; where there is no room for it, it is gone: ``length`` tells."""
-        if slot in self._away:
+    @override
+    def swap_in(self, slot: int) -> None:
+        if slot in self._swapped:
             self._bring_back(slot, slot)
-            del self._away[slot]
+            del self._swapped[slot]
 
     def _bring_back(self, source: int, slot: int) -> None:
-        """Cells for the slot's committed tokens, which begin what was put away of ``source``; or none."""
+        """Cells for the slot's committed tokens, a prefix of ``source``'s that were swapped out; or none."""
         held = self._slots[slot]
-        if self._llama.restore(slot, self._away[source]):
-            self._llama.remove(slot, len(held.committed))
+        if self.llama.restore(slot, self._swapped[source]):
+            self.llama.remove(slot, len(held.committed))
         else:
             held.committed.clear()
 
@@ -221,8 +240,8 @@ class LlamaCppTarget:
     ) -> None:
         """Commit tokens in as many passes as they need."""
         committed = self._slots[slot].committed
-        for start in range(0, len(tokens), self._llama.batch):
-            part = tokens[start : start + self._llama.batch]
+        for start in range(0, len(tokens), self.llama.batch):
+            part = tokens[start : start + self.llama.batch]
             places = enumerate(part, len(committed))
             self._with_room({slot}, decode, [BatchRow(t, at, (slot,)) for at, t in places])
             committed += part
@@ -242,13 +261,13 @@ class LlamaCppTarget:
         held = self._slots[slot]
         del held.branches[branch]
         if branch == slot:
-            self._llama.remove(slot, len(held.committed))
+            self.llama.remove(slot, len(held.committed))
         else:
-            self._llama.remove(branch)
+            self.llama.remove(branch)
             self._free.append(branch)
 
     def _alone(self, slot: int, token: int) -> Array:
-        """Logits [1, V] of a plain round's row: planning it would take as long as what is around it."""
+        """Logits [1, V] of a plain pass's row; planning it would take too long."""
         held = self._slots[slot]
         held.tokens.append(token)
         held.parents.append(-1)
@@ -256,7 +275,7 @@ class LlamaCppTarget:
         held.branches[slot] = [0]
         place = len(held.committed)
         try:
-            return self._llama.decode_one(token, place, slot)
+            return self.llama.decode_one(token, place, slot)
         except CacheFull:  # others make room
             return self._pass({slot}, [BatchRow(token, place, (slot,), output=True)])
         except EngineError:
@@ -264,34 +283,34 @@ class LlamaCppTarget:
             raise
 
     def _run(self, batch: Sequence[Rows]) -> list[Array]:
-        """Logits of the asked rows of every slot, in as few passes as the limits allow."""
+        """Logits of the wanted rows of every slot, in as few passes as the limits allow."""
         fresh = [[(r.slot, row) for row in self._slots[r.slot].add(r)] for r in batch]
         wanted = [rows[-(r.last or len(rows)) :] for r, rows in zip(batch, fresh, strict=True)]
         left = {pair for rows in fresh for pair in rows}
-        asked = {pair for rows in wanted for pair in rows}
+        wanted_rows = {pair for rows in wanted for pair in rows}
         parts: list[Array] = []
         places: dict[tuple[int, int], int] = {}
         while left:
-            run = self._plan(left, asked)
+            run = self._plan(left, wanted_rows)
             parts.append(self._decode(run))
             places |= {pair: len(places) + i for i, pair in enumerate(run.outputs)}
             left -= set(run.rows)
-            asked -= set(run.outputs)
+            wanted_rows -= set(run.outputs)
         return _in_order(parts, [[places[pair] for pair in rows] for rows in wanted])
 
-    def _plan(self, left: set[tuple[int, int]], asked: set[tuple[int, int]]) -> _Pass:
+    def _plan(self, left: set[tuple[int, int]], wanted_rows: set[tuple[int, int]]) -> _Pass:
         """The next pass: branch by branch, until the context's limits are reached."""
         run = _Pass()
         for slot in sorted({slot for slot, _ in left}):
             held = self._slots[slot]
             held.branches.setdefault(slot, [])
             for row in held.missing(row for own, row in left if own == slot):
-                full = len(run.rows) == self._llama.batch
-                crowded = (slot, row) in asked and len(run.outputs) == self._llama.outputs
+                full = len(run.rows) == self.llama.batch
+                crowded = (slot, row) in wanted_rows and len(run.outputs) == self.llama.outputs
                 if full or crowded or not self._place(run, slot, row):
                     return run
                 run.rows.append((slot, row))
-                if (slot, row) in asked:
+                if (slot, row) in wanted_rows:
                     run.outputs.append((slot, row))
         return run
 
@@ -318,7 +337,7 @@ class LlamaCppTarget:
         branch, held = self._free.pop(), self._slots[slot]
         path = held.branches[source][: held.depths[parent] + 1 if parent >= 0 else 0]
         cached = [row for row in path if (slot, row) not in run.sequences]
-        self._llama.copy(source, branch, 0, held.position(cached[-1] if cached else -1) + 1)
+        self.llama.copy(source, branch, 0, held.position(cached[-1] if cached else -1) + 1)
         for row in path[len(cached) :]:
             run.sequences[slot, row].append(branch)
         held.branches[branch] = path
@@ -342,7 +361,7 @@ class LlamaCppTarget:
     def _pass(self, slots: set[int], rows: list[BatchRow]) -> Array:
         """Logits of these rows that have an output; the slots' drafts are forgotten when it fails."""
         try:
-            return self._with_room(slots, self._llama.decode, rows)
+            return self._with_room(slots, self.llama.decode, rows)
         except EngineError:
             for slot in slots:
                 self.crop(slot, self.length(slot))
@@ -358,15 +377,15 @@ class LlamaCppTarget:
         decode: Callable[[Sequence[BatchRow]], T],
         rows: list[BatchRow],
     ) -> T:
-        """Decode; a full cache first forgets conversations that take no part, the longest first.
+        """Decode; a full cache first forgets idle conversations, the longest first.
 
-        Whoever goes on with one of them finds a shorter prefix cached, and feeds the rest again.
+        A conversation that continues later finds a shorter prefix cached, and is fed the rest again.
         """
         while True:
             try:
                 return decode(rows)
             except CacheFull:
-                here = self._slots.keys() - self._away.keys() - slots
+                here = self._slots.keys() - self._swapped.keys() - slots
                 idle = [slot for slot in here if self.length(slot)]
                 if not idle:
                     raise
@@ -385,12 +404,8 @@ def _in_order(parts: list[Array], places: list[list[int]]) -> list[Array]:
 
 
 def load(spec: ModelSpec) -> LlamaCppTarget:
-    """The target of a spec; raises ModelUnusable.
-
-    torch keeps one thread from now on: its workers spin for milliseconds after every operation, as
-    llama.cpp's do, and two pools on the same cores make each other wait at every barrier.
-    """
-    torch.set_num_threads(1)
+    """The target of a spec, with torch limited to one thread; raises ModelUnusable."""
+    one_torch_thread()
     target = LlamaCppTarget(spec)
-    target.choose_company()
+    target.choose_padding()
     return target

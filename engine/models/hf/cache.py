@@ -14,7 +14,7 @@ STEP = 256  # rows that a layer grows by: with every row the library copies all 
 
 
 class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # the library's hook has no types
-    """One layer's keys and values [1, H, n, D], with room behind them that the next rows are written to.
+    """One layer's keys and values [1, H, n, D], with room after them for the next rows.
 
     ``keys`` and ``values`` are views of what is there so far, as the library reads them.
     """
@@ -27,7 +27,7 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # the library's 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """All keys and values with the new ones behind them."""
+        """All keys and values with the new ones after them."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._held = [key_states[..., :0, :], value_states[..., :0, :]]
@@ -40,11 +40,11 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # the library's 
         return self._show(end)
 
     def cut(self, length: int) -> None:
-        """Forget all rows behind the first ``length``, if there are any."""
+        """Forget all rows after the first ``length``, if there are any."""
         self._show(min(length, self.get_seq_length()))
 
     def keep(self, length: int, path: Sequence[int]) -> None:
-        """Rows [0, length) stay, those of ``path`` behind them follow in its order; others go."""
+        """Keep rows [0, length) and after them those of ``path``, in its order."""
         rows = torch.tensor([length + node for node in path], device=self._held[0].device)
         for held in self._held:
             held[..., length : length + len(path), :] = held.index_select(-2, rows)
@@ -70,8 +70,8 @@ def _roomier(held: Tensor, length: int, wanted: int) -> Tensor:
 class RowCache(DynamicCache):
     """Keys and values of every row, even where layers forget them: trees need them all back.
 
-    A pass that fills it ends at the next layer once ``ends`` says so, and leaves rows in those below:
-    every attention hands its keys over here, whatever its family calls the layer that it is in.
+    A pass stops at the next layer once ``ends`` returns True, and leaves rows in the layers below: the
+    attention of every family passes its keys through here.
     """
 
     def __init__(self) -> None:
@@ -83,18 +83,18 @@ class RowCache(DynamicCache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """All keys and values of a layer with the new ones [1, H, n, D] behind them; raises Aborted."""
+        """All keys and values of a layer with the new ones [1, H, n, D] after them; raises Aborted."""
         if self.ends():
-            raise Aborted(f"the pass was asked to end in layer {layer_idx}")
+            raise Aborted(f"the pass was aborted in layer {layer_idx}")
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
     def cut(self, length: int) -> None:
-        """Forget all rows behind the first ``length``, of which every layer may have another number."""
+        """Forget all rows after the first ``length``; layers may hold different numbers of rows."""
         for layer in self._filled():
             layer.cut(length)
 
     def keep(self, length: int, path: Sequence[int]) -> None:
-        """Rows [0, length) stay, those of ``path`` behind them follow in its order; others go."""
+        """Keep rows [0, length) and after them those of ``path``, in its order."""
         for layer in self._filled():
             layer.keep(length, path)
 
@@ -105,6 +105,6 @@ class RowCache(DynamicCache):
                 self.update(*layer.first(length), number)
 
     def _filled(self) -> list[RowLayer]:
-        """Those that hold any: some families let layers look at what others hold."""
+        """Layers that hold rows; in some families layers read those of others."""
         own = (layer for layer in self.layers if isinstance(layer, RowLayer))
         return [layer for layer in own if layer.is_initialized]

@@ -1,6 +1,6 @@
 """The target over any causal model of the transformers library, and what such a model can take.
 
-Sequences run one after the other, each with a cache of its own, so none ever sees its neighbours.
+Sequences run one after the other, each with its own cache, so none sees another.
 What a model can do is found out by trying, once, when it is loaded: its tree pass, its chunks and
 its cropped cache must give the logits of one plain pass over the same tokens.
 """
@@ -13,18 +13,19 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from engine.decoder.weights import device_named
 from engine.errors import Aborted, ModelUnusable
-from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.hf.model import (
     CLOSE,
     Branches,
     CausalModel,
-    Ran,
+    PassResult,
     context_of,
+    library_errors_as_ours,
     load_model,
-    passes_told,
 )
-from engine.models.out_of_memory import memory_told
+from engine.platform.device_memory import out_of_memory_as_ours
 from engine.request import ModelSpec
 from engine.speculation.tree import DraftTree, ancestor_bits, bit_rows
 
@@ -33,11 +34,11 @@ REBUILD_ROWS = 256  # of one pass, where a sequence is run again
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a model takes; every field but ``chunks`` says why not, and is empty when it does."""
+    """What a model can do. ``chains`` and ``trees`` are the reason why not; empty: it can."""
 
     chains: str = ""  # rows can be taken back
     trees: str = ""  # rows may hang anywhere
-    chunks: bool = True  # several rows behind a prefix in one pass
+    chunks: bool = True  # several rows after a prefix in one pass
 
 
 @dataclass
@@ -52,35 +53,36 @@ class _Slot:
         self.pending, self.depths, self.seen = [], [], []
 
 
-class HfTarget:
-    """Target, and where trees can be scored DraftModel, over a model of the transformers library."""
+class HfTarget(Target):
+    """A target over a model of the transformers library."""
 
     def __init__(self, model: CausalModel, context: int, abilities: Abilities) -> None:
-        self._model, self.abilities = model, abilities
+        self.model, self.abilities = model, abilities
         self.context, self.vocab = context, int(model.config.vocab_size)
         self.layers = int(model.config.num_hidden_layers)
         self.parameters = model.parameters
         self.offers = frozenset() if abilities.trees else frozenset({Capability.TREE})
         self._slots: dict[int, _Slot] = {}
 
+    @override
     def refuses(self, needs: frozenset[Capability]) -> str:
-        """Why no drafter with these needs can run; empty when one can."""
         if self.abilities.chains:
             return self.abilities.chains
         return self.abilities.trees if Capability.TREE in needs else ""
 
+    @override
     def length(self, slot: int) -> int:
-        """Committed tokens whose keys are cached."""
         return len(self._slot(slot).committed)
 
+    @override
     def pending(self, slot: int) -> int:
-        """Uncommitted rows."""
         return len(self._slot(slot).pending)
 
+    @override
     def tokens(self, slot: int) -> Sequence[int]:
-        """The committed tokens themselves."""
         return self._slot(slot).committed
 
+    @override
     @torch.inference_mode()
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
         """Commit tokens unjudged: a prompt chunk. States are not traced."""
@@ -90,9 +92,10 @@ class HfTarget:
         self.commit(slot, range(len(tokens)))
         return None
 
+    @override
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
-        """Logits [N, V] of every node of each tree, hung behind its slot's prefix."""
+        """Logits [N, V] of every node of each tree, after its slot's prefix."""
         found = []
         for slot, tree in zip(slots, trees, strict=True):
             row = self._slot(slot)
@@ -100,9 +103,10 @@ class HfTarget:
             found.append(Scores(self._run(row, tree.tokens, tree.parents).logits))
         return found
 
+    @override
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
-        """Run more rows behind the uncommitted ones of each slot."""
+        """Run more rows after the uncommitted ones of each slot."""
         found = []
         for rows in batch:
             last = rows.last or len(rows.tokens)
@@ -112,10 +116,10 @@ class HfTarget:
             found.append(Grown(ran.logits, ran.hidden[-last:]))
         return found
 
+    @override
     @torch.inference_mode()
     def commit(self, slot: int, path: Sequence[int]) -> None:
-        """Keep these uncommitted rows as prefix, forget the others."""
-        with memory_told(self._model.device):
+        with out_of_memory_as_ours(self.model.device):
             self._commit(self._slot(slot), path)
 
     def _commit(self, row: _Slot, path: Sequence[int]) -> None:
@@ -129,9 +133,10 @@ class HfTarget:
             return
         self._take_back(row, len(path), path)
 
+    @override
     @torch.inference_mode()
     def crop(self, slot: int, length: int) -> None:
-        """Forget uncommitted rows and everything behind the first ``length`` tokens.
+        """Forget uncommitted rows and every token after the first ``length``.
 
         A model with a running state cannot go back: it forgets everything, and ``length`` says so.
         """
@@ -152,7 +157,7 @@ class HfTarget:
         return self._slots[slot]
 
     def _fresh(self) -> _Slot:
-        return _Slot(new_cache(self._model))
+        return _Slot(new_cache(self.model))
 
     def _take_back(self, row: _Slot, kept: int, path: Sequence[int] = ()) -> None:
         """Forget pending rows but ``path``, ``kept`` of them, which join the prefix in that order."""
@@ -171,7 +176,7 @@ class HfTarget:
 
     def _rebuild(self, row: _Slot, tokens: Sequence[int]) -> None:
         """The only way back for a running state: from the start."""
-        row.cache, row.committed = new_cache(self._model), []
+        row.cache, row.committed = new_cache(self.model), []
         row.forget_pending()
         for at in range(0, len(tokens), REBUILD_ROWS):
             chunk = list(tokens[at : at + REBUILD_ROWS])
@@ -187,8 +192,8 @@ class HfTarget:
         *,
         last: int | None = None,
         hidden: bool = False,
-    ) -> Ran:
-        """Append rows behind the pending ones; a parent indexes pending rows, -1 is the prefix.
+    ) -> PassResult:
+        """Append rows after the pending ones; a parent indexes pending rows, -1 is the prefix.
 
         Logits of the ``last`` rows, else of all.
         """
@@ -197,21 +202,23 @@ class HfTarget:
         for parent in parents:
             row.depths.append(0 if parent < 0 else row.depths[parent] + 1)
         row.pending += tokens
-        with memory_told(self._model.device):
+        with out_of_memory_as_ours(self.model.device):
             return self._placed(row, tokens, fresh, last or len(tokens), hidden=hidden)
 
     def _placed(
         self, row: _Slot, tokens: Sequence[int], fresh: Sequence[int], last: int, *, hidden: bool
-    ) -> Ran:
+    ) -> PassResult:
         """A pass over the last of the pending rows, which see what ``fresh`` says."""
         if row.depths == list(range(len(row.depths))):
             return self._run_straight(row, tokens, last, hidden=hidden)
         branches = Branches(len(row.committed), row.depths, bit_rows(fresh, len(row.seen)))
-        ran = self._model.run(tokens, row.cache, branches, last=last, hidden=hidden)
+        ran = self.model.run(tokens, row.cache, branches, last=last, hidden=hidden)
         row.cache = ran.cache
         return ran
 
-    def _run_straight(self, row: _Slot, tokens: Sequence[int], last: int, *, hidden: bool) -> Ran:
+    def _run_straight(
+        self, row: _Slot, tokens: Sequence[int], last: int, *, hidden: bool
+    ) -> PassResult:
         """A continuation: the model makes its own mask, as in plain decoding."""
         at = len(row.committed) + len(row.pending) - len(tokens)
         whole = self.abilities.chunks or at == 0
@@ -219,12 +226,12 @@ class HfTarget:
         ran = []
         for part in parts:
             rows = min(last, len(part))
-            ran.append(self._model.run(part, row.cache, at, last=rows, hidden=hidden))
+            ran.append(self.model.run(part, row.cache, at, last=rows, hidden=hidden))
             row.cache = ran[-1].cache
             at += len(part)
         states = [r.hidden for r in ran if r.hidden is not None]
         logits = torch.cat([r.logits for r in ran[-last:]])
-        return Ran(logits, row.cache, torch.cat(states) if states else None)
+        return PassResult(logits, row.cache, torch.cat(states) if states else None)
 
 
 class CroppedHfTarget(HfTarget):
@@ -233,13 +240,17 @@ class CroppedHfTarget(HfTarget):
     So a slot takes over what another one has read, and a prompt chunk can be left in any layer.
     """
 
+    can_share = True
+
     def __init__(self, model: CausalModel, context: int, abilities: Abilities) -> None:
         super().__init__(model, context, abilities)
         self._abort: Callable[[], bool] = bool
 
-    def abort_when(self, asked: Callable[[], bool]) -> None:
-        """Prompt chunks end early, in any layer, with nothing committed, once this says so."""
-        self._abort = asked
+    @override
+    def abort_when(self, aborted: Callable[[], bool]) -> bool:
+        """Checked in every layer."""
+        self._abort = aborted
+        return True
 
     @override
     @torch.inference_mode()
@@ -256,11 +267,11 @@ class CroppedHfTarget(HfTarget):
             row.cache.ends = bool
         return None
 
+    @override
     @torch.inference_mode()
     def share(self, source: int, slot: int, length: int) -> None:
-        """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
         held, row = self._slot(source), self._fresh()
-        with memory_told(self._model.device):
+        with out_of_memory_as_ours(self.model.device):
             row.cache.begin_as(held.cache, length)
         row.committed = held.committed[:length]
         self._slots[slot] = row
@@ -309,11 +320,11 @@ class _Closeness:
         """Whether these are the logits of the last rows of one pass over ``ids``."""
         plain = self._plain(ids, len(logits))
         most = plain.float().abs().max()
-        apart = (logits.float() - plain.float()).abs().max()
-        return bool(apart <= CLOSE[self.model.dtype] * most)
+        difference = (logits.float() - plain.float()).abs().max()
+        return bool(difference <= CLOSE[self.model.dtype] * most)
 
     def has_numbers(self, ids: Sequence[int]) -> bool:
-        """Whether one pass gives any; what gives none is damaged, which the engine's builder tells."""
+        """Whether one pass gives finite logits; the engine reports weights that do not."""
         return bool(self._plain(ids, 1).isfinite().all())
 
     def _plain(self, ids: Sequence[int], last: int) -> Tensor:
@@ -344,31 +355,30 @@ def _after(model: CausalModel, abilities: Abilities, ids: Sequence[int]) -> Tens
 
 
 def _along_a_branch(model: CausalModel, ids: Sequence[int]) -> Tensor:
-    """Logits of the last rows: two in a tree beside other branches, kept, and those behind them."""
+    """Logits of the last rows: two in a tree with other branches, kept, and those after them."""
     target = HfTarget(model, len(ids) + 8, Abilities())
     target.feed(0, ids[:4])
     tree = DraftTree((ids[4], ids[0], ids[5], ids[1], ids[6]), (-1, 0, 0, 1, 2))
     branch = target.score([0], [tree])[0].logits[[0, 2, 4]]
     target.commit(0, (0, 2, 4))
-    behind = target.score([0], [DraftTree(tuple(ids[7:]), (-1, 0))])[0].logits
-    return torch.cat((branch, behind))
+    after = target.score([0], [DraftTree(tuple(ids[7:]), (-1, 0))])[0].logits
+    return torch.cat((branch, after))
 
 
 def load(spec: ModelSpec) -> HfTarget:
     """The target of a spec; raises ModelUnusable."""
-    if spec.device != "cpu" and not torch.cuda.is_available():
-        raise ModelUnusable(f"device {spec.device!r} was asked for, but torch finds no CUDA device")
-    asked = {"int8 weights": spec.weights != "full", "inflation": spec.inflate > 1}
-    asked["streamed weights"] = spec.resident is not None
-    for what, wanted in asked.items():
+    device = device_named(spec.device)
+    missing = {"int8 weights": spec.weights != "full", "inflation": spec.inflate > 1}
+    missing["streamed weights"] = spec.resident is not None
+    for what, wanted in missing.items():
         if wanted:
             raise ModelUnusable(
                 f"{spec.name} runs on the transformers library, which has no {what} here; load it "
                 "with full weights in memory"
             )
-    with memory_told(torch.device(spec.device)):
+    with out_of_memory_as_ours(device):
         model = load_model(spec)
-    with passes_told(model.family):
+    with library_errors_as_ours(model.family):
         abilities = abilities_of(model)
     kind = HfTarget if abilities.chains else CroppedHfTarget
     return kind(model, context_of(model.config, spec.context), abilities)

@@ -3,5 +3,5 @@
 SOURCES: dict[str, str] = {
     "disk": "engine.models.offload.disk:open_disk",
     "ram": "engine.models.offload.ram:open_ram",
-    "resident": "engine.models.offload.resident:open_resident",
+    "resident": "engine.models.offload.ram:open_resident",
 }

@@ -1,21 +1,21 @@
-"""RAM source: layers wait in pinned host memory and are copied to the device ahead of the pass.
+"""Layer sources in RAM: copied to a CUDA device ahead of the pass, or multiplied where they are.
 
-As in SpecExec's offloading (arXiv 2406.02532): one layer is one contiguous copy on a stream of its
-own, two buffers take turns, and behind the last layer of a pass the first of the next is fetched.
-Streams wait for each other's events; the host waits for nobody.
+For a device, as in SpecExec's offloading (arXiv 2406.02532): one layer is one contiguous copy from
+pinned memory on its own stream, two buffers alternate, and after the last layer of a pass the first
+one of the next is fetched. Streams wait for each other's events; the host never waits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from engine.errors import ModelUnusable
-from engine.interfaces.target import Block, Streaming
-from engine.models.offload.memory_budget import LIBRARY, MOST_ROWS
-from engine.models.offload.resident import joined
+from engine.interfaces.target import Block, MapParts, Streaming
+from engine.models.offload.disk import LIBRARY, MOST_ROWS
 
 BUFFERS = 2
 ROWS = 256  # of a pass that the limit must have room for
@@ -23,18 +23,18 @@ ALIGNMENT = 256  # bytes: where a map may begin inside its layer
 
 
 class Lane(Protocol):
-    """Moves layers into numbered buffers; ``torch.cuda`` in earnest, anything in tests."""
+    """Moves layers into numbered buffers."""
 
     def copy(self, slot: int, target: Tensor, source: Tensor) -> None:
-        """Start to copy, once what was computed from the slot is done."""
+        """Start to copy after the computations that read the slot."""
         ...
 
     def acquire(self, slot: int) -> None:
-        """What is computed from now on waits for the slot's copy."""
+        """Later computations wait for the slot's copy."""
         ...
 
     def release(self, slot: int) -> None:
-        """What was computed until now is the last that reads the slot."""
+        """The computations so far are the last that read the slot."""
         ...
 
 
@@ -58,7 +58,7 @@ class CudaLane:
         torch.cuda.current_stream().wait_event(self._copied[slot])
 
     def release(self, slot: int) -> None:
-        """Mark how far the computing stream has come."""
+        """Mark the position of the computing stream."""
         self._used[slot].record(torch.cuda.current_stream())
 
 
@@ -103,7 +103,7 @@ def open_ram(streaming: Streaming) -> "Ram":
 
 
 def pack(streaming: Streaming, *, pinned: bool) -> list[PackedLayer]:
-    """Every layer's maps behind each other in host memory."""
+    """Every layer's maps, one after the other, in host memory."""
     maps = joined(streaming)
     found = []
     for index in sorted({layer for layer, _ in maps}):
@@ -121,7 +121,7 @@ def pack(streaming: Streaming, *, pinned: bool) -> list[PackedLayer]:
 
 
 class Ram:
-    """The first layers stay on the device, as many as fit beside the buffers."""
+    """Keeps the first layers on the device, as many as fit next to the buffers."""
 
     waited = 0.0  # streams wait, the host does not
 
@@ -164,7 +164,7 @@ class Ram:
         """Nothing works in the background once its copies are done."""
 
     def _turn_to(self, layer: int) -> None:
-        """Compute from this layer now, and fetch the one behind it into the other buffer."""
+        """Compute from this layer now, and fetch the next one into the other buffer."""
         if self._busy is not None:
             self._lane.release(self._holds[self._busy])
         if layer not in self._holds:
@@ -182,7 +182,7 @@ class Ram:
 
 
 def _fitting(layers: Sequence[PackedLayer], room: int, buffers: int) -> int:
-    """First layers that stay: all of them without buffers, or as many as fit beside those."""
+    """First layers that stay: all of them without buffers, or as many as fit next to buffers."""
     if sum(len(layer.data) for layer in layers) <= room:
         return len(layers)
     room -= buffers
@@ -191,3 +191,45 @@ def _fitting(layers: Sequence[PackedLayer], room: int, buffers: int) -> int:
         if room < 0:
             return count
     return len(layers) - 1
+
+
+def open_resident(streaming: Streaming) -> "Resident":
+    """A source for limits that have room for all maps: reads them once. Raises OSError."""
+    return Resident(joined(streaming))
+
+
+class Resident:
+    """Whole maps; nothing moves."""
+
+    widest = MOST_ROWS
+    streamed = 0
+    waited = 0.0
+
+    def __init__(self, maps: Mapping[tuple[int, str], Tensor]) -> None:
+        """Take maps [out, in] by layer and name."""
+        self._maps = dict(maps)
+        self.whole = 1 + max(layer for layer, _ in self._maps)
+        self.resident = sum(weight.nbytes for weight in self._maps.values())
+
+    def blocks(self, layer: int, name: str) -> Iterator[Block]:
+        """One block: the whole map."""
+        yield Block(0, self._maps[layer, name])
+
+    def close(self) -> None:
+        """Nothing works in the background."""
+
+
+def joined(streaming: Streaming) -> dict[tuple[int, str], Tensor]:
+    """Every map in memory, in the type of the computation."""
+    dtype, device = getattr(torch, streaming.dtype), torch.device(streaming.device)
+    found: dict[str, Tensor] = {}
+    wanted = {tensor for parts in streaming.maps for tensor in parts.tensors}
+    for file in streaming.files:
+        with safe_open(str(file), framework="pt", device="cpu") as shard:
+            names = [n for n in shard.keys() if n in wanted]  # noqa: SIM118 - safe_open is no mapping
+            found |= {name: shard.get_tensor(name) for name in names}
+
+    def whole(parts: MapParts) -> Tensor:
+        return torch.cat([found.pop(name) for name in parts.tensors]).to(device, dtype)
+
+    return {(parts.layer, parts.name): whole(parts) for parts in streaming.maps}

@@ -1,7 +1,7 @@
-"""Maps cut into pieces: runs of output rows that are read, kept and multiplied one at a time.
+"""Shards: runs of output rows of a map, which are read, kept and multiplied one at a time.
 
-A layer may be as large as all the memory that there is for weights, so the unit that moves is not
-the layer. Rows of a matrix lie one after the other in the file: a piece is one sequential read.
+A layer may be larger than the memory for weights, so layers are cut. The rows of a matrix are
+consecutive in the file: a shard is one sequential read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,11 +46,11 @@ class Shard:
 def cut(
     maps: Sequence[MapParts], extents: Mapping[str, TensorRange], most: int
 ) -> dict[tuple[int, str], tuple[Shard, ...]]:
-    """The pieces of every map, none with a span above ``most`` bytes unless one row is longer."""
-    return {(m.layer, m.name): tuple(_pieces(m, extents, most)) for m in maps}
+    """The shards of every map, none with a span above ``most`` bytes unless one row is longer."""
+    return {(m.layer, m.name): tuple(_shards(m, extents, most)) for m in maps}
 
 
-def _pieces(parts: MapParts, extents: Mapping[str, TensorRange], most: int) -> Iterator[Shard]:
+def _shards(parts: MapParts, extents: Mapping[str, TensorRange], most: int) -> Iterator[Shard]:
     first = 0
     for tensor in parts.tensors:
         extent = extents.get(tensor)

@@ -20,13 +20,12 @@ from typing_extensions import override
 
 from engine.decoder.decoder import Attend, block
 from engine.decoder.static_cache import Placed, StaticCache
-from engine.decoder.weights import DecoderWeights
-from engine.errors import ModelUnusable
+from engine.decoder.weights import DecoderWeights, device_named
 from engine.interfaces.target import Grown, Rows, Scores
-from engine.models.out_of_memory import memory_told
 from engine.models.own.pass_kernels import PassKernels, kernels_for
 from engine.models.own.precision import read
 from engine.models.own.target import TorchTarget
+from engine.platform.device_memory import out_of_memory_as_ours
 from engine.request import ModelSpec
 from engine.speculation.tree import DraftTree
 
@@ -73,13 +72,13 @@ class _Kind:
     """What passes have in common that one recording serves."""
 
     bucket: int  # rows
-    layers: int  # the first so many
+    layers: int  # the first layers that run
     traced: bool = False  # whether the state after every layer is wanted
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a pass leaves behind, for all rows of its bucket; the next replay writes over it."""
+    """The output of a pass, for all rows of its bucket; the next replay overwrites it."""
 
     logits: Tensor  # [b, V]
     normed: Tensor  # [b, C]
@@ -100,7 +99,7 @@ _Scoring = Callable[[Sequence[int], Sequence[DraftTree]], list[Scores]]
 
 
 class CudaTarget(TorchTarget):
-    """Target, DraftModel and LayeredTarget; raises OutOfMemory where torch does."""
+    """A TorchTarget that records its passes; raises OutOfMemory where torch does."""
 
     def __init__(
         self, weights: DecoderWeights, kernels: PassKernels | None, *, graphs: bool
@@ -118,26 +117,26 @@ class CudaTarget(TorchTarget):
 
     @override
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        with memory_told(self._device):
+        with out_of_memory_as_ours(self._device):
             return super().feed(slot, tokens, trace)
 
     @override
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """Several sequences run one after the other where that was measured to be faster."""
-        with memory_told(self._device):
-            fits = all(self._fits(s, len(t), behind=0) for s, t in zip(slots, trees, strict=True))
+        with out_of_memory_as_ours(self._device):
+            fits = all(self._fits(s, len(t), pending=0) for s, t in zip(slots, trees, strict=True))
             if len(trees) == 1 and fits:
-                return self._score_apart(slots, trees)
+                return self._score_separately(slots, trees)
             if not fits or not self._graphs:
                 return super().score(slots, trees)
             cold, count = [replace(tree, warm=None) for tree in trees], len(trees)
             if count not in self._joining:
                 self._joining[count] = self._faster_joined(slots, cold)
-            way = super().score if self._joining[count] else self._score_apart
+            way = super().score if self._joining[count] else self._score_separately
             return way(slots, cold)
 
-    def _score_apart(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
+    def _score_separately(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """A tree that ran through early layers runs through them again, with the row that did not.
 
         The weights of those layers are read once for all its rows, as they would be for that one.
@@ -156,9 +155,9 @@ class CudaTarget(TorchTarget):
 
         A large model's weights are best read once for all; a small one's pass is its launches.
         """
-        ways: tuple[_Scoring, ...] = (self._score_apart, super().score)
-        apart, joined = (self._seconds(way, slots, trees) for way in ways)
-        return joined < apart
+        ways: tuple[_Scoring, ...] = (self._score_separately, super().score)
+        separate, joined = (self._seconds(way, slots, trees) for way in ways)
+        return joined < separate
 
     def _seconds(self, way: _Scoring, slots: Sequence[int], trees: Sequence[DraftTree]) -> float:
         """The second time, as the first one builds and records."""
@@ -173,7 +172,7 @@ class CudaTarget(TorchTarget):
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
         """A draft model's passes are short: several sequences run one after the other."""
-        with memory_told(self._device):
+        with out_of_memory_as_ours(self._device):
             if not all(self._fits(r.slot, len(r.tokens), self.pending(r.slot)) for r in batch):
                 return super().grow(batch)
             return [self._grow_one(rows) for rows in batch]
@@ -181,15 +180,15 @@ class CudaTarget(TorchTarget):
     def _grow_one(self, rows: Rows) -> Grown:
         found = self._pass(rows.slot, rows.tokens, rows.parents, self.layers)
         count = len(rows.tokens)
-        asked = slice(count - (rows.last or count), count)
-        return Grown(found.logits[asked].clone(), found.normed[asked].clone())
+        scored = slice(count - (rows.last or count), count)
+        return Grown(found.logits[scored].clone(), found.normed[scored].clone())
 
     @override
     @torch.inference_mode()
     def shallow(
         self, slots: Sequence[int], tokens: Sequence[int], layers: int
     ) -> tuple[Tensor, Tensor]:
-        with memory_told(self._device):
+        with out_of_memory_as_ours(self._device):
             if not all(self._fits(slot, 1, self.pending(slot)) for slot in slots):
                 return super().shallow(slots, tokens, layers)
             pairs = zip(slots, tokens, strict=True)
@@ -204,14 +203,14 @@ class CudaTarget(TorchTarget):
 
     @override
     def share(self, source: int, slot: int, length: int) -> None:
-        with memory_told(self._device):
+        with out_of_memory_as_ours(self._device):
             super().share(source, slot, length)
 
-    def _fits(self, slot: int, rows: int, behind: int) -> bool:
+    def _fits(self, slot: int, rows: int, pending: int) -> bool:
         """Whether the pass has a bucket."""
         if self._kernels is None or not 0 < rows <= BUCKETS[-1]:
             return False
-        return behind + rows <= 32 * WORDS
+        return pending + rows <= 32 * WORDS
 
     def _pass(
         self,
@@ -243,7 +242,7 @@ class CudaTarget(TorchTarget):
     def _record(self, slot: int, numbers: Tensor, kind: _Kind, address: int) -> _Recorded:
         """Run once to build the kernels, then once to record; both write what the replay will.
 
-        Recordings share memory. It is a living one's: torch refuses a pool that nobody holds any more.
+        Recordings share the memory pool of one that still exists: torch refuses a pool without owners.
         """
         living = next(iter(self._recorded.values()), None)
         pool = None if living is None else living.graph.pool()  # none run side by side
@@ -290,7 +289,7 @@ class CudaTarget(TorchTarget):
 
 
 def _numbers(placed: Placed, tokens: Sequence[int], bucket: int) -> Tensor:
-    """What ``_Inputs`` is made of, on the host. Padded rows see the prefix alone; nobody sees them."""
+    """What ``_Inputs`` is made of, on the host. Padded rows see the prefix alone; no row sees them."""
     count = len(tokens)
     sent = np.zeros(_HEADER + bucket * (2 + WORDS), dtype=np.int32)
     sent[:3] = placed.length, placed.start + count, placed.start
@@ -305,10 +304,8 @@ def _numbers(placed: Placed, tokens: Sequence[int], bucket: int) -> Tensor:
 
 def load(spec: ModelSpec) -> CudaTarget:
     """A target over a local Hugging Face folder; raises ModelUnusable."""
-    if not torch.cuda.is_available():
-        raise ModelUnusable(f"device {spec.device!r} was asked for, but torch finds no CUDA device")
-    device = torch.device("cuda" if spec.device == "cpu" else spec.device)
-    with memory_told(device):
+    device = device_named("cuda" if spec.device == "cpu" else spec.device)
+    with out_of_memory_as_ours(device):
         return on_device(read(spec, device))
 
 

@@ -1,4 +1,4 @@
-"""What a pass over a static cache is made of: kernels where there are any, and what they stand for."""
+"""The parts of a pass over a static cache: Triton kernels, and their definitions in torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ WRITTEN_OUT = PassKernels(masked_attention, placed, IN_TORCH)
 
 
 def kernels_for(arch: Architecture) -> PassKernels | None:
-    """Triton's, where it is there and the heads suit it."""
+    """Triton's, where it is installed and supports the head width."""
     width = arch.head_dim
     if find_spec("triton") is None or width < 16 or width & (width - 1):
         return None

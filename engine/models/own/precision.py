@@ -11,8 +11,8 @@ from engine.decoder.inflate import inflated
 from engine.decoder.weights import DecoderWeights, dtype_named, load_weights, mapped
 from engine.errors import ModelUnusable
 from engine.models.gguf.library import llama_library
-from engine.models.own.int8 import Quantising
-from engine.platform.numpy_forward import narrowed
+from engine.models.own.int8 import Int8Quantiser
+from engine.platform.numpy_forward import with_numpy_forward
 from engine.platform.onednn_linear import OneDnnPacker, can_pack
 from engine.platform.toolchain import REBUILD
 from engine.platform.upcast_linear import Upcaster, Widening, wide_type
@@ -34,17 +34,17 @@ def read(spec: ModelSpec, device: torch.device) -> DecoderWeights:
 
 
 def _whole(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
-    """What is changed about a model as a whole, before or after its layers."""
+    """Changes to the whole model, after its layers are read."""
     if spec.inflate > 1:
         weights = inflated(weights, spec.inflate)
-    return narrowed(weights) if spec.weights == FULL else weights
+    return with_numpy_forward(weights) if spec.weights == FULL else weights
 
 
 def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callable[[Linear], Linear]:
-    """What becomes of every linear map, in the layout that computes fastest on this machine."""
+    """What replaces every linear map: the layout that is fastest on this machine."""
     upcasts = wide_type(device, dtype) != dtype
     if spec.weights == INT8:
-        return Quantising(Widening() if upcasts else None).map
+        return Int8Quantiser(Widening() if upcasts else None).map
     if upcasts:
         return Upcaster(Widening()).map
     return OneDnnPacker().map if can_pack(device, dtype) else _unchanged
@@ -65,7 +65,7 @@ def check(spec: ModelSpec) -> None:
 
 
 def notes(spec: ModelSpec) -> tuple[str, ...]:
-    """One sentence for each way in which the loaded model is not the checkpoint at its fastest."""
+    """One sentence for each way in which the loaded model differs from the checkpoint, or is slower."""
     found = []
     if spec.weights == INT8:
         found.append(
@@ -76,6 +76,6 @@ def notes(spec: ModelSpec) -> tuple[str, ...]:
     if spec.backend == "llama_cpp" and (compiler := llama_library().amx_left_out_by):
         found.append(
             f"llama.cpp runs without this processor's AMX: it was compiled by {compiler}, which leaves "
-            f"AMX's set-up out; to have it compiled rightly, run: {REBUILD}"
+            f"AMX's set-up out; compile it again with: {REBUILD}"
         )
     return tuple(found)

@@ -94,8 +94,8 @@ class StreamedMap:
 class StreamedFeedForward:
     """down(silu(gate(x)) * up(x)) with one number for every hidden unit and row at a time.
 
-    Run apart, the maps hold five: gate, up, the activation, their product and a copy of it. Memory
-    for rows bounds the tree, and rows are what a pass over streamed weights has for nothing.
+    Run separately, the maps hold five: gate, up, the activation, their product and a copy of it. Memory
+    for rows bounds the tree, and in a pass over streamed weights rows cost nothing.
     """
 
     gate_up: StreamedMap
@@ -108,7 +108,7 @@ class StreamedFeedForward:
         width = self.gate_up.rows // 2
         inner = self.scratch.matrix(width, flat)
         for first, product in self.gate_up.products(flat):
-            gates = max(0, min(width - first, len(product)))  # rows of gate; of up behind them
+            gates = max(0, min(width - first, len(product)))  # rows of gate; the others are of up
             if gates:
                 inner[first : first + gates] = F.silu(product[:gates], inplace=True)
             if gates < len(product):

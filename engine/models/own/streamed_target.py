@@ -1,7 +1,6 @@
 """The torch target over layers that come from a source: models larger than memory."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -10,21 +9,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from engine.decoder.checkpoint import Checkpoint
-from engine.decoder.decoder import Architecture, Dense, Layer, Linear
-from engine.decoder.families import architecture, decoder_config, rotary_table
-from engine.decoder.weights import (
-    EMBEDDING,
-    HEAD,
-    NORM,
-    DecoderWeights,
-    check_places,
-    dtype_named,
-    layer_from,
-    layer_tensor_names,
-    mapped,
-    used_names,
-)
+from engine.decoder.decoder import Dense, Layer, Linear
+from engine.decoder.weights import DecoderWeights, StoredDecoder, device_named, dtype_named, mapped
 from engine.errors import ModelUnusable
 from engine.interfaces.target import LayerSource, MapParts, Streaming
 from engine.models.own.precision import change
@@ -35,12 +21,6 @@ from engine.request import ModelSpec
 
 OpenSource = Callable[[Streaming], LayerSource]
 
-PROJECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {  # map -> (stored fused, or in parts)
-    "qkv": ("self_attn.qkv_proj", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
-    "out": ("self_attn.o_proj", ("self_attn.o_proj",)),
-    "gate_up": ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj")),
-    "down": ("mlp.down_proj", ("mlp.down_proj",)),
-}
 FORWARD_COPIES = 2  # numbers for every hidden unit and row: its value, and what libraries copy
 
 
@@ -49,9 +29,10 @@ class StreamedTarget(TorchTarget):
 
     def __init__(self, weights: DecoderWeights, source: LayerSource) -> None:
         super().__init__(weights)
-        self.source = source
+        self.source: LayerSource = source
 
-    def early(self, layers: int) -> TorchTarget | None:
+    @override
+    def early_draft_model(self, layers: int) -> TorchTarget | None:
         """The first of these layers that stay in memory, with the head: a draft model of their own.
 
         It shares the weights and has its own cache. None where not one whole layer stays.
@@ -89,33 +70,15 @@ class StreamedTarget(TorchTarget):
 def load_streamed(spec: ModelSpec, open_source: OpenSource) -> StreamedTarget:
     """A target that holds ``spec.resident`` bytes and reads the rest; raises ModelUnusable."""
     _check(spec)
-    folder, dtype, device = Path(spec.folder), dtype_named(spec.dtype), torch.device(spec.device)
-    config = decoder_config(folder)
-    arch = architecture(config, spec.context)
-    checkpoint = Checkpoint(folder)
-    tied = bool(getattr(config, "tie_word_embeddings", False))
-    outer = _own(checkpoint.read([EMBEDDING, NORM, *([] if tied else [HEAD])], dtype, device))
-    if lost := {EMBEDDING, NORM, *(() if tied else (HEAD,))} - set(outer):
-        raise ModelUnusable(f"the weights lack the tensor {min(lost)}; download the model again")
-    names = used_names(checkpoint.names)
-    check_places(folder, names, arch)
-    alone = mapped(
-        DecoderWeights(
-            arch=arch,
-            embedding=outer[EMBEDDING],
-            layers=(),
-            norm=outer[NORM],
-            head=Dense(outer[EMBEDDING if tied else HEAD]),
-            rotary=rotary_table(config, arch).to(device, torch.float32),
-            parameters=sum(math.prod(checkpoint.shape(name)) for name in names),
-        ),
-        change(spec, device, dtype),
-    )
-    outlines = [_outline(checkpoint, names, i, arch, (dtype, device)) for i in range(arch.layers)]
-    source = open_source(_streaming(spec, alone, checkpoint))
+    dtype, device = dtype_named(spec.dtype), device_named(spec.device)
+    stored = StoredDecoder(Path(spec.folder), spec.context)
+    # copies: a file that is cut later must not take pages away from under the tensors
+    outer = mapped(stored.outer(dtype, device, copied=True), change(spec, device, dtype))
+    outlines = [_outline(stored, index, (dtype, device)) for index in range(stored.arch.layers)]
+    source = open_source(_streaming(spec, outer, stored))
     connect = _Connection(source, _widening(device, dtype))
     layers = tuple(connect.connected(layer, i) for i, layer in enumerate(outlines))
-    return StreamedTarget(replace(alone, layers=layers), source)
+    return StreamedTarget(replace(outer, layers=layers), source)
 
 
 def _widening(device: torch.device, dtype: torch.dtype) -> Widening | None:
@@ -124,10 +87,6 @@ def _widening(device: torch.device, dtype: torch.dtype) -> Widening | None:
 
 
 def _check(spec: ModelSpec) -> None:
-    if spec.device != "cpu" and not torch.cuda.is_available():
-        raise ModelUnusable(
-            f"layers cannot be streamed to device {spec.device!r}: torch finds no CUDA device"
-        )
     if spec.inflate > 1:
         raise ModelUnusable("a streamed model is read as it is stored and cannot be inflated")
     if spec.weights != "full":
@@ -137,44 +96,33 @@ def _check(spec: ModelSpec) -> None:
         )
 
 
-def _outline(
-    checkpoint: Checkpoint,
-    names: frozenset[str],
-    index: int,
-    arch: Architecture,
-    kind: tuple[torch.dtype, torch.device],
-) -> Layer:
+def _outline(stored: StoredDecoder, index: int, kind: tuple[torch.dtype, torch.device]) -> Layer:
     """The layer with its vectors, and with matrices that have shapes but no data."""
-    own = layer_tensor_names(names, index)
-    vectors = [name for name in own if len(checkpoint.shape(name)) == 1]
-    tensors = _own(checkpoint.read(vectors, *kind))
-    for name in set(own) - set(vectors):
+    names, checkpoint = stored.layer_names(index), stored.checkpoint
+    vectors = [name for name in names if len(checkpoint.shape(name)) == 1]
+    tensors = {name: found.clone() for name, found in checkpoint.read(vectors, *kind).items()}
+    for name in set(names) - set(vectors):
         tensors[name] = torch.empty(checkpoint.shape(name), dtype=kind[0], device="meta")
-    return layer_from(tensors, index, arch)
+    return stored.layer(index, tensors)
 
 
-def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in memory: a file that is cut later must not take pages away from under them."""
-    return {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-def _streaming(spec: ModelSpec, alone: DecoderWeights, checkpoint: Checkpoint) -> Streaming:
-    names = checkpoint.names
-    arch, dtype, device = alone.arch, alone.embedding.dtype, alone.embedding.device
+def _streaming(spec: ModelSpec, outer: DecoderWeights, stored: StoredDecoder) -> Streaming:
+    names, arch = stored.family.names, outer.arch
+    dtype, device = outer.embedding.dtype, outer.embedding.device
     size, computed = dtype.itemsize, wide_type(device, dtype).itemsize
     wide = (arch.heads + 2 * arch.kv_heads) * arch.head_dim
     own = arch.vocab * arch.hidden * size
     table = arch.context * arch.head_dim * 8
     assert spec.resident is not None
     return Streaming(
-        files=tuple(checkpoint.files),
+        files=tuple(stored.checkpoint.files),
         maps=tuple(
-            MapParts(index, name, _stored(names, index, name))
+            MapParts(index, name, tuple(f"{part}.weight" for part in names.parts(index, name)))
             for index in range(arch.layers)
-            for name in PROJECTIONS
+            for name in names.maps
         ),
         limit=spec.resident,
-        fixed=own + (0 if _reads(alone.head, alone.embedding) else own) + table,
+        fixed=own + (0 if _reads(outer.head, outer.embedding) else own) + table,
         row_bytes=computed * (FORWARD_COPIES * arch.feed_forward + wide + 8 * arch.hidden)
         + 8 * arch.vocab,
         dtype=spec.dtype,
@@ -187,15 +135,8 @@ def _reads(head: Linear, embedding: Tensor) -> bool:
     return isinstance(head, Dense | UpcastLinear) and head.weight is embedding
 
 
-def _stored(names: frozenset[str], index: int, name: str) -> tuple[str, ...]:
-    fused, parts = PROJECTIONS[name]
-    at = f"model.layers.{index}."
-    whole = f"{at}{fused}.weight"
-    return (whole,) if whole in names else tuple(f"{at}{part}.weight" for part in parts)
-
-
 class _Connection:
-    """Puts a source behind outlines of layers."""
+    """Makes layers whose maps read from a source."""
 
     def __init__(self, source: LayerSource, widening: Widening | None) -> None:
         self._source, self._widening = source, widening

@@ -8,22 +8,23 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import override
 
 from engine.decoder.attention import attend
 from engine.decoder.decoder import IN_TORCH, Attend, block
 from engine.decoder.kv_cache import CacheShape, KVCache, Layout
-from engine.decoder.weights import DecoderWeights, RowByRow
-from engine.errors import Aborted, ModelUnusable
-from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.decoder.weights import DecoderWeights, RowByRow, device_named
+from engine.errors import Aborted
+from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.precision import read
-from engine.platform.numpy_forward import ROWS as NARROW
+from engine.platform.numpy_forward import ROWS as NUMPY_ROWS
 from engine.platform.upcast_linear import wide_type
 from engine.request import ModelSpec
 from engine.speculation.tree import DraftTree
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
+class _SlotRows:
     """Rows of one slot inside a flattened batch."""
 
     slot: int
@@ -39,7 +40,7 @@ class _Seat:
 class _Entry:
     """A tree on its way into the batch: its rows' state [N, C], and the states below, if it is warm."""
 
-    seat: _Seat
+    seat: _SlotRows
     hidden: Tensor
     states: tuple[Tensor, ...] = ()  # after each layer that the rows have passed
 
@@ -54,14 +55,15 @@ class _Joined:
     states: Sequence[Tensor | None]  # [L, N, C] each, if traced
 
 
-class TorchTarget:
-    """Target, DraftModel and LayeredTarget over one set of weights.
+class TorchTarget(Target):
+    """A target over one set of weights; it scores trees, drafts and exits early.
 
     Rows of all sequences run through the linear maps together; attention is per sequence, so a
     batch needs no padding and a sequence never sees its neighbours.
     """
 
     offers = frozenset({Capability.TREE, Capability.LAYERS})
+    can_share = True
     _between = IN_TORCH
 
     def __init__(self, weights: DecoderWeights) -> None:
@@ -93,32 +95,36 @@ class TorchTarget:
         """Another target over the same weights, with a cache of its own."""
         return TorchTarget(self._weights)
 
-    def abort_when(self, asked: Callable[[], bool]) -> None:
-        """Prompt chunks end early, behind any layer, with nothing committed, once this says so."""
-        self._abort = asked
+    @override
+    def abort_when(self, aborted: Callable[[], bool]) -> bool:
+        """Checked before every layer."""
+        self._abort = aborted
+        return True
 
+    @override
     def length(self, slot: int) -> int:
-        """Committed tokens whose keys are cached."""
         return self.cache.length(slot)
 
+    @override
     def pending(self, slot: int) -> int:
-        """Uncommitted rows."""
         return self.cache.pending(slot)
 
-    def taken(self, slot: int) -> int:
-        """Rows that a slot's cache takes by now, filled or not."""
+    @override
+    def rows_taken(self, slot: int) -> int:
+        """Rows of a slot's cache, filled or not."""
         return self.cache.taken(slot)
 
+    @override
     def tokens(self, slot: int) -> Sequence[int]:
-        """The committed tokens themselves."""
         return self._committed.get(slot, ())
 
+    @override
     @torch.inference_mode()
     def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        """Commit tokens unjudged: a prompt chunk. No logits are computed.
+        """Commit tokens: a prompt chunk. No logits are computed.
 
-        With ``trace``, the states [L, n, C] of at most that many last rows. When it is aborted the
-        slot is as before.
+        With ``trace``, the states [L, n, C] of at most that many last rows. An aborted
+        call leaves the slot as it was.
         """
         self.crop(slot, self.length(slot))
         seat = self._place(slot, tokens, range(-1, len(tokens) - 1))
@@ -132,36 +138,38 @@ class TorchTarget:
         self.commit(slot, range(len(tokens)))
         return torch.stack([state[-trace:] for state in states]) if trace else None
 
+    @override
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
-        """Logits [N, V] of every node of each tree, hung behind its slot's prefix.
+        """Logits [N, V] of every node of each tree, after its slot's prefix.
 
         A tree whose first rows ran through early layers already joins at that layer.
         """
         entries = [self._enter(slot, tree) for slot, tree in zip(slots, trees, strict=True)]
         traced = any(tree.trace for tree in trees)
         found = self._join(entries, trace=traced)
-        scores = zip(_apart(self._logits(found.hidden), found.sizes), found.states, strict=True)
+        scores = zip(_split(self._logits(found.hidden), found.sizes), found.states, strict=True)
         by_slot = dict(zip(found.slots, scores, strict=True))
         return [
             Scores(by_slot[slot][0], by_slot[slot][1] if tree.trace else None)
             for slot, tree in zip(slots, trees, strict=True)
         ]
 
+    @override
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
-        """Run more rows behind the uncommitted ones of several slots, in one pass."""
+        """Run more rows after the uncommitted ones of several slots, in one pass."""
         by_row = self._weights.row_by_row
-        if by_row is not None and sum(len(rows.tokens) for rows in batch) <= NARROW:
+        if by_row is not None and sum(len(rows.tokens) for rows in batch) <= NUMPY_ROWS:
             return [self._grow_by_row(by_row, rows) for rows in batch]
         seats = [self._place(rows.slot, rows.tokens, rows.parents) for rows in batch]
         tokens = [token for rows in batch for token in rows.tokens]
         hidden = self._span(self._embed(tokens), range(self.layers), seats)
-        parts = _apart(hidden, [seat.rows for seat in seats])
+        parts = _split(hidden, [seat.rows for seat in seats])
         lasts = [p if r.last is None else p[-r.last :] for p, r in zip(parts, batch, strict=True)]
         normed = self._normed(_joined(lasts))
         sizes = [len(last) for last in lasts]
-        pairs = zip(_apart(self._weights.head(normed), sizes), _apart(normed, sizes), strict=True)
+        pairs = zip(_split(self._weights.head(normed), sizes), _split(normed, sizes), strict=True)
         return [Grown(logits, state) for logits, state in pairs]
 
     def _grow_by_row(self, by_row: RowByRow, rows: Rows) -> Grown:
@@ -171,51 +179,51 @@ class TorchTarget:
         logits = [by_row.logits(state) for state in scored]
         return Grown(torch.from_numpy(np.stack(logits)), torch.from_numpy(np.stack(scored)))
 
+    @override
     @torch.inference_mode()
     def shallow(
         self, slots: Sequence[int], tokens: Sequence[int], layers: int
     ) -> tuple[Tensor, Tensor]:
-        """Append one row to each slot's chain: (logits [B, V], states [layers, B, C])."""
         pairs = zip(slots, tokens, strict=True)
         seats = [self._place(slot, [token], [self.pending(slot) - 1]) for slot, token in pairs]
         states: list[Tensor] = []
         hidden = self._span(self._embed(tokens), range(layers), seats, states)
         return self._logits(hidden), torch.stack(states)
 
+    @override
     @torch.inference_mode()
     def read(self, states: Tensor) -> Tensor:
-        """Final norm and head: states [..., C] of any layer to logits [..., V]."""
         return self._logits(states)
 
+    @override
     @torch.inference_mode()
     def commit(self, slot: int, path: Sequence[int]) -> None:
-        """Keep these uncommitted rows as prefix, forget the others."""
         self.cache.keep(slot, path)
         pending = self._pending.pop(slot, [])
         self._committed.setdefault(slot, []).extend(pending[node] for node in path)
 
+    @override
     def crop(self, slot: int, length: int) -> None:
-        """Forget uncommitted rows and everything behind the first ``length`` tokens."""
         self.cache.crop(slot, length)
         self._pending.pop(slot, None)
         del self._committed.setdefault(slot, [])[length:]
 
+    @override
     @torch.inference_mode()
     def share(self, source: int, slot: int, length: int) -> None:
-        """Copy the first ``length`` committed tokens of another slot, in place of all that was here."""
         self.take(self, source, slot, length)
 
     @torch.inference_mode()
     def take(self, twin: "TorchTarget", source: int, slot: int, length: int) -> None:
-        """The same of a slot of a ``twin``."""
+        """``share`` from a slot of a ``twin``."""
         self.cache.take(twin.cache, source, slot, length)
         self._pending.pop(slot, None)
         self._committed[slot] = list(twin.tokens(source)[:length])
 
-    def _place(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> _Seat:
+    def _place(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> _SlotRows:
         """Take rows in the cache for these tokens."""
         self._pending.setdefault(slot, []).extend(tokens)
-        return _Seat(slot, self.cache.place(slot, parents))
+        return _SlotRows(slot, self.cache.place(slot, parents))
 
     def _enter(self, slot: int, tree: DraftTree) -> "_Entry":
         """Where a tree's rows join the batch; rows that early exit has not seen catch up first."""
@@ -227,13 +235,13 @@ class TorchTarget:
         states: list[Tensor] = []
         self._span(self._embed(tree.tokens[known:]), range(tree.warm.layer), [late], states)
         below = torch.cat((tree.warm.states, torch.stack(states)), 1)
-        return _Entry(_Seat(slot, self.cache.whole(slot)), below[-1], tuple(below))
+        return _Entry(_SlotRows(slot, self.cache.whole(slot)), below[-1], tuple(below))
 
     def _join(self, entries: Sequence["_Entry"], *, trace: bool) -> "_Joined":
         """Run all layers; sequences join the flattened batch at their entry layer."""
         order = sorted(entries, key=lambda entry: len(entry.states))
         starts = sorted({len(entry.states) for entry in order})
-        seats: list[_Seat] = []
+        seats: list[_SlotRows] = []
         above: list[Tensor] = []
         passed: list[Tensor] = []  # rows that joined at an earlier layer
         for start, stop in zip(starts, [*starts[1:], self.layers], strict=True):
@@ -266,7 +274,7 @@ class TorchTarget:
         self,
         x: Tensor,
         layers: range,
-        seats: Sequence[_Seat],
+        seats: Sequence[_SlotRows],
         trace: list[Tensor] | None = None,
         ends: Callable[[], bool] = bool,
     ) -> Tensor:
@@ -278,7 +286,7 @@ class TorchTarget:
         rotary = self._weights.rotary.rows(positions).to(x.device, x.dtype)
         for index in layers:
             if ends():
-                raise Aborted(f"the pass was asked to end before layer {index}")
+                raise Aborted(f"the pass was aborted before layer {index}")
             layer = self._weights.layers[index]
             attend = self._attend(index, seats)
             x = block(layer, self._weights.arch, x, rotary, attend, self._between)
@@ -286,7 +294,7 @@ class TorchTarget:
                 trace.append(x)
         return x
 
-    def _attend(self, layer: int, seats: Sequence[_Seat]) -> Attend:
+    def _attend(self, layer: int, seats: Sequence[_SlotRows]) -> Attend:
         def mixed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             if len(seats) == 1:
                 return self._attend_one(layer, seats[0], (q, k, v))
@@ -297,18 +305,20 @@ class TorchTarget:
 
         return mixed
 
-    def _attend_one(self, layer: int, seat: _Seat, qkv: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    def _attend_one(
+        self, layer: int, seat: _SlotRows, qkv: tuple[Tensor, Tensor, Tensor]
+    ) -> Tensor:
         """Attention of one sequence's rows [n, H, D] over its cache."""
         keys, values = self.cache.write(seat.slot, layer, seat.layout, qkv[1:])
         return attend(qkv[0], keys, values, seat.layout.mask, lacking=self._lacking)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """Rows of several sequences one behind the other; the call is what takes long, so not of one."""
+    """Rows of several sequences one after the other; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def _apart(rows: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+def _split(rows: Tensor, sizes: list[int]) -> Sequence[Tensor]:
     """The rows of each sequence."""
     return (rows,) if len(sizes) == 1 else torch.split(rows, sizes)
 
@@ -326,9 +336,7 @@ def _traces(order: Sequence[_Entry], above: Sequence[Tensor], first: int) -> lis
 
 def load(spec: ModelSpec) -> TorchTarget:
     """A target over a local Hugging Face folder; raises ModelUnusable."""
-    if spec.device != "cpu" and not torch.cuda.is_available():
-        raise ModelUnusable(f"device {spec.device!r} was asked for, but torch finds no CUDA device")
-    return TorchTarget(read(spec, torch.device(spec.device)))
+    return TorchTarget(read(spec, device_named(spec.device)))
 
 
 def load_target(folder: Path, dtype: str, device: str, inflate: int = 1) -> TorchTarget:

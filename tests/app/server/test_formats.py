@@ -144,7 +144,7 @@ def test_an_answer_that_is_cut_short_says_so(url: str) -> None:
             "json_schema",
             "'pattern' at #: '\\\\b' in the pattern",
         ),
-        ({"grammar": 'root ::= "a'}, "grammar", "line 1: it ends in the middle"),
+        ({"grammar": 'root ::= "a'}, "grammar", "line 1: it ends too early"),
         ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar", "an answer has one format"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}},

@@ -1,16 +1,15 @@
 """Every family of the own decoder against transformers: the oracle of what a checkpoint computes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
-from engine.decoder.config import FAMILIES as OWN
-from engine.decoder.config import backend_for, read_config
-from engine.decoder.families import (
-    ALSO,
+from engine.decoder.architecture import (
     LONGEST,
     STATED,
     architecture,
@@ -18,9 +17,14 @@ from engine.decoder.families import (
     library_config,
     rotary_table,
 )
+from engine.decoder.config import backend_for, read_config
+from engine.decoder.families import FAMILIES as OWN
+from engine.decoder.family import SEPARATE, Family, TensorNames
 from engine.decoder.weights import load_weights
 from engine.errors import ModelUnusable
-from engine.models.own.target import TorchTarget
+from engine.models.gguf.export import open_source, write_vocabulary
+from engine.models.gguf.header import read_header
+from engine.models.own.target import TorchTarget, load_target
 from engine.speculation.tree import DraftTree, chain, single
 
 TOLERANCE = 1e-4
@@ -159,7 +163,7 @@ def test_every_node_of_a_tree_equals_its_path_alone(pair):
         assert distance(logits[node], alone) < TOLERANCE
 
 
-@pytest.mark.parametrize("path", [(0,), (0, 2, 5), (0, 1, 4)])
+@pytest.mark.parametrize("path", [(0,), (0, 2, 5), (0, 1, 4), (0, 1)])
 def test_a_kept_path_equals_the_plain_sequence(pair, path):
     target, reference = pair
     target.crop(0, 0)
@@ -169,6 +173,28 @@ def test_a_kept_path_equals_the_plain_sequence(pair, path):
     logits = target.score([0], [single(7)])[0].logits
     alone = oracle(reference, IDS[:20] + path_tokens(TREE, path[-1]) + [7])[-1]
     assert distance(logits[0], alone) < TOLERANCE
+
+
+def test_bfloat16_runs_and_stays_near_float32(pair, tmp_path):
+    target, reference = pair
+    reference.save_pretrained(tmp_path)
+    half = load_target(tmp_path, "bfloat16", "cpu")
+    target.crop(0, 0)
+    full = target.score([0], [chain(IDS[:40])])[0].logits
+    rounded = half.score([0], [chain(IDS[:40])])[0].logits.float()
+    assert (full - rounded).abs().max() < 0.05 * full.abs().max() + 0.05
+
+
+@pytest.mark.gpu
+def test_cuda_equals_the_processor(pair, tmp_path):
+    target, reference = pair
+    reference.save_pretrained(tmp_path)
+    device = load_target(tmp_path, "float32", "cuda")
+    for held in (target, device):
+        held.crop(0, 0)
+        held.feed(0, IDS[:20])
+    ours, theirs = (held.score([0], [TREE])[0].logits.cpu() for held in (target, device))
+    assert (ours - theirs).abs().max() < 1e-3
 
 
 @pytest.mark.parametrize("family", ["mistral window", "qwen2.5 window", "phi3"])
@@ -214,8 +240,7 @@ def test_a_context_asked_for_bounds_the_table(tmp_path):
 
 def test_an_enormous_context_takes_no_enormous_table(tmp_path):
     saved(FAMILIES["llama 2"], tmp_path)
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"max_position_embeddings": 1 << 27}))
+    edit_config(tmp_path, max_position_embeddings=1 << 27)
     weights = load_weights(tmp_path, torch.float32, torch.device("cpu"))
     assert weights.arch.context == LONGEST == weights.rotary.cos.shape[0]
 
@@ -267,7 +292,7 @@ class TestConfigsThatSayAll:
         theirs = rotary_table(library_config(POCKET), arch)
         assert torch.equal(rotary_table(complete(fields), arch).sin, theirs.sin)
 
-    @pytest.mark.parametrize("name", [*STATED, *ALSO["llama"], "rope_theta"])
+    @pytest.mark.parametrize("name", [*STATED, *OWN["llama"].stated, "rope_theta"])
     def test_a_field_that_is_missing_or_of_another_kind_is_the_librarys(self, name):
         fields = read_config(POCKET)
         assert complete({key: value for key, value in fields.items() if key != name}) is None
@@ -287,3 +312,57 @@ class TestConfigsThatSayAll:
     )
     def test_what_has_to_be_translated_is_the_librarys(self, more):
         assert complete(read_config(POCKET) | more) is None
+
+
+class TestMadeUpFamily:
+    """A new family is one value and one registry entry: it loads, computes and is exported."""
+
+    @pytest.fixture
+    def family(self, monkeypatch):
+        found = Family(
+            "made_up",
+            stated={},
+            names=TensorNames(
+                embedding="words.weight",
+                layers="blocks",
+                attention_norm="norm_a.weight",
+                maps={**SEPARATE, "out": ("mix.out",)},
+            ),
+            gguf="llama",
+        )
+        monkeypatch.setitem(OWN, found.model_type, found)
+        return found
+
+    @staticmethod
+    def renamed(name, family):
+        for old, new in (
+            ("model.embed_tokens.weight", family.names.embedding),
+            ("model.layers.", "blocks."),
+            ("input_layernorm.weight", family.names.attention_norm),
+            ("self_attn.o_proj", "mix.out"),
+        ):
+            name = name.replace(old, new)
+        return name
+
+    def test_it_computes_what_the_renamed_model_does(self, family, tmp_path):
+        reference = saved(FAMILIES["llama 2"], tmp_path)
+        edit_config(tmp_path, model_type="made_up")
+        file = tmp_path / "model.safetensors"
+        tensors = {self.renamed(n, family): tensor for n, tensor in load_file(file).items()}
+        save_file(tensors, file, metadata={"format": "pt"})
+        assert backend_for(tmp_path) == "torch"
+        logits = ours(tmp_path).score([0], [chain(IDS[:45])])[0].logits
+        assert distance(logits, oracle(reference, IDS[:45])) < TOLERANCE
+
+    def test_it_is_exported_under_the_name_that_llama_cpp_knows(self, monkeypatch, tmp_path):
+        pytest.importorskip("gguf")
+        monkeypatch.setitem(OWN, "made_up", Family("made_up", stated={}, gguf="qwen3"))
+        folder = shutil.copytree(POCKET, tmp_path / "pocket")
+        edit_config(folder, model_type="made_up")
+        write_vocabulary(open_source(folder), "default", tmp_path / "out.gguf")
+        assert read_header(tmp_path / "out.gguf").architecture == "qwen3"
+
+
+def edit_config(folder, **changes):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))

@@ -12,7 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from engine.errors import ModelUnusable
 from engine.models.own.target import load_target
-from tests.engine.models.own.test_target import SMALL
+from tests.engine.decoder import test_families
+from tests.engine.decoder.test_families import edit_config
+
+SMALL = {**test_families.SMALL, "num_hidden_layers": 3}
 
 
 @pytest.fixture
@@ -20,11 +23,6 @@ def folder(tmp_path):
     config = transformers.LlamaConfig(**SMALL)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     return tmp_path
-
-
-def edit_config(folder, **changes):
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def edit_weights(folder, change):
@@ -302,7 +300,7 @@ def test_unknown_dtype_and_missing_device_are_refused(folder):
     ):
         load_target(folder, "float8", "cpu")
     if not torch.cuda.is_available():
-        with pytest.raises(ModelUnusable, match="device 'cuda' was asked for"):
+        with pytest.raises(ModelUnusable, match="device 'cuda' is not there"):
             load_target(folder, "float32", "cuda")
 
 

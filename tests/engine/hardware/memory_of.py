@@ -63,8 +63,8 @@ def plain_weights(target: "TorchTarget") -> "Iterator[Tensor]":
     from engine.decoder.decoder import Dense
     from engine.platform.upcast_linear import UpcastLinear
 
-    yield target._weights.embedding
-    for layer in target._weights.layers:
+    yield target.weights.embedding
+    for layer in target.weights.layers:
         for linear in (layer.qkv, layer.out, layer.gate_up, layer.down):
             if isinstance(linear, Dense | UpcastLinear):
                 yield linear.weight
@@ -105,8 +105,7 @@ def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
     loaded += sum(t.nbytes for t in plain_weights(target) if in_a_file(t, folder))
     for _ in range(tokens // ROWS):
         target.feed(0, [1] * ROWS)
-    cache = sum(t.nbytes for row in target.cache._slots.values() for t in (*row.keys, *row.values))
-    return {"weights": loaded - before, "cache": cache, "peak": max(peak) - before}
+    return {"weights": loaded - before, "cache": target.cache.nbytes, "peak": max(peak) - before}
 
 
 def llama_model(file: str, tokens: int) -> dict[str, int]:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.hardware.candidates import MARGIN
-from engine.hardware.hf_placement import HfPlacement, whole
 from engine.hardware.plan import Refusal
+from engine.hardware.planner import HfPlacement, place_hf
 from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram
 
 BILLION = 10**9
@@ -28,13 +28,13 @@ def machine(free, *instructions):
     ],
 )
 def test_the_format_suits_the_machine(elements, free, instructions, wanted):
-    assert whole(machine(free, *instructions), "m", elements) == HfPlacement("cpu", wanted)
+    assert place_hf(machine(free, *instructions), "m", elements) == HfPlacement("cpu", wanted)
 
 
 def test_a_wish_is_kept_or_refused():
-    found = whole(machine(32 * GIB, "bf16"), "m", 3 * BILLION, "float32")
+    found = place_hf(machine(32 * GIB, "bf16"), "m", 3 * BILLION, "float32")
     assert found == HfPlacement("cpu", "float32")
-    assert isinstance(whole(machine(8 * GIB), "m", 3 * BILLION, "float32"), Refusal)
+    assert isinstance(place_hf(machine(8 * GIB), "m", 3 * BILLION, "float32"), Refusal)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_a_wish_is_kept_or_refused():
 )
 def test_a_gpu_takes_what_fits_with_its_conversations(elements, ram, gpu, wished, wanted):
     there = replace(machine(ram * GIB), gpus=(Gpu("g", gpu * GIB + MARGIN, 24 * GIB),))
-    found = whole(there, "m", elements, wished)
+    found = place_hf(there, "m", elements, wished)
     assert found == wanted or (wanted is None and isinstance(found, Refusal))
 
 
 def test_a_refusal_has_both_numbers_and_what_to_do():
-    found = whole(machine(4 * GIB), "m", 7 * BILLION)
+    found = place_hf(machine(4 * GIB), "m", 7 * BILLION)
     assert isinstance(found, Refusal)
     assert found.sentence.startswith("m needs 13.04 GiB in RAM in bfloat16, all of it at once")
     assert "4.00 GiB are free: choose a smaller model" in found.sentence
@@ -63,5 +63,5 @@ def test_a_refusal_has_both_numbers_and_what_to_do():
 
 @given(st.integers(1, 10**11), st.integers(0, 2**38), st.integers(0, 2**38))
 def test_more_memory_never_refuses_more(elements, free, more):
-    less, rich = (whole(machine(size), "m", elements) for size in (free, free + more))
+    less, rich = (place_hf(machine(size), "m", elements) for size in (free, free + more))
     assert isinstance(less, Refusal) or not isinstance(rich, Refusal)

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.hardware.probe import _rated, profile
+from engine.hardware import limits
+from engine.hardware.limits import this_machine
 from engine.hardware.profile import Gpu, Rates, rates_from
 from engine.hardware.rates import disk_rate, matrix_rate, measure, read_rate
 
@@ -82,17 +83,21 @@ def test_what_is_no_rate_is_refused(wrong: dict[str, object]) -> None:
         rates_from({**asdict(Rates()), **wrong})
 
 
-def test_rates_belong_to_the_gpus_only_where_there_are_as_many() -> None:
+def test_rates_belong_to_the_gpus_only_where_there_are_as_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = Gpu("A", 1, 2), Gpu("B", 3, 4)
     rates = Rates(gpus=((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)))
-    rated = _rated((one, two), rates)
+    monkeypatch.setattr(limits, "gpus", lambda: (one, two))
+    rated = this_machine("p", tmp_path, rates).gpus
     assert [gpu.copy_rate for gpu in rated] == [1.0, 4.0]
     assert [gpu.upload_rate for gpu in rated] == [3.0, 6.0]
-    assert _rated((one,), rates) == (one,)
+    monkeypatch.setattr(limits, "gpus", lambda: (one,))
+    assert this_machine("p", tmp_path, rates).gpus == (one,)
 
 
 def test_a_profile_of_a_folder_that_is_yet_to_come(tmp_path: Path) -> None:
-    found = profile("p", tmp_path / "not/yet")
+    found = this_machine("p", tmp_path / "not/yet")
     assert found.disk_free > 0
     assert found.cores > 0
     assert 0 < found.ram.available <= found.ram.total

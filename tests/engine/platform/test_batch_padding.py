@@ -13,8 +13,8 @@ from engine.platform.batch_padding import (
     LEAST_TRIALS,
     PARTS,
     TRIALS,
-    choose_company,
-    steps,
+    choose_padding,
+    row_blocks,
 )
 
 STEEP = {1: 11.2, 2: 16.2, 8: 58.3, 10: 67.2, 12: 75.9, 14: 85.5, 16: 66.9}  # milliseconds, Q4_K_M
@@ -46,35 +46,35 @@ def steady(_: int) -> float:
 
 
 def test_parts_of_a_block_that_take_longer_than_all_of_it_become_one():
-    found = choose_company(Machine(STEEP, steady))
+    found = choose_padding(Machine(STEEP, steady))
     assert found == {12: 4, 13: 3, 14: 2, 15: 1}
     for rows, beside in found.items():
         assert np.interp(rows, list(STEEP), list(STEEP.values())) > STEEP[rows + beside]
 
 
 def test_a_row_gets_another_where_two_are_faster():
-    assert choose_company(Machine(FLAT, steady)) == {1: 1}
+    assert choose_padding(Machine(FLAT, steady)) == {1: 1}
 
 
 def test_an_odd_number_of_rows_gets_another_where_they_are_multiplied_in_pairs():
-    found = choose_company(Machine(PAIRS, steady))
+    found = choose_padding(Machine(PAIRS, steady))
     assert found == dict.fromkeys((3, 5, 7, 9, 11, 13, 15), 1)
     assert all(PAIRS[rows + beside] < PAIRS[rows] for rows, beside in found.items())
 
 
 def test_parts_of_four_rows_get_what_lacks_where_they_are_multiplied_by_fours():
-    found = choose_company(Machine(FOURS, steady))
+    found = choose_padding(Machine(FOURS, steady))
     assert {rows + beside for rows, beside in found.items()} == {8, 12, 16, 20, 24, 28, 32}
     assert set(found) == {rows for rows in range(5, 32) if rows % 4}
-    assert steps(found) == (5, 9, 13, 17)
-    assert steps(choose_company(Machine(STEEP, steady))) == (17,)
+    assert row_blocks(found) == (5, 9, 13, 17)
+    assert row_blocks(choose_padding(Machine(STEEP, steady))) == (17,)
     measured = found.keys() & FOURS.keys()
     assert all(FOURS[rows + found[rows]] < FOURS[rows] for rows in measured)
 
 
 def test_no_pass_is_widened_where_every_row_costs_something():
-    assert choose_company(Machine({1: 10.0, 16: 40.0}, steady)) == {}
-    assert choose_company(Machine({1: 10.0, 16: 10.3}, steady)) == {}  # nor where all cost the same
+    assert choose_padding(Machine({1: 10.0, 16: 40.0}, steady)) == {}
+    assert choose_padding(Machine({1: 10.0, 16: 10.3}, steady)) == {}  # nor where all cost the same
 
 
 @pytest.mark.parametrize("first", range(1, 60, 7))
@@ -83,15 +83,15 @@ def test_a_machine_that_is_busy_for_a_moment_changes_nothing(first):
         return 3.0 if first <= passed < first + 3 else 1.0
 
     for curve in (STEEP, FLAT, PAIRS, FOURS):
-        assert choose_company(Machine(curve, busy)) == choose_company(Machine(curve, steady))
+        assert choose_padding(Machine(curve, busy)) == choose_padding(Machine(curve, steady))
 
 
 @pytest.mark.parametrize(("seconds", "trials"), [(60.0, TRIALS), (0.0, LEAST_TRIALS)])
 def test_a_large_file_is_not_measured_for_long(monkeypatch, seconds, trials):
     monkeypatch.setattr("engine.platform.batch_padding.TRIAL_SECONDS", seconds)
     slow = Machine({rows: 2000 * AFFORDABLE * ms for rows, ms in FLAT.items()}, steady)
-    assert choose_company(slow) == {1: 1}
+    assert choose_padding(slow) == {1: 1}
     assert slow.passes == {(1, 0): trials, (1, 1): trials}
     quick = Machine(STEEP, steady)
-    choose_company(quick)
+    choose_padding(quick)
     assert quick.passes[BLOCK, 0] == quick.passes[PARTS[-1], 0] == BLOCK_TRIALS

@@ -44,7 +44,7 @@ def filled(size):
 
 
 @needs_blocks
-def test_what_is_taken_meanwhile_lies_in_huge_pages_and_says_what_it_said():
+def test_it_still_applies_what_is_loaded_moves_to_huge_pages_unchanged():
     with in_huge_pages():
         taken = filled(64 * MIB)
     assert huge_bytes(taken) >= 56 * MIB
@@ -144,4 +144,12 @@ def test_a_mapped_file_whose_name_is_no_text_is_passed_over(tmp_path, monkeypatc
         b"10000-20000 r--p 00000000 00:01 7  /m/l\xe9.gguf\n20000-30000 rw-p 00000000 00:00 0\n"
     )
     monkeypatch.setattr(huge_pages, "MAPS", maps)
-    assert list(huge_pages._private()) == [(0x20000, 0x30000)]
+    assert list(huge_pages.private_memory()) == [(0x20000, 0x30000)]
+
+
+@needs_blocks
+def test_a_refusal_of_the_system_is_no_error(monkeypatch):
+    monkeypatch.setattr(huge_pages, "COLLAPSE", 9999)  # unknown to every kernel
+    with in_huge_pages():
+        taken = filled(8 * MIB)
+    assert np.array_equal(taken, np.arange(8 * MIB, dtype=np.uint32).astype(np.uint8))

@@ -10,7 +10,7 @@ from engine.decoder.decoder import Dense
 from engine.decoder.weights import DecoderWeights
 from engine.interfaces.target import Rows
 from engine.models.own.target import TorchTarget, load
-from engine.platform.numpy_forward import ROWS, narrowed
+from engine.platform.numpy_forward import ROWS, with_numpy_forward
 from engine.platform.onednn_linear import packed
 from engine.request import ModelSpec
 from tests.engine.tiny import tiny_weights
@@ -42,7 +42,7 @@ def pair(request):
     weights = tiny_weights(3)
     if request.param != "plain":
         weights = biased(weights)
-    fast = narrowed(weights)
+    fast = with_numpy_forward(weights)
     assert fast.row_by_row is not None
     return TorchTarget(weights), TorchTarget(fast)
 
@@ -87,7 +87,7 @@ def test_a_cache_that_grows_is_seen_anew(pair):
         target.grow([Rows(0, [1], [-1])])
         target.crop(0, 0)
         target.feed(0, PREFIX)
-        target.cache._reserve(target.cache._slot(0), 2000)
+        target.cache.reserve(0, 2000)
     (wanted,), (found,) = (target.grow([Rows(0, [6], [-1])]) for target in pair)
     assert torch.allclose(found.logits, wanted.logits, atol=CLOSE)
 
@@ -106,7 +106,7 @@ def test_large_gates_overflow_nothing():
     loud = tuple(
         replace(layer, gate_up=Dense(1000 * layer.gate_up.weight)) for layer in weights.layers
     )
-    target = TorchTarget(narrowed(replace(weights, layers=loud)))
+    target = TorchTarget(with_numpy_forward(replace(weights, layers=loud)))
     assert np.isfinite(grown(target, Rows(0, [7], [-1]))[0].logits.numpy()).all()
 
 
@@ -123,7 +123,7 @@ def test_large_gates_overflow_nothing():
 )
 def test_what_rows_do_not_compute_stays_with_torch(other):
     changed: DecoderWeights = other(tiny_weights())
-    assert narrowed(changed) is changed
+    assert with_numpy_forward(changed) is changed
 
 
 def test_the_bundled_draft_goes_by_rows_and_the_bundled_model_does_not():
@@ -132,6 +132,6 @@ def test_the_bundled_draft_goes_by_rows_and_the_bundled_model_does_not():
         load(ModelSpec(name, f"{bundled}/{name}", dtype="float32"))
         for name in ("pocket-draft", "pocket")
     )
-    assert draft._weights.row_by_row is not None
-    assert packed(draft._weights).row_by_row is not None
-    assert model._weights.row_by_row is None
+    assert draft.weights.row_by_row is not None
+    assert packed(draft.weights).row_by_row is not None
+    assert model.weights.row_by_row is None

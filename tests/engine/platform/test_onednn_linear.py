@@ -16,6 +16,17 @@ needs_packing = pytest.mark.skipif(
 )
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="a torch without oneDNN")
+def test_it_still_applies_torch_has_the_operators_and_they_equal_linear():
+    weight, x = torch.randn(64, 64), torch.randn(3, 64)
+    with torch.inference_mode():
+        found = torch.ops.mkldnn._linear_pointwise(
+            x, torch.ops.mkldnn._reorder_linear_weight(weight, None), None, "none", [], ""
+        )
+    assert (found - F.linear(x, weight)).abs().max() < 1e-4
+    assert can_pack(CPU, torch.float32)
+
+
 @pytest.fixture(autouse=True)
 def no_map_is_small(monkeypatch):
     monkeypatch.setattr("engine.platform.onednn_linear.SMALL", 0)
@@ -104,7 +115,7 @@ def test_a_torch_without_the_operator_cannot_pack(monkeypatch):
     def gone(weight):
         raise AttributeError("no such operator")
 
-    monkeypatch.setattr("engine.platform.onednn_linear._reordered", gone)
+    monkeypatch.setattr("engine.platform.onednn_linear.reordered", gone)
     assert not can_pack(CPU, torch.float32)
 
 

@@ -1,8 +1,13 @@
 """Which compilers left AMX's set-up out, read off the library that they made."""
 
+import json
+import platform
+import shutil
+import subprocess
+
 import pytest
 
-from engine.platform.toolchain import BUILD_FLAGS, MARK, ORDER, left_out_by, spills
+from engine.platform.toolchain import BUILD_FLAGS, MARK, ORDER_ARGUMENT, left_out_by, spills
 
 DEBIAN = b"\0GCC: (Debian 12.2.0-14+deb12u1) 12.2.0\0"
 
@@ -53,6 +58,26 @@ def test_whether_the_kernels_of_a_library_spill(library: bytes, slow: bool) -> N
     assert spills(library) is slow
 
 
-def test_what_orders_the_instructions_leaves_its_mark() -> None:
-    text = ORDER.read_text()
-    assert "--param=sched-pressure-algorithm=2 -frecord-gcc-switches" in text
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64")
+    or not (shutil.which("cmake") and shutil.which("g++")),
+    reason="flags are for GCC on x86",
+)
+def test_it_still_applies_a_build_of_ggml_reads_the_flags(tmp_path):
+    kernel = tmp_path / "src/ggml-cpu/arch/x86/repack.cpp"
+    kernel.parent.mkdir(parents=True)
+    for file in (kernel, tmp_path / "src/other.cpp"):
+        file.write_text("void f() {}\n")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.19)\nproject(ggml CXX)\nadd_subdirectory(src)\n"
+    )
+    (tmp_path / "src/CMakeLists.txt").write_text(
+        f"add_library(ggml-cpu STATIC {kernel} other.cpp)\n"
+    )
+    options = [ORDER_ARGUMENT, "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DCMAKE_CXX_COMPILER=g++"]
+    command = ["cmake", *options, "-S", tmp_path, "-B", tmp_path / "build"]
+    subprocess.run(command, check=True, capture_output=True)
+    found = json.loads((tmp_path / "build/compile_commands.json").read_text())
+    flags = {one["file"].rsplit("/", 1)[1]: one["command"] for one in found}
+    assert "--param=sched-pressure-algorithm=2 -frecord-gcc-switches" in flags["repack.cpp"]
+    assert "sched-pressure" not in flags["other.cpp"]

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from engine.decoder.decoder import Dense
+from engine.hardware.limits import instruction_sets
 from engine.models.own import precision
-from engine.models.own.int8 import Int8, Quantising
+from engine.models.own.int8 import Int8, Int8Quantiser
 from engine.models.own.target import load
 from engine.platform import upcast_linear as upcast
 from engine.platform.upcast_linear import (
@@ -38,6 +39,17 @@ def lacking(monkeypatch):
         monkeypatch.setattr(module, "can_pack", lambda device, dtype: dtype == torch.float32)
     monkeypatch.setattr(upcast, "SMALL", 0)
     monkeypatch.setattr(upcast, "choose_alone", lambda timed: 2)
+
+
+def test_it_still_applies_or_says_why_not():
+    """The trick is for processors that lack bfloat16; there the kernel for it must be missing."""
+    native = {"avx512_bf16", "amx_bf16", "bf16"} & set(instruction_sets())
+    if native and wide_type(CPU, torch.bfloat16) == torch.bfloat16:
+        pytest.skip(f"not needed: this processor has {', '.join(sorted(native))}")
+    maps = Upcaster(Widening())
+    found = maps.map(Dense(weight(512, 512, torch.bfloat16)))
+    assert isinstance(found, UpcastLinear)
+    assert found.alone in {0, *TRIED, EVERY}
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -118,8 +130,8 @@ def test_only_what_a_processor_lacks_is_widened(lacking):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_model_in_halves_is_near_itself_in_float32_in_steps_trees_and_prompts(dtype, lacking):
     full, half = (load(ModelSpec("p", str(POCKET), dtype=d)) for d in ("float32", dtype))
-    assert isinstance(half._weights.layers[0].qkv, UpcastLinear)
-    assert isinstance(half._weights.head, UpcastLinear)
+    assert isinstance(half.weights.layers[0].qkv, UpcastLinear)
+    assert isinstance(half.weights.head, UpcastLinear)
     ids = [(37 * i) % 4000 + 10 for i in range(40)]
     tree = DraftTree((5, 6, 7, 8, 9), (-1, 0, 0, 1, 2))
     found = []
@@ -135,9 +147,9 @@ def test_a_model_in_halves_is_near_itself_in_float32_in_steps_trees_and_prompts(
 
 def test_rounded_weights_are_widened_too(lacking):
     plain, x = weight(40, 64, torch.bfloat16), torch.randn(30, 64).bfloat16()
-    rounded = Quantising(Widening()).map(Dense(plain))
+    rounded = Int8Quantiser(Widening()).map(Dense(plain))
     exact = x.double() @ (rounded.rows.double() * rounded.scale.double()[:, None]).T
     assert (rounded(x).double() - exact).abs().max() < 0.01 * exact.abs().max()
     model = load(ModelSpec("p", str(POCKET), dtype="bfloat16", weights="int8"))
-    assert isinstance(model._weights.head, Int8)
-    assert model._weights.head.widening is not None
+    assert isinstance(model.weights.head, Int8)
+    assert model.weights.head.widening is not None

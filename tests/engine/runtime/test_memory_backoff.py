@@ -1,4 +1,4 @@
-"""Out of memory: the same answer with smaller trees and passes, moved layers, or a refusal in numbers."""
+"""Out of memory: the same answer with smaller trees and passes, or a refusal in numbers."""
 
 from itertools import count
 
@@ -21,8 +21,8 @@ MIB = 2**20
 class Cramped:
     """A target on a device that holds so many rows of one pass; every call is counted."""
 
-    def __init__(self, target, rows, movable=0, fail_at=()):
-        self._target, self.rows, self.left = target, rows, movable
+    def __init__(self, target, rows, fail_at=()):
+        self._target, self.rows = target, rows
         self._fail_at, self._calls = set(fail_at), count(1)
         self.refusals, self.widest = 0, 0
 
@@ -50,17 +50,6 @@ class Cramped:
     def shallow(self, slots, tokens, layers):
         self._check(len(slots))
         return self._target.shallow(slots, tokens, layers)
-
-
-class Movable(Cramped):
-    """One that can also move layers out, a row's worth at a time."""
-
-    def move_out(self, needed):
-        if not self.left:
-            return 0
-        self.left -= 1
-        self.rows += 1
-        return MIB
 
 
 def requests(drafter, sampling, number=2):
@@ -103,28 +92,13 @@ def test_trouble_at_any_pass_is_survived(at):
     assert [ids for ids, _ in found] == [ids for ids, _ in plain]
 
 
-def test_layers_move_out_before_anything_is_refused():
-    cramped = Movable(tiny_target(), 0, movable=2)
-    found = answers(cramped, "suffix", GREEDY, number=1)
-    assert found[0][0] == answers(tiny_target(), "none", GREEDY, number=1)[0][0]
-    assert cramped.left < 2
-
-
-def test_layers_stay_as_long_as_smaller_passes_fit():
-    cramped = Movable(tiny_target(), 1, movable=2)
-    answers(cramped, "sequoia", GREEDY)
-    assert cramped.left == 2
-
-
-def test_a_refusal_tells_numbers_and_what_was_tried():
-    for target in (Cramped(tiny_target(), 0), Movable(tiny_target(), -2, movable=1)):
-        for ids, done in answers(target, "suffix", GREEDY):
-            assert ids == []
-            assert done.reason is FinishReason.ERROR
-            assert "1.0 MiB were needed" in done.error
-            assert "of 100.0 MiB were free" in done.error
-            assert "1 request" in done.error
-    assert "1.0 MiB of layers were moved out" in done.error
+def test_a_refusal_has_numbers_and_what_was_tried():
+    for ids, done in answers(Cramped(tiny_target(), 0), "suffix", GREEDY):
+        assert ids == []
+        assert done.reason is FinishReason.ERROR
+        assert "1.0 MiB were needed" in done.error
+        assert "of 100.0 MiB were free" in done.error
+        assert "1 request" in done.error
 
 
 def test_what_was_given_up_is_tried_again():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from engine.engine import Engine
 from engine.errors import OutOfMemory
-from engine.interfaces.target import Abortable
 from engine.request import Done, FinishReason, GenerationRequest, SamplingParams
 from engine.runtime.memory_backoff import PROMPT_CHUNK
 from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_target
@@ -159,7 +158,7 @@ def test_what_fails_while_it_is_cancelled_breaks_off_nothing_else():
 
 def test_nothing_is_read_where_a_pass_cannot_be_broken_off():
     target = Markov(torch.ones(3, 3) / 3)
-    assert not isinstance(target, Abortable)
+    assert not target.abort_when(bool)
     held = engine_over(target)
     held.submit(ahead([0, 1, 2, 1]))
     assert ended(held) == [FinishReason.CANCELLED]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.interfaces.target import DraftModel, LayeredTarget, Scores, Target
+from engine.interfaces.target import Scores, Target
 from engine.runtime.profiling import (
     PROFILE_ROWS,
     READ_REPEATS,
@@ -81,9 +81,11 @@ def test_a_machine_whose_mood_changes_between_rounds_bends_no_curve(moods: list[
 
 
 class Clocked:
-    """A target whose passes take what they are told to, on a clock of its own."""
+    """A target whose passes take a given time, on a clock of its own."""
 
     context = 256
+    source: None = None
+    row_blocks: Sequence[int] = ()
 
     def __init__(self, seconds: Callable[[int, int], float]) -> None:
         self.now, self.passes, self._seconds = 0.0, Counter[int](), seconds
@@ -152,7 +154,7 @@ def test_where_a_block_of_rows_begins_is_measured(monkeypatch: pytest.MonkeyPatc
         return 0.001 * (1 + (rows - 1) // 4)
 
     target, cost = Clocked(seconds), PassCost()
-    target.steps = (5, 9)
+    target.row_blocks = (5, 9)
     monkeypatch.setattr("engine.runtime.profiling.time.perf_counter", lambda: target.now)
     profile(cast("Target", target), cost)
     for rows in (1, 4, 5, 8, 9, 12):
@@ -197,7 +199,7 @@ def test_what_an_early_exit_step_takes_is_measured_and_leaves_nothing(
     each: float, calls: int, found: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = Exits(each, monkeypatch)
-    assert profile_exit(cast("LayeredTarget", target), 4) == pytest.approx(found)
+    assert profile_exit(cast("Target", target), 4) == pytest.approx(found)
     assert (target.calls, target.pending) == (calls, 0)
 
 
@@ -206,12 +208,12 @@ def test_what_a_token_of_a_text_takes_the_draft_model_is_measured(
     context: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draft = Read(1e-5, context, monkeypatch)
-    assert profile_reading(cast("DraftModel", draft)) == pytest.approx(1e-5)
+    assert profile_reading(cast("Target", draft)) == pytest.approx(1e-5)
     assert (len(draft.fed), draft.cached) == (READ_REPEATS, 0)
     assert max(draft.fed) <= context
 
 
 def test_a_large_draft_model_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
     draft = Read(READ_SECONDS, 4096, monkeypatch)
-    assert profile_reading(cast("DraftModel", draft)) == pytest.approx(1.5 * READ_SECONDS)
+    assert profile_reading(cast("Target", draft)) == pytest.approx(1.5 * READ_SECONDS)
     assert len(draft.fed) == 1

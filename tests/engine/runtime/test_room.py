@@ -20,7 +20,7 @@ ROOM, TREES = 110, 40  # trees stand behind what is committed, as in a GGUF targ
 def bounded(room=ROOM, slots=3):
     """An engine whose three slots hold fewer tokens together than two whole contexts."""
     target = tiny_target()
-    target.room, target.clear = room, tuple  # as a GGUF target says it
+    target.shared_rows, target.clear = room, tuple  # as a GGUF target says it
     return engine_over(target, tiny_target(4), slots=slots, cost=SlowMachine())
 
 
@@ -131,9 +131,9 @@ def test_a_gguf_file_whose_cells_do_not_suffice(pocket, drafter, share, monkeypa
     ]
     wanted = [ids for ids, _ in run_all(build(pocket), asked)]
     monkeypatch.setattr(context, "CACHE_BYTES", 0)
-    monkeypatch.setattr("engine.build.PUT_AWAY", share)
+    monkeypatch.setattr("engine.build.SWAP_SHARE", share)
     engine = build(pocket)
-    assert engine._target.room < sum(len(one.prompt) for one in asked)
+    assert engine._target.shared_rows < sum(len(one.prompt) for one in asked)
     fed, feed = [], engine._target.feed
     engine._target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
     found = run_all(engine, asked)

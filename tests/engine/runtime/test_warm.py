@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.build import PUT_AWAY, assemble, build
+from engine.build import SWAP_SHARE, assemble, build
 from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.profile import Ram
@@ -140,17 +140,17 @@ def pocket(tmp_path_factory):
 
 def with_memory(monkeypatch, spec, tokens):
     """An engine on a machine with memory for so many tokens besides."""
-    each = build(spec)._target.token_bytes
-    free = Path(spec.folder).stat().st_size + tokens * each / PUT_AWAY
+    each = build(spec)._target.swap_bytes
+    free = Path(spec.folder).stat().st_size + tokens * each / SWAP_SHARE
     monkeypatch.setattr("engine.build.ram", lambda: Ram(10**12, int(free) + 1))
     return build(spec)
 
 
 def cells(held):
     """Slots that take cells of a GGUF file's cache."""
-    llama = held._target._llama
+    llama = held._target.llama
     last = llama._api.llama_memory_seq_pos_max
-    return [slot for slot in range(held._target.slots) if last(llama._memory, slot) >= 0]
+    return [slot for slot in range(held._target.max_slots) if last(llama._memory, slot) >= 0]
 
 
 def test_conversations_with_a_gguf_file_rest_while_others_run(pocket):
@@ -176,7 +176,7 @@ def test_where_no_memory_is_left_slots_of_a_gguf_file_are_those_that_run(pocket,
         ask(held, talk, drafter="none")
     assert ask(held, (*talks[-1], 20, 21), drafter="none")[1].cached_tokens >= len(talks[-1]) - 1
     assert ask(held, (*talks[0], 20, 21), drafter="none")[1].cached_tokens == 0
-    assert not held._target._away
+    assert not held._target.swapped
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +209,6 @@ def test_what_rests_stays_within_its_memory_and_answers_are_right(asked, tiny_fi
                 assert ids == run_all(plain, [again])[0][0]
             waiting = []
             target = held._target
-            away = sum(target.length(slot) for slot in target._away)
+            away = sum(target.length(slot) for slot in target.swapped)
             assert away <= 400
-            assert sum(map(len, target._away.values())) <= away * target.token_bytes * 1.2
+            assert sum(target.swapped.values()) <= away * target.swap_bytes * 1.2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.errors import InvalidRequest
 from engine.request import Penalties, SamplingParams
-from engine.speculation.penalties import LATELY, penalised
+from engine.speculation.penalties import REPEAT_WINDOW, penalised
 from engine.speculation.tree import DraftTree, single
 
 VOCAB = 7
@@ -50,7 +50,7 @@ def test_repeat_is_the_penalty_that_transformers_has(factor, ids):
 
 def test_what_was_said_long_ago_may_be_said_again():
     logits = torch.ones(1, VOCAB)
-    for filler, held in ((LATELY - 1, 0.5), (LATELY, 1.0)):
+    for filler, held in ((REPEAT_WINDOW - 1, 0.5), (REPEAT_WINDOW, 1.0)):
         ids = [3, *[4] * filler]
         found = penalised(single(4), logits, Penalties(repeat=2.0), ids, 1)
         assert float(found[0, 3]) == held

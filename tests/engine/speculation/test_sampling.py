@@ -1,15 +1,17 @@
-"""The law that tokens follow: warps do what their definitions say and nothing else."""
+"""Logits become the distribution that temperature and filters define."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.errors import InvalidRequest, NumericalError
 from engine.request import SamplingParams
-from engine.speculation.sampling import probabilities
+from engine.speculation.sampling import filter_batched, filter_by_row, probabilities
+from engine.speculation.top_k import ROW_BLOCK, RowBlocks
+from tests.engine.speculation.rows import peaked_row
 
 LAW = torch.tensor([0.5, 0.25, 0.15, 0.1], dtype=torch.float64)
 LOGITS = LAW.log()
@@ -48,7 +50,7 @@ def test_filters_keep_the_right_tokens(params, kept):
 
 
 def test_nucleus_keeps_the_likeliest_tokens():
-    """A published reference sorts one way and cuts the other: it drops the two likeliest of these."""
+    """A published reference sorts one way and cuts the other: it drops the two most likely of these."""
     law = torch.tensor([0.05, 0.045] + [0.905 / 40] * 40)
     kept = probabilities(law.log(), SamplingParams(1.0, top_p=0.9)) > 0
     assert kept[0]
@@ -62,7 +64,9 @@ def test_nucleus_keeps_the_likeliest_tokens():
     st.floats(0.01, 1),
     st.floats(0, 0.99),
 )
-def test_a_law_is_a_law_and_the_likeliest_token_survives(logits, temperature, top_k, top_p, min_p):
+def test_probabilities_sum_to_one_and_the_most_likely_token_stays(
+    logits, temperature, top_k, top_p, min_p
+):
     row = torch.tensor(logits, dtype=torch.float64)
     before = row.clone()
     law = probabilities(row, SamplingParams(temperature, top_k, top_p, min_p))
@@ -81,7 +85,7 @@ def test_a_law_is_a_law_and_the_likeliest_token_survives(logits, temperature, to
         SamplingParams(seed=-1), SamplingParams(seed=2**63),
     ],
 )  # fmt: skip
-def test_values_without_meaning_are_refused(params):
+def test_invalid_values_are_refused(params):
     with pytest.raises(InvalidRequest, match="choose"):
         params.check()
 
@@ -90,7 +94,13 @@ def test_values_without_meaning_are_refused(params):
 @pytest.mark.parametrize("place", [0, 1, 70, 4999])
 @pytest.mark.parametrize(
     "params",
-    [SamplingParams(), SamplingParams(1.0), SamplingParams(0.7), SamplingParams(1.0, top_p=0.9)],
+    [
+        SamplingParams(),
+        SamplingParams(1.0),
+        SamplingParams(0.7),
+        SamplingParams(1.0, top_p=0.9),
+        SamplingParams(1.0, top_k=3),
+    ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_broken_logits_are_refused(wrong, place, params, dtype):
@@ -106,7 +116,7 @@ def test_broken_logits_are_refused(wrong, place, params, dtype):
 @pytest.mark.parametrize(
     "params", [SamplingParams(), SamplingParams(1.0), SamplingParams(0.7, top_k=2)]
 )
-def test_a_row_in_which_nothing_can_come_is_refused(params):
+def test_a_row_without_a_possible_token_is_refused(params):
     with pytest.raises(NumericalError):
         probabilities(torch.full((9,), -math.inf), params)
 
@@ -114,6 +124,78 @@ def test_a_row_in_which_nothing_can_come_is_refused(params):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("temperature", [1e-20, 1e-38, 1e-50, 5e-324])
 @pytest.mark.parametrize("filters", [{}, {"top_p": 0.9}, {"top_k": 2}, {"min_p": 0.1}])
-def test_the_smallest_temperature_is_a_law_too(temperature, filters):
+def test_the_smallest_temperatures_work(temperature, filters):
     law = probabilities(torch.tensor([-30.0, 30.0, 29.0]), SamplingParams(temperature, **filters))
     assert law.tolist() == [0, 1, 0]
+
+
+# Row by row on the CPU equals the batched operations.
+
+SIZES = (2, 7, ROW_BLOCK - 1, ROW_BLOCK, 3 * ROW_BLOCK + 5, 80 * ROW_BLOCK, 300 * ROW_BLOCK + 17)
+KINDS = [
+    SamplingParams(0.7, top_k=20, top_p=0.8),
+    SamplingParams(0.7, top_p=0.9),
+    SamplingParams(1.0, top_k=40),
+    SamplingParams(1.0, top_k=1),
+    SamplingParams(1.0, min_p=0.05),
+    SamplingParams(0.8, top_k=40, top_p=0.95, min_p=0.05),
+    SamplingParams(1.3, top_p=0.999),
+    SamplingParams(5.0, top_p=0.6),  # a nearly flat distribution
+    SamplingParams(1e-3, top_p=0.5),
+    SamplingParams(1.0, top_k=10**6, top_p=0.5),
+]
+
+
+@pytest.mark.parametrize("params", KINDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_row_by_row_equals_batched(size, params):
+    for seed in range(5):
+        logits = peaked_row(size, seed)
+        one, other = filter_by_row(logits, params), filter_batched(logits, params)
+        assert torch.equal(one > 0, other > 0)
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("params", KINDS)
+def test_rows_of_any_shape_and_dtype_are_filtered_alone(params):
+    rows = torch.stack([peaked_row(3 * ROW_BLOCK, seed) for seed in range(6)])
+    laws = filter_by_row(rows.reshape(2, 3, -1), params)
+    assert laws.shape == (2, 3, 3 * ROW_BLOCK)
+    assert torch.equal(
+        laws.reshape(6, -1), torch.stack([filter_by_row(one, params) for one in rows])
+    )
+    strided = torch.stack((rows, rows), -1)[..., 0]
+    assert not strided.is_contiguous()
+    assert torch.equal(filter_by_row(strided, params), laws.reshape(6, -1))
+    single = filter_by_row(rows.float(), params)
+    assert single.dtype == torch.float32
+    assert torch.allclose(single.double(), laws.reshape(6, -1), atol=1e-5)
+
+
+@given(
+    st.lists(st.sampled_from([-math.inf, -3.0, 0.0, 1.0, 1.5]), min_size=1, max_size=12),
+    st.integers(0, 14),
+    st.sampled_from([0.1, 0.5, 0.9, 1.0]),
+    st.sampled_from([0.0, 0.3, 0.7]),
+)
+@example([0.0, 0.0, 0.0, 0.0], 2, 0.5, 0.0)
+def test_ties_and_impossible_tokens(logits, top_k, top_p, min_p):
+    """All ties at a top-k are kept, the first ones at the cut of a nucleus, impossible tokens never."""
+    logits = torch.tensor([*logits, 1.5], dtype=torch.float64)  # one token is always possible
+    params = SamplingParams(1.0, top_k, top_p, min_p)
+    one, other = filter_by_row(logits, params), filter_batched(logits, params)
+    assert float(one.sum()) == pytest.approx(1)
+    assert not bool((one > 0)[logits == -math.inf].any())
+    assert torch.allclose(one, other, atol=1e-12)
+
+
+@pytest.mark.parametrize("params", KINDS)
+def test_where_a_grammar_leaves_few_tokens_no_others_are_read(params):
+    logits = torch.full((300 * ROW_BLOCK + 17,), -math.inf, dtype=torch.float64)
+    allowed = [3, 70, 71, 200 * ROW_BLOCK, 300 * ROW_BLOCK + 16]
+    logits[allowed] = torch.tensor([0.3, 1.0, 0.2, 2.0, 1.5], dtype=torch.float64)
+    blocks = RowBlocks(logits.numpy())
+    assert blocks.reaching(blocks.threshold(64)).tolist() == allowed
+    one, other = filter_by_row(logits, params), filter_batched(logits, params)
+    assert torch.equal(one > 0, other > 0)
+    assert torch.allclose(one, other, rtol=1e-9)

@@ -30,10 +30,10 @@ def star(tokens, q=None):
 def level_law(p, q, width, rule=verify):
     """Law of the first emitted token when ``width`` children are drawn from q without replacement."""
 
-    def run(chance):
-        tree = star(chance.draw_distinct(q, width), {0: q})
+    def run(rng):
+        tree = star(rng.draw_distinct(q, width), {0: q})
         logits = rows(p, *(p for _ in range(len(tree) - 1)))
-        return first_token(tree, rule(tree, logits, SAMPLED, chance))
+        return first_token(tree, rule(tree, logits, SAMPLED, rng))
 
     return law_of(run)
 
@@ -63,9 +63,9 @@ def test_children_without_replacement_leave_the_targets_law(p, q, width):
 @pytest.mark.parametrize(("p", "q"), PAIRS)
 @pytest.mark.parametrize("candidates", [(0,), (1, 0), (2, 1), (0, 1, 2)])
 def test_deterministic_children_leave_the_targets_law(p, q, candidates):
-    def run(chance):
+    def run(rng):
         tree = star(candidates)
-        return first_token(tree, verify(tree, rows(*[p] * len(tree)), SAMPLED, chance))
+        return first_token(tree, verify(tree, rows(*[p] * len(tree)), SAMPLED, rng))
 
     assert distance(law_of(run), p) < EXACT
 
@@ -74,84 +74,84 @@ def test_exhausted_draft_mass_continues_uniformly():
     """A fourth child beyond q's support must be drawn, and is judged, as uniform over the rest."""
     p, q = VISIBLE[0], law(0.5, 0.5, 0.0, 0.0)
 
-    def run(chance):
-        drawn = chance.draw_distinct(q, 4)
+    def run(rng):
+        drawn = rng.draw_distinct(q, 4)
         while len(drawn) < 4:
             rest = torch.ones(4, dtype=torch.float64)
             rest[drawn] = 0
-            drawn.append(chance.draw(rest))
+            drawn.append(rng.draw(rest))
         tree = star(drawn, {0: q})
-        verdict = verify(tree, rows(*[p] * 5), SAMPLED, chance)
+        verdict = verify(tree, rows(*[p] * 5), SAMPLED, rng)
         assert len(verdict.path) > 1  # the cover property: with all tokens drawn, one is accepted
         return first_token(tree, verdict)
 
     assert distance(law_of(run), p) < EXACT
 
 
-def drawn_twice(p, q, chance, once):
+def drawn_twice(p, q, rng, once):
     """First token of a node with two draws from q with replacement; ``once`` merges equal ones."""
-    drawn = [chance.draw(q), chance.draw(q)]
+    drawn = [rng.draw(q), rng.draw(q)]
     tree = replace(star(dict.fromkeys(drawn) if once else drawn, {0: q}), replaced=True)
-    return first_token(tree, verify(tree, rows(*[p] * len(tree)), SAMPLED, chance))
+    return first_token(tree, verify(tree, rows(*[p] * len(tree)), SAMPLED, rng))
 
 
 @pytest.mark.parametrize(("p", "q"), PAIRS)
 def test_a_token_that_was_drawn_twice_is_tried_twice(p, q):
-    assert distance(law_of(lambda chance: drawn_twice(p, q, chance, False)), p) < EXACT
+    assert distance(law_of(lambda rng: drawn_twice(p, q, rng, False)), p) < EXACT
 
 
 def test_negative_control_merged_duplicates():
     """One attempt in place of two, without counting them."""
     p, q = VISIBLE
-    assert distance(law_of(lambda chance: drawn_twice(p, q, chance, True)), p) > 1e-3
+    assert distance(law_of(lambda rng: drawn_twice(p, q, rng, True)), p) > 1e-3
 
 
 # Negative controls: rules from the literature's bugs, which these laws must reject.
 
 
-def keeps_sibling_in_q(tree, logits, sampling, chance):
+def keeps_sibling_in_q(tree, logits, sampling, rng):
     """A rejected sibling stays in the proposal."""
     rest, offer = probabilities(logits[0], sampling), tree.q[0]
     for child in tree.children[0]:
         token = tree.tokens[child]
-        if chance.accept(float(rest[token]), float(offer[token])):
+        if rng.accept(float(rest[token]), float(offer[token])):
             return Verdict((0, child), 0)
         rest = residual(rest, offer)
-    return Verdict((0,), chance.draw(rest))
+    return Verdict((0,), rng.draw(rest))
 
 
-def tries_with_replacement(tree, logits, sampling, chance):
+def tries_with_replacement(tree, logits, sampling, rng):
     """Draws without replacement are judged as if they had been replaced."""
-    return verify(replace(tree, replaced=True), logits, sampling, chance)
+    return verify(replace(tree, replaced=True), logits, sampling, rng)
 
 
-def draws_bonus_from_p(tree, logits, sampling, chance):
+def draws_bonus_from_p(tree, logits, sampling, rng):
     """After rejection the target's law is used instead of the residual."""
     wanted = probabilities(logits[0], sampling)
     child = tree.children[0][0]
-    if chance.accept(float(wanted[tree.tokens[child]]), float(tree.q[0][tree.tokens[child]])):
+    if rng.accept(float(wanted[tree.tokens[child]]), float(tree.q[0][tree.tokens[child]])):
         return Verdict((0, child), 0)
-    return Verdict((0,), chance.draw(wanted))
+    return Verdict((0,), rng.draw(wanted))
 
 
-def drops_unlikely_drafts(tree, logits, sampling, chance):
+def drops_unlikely_drafts(tree, logits, sampling, rng):
     """A sampled candidate is thrown away because its own draft probability is small."""
     likely = [c for c in tree.children[0] if float(tree.q[0][tree.tokens[c]]) >= 0.2]
     if not likely:
-        return Verdict((0,), chance.draw(probabilities(logits[0], sampling)))
-    return verify(tree, logits, sampling, chance)
+        return Verdict((0,), rng.draw(probabilities(logits[0], sampling)))
+    return verify(tree, logits, sampling, rng)
 
 
-def sorts_siblings(tree, logits, sampling, chance):
+def sorts_siblings(tree, logits, sampling, rng):
     """Draws without replacement are judged in order of probability, not in draw order."""
     tokens = sorted(tree.tokens[1:], key=lambda t: -float(tree.q[0][t]))
-    return verify(star(tokens, tree.q), logits, sampling, chance)
+    return verify(star(tokens, tree.q), logits, sampling, rng)
 
 
-def judges_top_k_by_ratio(tree, logits, sampling, chance):
+def judges_top_k_by_ratio(tree, logits, sampling, rng):
     """Deterministic candidates are judged as if they had been drawn."""
     best = tree.q[0].topk(len(tree) - 1).indices.tolist()
-    return verify(star(best, tree.q), logits, sampling, chance)
+    return verify(star(best, tree.q), logits, sampling, rng)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def judges_top_k_by_ratio(tree, logits, sampling, chance):
 def test_negative_controls_are_caught(rule, width):
     p, q = VISIBLE
 
-    def run(chance):
-        tree = star(chance.draw_distinct(q, width), {0: q})
-        verdict = rule(tree, rows(*[p] * len(tree)), SAMPLED, chance)
+    def run(rng):
+        tree = star(rng.draw_distinct(q, width), {0: q})
+        verdict = rule(tree, rows(*[p] * len(tree)), SAMPLED, rng)
         if len(verdict.path) == 1:
             return verdict.bonus
         best = q.topk(len(tree) - 1).indices.tolist()
@@ -182,9 +182,9 @@ def test_negative_controls_are_caught(rule, width):
 def test_negative_control_sorted_siblings():
     p, q = VISIBLE
 
-    def run(chance):
-        tree = star(sorted(chance.draw_distinct(q, 2), key=lambda t: -float(q[t])), {0: q})
-        return first_token(tree, verify(tree, rows(*[p] * 3), SAMPLED, chance))
+    def run(rng):
+        tree = star(sorted(rng.draw_distinct(q, 2), key=lambda t: -float(q[t])), {0: q})
+        return first_token(tree, verify(tree, rows(*[p] * 3), SAMPLED, rng))
 
     assert distance(law_of(run), p) > 1e-3
 
@@ -211,9 +211,9 @@ def test_greedy_is_the_one_hot_case_of_the_general_rule(seed):
     place = {node: i for i, node in enumerate(kept)}
     tree = DraftTree(tuple(tokens[n] for n in kept), tuple(place.get(parents[n], -1) for n in kept))
     logits = torch.randn(len(tree), 5, generator=generator, dtype=torch.float64)
-    greedy = verify(tree, logits, GREEDY, chance=None)
+    greedy = verify(tree, logits, GREEDY, rng=None)
     one_hot = probabilities(logits, GREEDY).log()
-    laws = law_of(lambda chance: verify(tree, one_hot, SAMPLED, chance))
+    laws = law_of(lambda rng: verify(tree, one_hot, SAMPLED, rng))
     assert laws == {greedy: 1.0}
 
 
@@ -221,12 +221,12 @@ def test_greedy_judges_sampled_proposals_by_the_largest_logit():
     q = torch.tensor([0.2, 0.3, 0.5])
     tree = star([2, 1], {0: q})
     logits = torch.tensor([[0.0, 3.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
-    assert verify(tree, logits, GREEDY, chance=None) == Verdict((0, 2), 2)
+    assert verify(tree, logits, GREEDY, rng=None) == Verdict((0, 2), 2)
 
 
 def test_tree_of_one_node_is_plain_decoding():
     logits = torch.tensor([[0.0, 2.0, 1.0]])
-    assert verify(DraftTree((5,), (-1,)), logits, GREEDY, chance=None) == Verdict((0,), 1)
+    assert verify(DraftTree((5,), (-1,)), logits, GREEDY, rng=None) == Verdict((0,), 1)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -234,7 +234,7 @@ def test_tree_of_one_node_is_plain_decoding():
 def test_logits_that_are_not_finite_are_refused(bad, sampling):
     logits = torch.tensor([[0.0, bad, 1.0]])
     with pytest.raises(NumericalError, match="not finite"):
-        verify(DraftTree((5,), (-1,)), logits, sampling, chance=None)
+        verify(DraftTree((5,), (-1,)), logits, sampling, SeededRandom(1))
 
 
 def test_residual_and_without_keep_to_their_definitions():

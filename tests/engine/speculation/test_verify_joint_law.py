@@ -30,11 +30,11 @@ class Text:
         self.p = laws(0, zeros[0])
         self.q = self.p if same else laws(10_000, zeros[1])
 
-    def draft(self, chance, stop=None):
+    def draft(self, rng, stop=None):
         """A chain of ``depth`` drawn tokens; it ends early behind the token ``stop``."""
         drafted = []
         while len(drafted) < self.depth and stop not in drafted:
-            drafted.append(chance.draw(self.q[tuple(drafted)]))
+            drafted.append(rng.draw(self.q[tuple(drafted)]))
         return DraftTree(
             (0, *drafted),
             tuple(range(-1, len(drafted))),
@@ -49,18 +49,18 @@ class Text:
         """Probability of a sequence under the target."""
         return math.prod(float(self.p[sequence[:i]][token]) for i, token in enumerate(sequence))
 
-    def emitted(self, rule, chance, stop=None):
+    def emitted(self, rule, rng, stop=None):
         """The first ``depth`` + 1 tokens, continued with the target's own where the round was short."""
-        tree = self.draft(chance, stop)
-        verdict = rule(tree, self.logits(tree), SAMPLED, chance)
+        tree = self.draft(rng, stop)
+        verdict = rule(tree, self.logits(tree), SAMPLED, rng)
         tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
         while len(tokens) < self.depth + 1:
-            tokens.append(chance.draw(self.p[tuple(tokens)]))
+            tokens.append(rng.draw(self.p[tuple(tokens)]))
         return tuple(tokens)
 
     def error(self, rule=verify, stop=None):
         """Largest difference between the joint law of a rule and the target's."""
-        found = law_of(lambda chance: self.emitted(rule, chance, stop))
+        found = law_of(lambda rng: self.emitted(rule, rng, stop))
         every = product(range(len(self.p[()])), repeat=self.depth + 1)
         return max(abs(found.get(s, 0.0) - self.share(s)) for s in every)
 
@@ -116,13 +116,13 @@ def test_a_chain_may_end_behind_a_token_that_it_drew(seed, stop):
     assert Text(seed, 3).error(stop=stop) < EXACT
 
 
-def token_wise(tree, logits, sampling, chance):
+def token_wise(tree, logits, sampling, rng):
     """Leviathan's rule, position by position: what block verification is compared with."""
     for node in range(tree.drafted):
         p, q, token = probabilities(logits[node], sampling), tree.q[node], tree.tokens[node + 1]
-        if not chance.accept(float(p[token]), float(q[token])):
-            return Verdict(tuple(range(node + 1)), chance.draw(residual(p, q)))
-    return Verdict(tuple(range(len(tree))), chance.draw(probabilities(logits[-1], sampling)))
+        if not rng.accept(float(p[token]), float(q[token])):
+            return Verdict(tuple(range(node + 1)), rng.draw(residual(p, q)))
+    return Verdict(tuple(range(len(tree))), rng.draw(probabilities(logits[-1], sampling)))
 
 
 def test_the_comparison_is_exact_too():
@@ -147,21 +147,21 @@ def test_the_same_draft_and_target_accept_everything():
     assert text.accepted(verify) == pytest.approx(3)
 
 
-def plain_residual(tree, logits, sampling, chance):
+def plain_residual(tree, logits, sampling, rng):
     """Block verification that draws the next token from max(p - q, 0), without the pi."""
-    verdict = verify(tree, logits, sampling, SplitChance(chance))
+    verdict = verify(tree, logits, sampling, SplitChance(rng))
     last = verdict.path[-1]
     if last == tree.drafted:
-        return Verdict(verdict.path, chance.draw(probabilities(logits[last], sampling)))
+        return Verdict(verdict.path, rng.draw(probabilities(logits[last], sampling)))
     p = probabilities(logits[last], sampling)
-    return Verdict(verdict.path, chance.draw(residual(p, tree.q[last])))
+    return Verdict(verdict.path, rng.draw(residual(p, tree.q[last])))
 
 
 class SplitChance:
-    """Accepts as the wrapped chance does, and leaves drawing to the caller."""
+    """Accepts as the wrapped rng does, and leaves drawing to the caller."""
 
-    def __init__(self, chance):
-        self.accept = chance.accept
+    def __init__(self, rng):
+        self.accept = rng.accept
 
     def draw(self, law):
         return 0
@@ -175,7 +175,7 @@ def test_negative_control_block_with_the_plain_residual():
 # Several levels of drawn children, and children drawn with replacement.
 
 
-def grown(text, widths, chance, replaced=False):
+def grown(text, widths, rng, replaced=False):
     """A tree whose nodes at level i have ``widths[i]`` drawn children, in level order."""
     tokens, parents, paths, q = [0], [-1], [()], {}
     for node, path in enumerate(paths):  # grows while it is walked: level order
@@ -183,9 +183,9 @@ def grown(text, widths, chance, replaced=False):
             break
         q[node], width = text.q[path], widths[len(path)]
         if replaced:
-            drawn = [chance.draw(q[node]) for _ in range(width)]
+            drawn = [rng.draw(q[node]) for _ in range(width)]
         else:
-            drawn = chance.draw_distinct(q[node], width)
+            drawn = rng.draw_distinct(q[node], width)
         tokens += drawn
         parents += [node] * len(drawn)
         paths += [(*path, token) for token in drawn]
@@ -199,12 +199,12 @@ def grown(text, widths, chance, replaced=False):
 def test_joint_law_of_a_sampled_tree_is_the_targets(widths, replaced, zeros):
     text = Text(2, len(widths), zeros=zeros)
 
-    def run(chance):
-        tree, logits = grown(text, widths, chance, replaced)
-        verdict = verify(tree, logits, SAMPLED, chance)
+    def run(rng):
+        tree, logits = grown(text, widths, rng, replaced)
+        verdict = verify(tree, logits, SAMPLED, rng)
         tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
         while len(tokens) < len(widths) + 1:
-            tokens.append(chance.draw(text.p[tuple(tokens)]))
+            tokens.append(rng.draw(text.p[tuple(tokens)]))
         return tuple(tokens)
 
     found = law_of(run)
@@ -212,29 +212,29 @@ def test_joint_law_of_a_sampled_tree_is_the_targets(widths, replaced, zeros):
         assert found.get(sequence, 0.0) == pytest.approx(text.share(sequence), abs=EXACT)
 
 
-def child_wise(tree, logits, sampling, chance):
+def child_wise(tree, logits, sampling, rng):
     """Sequoia's and SpecInfer's own rule: down from the root, and back up never."""
     node, path = 0, [0]
     while True:
         rest, tried = probabilities(logits[node], sampling), []
         for child in tree.children[node]:
             offer = tree.q[node] if tree.replaced or not tried else without(tree.q[node], tried)
-            if chance.accept(float(rest[tree.tokens[child]]), float(offer[tree.tokens[child]])):
+            if rng.accept(float(rest[tree.tokens[child]]), float(offer[tree.tokens[child]])):
                 path.append(child)
                 break
             rest = residual(rest, offer)
             tried.append(tree.tokens[child])
         if path[-1] == node:
-            return Verdict(tuple(path), chance.draw(rest))
+            return Verdict(tuple(path), rng.draw(rest))
         node = path[-1]
 
 
 def accepted(text, widths, replaced, rule):
     """Expected accepted tokens of one round over a drawn tree."""
 
-    def run(chance):
-        tree, logits = grown(text, widths, chance, replaced)
-        return len(rule(tree, logits, SAMPLED, chance).path) - 1
+    def run(rng):
+        tree, logits = grown(text, widths, rng, replaced)
+        return len(rule(tree, logits, SAMPLED, rng).path) - 1
 
     return sum(count * share for count, share in law_of(run).items())
 
@@ -254,12 +254,12 @@ def test_leaves_before_inner_nodes_accept_more(widths, replaced, gain):
 def test_the_rule_that_goes_down_only_is_exact_too():
     text = Text(1, 2)
 
-    def run(chance):
-        tree, logits = grown(text, (2, 1), chance)
-        verdict = child_wise(tree, logits, SAMPLED, chance)
+    def run(rng):
+        tree, logits = grown(text, (2, 1), rng)
+        verdict = child_wise(tree, logits, SAMPLED, rng)
         tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
         while len(tokens) < 3:
-            tokens.append(chance.draw(text.p[tuple(tokens)]))
+            tokens.append(rng.draw(text.p[tuple(tokens)]))
         return tuple(tokens)
 
     found = law_of(run)

@@ -52,12 +52,12 @@ def test_a_double_click_asks_once_and_keeps_what_is_being_written(page: Page) ->
     page.get_by_label("Your message").fill("my half-written question")
     page.locator(".card").first.dblclick()
     answered(page, 1)
-    expect(page.locator(".said")).to_have_count(1)
+    expect(page.locator(".question")).to_have_count(1)
     expect(page.get_by_role("alert")).to_have_count(0)
     assert box(page) == "my half-written question"
     page.get_by_role("button", name="Send").dblclick()
     answered(page, 2)
-    expect(page.locator(".said").last).to_have_text("my half-written question")
+    expect(page.locator(".question").last).to_have_text("my half-written question")
     expect(page.get_by_role("alert")).to_have_count(0)
     assert box(page) == ""
 
@@ -103,7 +103,7 @@ def test_an_edit_that_is_refused_is_still_an_edit(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("write something")
     expect(page.locator("#editing")).to_be_visible()
     write(page, "What is 5 + 5?")
-    expect(page.locator(".said")).to_have_text(["What is 5 + 5?"])
+    expect(page.locator(".question")).to_have_text(["What is 5 + 5?"])
     answered(page, 1)
     expect(page.locator("#editing")).to_be_hidden()
     expect(page.get_by_text("2 / 2")).to_be_visible()

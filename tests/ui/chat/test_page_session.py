@@ -17,7 +17,7 @@ from tests.app.asynchronous import asynchronous
 from tests.app.history.many import WORDS, fill
 from tests.ui.paged import Page, opened
 from ui.chat.actions import ACTIONS
-from ui.chat.command import Command
+from ui.chat.command import ChatCommand
 from ui.chat.page_session import LISTED, TABS, Pages
 
 
@@ -321,4 +321,4 @@ async def test_unknown_commands_and_bugs_are_told_in_place(
 )
 def test_commands_that_are_none_are_refused(written: str) -> None:
     with pytest.raises(InvalidRequest, match="reload the page"):
-        Command.read(written)
+        ChatCommand.read(written)

@@ -112,13 +112,13 @@ def test_reasoning_is_folded_and_coloured_with_its_answer(page: Page, tmp_path: 
 
 def test_a_long_conversation_opens_at_its_end(page: Page, tmp_path: Path) -> None:
     take_in(page, tmp_path, *(f"number {n}" for n in range(240)))
-    expect(page.locator(".said")).to_have_count(50)
-    expect(page.locator(".said").last).to_be_in_viewport()
+    expect(page.locator(".question")).to_have_count(50)
+    expect(page.locator(".question").last).to_be_in_viewport()
     button(page, "Show 140 earlier")
-    expect(page.locator(".said")).to_have_count(100)
+    expect(page.locator(".question")).to_have_count(100)
     expect(page.get_by_text("number 140", exact=True)).to_be_in_viewport()
     button(page, "Show 40 earlier")
-    expect(page.locator(".said").first).to_have_text("number 0")
+    expect(page.locator(".question").first).to_have_text("number 0")
     expect(page.locator(".earlier")).to_have_count(0)
 
 
@@ -162,7 +162,7 @@ def test_two_pages_at_once(
         expect(other.locator(".running")).to_contain_text("Writing")
         button(other, "Stop")
         for each in (page, other):
-            expect(each.locator(".why")).to_contain_text("Stopped by you")
+            expect(each.locator(".caption .about")).to_contain_text("Stopped by you")
         choose(other, other.locator("#side li").first, "Rename")
         other.get_by_label("New title").fill("Seen by both")
         button(other, "Save")
@@ -171,7 +171,7 @@ def test_two_pages_at_once(
         expect(other.locator(".card")).to_have_count(3)
 
 
-PLACES = """() => ["#composer", ".said", ".plain"].map(
+PLACES = """() => ["#composer", ".question", ".plain"].map(
     s => document.querySelector(s).getBoundingClientRect().top)"""
 # noted by the page itself, however late a busy machine lets anybody look
 WATCH = f"""() => {{
@@ -214,7 +214,7 @@ def test_on_a_narrow_screen_the_list_is_a_drawer(app: Application, browser: Brow
         button(page, "Conversations")
         side.locator(".open").first.click()
         expect(side).not_to_be_visible()
-        expect(page.locator(".said")).to_have_text("What is 3 + 4?")
+        expect(page.locator(".question")).to_have_text("What is 3 + 4?")
 
 
 def test_another_tab_and_back_by_keyboard(page: Page) -> None:

@@ -12,7 +12,7 @@ from app.history.records import AnswerFacts, StoredMessage
 from app.request import PartialAnswer
 from engine.request import FinishReason
 from ui.chat import transcript
-from ui.chat.caption import LEAST_TIMED, caption
+from ui.chat.caption import LEAST_TIMED, caption, summary
 from ui.chat.transcript import Appearance
 
 PLAIN, MARKDOWN = Appearance(plain=True, overlay=False), Appearance(plain=False, overlay=True)
@@ -48,7 +48,7 @@ def html(*messages: StoredMessage, look: Appearance = PLAIN, **siblings: list[st
 
 @given(st.text(min_size=1))
 def test_law_what_is_said_is_shown_as_it_is(text: str) -> None:
-    shown = html(message("user", text)).split('<div class="said">')[1].split("</div>")[0]
+    shown = html(message("user", text)).split('<div class="question">')[1].split("</div>")[0]
     assert unescape(shown) == text
 
 
@@ -96,7 +96,7 @@ def test_law_formulas_take_only_dollars_away(text: str) -> None:
 
 def test_attached_files_are_named_beside_what_was_said() -> None:
     shown = html(message("user", compose("sum it up", [Attachment("notes.txt", "a <b>")])))
-    assert '<div class="said">sum it up</div>' in shown
+    assert '<div class="question">sum it up</div>' in shown
     assert "notes.txt" in shown
     assert "a &lt;b&gt;" in shown
 
@@ -118,7 +118,29 @@ def test_running_answer_has_its_source_only_for_the_overlay() -> None:
     assert "Reading" in transcript.answering(PartialAnswer(), PLAIN)[0]["content"][0]["value"]
 
 
-def test_caption_has_what_ran_why_and_the_figures() -> None:
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({}, "2.4\u00d7 faster than plain decoding: 1,100 of 1,500 tokens were copied from your text."),
+        ({"leading": "chain"}, "2.4\u00d7 faster than plain decoding: 1,100 of 1,500 tokens were guessed by the small draft model."),
+        ({"leading": "new one"}, "2.4\u00d7 faster than plain decoding: 1,100 of 1,500 tokens were guessed correctly."),
+        ({"speedup": 1.02}, "As fast as plain decoding: 1,100 of 1,500 tokens were copied from your text."),
+        ({"speedup": 0.8}, "0.8\u00d7 the speed of plain decoding, though 1,100 of 1,500 tokens were copied from your text."),
+        ({"speedup": None}, "1,100 of 1,500 tokens were copied from your text."),
+        ({"passes": LEAST_TIMED - 1}, "1,100 of 1,500 tokens were copied from your text."),
+        ({"passes": LEAST_TIMED}, "2.4\u00d7 faster than plain decoding: 1,100 of 1,500 tokens were copied from your text."),
+        ({"accepted": 0}, "No guessed token was right."),
+        ({"drafted": 0, "drafter": "none"}, "Plain decoding, as you chose."),
+        ({"drafted": 0, "drafter": "auto"}, "Plain decoding: drafting was not faster here."),
+    ],
+)  # fmt: skip
+def test_caption_says_in_one_sentence_what_drafting_did(
+    changed: dict[str, Any], sentence: str
+) -> None:
+    assert summary(facts(**changed)) == sentence
+
+
+def test_caption_has_the_figures_and_the_reason() -> None:
     shown = caption(facts(), FinishReason.STOP)
     for part in (
         "Lookup",
@@ -130,20 +152,10 @@ def test_caption_has_what_ran_why_and_the_figures() -> None:
         "The prompt repeats itself.",
     ):
         assert part in shown
-
-
-def test_caption_of_plain_decoding_speaks_of_no_drafts() -> None:
-    shown = caption(facts(drafter="none", leading="none", drafted=0), FinishReason.STOP)
-    assert "Plain" in shown
-    assert "drafted" not in shown
-    assert "\u00d7" not in shown
-
-
-def test_caption_of_a_few_passes_claims_no_speed_up() -> None:
-    few = caption(facts(passes=LEAST_TIMED - 1), FinishReason.STOP)
-    assert "\u00d7" not in few
-    assert "tokens/s" in few
-    assert "\u00d7 plain" in caption(facts(passes=LEAST_TIMED), FinishReason.STOP)
+    plain = caption(facts(drafter="none", leading="none", drafted=0), FinishReason.STOP)
+    assert "drafted" not in plain
+    assert "\u00d7" not in plain
+    assert "\u00d7" not in caption(facts(passes=LEAST_TIMED - 1), FinishReason.STOP)
 
 
 def test_caption_says_how_the_answer_ended() -> None:

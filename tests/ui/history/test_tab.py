@@ -1,4 +1,4 @@
-"""Stories of the history tab: what was measured, what is believed, care for the database."""
+"""Stories of the history tab: what was measured, what is model, care for the database."""
 
 import json
 from collections.abc import Iterator
@@ -51,9 +51,9 @@ def test_figures_by_drafter_task_model_and_day(page: Page) -> None:
 
 
 def test_what_the_next_answer_starts_from(page: Page) -> None:
-    believed = page.locator(".believed", has=page.get_by_role("heading", name="pocket"))
-    chat = believed.locator("details", has_text="Conversation")
-    expect(chat).to_contain_text("Optimal draft tree is believed fastest: 2.5 times plain")
+    model = page.locator(".priors-of", has=page.get_by_role("heading", name="pocket"))
+    chat = model.locator("details", has_text="Conversation")
+    expect(chat).to_contain_text("Optimal draft tree is expected to be fastest: 2.5 times plain")
     expect(chat.get_by_text("on 60 passes")).to_be_hidden()
     chat.locator("summary").click()
     tree = chat.locator("li", has_text="Optimal draft tree")
@@ -65,7 +65,7 @@ def test_a_copy_is_made_and_downloaded_and_the_database_is_sound(
     page: Page, tmp_path: Path
 ) -> None:
     button(page, "Check integrity")
-    expect(page.locator("#history .told")).to_contain_text("it is sound")
+    expect(page.locator("#history .result")).to_contain_text("it is sound")
     expect(page.get_by_role("button", name="Check integrity")).to_be_enabled()
     button(page, "Back up")
     with page.expect_download() as started:
@@ -79,15 +79,15 @@ def test_a_copy_is_made_and_downloaded_and_the_database_is_sound(
 
 
 def test_forgetting_one_model_then_all_with_the_keyboard(page: Page) -> None:
-    believed = page.locator(".believed", has=page.get_by_role("heading", name=STRANGE))
-    believed.get_by_role("button", name="Forget", exact=True).click()
+    model = page.locator(".priors-of", has=page.get_by_role("heading", name=STRANGE))
+    model.get_by_role("button", name="Forget", exact=True).click()
     dialog = page.get_by_role("dialog", name="Forget the figures of")
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_be_hidden()
-    believed.get_by_role("button", name="Forget", exact=True).click()
+    model.get_by_role("button", name="Forget", exact=True).click()
     dialog.get_by_role("button", name="Forget its figures").click()
-    expect(page.locator("#history .told")).to_contain_text("The figures of 3 answers are forgotten")
-    expect(page.locator(".believed")).to_have_count(1)
+    expect(page.locator("#history .result")).to_contain_text("The figures of 3 answers are deleted")
+    expect(page.locator(".priors-of")).to_have_count(1)
     page.get_by_role("button", name="Forget all").focus()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")

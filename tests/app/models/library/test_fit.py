@@ -8,7 +8,7 @@ import pytest
 from app.models.catalog import CatalogEntry, load_catalog
 from app.models.library.fit import READABLE, best, fits, shape_forms
 from app.settings import Settings
-from engine.decoder.config import FAMILIES
+from engine.decoder.families import FAMILIES
 from engine.hardware.plan import Plan, Stage
 from engine.hardware.profile import GIB, HardwareProfile, Rates, imagined
 from engine.hardware.published import FP16, weights

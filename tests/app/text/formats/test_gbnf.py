@@ -81,18 +81,18 @@ def test_rules_that_contain_themselves():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no part 'root'"), ("a ::= [b]", "no part 'root'"), ("root ::= a", "no part 'a'"),
-        ("root ::= root [a] | [b]", "begins with itself"), ("root ::= [a] root", "has no end"),
+        ("", "no rule 'root'"), ("a ::= [b]", "no part 'root'"), ("root ::= a", "no part 'a'"),
+        ("root ::= root [a] | [b]", "begins with itself"), ("root ::= [a] root", "never ends"),
         ('root ::= "a"\nroot ::= "b"', "line 2: there are two rules 'root'"), ('root = "a"', "line 1: '::=' is missing"),
-        ('root ::= "a', "ends in the middle"), ("root ::= [a", "ends in the middle"), ('root ::= ("a"', "')' is missing"),
+        ('root ::= "a', "ends too early"), ("root ::= [a", "ends too early"), ('root ::= ("a"', "')' is missing"),
         ('root ::= "a")', "a new line is missing"), ("root ::= [z-a]", "ends before it begins"), ("root ::= []", "no characters"),
-        ('root ::= "a"**', "says twice"), ('root ::= ("a"{999}){999}', "998001 times in all"), ('root ::= "a"{x}', "braces hold"), ('root ::= "a"{2', "braces hold"), ('root ::= "a"{3,2}', "the smaller first"),
-        ('root ::= "a"{99999}', "choose 0 to"), ("root ::= <[1]>", "tokens of one model"), ("root ::= !<think>", "tokens of one model"),
+        ('root ::= "a"**', "two quantifiers"), ('root ::= ("a"{999}){999}', "998001 times in all"), ('root ::= "a"{x}', "quantifier in braces"), ('root ::= "a"{2', "quantifier in braces"), ('root ::= "a"{3,2}', "the smaller first"),
+        ('root ::= "a"{99999}', "choose 0 to"), ("root ::= <[1]>", "tokens are not supported"), ("root ::= !<think>", "tokens are not supported"),
         ('root ::= "\\xzz"', "is no character"), ('root ::= "\\x+1"', "is no character"), ('root ::= "\\ud800"', "is no character"), ("root ::= é", "a new line is missing"),
-        ("root ::= " + "(" * 99, "64 groups"), ("#" * (LARGEST + 1), f"at most {LARGEST}"), ("::= [a]", "name is missing"),
+        ("root ::= " + "(" * 99, "64 nested groups"), ("#" * (LARGEST + 1), f"at most {LARGEST}"), ("::= [a]", "name is missing"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_held_is_refused_with_its_line(text, words):
+def test_errors_are_reported_with_the_line(text, words):
     with pytest.raises(InvalidRequest) as caught:
         gbnf_grammar(text)
     assert words in str(caught.value)

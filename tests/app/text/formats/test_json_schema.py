@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.text.formats.json_schema import LARGEST, schema_grammar
-from app.text.formats.string_formats import FORMS
+from app.text.formats.scalars import FORMATS
 from engine.errors import InvalidRequest
 from engine.grammar.states import DEAD, States
 from tests.app.text.formats.accepting import accepts
@@ -66,7 +66,7 @@ leaves = st.one_of(
     st.just({"type": ["string", "null", "integer"]}),
     st.lists(VALUES, min_size=1, max_size=4).map(lambda found: {"enum": found}),
     VALUES.map(lambda found: {"const": found}),
-    st.sampled_from(sorted(FORMS)).map(lambda form: {"type": "string", "format": form}),
+    st.sampled_from(sorted(FORMATS)).map(lambda form: {"type": "string", "format": form}),
 )
 schemas = st.recursive(leaves, composed, max_leaves=6)
 
@@ -179,34 +179,34 @@ def test_what_is_not_complete_does_not_pass(text):
         ({"type": "string", "pattern": "(?=a)"}, "'pattern' at #: '(?=' in the pattern"),
         ({"type": "string", "pattern": 3}, "'pattern' at # is 3"),
         ({"type": "string", "pattern": "(a{0,999}){0,999}"}, "998001 times in all"),
-        ({"type": "string", "pattern": "a|bb", "maxLength": 1}, "the length beside 'pattern'"),
-        ({"type": "string", "pattern": "a", "format": "date"}, "'format' beside 'pattern'"),
+        ({"type": "string", "pattern": "a|bb", "maxLength": 1}, "length bounds together with 'pattern'"),
+        ({"type": "string", "pattern": "a", "format": "date"}, "'format' together with 'pattern'"),
         ({"properties": {"a": {"not": {}}}}, "'not' at #/properties/a"),
         ({"type": "string", "format": "uri"}, "the format 'uri' at #"),
-        ({"type": "number", "maximum": 3}, "'maximum' at # cannot be held for numbers with fractions"),
+        ({"type": "number", "maximum": 3}, "'maximum' at # is not supported for numbers with fractions"),
         ({"type": "integer", "minimum": 5, "maximum": 4}, "no whole number"),
         ({"type": "integer", "minimum": "5"}, "'minimum' at # is '5'"),
         ({"type": "text"}, "'type' at # is 'text'; it may be object"),
         ({"enum": []}, "no value of its type"),
         ({"enum": [1], "type": "string"}, "no value of its type"),
-        ({"$ref": "#/$defs/x"}, "leads nowhere"),
+        ({"$ref": "#/$defs/x"}, "points to nothing"),
         ({"$ref": "http://example.org/s"}, "must be # or begin with #/"),
         ({"$defs": {"A": {"$anchor": "item"}}, "items": {"$ref": "#item"}}, "'#item' at #/items must be"),
-        ({"items": {"$dynamicRef": "#"}}, "'$dynamicRef' at #/items cannot be held yet"),
-        ({"items": {"$recursiveRef": "#"}}, "'$recursiveRef' at #/items cannot be held yet"),
-        ({"items": {"$id": "x", "items": {"$ref": "#"}}}, "'$id' at #/items cannot be held yet"),
-        ({"anyOf": [{}], "unevaluatedProperties": False}, "'unevaluatedProperties' beside 'anyOf'"),
-        ({"type": "array", "items": False, "minItems": 2}, "'minItems' at # is 2, and no item"),
+        ({"items": {"$dynamicRef": "#"}}, "'$dynamicRef' at #/items is not supported"),
+        ({"items": {"$recursiveRef": "#"}}, "'$recursiveRef' at #/items is not supported"),
+        ({"items": {"$id": "x", "items": {"$ref": "#"}}}, "'$id' at #/items is not supported"),
+        ({"anyOf": [{}], "unevaluatedProperties": False}, "'unevaluatedProperties' together with 'anyOf'"),
+        ({"type": "array", "items": False, "minItems": 2}, "'minItems' at # is 2, but 'items' is false"),
         ({"items": {"type": "integer", "minimum": 10**16}}, "bounds at #/items leave only numbers"),
         ({"type": "integer", "exclusiveMaximum": -(10**20)}, "with more than 16 digits"),
-        ({"$ref": "#"}, "has no end"),
+        ({"$ref": "#"}, "never ends"),
         ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "begins with itself"),
-        ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "has no end"),
+        ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "never ends"),
         ({"items": {"type": "array", "minItems": 3, "maxItems": 2}}, "which is more than"),
-        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "may both hold"),
-        ({"oneOf": [{"const": n} for n in range(129)]}, "at most 128 are taken"),
-        ({"anyOf": [{"type": "integer"}], "minimum": 3}, "'minimum' beside 'anyOf'"),
-        ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "'allOf' at # cannot be held yet"),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "not mutually exclusive"),
+        ({"oneOf": [{"const": n} for n in range(129)]}, "at most 128 are allowed"),
+        ({"anyOf": [{"type": "integer"}], "minimum": 3}, "'minimum' together with 'anyOf'"),
+        ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "'allOf' at # is not supported"),
         ({"const": float("inf")}, "cannot be written as JSON"),
         ({"const": "\ud800"}, "cannot be written as JSON"),
         ({"description": "x" * LARGEST}, f"at most {LARGEST}"),
@@ -214,7 +214,7 @@ def test_what_is_not_complete_does_not_pass(text):
         ({"type": "string", "maxLength": 1_000_000}, "choose 0 to"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_held_is_refused_with_its_place(schema, words):
+def test_unsupported_schemas_are_refused_with_its_place(schema, words):
     with pytest.raises(InvalidRequest) as caught:
         schema_grammar(schema)
     assert words in str(caught.value)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.formats.json_text import grammar
-from app.text.formats.numbers import FARTHEST, between
+from app.text.formats.scalars import FARTHEST, between
 from engine.grammar.states import DEAD, States
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.text.formats.json_schema import schema_grammar
-from app.text.formats.relax_schema import heard
+from app.text.formats.relax_schema import relaxed
 from tests.app.text.formats.walks import has
 
 A = {"type": "integer"}
@@ -39,7 +39,7 @@ def test_an_object_that_is_asked_for_other_properties_may_have_them(
     schema: dict[str, Any], fitting: object
 ) -> None:
     """The words were left out and the properties beside them kept, so what they asked for was forbidden."""
-    grammar = schema_grammar(heard(schema))
+    grammar = schema_grammar(relaxed(schema))
     assert has(grammar, json.dumps(fitting))
     assert not has(grammar, "[1]")
 
@@ -61,13 +61,13 @@ TWO = {"type": "object", "properties": {"a": A, "b": A}, "required": ["a"]}
 def test_words_about_properties_that_are_told_leave_these_as_they_are(
     beside: dict[str, Any],
 ) -> None:
-    assert heard({**TWO, **beside}) == TWO
+    assert relaxed({**TWO, **beside}) == TWO
 
 
 @pytest.mark.parametrize("form", [{"a": 1}, [], 3, "uri", None])
 def test_a_format_that_nobody_knows_is_left_out(form: object) -> None:
     """One that was no text ended in a TypeError."""
-    assert heard({"type": "string", "format": form}) == {"type": "string"}
+    assert relaxed({"type": "string", "format": form}) == {"type": "string"}
 
 
 @pytest.mark.parametrize("word", ["properties", "items", "allOf", "then"])
@@ -77,4 +77,4 @@ def test_a_schema_that_is_far_too_deep_is_held_as_far_down_as_any(word: str) -> 
     for _ in range(470):
         inner: Any = [deep] if word == "allOf" else {"a": deep} if word == "properties" else deep
         deep = {word: inner, "required": ["a"]}
-    schema_grammar(heard(deep))
+    schema_grammar(relaxed(deep))

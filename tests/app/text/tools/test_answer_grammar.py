@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.request import Tool, ToolUse
-from app.text.formats.relax_schema import heard
+from app.text.formats.relax_schema import relaxed
 from app.text.tools.answer_grammar import Answers, held
 from app.text.tools.call_format import TOLD, CallForm
 from app.text.tools.call_parser import ToolCallParser
@@ -160,7 +160,7 @@ class TestSchemasThatCannotBeHeld:
         self, text: dict[str, Any], kept: list[str], good: str, bad: str
     ) -> None:
         schema = {"properties": {"a": {"type": "string", **text}}, "required": ["a"]}
-        inner = heard(schema)["properties"]["a"]
+        inner = relaxed(schema)["properties"]["a"]
         assert list(inner) == ["type", *kept]
         steps = States(held(TOLD, ToolUse((Tool("odd", "", schema),), must_call=True)))
         call = '<tool_call>\n{"name": "odd", "arguments": {"a": "%s"}}\n</tool_call>'
@@ -169,7 +169,7 @@ class TestSchemasThatCannotBeHeld:
 
     def test_are_refused_where_they_are_strict(self) -> None:
         use = ToolUse((Tool("odd", "", ODD, strict=True),), must_call=True)
-        with pytest.raises(InvalidRequest, match="'not' at # cannot be held"):
+        with pytest.raises(InvalidRequest, match="'not' at # is not supported"):
             held(TOLD, use)
 
     @pytest.mark.parametrize("form", [TOLD, CODER_FORM])
@@ -296,7 +296,7 @@ class TestCallsInPairs:
     def test_strict_ones_are_refused_where_only_quotes_could_hold_them(self) -> None:
         with pytest.raises(InvalidRequest, match="'minLength' at #/properties/path of text"):
             held(CODER_FORM, ToolUse((_strict(MIXED, "odd"),), must_call=True))
-        with pytest.raises(InvalidRequest, match="'not' at #/properties/odd cannot be held"):
+        with pytest.raises(InvalidRequest, match="'not' at #/properties/odd is not supported"):
             held(CODER_FORM, ToolUse((_strict(MIXED),), must_call=True))
 
     def test_strict_ones_are_held(self) -> None:

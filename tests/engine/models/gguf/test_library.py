@@ -18,7 +18,7 @@ pytest.importorskip("llama_cpp")
 def test_those_who_listened_can_be_forgotten(tmp_path):
     """A callback that was freed ended the process at the next line of the log."""
     heard: list[str] = []
-    with llama_library().heard(lambda level, text: heard.append(text)):
+    with llama_library().listening(lambda level, text: heard.append(text)):
         with pytest.raises(ModelUnusable):
             GgufVocabulary(tmp_path / "first")
         assert any("first" in text for text in heard)

@@ -113,7 +113,7 @@ def test_random_conversations_equal_the_torch_target(file, oracle, branches):
         trees = [random_tree(chance) for _ in slots]
         for slot in range(SLOTS):
             if chance.random() < 0.3:
-                target.rest(slot)
+                target.swap_out(slot)
         for slot in slots:
             _prepare(both, slot, chance)
         wanted, found = (_grown(one, slots, trees, chance.random() < 0.5) for one in both)
@@ -136,7 +136,7 @@ def _prepare(both, slot, chance):
             one.share(source, slot, shared)
         one.crop(slot, length)
         if one is both[1]:
-            one.wake(slot)
+            one.swap_in(slot)
         one.feed(slot, fed)
 
 
@@ -180,13 +180,13 @@ def test_trees_and_prompts_longer_than_a_pass(file, oracle):
 
 
 @pytest.mark.parametrize(("rows", "beside"), [(1, 1), (1, 15), (10, 6)])
-def test_rows_are_the_same_with_company(target, oracle, rows, beside):
+def test_rows_are_the_same_with_dummy_rows(target, oracle, rows, beside):
     oracle.crop(0, 0)
     for one in (target, oracle):
         one.feed(0, IDS[:20])
     alone = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
     target.commit(0, [])
-    target._llama.company = {rows: beside}
+    target.llama.padding = {rows: beside}
     for _ in range(3):  # the other rows leave nothing behind
         together = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
         target.commit(0, [])
@@ -200,10 +200,10 @@ def test_rows_are_the_same_with_company(target, oracle, rows, beside):
 
 
 @pytest.mark.parametrize("beside", [1, 15])
-def test_company_takes_no_cell_from_a_conversation(file, beside):
+def test_dummy_rows_take_no_cell_from_a_conversation(file, beside):
     target = LlamaCppTarget(exact(file, slots=1, context=256))
-    target._llama.company = {1: beside}
-    cells = target._llama.cells
+    target.llama.padding = {1: beside}
+    cells = target.llama.cells
     target.feed(0, [7] * (cells - 1))
     assert target.score([0], [single(8)])[0].logits.shape == (1, 4096)
     target.commit(0, [0])
@@ -221,17 +221,17 @@ def test_company_takes_no_cell_from_a_conversation(file, beside):
         (set(), {}),
     ],
 )
-def test_company_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen):
+def test_padding_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen):
     target = LlamaCppTarget(exact(file))
-    llama, ran = target._llama, []
+    llama, ran = target.llama, []
 
-    def took(rows, beside, measure=llama._timed):
+    def took(rows, beside, measure=llama.timed):
         ran.append(measure(rows, beside))
         return 0.005 if rows + beside in fast else 0.01
 
-    monkeypatch.setattr(llama, "_timed", took)
-    target.choose_company()
-    assert llama.company == chosen
+    monkeypatch.setattr(llama, "timed", took)
+    target.choose_padding()
+    assert llama.padding == chosen
     small = 1 if fast == {4} else 2  # where pairs are no faster, fours are asked about
     wanted = 2 * TRIALS + 2 * small * ODD_TRIALS + (len(PARTS) + 1) * BLOCK_TRIALS
     assert len(ran) == wanted
@@ -243,7 +243,7 @@ def test_company_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen
 
 def test_a_full_cache_forgets_an_idle_conversation_first(file):
     target = LlamaCppTarget(exact(file, slots=2, context=256))
-    cells = target._llama.cells
+    cells = target.llama.cells
     with pytest.raises(CacheFull, match=f"{cells} tokens"):
         target.feed(0, [7] * (cells + 1))
     target.crop(0, 0)
@@ -308,7 +308,7 @@ def test_a_large_vocabulary_and_a_long_context_take_no_logits_for_every_token(tm
     target.feed(0, [7] * 600)
     [scores] = target.score([0], [chain([7] * 100)])
     assert scores.logits.shape == (100, vocab)
-    rows = target._llama.outputs * vocab * 4
+    rows = target.llama.outputs * vocab * 4
     cache = context * 2 * 32 * 2
     copies = 2 * rows + scores.logits.numel() * 4  # computed, given out by llama.cpp, given to us
     used = process.memory_info().rss - before

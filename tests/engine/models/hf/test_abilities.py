@@ -18,7 +18,7 @@ from tests.engine.models.hf.families import near
 
 def test_the_check_notices_a_model_that_is_wrong_token_by_token(loaded):
     """Negative control: a Bamba that is not told where its rows stand rotates them all as the first."""
-    model = loaded("bamba")[0]._model
+    model = loaded("bamba")[0].model
     assert abilities_of(model).chunks
     with pytest.raises(ModelUnusable, match="'bamba' .* other logits for 9 tokens one by one"):
         abilities_of(replace(model, places=False))
@@ -34,9 +34,9 @@ def test_what_is_right_token_by_token_alone_runs_so(loaded, monkeypatch):
         return run(self, read, cache, place, last=last, hidden=hidden)
 
     monkeypatch.setattr(CausalModel, "run", misreads)
-    abilities = abilities_of(target._model)
+    abilities = abilities_of(target.model)
     assert not abilities.chunks
-    alone = HfTarget(target._model, 256, abilities)
+    alone = HfTarget(target.model, 256, abilities)
     alone.feed(0, IDS[:5])
     alone.feed(0, IDS[5:12])
     assert near(alone.score([0], [single(IDS[12])])[0].logits[0], oracle(reference, IDS[:13])[-1])

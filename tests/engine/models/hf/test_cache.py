@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.build import assemble
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import Abortable, Rows
+from engine.interfaces.target import Rows
 from engine.models.hf.cache import RowCache
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import chain, single
@@ -82,14 +82,14 @@ def test_a_chunk_that_is_left_in_any_layer_leaves_no_trace(loaded, family):
 
 @pytest.mark.parametrize("family", RECURRENT)
 def test_a_running_state_is_never_left_in_the_middle(loaded, family):
-    assert not isinstance(loaded(family)[0], Abortable)
+    assert not loaded(family)[0].abort_when(bool)
 
 
 @pytest.mark.parametrize("family", ["gemma3", "granite", "bloom", "falcon_h1"])
 def test_logits_are_computed_of_the_rows_that_are_asked_for_alone(loaded, family):
     target, _ = loaded(family)
     rows = []
-    head = target._model.module.get_output_embeddings()
+    head = target.model.module.get_output_embeddings()
     handle = head.register_forward_hook(lambda _, given, __: rows.append(given[0].shape[-2]))
     target.feed(0, IDS[:13])
     target.score([0], [single(IDS[13])])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from engine.models.hf import model as hf_model
-from engine.models.hf.linear_maps import lay_out
+from engine.models.hf.model import lay_out
 from engine.models.hf.target import load
 from engine.models.own import precision
 from engine.platform import onednn_linear as packed
@@ -29,7 +29,7 @@ def no_map_is_small(monkeypatch):
 
 
 def maps(target):
-    inside = [m for m in target._model.module.modules() if isinstance(m, nn.Linear)]
+    inside = [m for m in target.model.module.modules() if isinstance(m, nn.Linear)]
     return [m.__dict__.get("forward") for m in inside]
 
 
@@ -75,7 +75,7 @@ def test_halves_go_in_float32_where_the_processor_lacks_them(tmp_path, monkeypat
 @needs_packing
 def test_the_stored_weights_are_freed_and_read_as_no_numbers(tmp_path):
     saved(TREES["granite"], tmp_path)
-    module = load(spec(tmp_path))._model.module
+    module = load(spec(tmp_path)).model.module
     gone = [m.weight for m in module.modules() if isinstance(m, nn.Linear)]
     assert all(weight.untyped_storage().nbytes() == weight.itemsize for weight in gone)
     assert all(weight.isnan().all() for weight in gone)

@@ -11,7 +11,7 @@ from engine.build import assemble, build
 from engine.drafters import AUTO, DRAFTERS
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import Rows, Sharing
+from engine.interfaces.target import Rows
 from engine.models.hf.target import Abilities, HfTarget, load
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
@@ -145,7 +145,7 @@ def test_a_slot_takes_over_what_another_has_read(loaded, family):
 @pytest.mark.parametrize("family", ALL)
 def test_only_what_can_be_cut_anywhere_is_shared(loaded, family):
     target, _ = loaded(family)
-    assert isinstance(target, Sharing) == (family not in RECURRENT)
+    assert target.can_share == (family not in RECURRENT)
 
 
 @pytest.mark.parametrize("family", ["gemma3", "mamba"])
@@ -317,7 +317,7 @@ def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
     def blind(branches, window, dtype):
         return torch.zeros(1, 1, len(branches.seen), branches.length + len(branches.depths))
 
-    model = loaded("granite")[0]._model
+    model = loaded("granite")[0].model
     assert hf_target.abilities_of(model) == Abilities()
     monkeypatch.setattr(hf_model, "_mask", blind)
     assert "scores trees wrongly" in hf_target.abilities_of(model).trees
@@ -330,7 +330,7 @@ def test_trees_that_break_a_family_are_refused_and_the_family_is_not(loaded, mon
     def breaks(self, branches):
         raise AttributeError("'dict' object has no attribute 'shape'")
 
-    model = loaded("granite")[0]._model
+    model = loaded("granite")[0].model
     monkeypatch.setattr(type(model), "_masks", breaks)
     abilities = hf_target.abilities_of(model)
     assert "cannot score trees: 'dict' object has no attribute 'shape'" in abilities.trees

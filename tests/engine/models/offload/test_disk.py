@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from engine.errors import LayerUnreadable, ModelUnusable
 from engine.models.offload.direct_files import read_into
-from engine.models.offload.disk import Disk, open_disk
-from engine.models.offload.memory_budget import BUFFERS, divide
+from engine.models.offload.disk import BUFFERS, FEWEST_ROWS, MOST_ROWS, Disk, divide, open_disk
 from tests.engine.models.offload.conftest import LAYERS, LIMIT, MEGABYTE, Stored
 
 
@@ -93,17 +94,14 @@ def test_readers_work_ahead_around_the_end(stored: Stored) -> None:
     full_pass(source, stored)
     wait_for(lambda: source_idle(source))
     faulty.fault = OSError(5, "Input/output error")  # what was read ahead needs no disk
-    first = next(
-        key for key, pieces in source._maps.items() if not source._held.keys() >= {*pieces}
-    )
-    check(source, stored, *first)
+    check(source, stored, source.whole, "gate_up")
+    assert source.buffered < BUFFERS
     source.close()
 
 
 def source_idle(source: Disk) -> bool:
     """Whether every buffer is filled: nothing is left to read ahead."""
-    assert source._ring is not None
-    return len(source._ring._ready) == BUFFERS
+    return source.buffered == BUFFERS
 
 
 def wait_for(condition) -> None:  # type: ignore[no-untyped-def]
@@ -141,46 +139,30 @@ def two_passes(source: Disk, stored: Stored) -> None:
     full_pass(source, stored)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
-        (OSError(5, "Input/output error"), "Input/output error"),
-        (OSError(116, "Stale file handle"), "Stale file handle"),
+        (OSError(5, "Input/output error"), r"layer \d+ could not be read.*Input/output error"),
+        (OSError(116, "Stale file handle"), r"layer \d+ could not be read.*Stale file handle"),
+        (MemoryError("no memory"), "ended unexpectedly"),
+        ("short", r"gave \d+ of \d+ bytes"),
     ],
 )
-def test_a_disk_error_names_the_layer_and_passes(stored: Stored, fault: OSError, said: str) -> None:
+def test_a_fault_names_the_layer_and_passes(
+    stored: Stored, fault: BaseException | str, message: str
+) -> None:
     faulty = Faulty()
     source = Disk(stored.streaming, read=faulty)
     full_pass(source, stored)
-    faulty.fault = fault
-    with pytest.raises(LayerUnreadable, match=rf"layer \d+ could not be read.*{said}"):
+    if isinstance(fault, BaseException):
+        faulty.fault = fault
+    else:
+        faulty.short = True
+    with pytest.raises(LayerUnreadable, match=message):
         two_passes(source, stored)
-    faulty.fault = None
-    full_pass(source, stored)
-    source.close()
-
-
-def test_a_short_read_is_no_layer(stored: Stored) -> None:
-    faulty = Faulty()
-    source = Disk(stored.streaming, read=faulty)
-    faulty.short = True
-    with pytest.raises(LayerUnreadable, match=r"gave \d+ of \d+ bytes"):
-        full_pass(source, stored)
-    faulty.short = False
-    full_pass(source, stored)
-    source.close()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_reader_that_dies_is_told_and_replaced(stored: Stored) -> None:
-    faulty = Faulty()
-    source = Disk(stored.streaming, read=faulty)
-    faulty.fault = MemoryError("no memory")
-    with pytest.raises(LayerUnreadable, match="ended unexpectedly"):
-        full_pass(source, stored)
-    faulty.fault = None
-    for _ in range(2):
-        full_pass(source, stored)
+    faulty.fault, faulty.short = None, False
+    two_passes(source, stored)
     source.close()
 
 
@@ -201,9 +183,7 @@ def test_waiting_for_the_disk_is_counted(stored: Stored) -> None:
     full_pass(source, stored)
     wait_for(lambda: source_idle(source))
     before = source.waited
-    key = next(iter(source._ring._place)) if source._ring else None
-    assert key is not None
-    check(source, stored, key.layer, "gate_up")  # it was read ahead
+    check(source, stored, source.whole, "gate_up")  # it was read ahead
     assert source.waited - before < 0.1
     faulty.held.clear()
     threading.Timer(0.3, faulty.held.set).start()
@@ -274,3 +254,31 @@ def test_the_fixture_streams_most_of_its_bytes(stored: Stored) -> None:
     source = open_disk(stored.streaming)
     assert source.streamed > LIMIT // 4
     source.close()
+
+
+LIMITS = st.integers(1 << 20, 1 << 37)
+
+
+@given(limit=LIMITS, fixed=st.integers(0, 1 << 32), row=st.integers(1, 1 << 24))
+def test_the_parts_fit_the_limit(limit: int, fixed: int, row: int) -> None:
+    try:
+        room = divide(limit, fixed, row)
+    except ModelUnusable:
+        assume(False)
+    assert fixed + BUFFERS * room.buffer + room.held + room.widest * row <= limit
+    assert room.held >= 0
+    assert FEWEST_ROWS <= room.widest <= MOST_ROWS
+
+
+@given(limit=LIMITS, row=st.integers(1, 1 << 20))
+def test_more_memory_never_means_shorter_passes(limit: int, row: int) -> None:
+    try:
+        less = divide(limit, 0, row)
+    except ModelUnusable:
+        assume(False)
+    assert divide(2 * limit, 0, row).widest >= less.widest
+
+
+def test_a_refusal_says_what_is_needed() -> None:
+    with pytest.raises(ModelUnusable, match="limit of 100 MB is too small"):
+        divide(100_000_000, 90_000_000, 10_000)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ModelUnusable
-from engine.models.offload.ram import PackedLayer, Ram, open_ram, pack
+from engine.models.offload.ram import PackedLayer, Ram, open_ram, open_resident, pack
 from tests.engine.models.offload.conftest import LAYERS, Stored
 
 CPU = torch.device("cpu")
@@ -111,3 +111,14 @@ def test_less_room_than_two_layers_is_refused(layers: list[PackedLayer]) -> None
 def test_without_a_cuda_device_it_says_so(stored: Stored) -> None:
     with pytest.raises(ModelUnusable, match="none here"):
         open_ram(replace(stored.streaming, device="cpu"))
+
+
+def test_a_resident_map_comes_in_one_block(stored: Stored) -> None:
+    source = open_resident(stored.streaming)
+    for layer in range(LAYERS):
+        for name in ("gate_up", "down"):
+            (block,) = source.blocks(layer, name)
+            assert block.first == 0
+            assert torch.equal(block.weight, stored.map(layer, name))
+    assert (source.streamed, source.whole) == (0, LAYERS)
+    assert source.resident == sum(tensor.nbytes for tensor in stored.tensors.values())

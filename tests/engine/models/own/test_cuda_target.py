@@ -7,14 +7,13 @@ import pytest
 import torch
 
 import engine
-from engine.decoder.static_cache import StaticCache
 from engine.decoder.weights import load_weights
 from engine.errors import OutOfMemory
 from engine.interfaces.target import Rows
-from engine.models.out_of_memory import memory_told
 from engine.models.own.cuda_target import CudaTarget
 from engine.models.own.pass_kernels import WRITTEN_OUT, kernels_for
 from engine.models.own.target import TorchTarget
+from engine.platform.device_memory import out_of_memory_as_ours
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.tree import DraftTree, ReusedRows, chain
 from tests.engine.tiny import engine_over, run_all, tiny_weights
@@ -166,7 +165,7 @@ def test_addresses_stay_while_a_conversation_fits_and_rows_survive_a_move(monkey
         near(static.score([0], [tree])[0].logits, plain.score([0], [tree])[0].logits)
         for target in (plain, static):
             target.commit(0, [0, 1, 2, 3])
-        here = static._static.layers(0)[0][0].data_ptr()
+        here = static.cache.layers(0)[0][0].data_ptr()
         moves, address = moves + (here != address), here
     assert 2 <= moves <= 5
 
@@ -183,14 +182,13 @@ def test_running_out_of_memory_while_moving_loses_nothing(monkeypatch):
             raise torch.OutOfMemoryError("Tried to allocate 2.50 GiB. GPU 0 has ...")
         return torch.empty(*args, **kwargs)
 
-    cache: StaticCache = static._static
     with monkeypatch.context() as patch:
         patch.setattr("engine.decoder.static_cache.torch.zeros", failing)
         with (
             pytest.raises(OutOfMemory, match=r"2560.0 MiB were needed"),
-            memory_told(torch.device("cpu")),
+            out_of_memory_as_ours(torch.device("cpu")),
         ):
-            cache._reserve(cache._slot(0), 10_000)
+            static.cache.reserve(0, 10_000)
     near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
 
 

@@ -9,7 +9,7 @@ import transformers
 from engine.build import build
 from engine.decoder.decoder import Dense
 from engine.errors import ModelUnusable
-from engine.models.own.int8 import NARROW, Int8, Quantising
+from engine.models.own.int8 import NARROW, Int8, Int8Quantiser
 from engine.models.own.target import load
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
@@ -35,7 +35,7 @@ class TestMap:
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_no_weight_moves_by_more_than_half_a_step(self, dtype):
         plain = dense(70, 64, torch.float32)
-        rounded = Quantising().map(Dense(plain.weight.to(dtype)))
+        rounded = Int8Quantiser().map(Dense(plain.weight.to(dtype)))
         step = rounded.scale.float().unsqueeze(1)
         apart = (plain.weight.to(dtype).float() - rounded.rows.float() * step).abs()
         # the scale itself is rounded, so the largest weight of a row may lie beyond the last step
@@ -46,7 +46,7 @@ class TestMap:
     @pytest.mark.parametrize("rows", [1, NARROW, NARROW + 1, 40])
     @pytest.mark.parametrize("out", [96, 1100])
     def test_both_ways_to_multiply_give_the_widened_weight_times_the_rows(self, dtype, rows, out):
-        rounded = Quantising().map(dense(out, 64, dtype, bias=True))
+        rounded = Int8Quantiser().map(dense(out, 64, dtype, bias=True))
         x = torch.randn(2, rows, 64, generator=torch.Generator().manual_seed(1)).to(dtype)
         exact = x.double() @ (rounded.rows.double() * rounded.scale.double()[:, None]).T
         exact += rounded.bias.double()
@@ -55,12 +55,12 @@ class TestMap:
         assert rounded(x).shape == (2, rows, out)
 
     def test_a_row_of_zeros_stays_one(self):
-        rounded = Quantising().map(Dense(torch.zeros(8, 16)))
+        rounded = Int8Quantiser().map(Dense(torch.zeros(8, 16)))
         assert (rounded(torch.ones(3, 16)) == 0).all()
 
     def test_memory_falls_to_a_quarter(self):
         plain = dense(512, 1024, torch.float32)
-        rounded = Quantising().map(plain)
+        rounded = Int8Quantiser().map(plain)
         held = rounded.rows.nbytes + rounded.scale.nbytes
         assert held < 0.26 * plain.weight.nbytes
 
@@ -76,8 +76,8 @@ def folder(tmp_path_factory):
 def test_a_tree_equals_its_paths_with_rounded_weights_too(folder, dtype):
     """What is drafted and verified is the rounded model, so drafting still changes nothing."""
     target = load(spec(folder, weights="int8", dtype=dtype))
-    assert isinstance(target._weights.layers[0].qkv, Int8)
-    assert isinstance(target._weights.head, Int8)
+    assert isinstance(target.weights.layers[0].qkv, Int8)
+    assert isinstance(target.weights.head, Int8)
     target.feed(0, IDS[:20])
     tree = DraftTree(tuple(IDS[20:32]), (-1, 0, 0, *range(1, 10)))  # wider than the narrow way
     logits = target.score([0], [tree])[0].logits.float()

@@ -1,4 +1,9 @@
-"""Torch's own error for a full device, as OutOfMemory with the device's numbers."""
+"""Turn torch's error for a full device into OutOfMemory with the device's numbers.
+
+What it does: torch states the bytes that it tried to allocate only in its message, which is parsed.
+
+Delete when: torch's OutOfMemoryError has the number as an attribute.
+"""
 
 import re
 from collections.abc import Iterator
@@ -12,8 +17,8 @@ _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 @contextmanager
-def memory_told(device: torch.device) -> Iterator[None]:
-    """Raise OutOfMemory where torch raises its own error; what the allocator kept is given back."""
+def out_of_memory_as_ours(device: torch.device) -> Iterator[None]:
+    """Raise OutOfMemory where torch raises its own error, and empty the allocator's cache."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -25,6 +30,6 @@ def memory_told(device: torch.device) -> Iterator[None]:
 
 
 def _requested(message: str) -> int:
-    """Bytes that torch says it tried to allocate; 0 where it says nothing."""
+    """Bytes that torch tried to allocate, by its message; 0 where it has no number."""
     found = re.search(r"allocate ([\d.]+) (bytes|KiB|MiB|GiB)", message)
     return int(float(found[1]) * _UNITS[found[2]]) if found else 0

@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace, UnionType
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from engine.decoder.config import foreign, read_config
 from engine.decoder.decoder import Architecture, Rotary
+from engine.decoder.families import FAMILIES
+from engine.decoder.family import Family, Kinds
 from engine.errors import ModelUnusable
 
-LONGEST = 1 << 18  # tokens; the rotary table of more would take memory that no cache would leave
-
-Kinds = dict[str, type | UnionType]
+LONGEST = 1 << 18  # tokens; a longer rotary table would take the memory of the cache
 
 STATED: Kinds = {  # what is read of every config
     "hidden_size": int, "num_hidden_layers": int, "num_attention_heads": int,
@@ -21,24 +21,14 @@ STATED: Kinds = {  # what is read of every config
     "max_position_embeddings": int, "rms_norm_eps": float, "hidden_act": str,
     "tie_word_embeddings": bool,
 }  # fmt: skip
-ALSO: dict[str, Kinds] = {  # and of a family's, whose default the library knows
-    "llama": {"attention_bias": bool, "mlp_bias": bool},
-    "mistral": {"sliding_window": int | None},
-    "qwen2": {"sliding_window": int | None, "use_sliding_window": bool},
-    "qwen3": {
-        "sliding_window": int | None, "use_sliding_window": bool, "head_dim": int,
-        "attention_bias": bool,
-    },
-}  # fmt: skip
-# follows from others where it is absent
-OPTIONAL: Kinds = {"head_dim": int | None, "sliding_window": int | None}
+OPTIONAL: Kinds = {"head_dim": int | None, "sliding_window": int | None}  # may be absent
 
 
 def decoder_config(folder: Path) -> Any:
     """The config of a folder that the own decoder runs; raises ModelUnusable.
 
-    The library, which takes two seconds of a start to import, is asked only where something is left
-    for it to fill in, to translate or to refuse.
+    transformers takes two seconds to import: it is used only where fields are missing or have to
+    be translated.
     """
     fields = read_config(folder)
     if reason := foreign(fields):
@@ -47,19 +37,19 @@ def decoder_config(folder: Path) -> Any:
 
 
 def complete(fields: Mapping[str, Any]) -> SimpleNamespace | None:
-    """The library's config of ``fields`` that say all that is read of their family; else None."""
-    also, rope = ALSO.get(fields["model_type"]), _plain_rope(fields)
-    if also is None or rope is None:
+    """The config if ``fields`` state all that is read of their family; else None."""
+    stated, rope = FAMILIES[fields["model_type"]].stated, _plain_rope(fields)
+    if stated is None or rope is None:
         return None
     optional = {name: kind for name, kind in OPTIONAL.items() if name in fields}
-    asked = (optional | STATED | also).items()
-    if any(name not in fields or not isinstance(fields[name], kind) for name, kind in asked):
+    needed = {**optional, **STATED, **stated}.items()
+    if any(name not in fields or not isinstance(fields[name], kind) for name, kind in needed):
         return None
     return SimpleNamespace(**{**fields, "rope_parameters": rope})
 
 
 def _plain_rope(fields: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Rotary parameters of a config without scaling, wherever its writer put them."""
+    """Rotary parameters of a config without scaling, in the old or the new field; else None."""
     if fields.get("rope_scaling") is not None or "partial_rotary_factor" in fields:
         return None
     stated = fields.get("rope_parameters") or {
@@ -80,18 +70,18 @@ def library_config(folder: Path) -> Any:
             str(folder), local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError, TypeError, StrictDataclassError) as error:
-        said = " ".join(str(error).split())
-        raise ModelUnusable(f"{folder}: config.json cannot be used: {said}") from error
+        reason = " ".join(str(error).split())
+        raise ModelUnusable(f"{folder}: config.json cannot be used: {reason}") from error
 
 
 def architecture(config: Any, wanted: int | None = None) -> Architecture:
-    """The decoder's numbers; ``wanted`` is the context asked for, in tokens.
+    """The decoder's numbers; ``wanted``: the longest context needed, in tokens. Raises ModelUnusable.
 
-    Inside its sliding window such a model is a full-attention model, so the context ends where the
-    window does. A model with long-range rotary factors (Phi-3) has one set for its first context
-    and one for all longer ones; keys of the two do not mix, so the first is used unless
-    more is asked for.
+    The context ends where a sliding window does: up to there attention is full. A model with
+    long-range rotary factors (Phi-3) has one set for its first context and one for longer ones; keys
+    of the two do not mix, so the first set is used unless more is needed.
     """
+    family = FAMILIES[config.model_type]
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     if heads % kv_heads:
         raise ModelUnusable(
@@ -99,7 +89,7 @@ def architecture(config: Any, wanted: int | None = None) -> Architecture:
             "be a multiple of the second"
         )
     layers = config.num_hidden_layers
-    rotates = getattr(config, "no_rope_layers", None) or [True] * layers
+    rotates = getattr(config, family.rotated_layers or "-", None) or [True] * layers
     return Architecture(
         hidden=config.hidden_size,
         layers=layers,
@@ -110,10 +100,9 @@ def architecture(config: Any, wanted: int | None = None) -> Architecture:
         vocab=config.vocab_size,
         context=_context(config, wanted),
         norm_eps=config.rms_norm_eps,
-        norm_after=config.model_type == "olmo2",
+        norm_after=family.norm_after,
         no_rope=frozenset(i for i in range(layers) if not rotates[i]),
-        head_norms=config.model_type in ("qwen3", "olmo2"),
-        biases=_biases(config),
+        biases=_biases(config, family),
     )
 
 
@@ -127,7 +116,7 @@ def rotary_table(config: Any, arch: Architecture) -> Rotary:
         return Rotary.table(parameters["rope_theta"] ** -exponent, arch.context)
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    # the length chooses between the two sets of longrope, and means nothing to the others
+    # the length chooses between the two sets of longrope; other kinds ignore it
     try:
         inv_freq, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"), arch.context)
     except (KeyError, TypeError, RuntimeError) as error:
@@ -137,12 +126,9 @@ def rotary_table(config: Any, arch: Architecture) -> Rotary:
     return Rotary.table(inv_freq, arch.context, float(scale))
 
 
-def _biases(config: Any) -> frozenset[str]:
-    if config.model_type == "qwen2":
-        return frozenset({"qkv"})
-    attention = {"qkv", "o"} if getattr(config, "attention_bias", False) else set()
-    mlp = {"gate_up", "down"} if getattr(config, "mlp_bias", False) else set()
-    return frozenset(attention | mlp)
+def _biases(config: Any, family: Family) -> frozenset[str]:
+    added = (maps for name, maps in family.bias_fields.items() if getattr(config, name, False))
+    return family.biases.union(*added)
 
 
 def _context(config: Any, wanted: int | None) -> int:

@@ -18,14 +18,14 @@ def file(tmp_path_factory):
 
 def test_what_rests_takes_no_cells_and_comes_back(file):
     target = LlamaCppTarget(exact(file, slots=2, context=256))
-    words, most = [(37 * i) % 4000 + 6 for i in range(200)], target._llama.cells
+    words, most = [(37 * i) % 4000 + 6 for i in range(200)], target.llama.cells
     target.feed(0, words)
     wanted = target.score([0], [TREE])[0].logits
-    target.rest(0)
+    target.swap_out(0)
     target.feed(1, [7] * most)  # all the cells that there are
     target.crop(1, most - 200)
     assert target.length(0) == 200
-    target.wake(0)
+    target.swap_in(0)
     assert target.length(0) == 200
     target.crop(1, 100)
     found = target.score([0], [TREE])[0].logits  # in other cells, so summed in another order
@@ -35,10 +35,10 @@ def test_what_rests_takes_no_cells_and_comes_back(file):
 def test_what_rests_is_read_again_where_no_cells_are_left_for_it(file):
     target = LlamaCppTarget(exact(file, slots=2, context=256))
     target.feed(0, [8] * 200)
-    target.rest(0)
-    target.feed(1, [7] * (target._llama.cells - 100))
-    target.wake(0)
-    assert (target.length(0), target.length(1)) == (0, target._llama.cells - 100)
+    target.swap_out(0)
+    target.feed(1, [7] * (target.llama.cells - 100))
+    target.swap_in(0)
+    assert (target.length(0), target.length(1)) == (0, target.llama.cells - 100)
     target.feed(0, [8] * 90)
     assert target.length(0) == 90
 
@@ -49,7 +49,7 @@ def test_another_takes_over_the_beginning_of_what_rests(file):
     target.feed(0, words)
     target.feed(1, words[:60])
     wanted = target.score([1], [TREE])[0].logits
-    target.rest(0)
+    target.swap_out(0)
     for _ in range(2):
         target.share(0, 2, 60)
         assert list(target.tokens(2)) == words[:60]
@@ -61,8 +61,8 @@ def test_another_takes_over_the_beginning_of_what_rests(file):
 def test_what_rests_is_not_taken_over_where_no_cells_are_left(file):
     target = LlamaCppTarget(exact(file, slots=2, context=256))
     target.feed(0, [8] * 200)
-    target.rest(0)
-    target.feed(1, [7] * (target._llama.cells - 100))
+    target.swap_out(0)
+    target.feed(1, [7] * (target.llama.cells - 100))
     target.share(0, 2, 150)
     assert (target.length(0), target.length(2)) == (200, 0)
 
@@ -71,9 +71,9 @@ def test_a_conversation_comes_back_shorter(file):
     target = LlamaCppTarget(exact(file))
     target.feed(0, [7] * 80)
     for kept in (50, 20, 0):
-        target.rest(0)
+        target.swap_out(0)
         target.crop(0, kept)
-        target.wake(0)
+        target.swap_in(0)
         assert target.length(0) == kept
         target.feed(1, [9] * 3)
     target.feed(0, [8] * 30)
@@ -89,8 +89,8 @@ def test_bytes_are_those_that_were_counted_also_of_heads_of_another_width(tmp_pa
     file = random_gguf(tmp_path / "tiny.gguf", hidden=64, layers=3, head=head)
     target = LlamaCppTarget(exact(file, context=256, kv_type=kv_type))
     target.feed(0, [7] * 200)
-    target.rest(0)
-    there = len(target._away[0])
+    target.swap_out(0)
+    there = target.swapped[0]
     assert (
-        0 <= there - 200 * target.token_bytes < 20 * 200 + 3000
+        0 <= there - 200 * target.swap_bytes < 20 * 200 + 3000
     )  # positions and what is said of them

@@ -1,0 +1,115 @@
+"""A new tab is one class: it says its regions and commands, and all else is done for it."""
+
+import asyncio
+from pathlib import Path
+
+import gradio as gr
+from typing_extensions import override
+
+from app.errors import UNEXPECTED, AppError
+from tests.app import fake_engine
+from tests.app.assisted import assisted
+from tests.app.asynchronous import asynchronous
+from ui import page
+from ui.tab import Command, Tab, Values, View
+
+
+class CountingPage(View[Command]):
+    def __init__(self) -> None:
+        super().__init__({"add": self._add, "refuse": self._refuse, "break": self._break})
+        self.count, self.message = 0, ""
+
+    @override
+    async def values(self) -> Values:
+        return {"count": str(self.count), "message": self.message, "title": "Counting"}
+
+    @override
+    def fail(self, message: str) -> None:
+        self.message = message
+
+    async def _add(self, command: Command) -> None:
+        self.count += int(command.name)
+
+    async def _refuse(self, _: Command) -> None:
+        raise AppError("the count is closed")
+
+    async def _break(self, _: Command) -> None:
+        raise ZeroDivisionError
+
+
+class CountingTab(Tab):
+    name = "Counting"
+    regions = ("title", "count", "message")
+
+    @override
+    def view(self) -> CountingPage:
+        return CountingPage()
+
+
+async def after(view: CountingPage, command: str, name: str = "") -> tuple[int, str]:
+    await view.receive(Command(command=command, name=name))
+    return view.count, view.message
+
+
+@asynchronous
+async def test_only_regions_that_changed_are_sent() -> None:
+    view = CountingPage()
+    updates = view.updates()
+    assert await anext(updates) == {"count": "0", "message": "", "title": "Counting"}
+    await after(view, "add", "2")
+    assert await anext(updates) == {"count": "2"}
+    following = asyncio.ensure_future(anext(updates))
+    await asyncio.sleep(0)
+    await after(view, "add", "3")
+    await after(view, "add", "4")
+    assert await following == {"count": "9"}
+
+
+@asynchronous
+async def test_errors_are_shown_in_place() -> None:
+    view = CountingPage()
+    assert await after(view, "refuse") == (0, "the count is closed")
+    assert await after(view, "break") == (0, UNEXPECTED)
+    assert await after(view, "fly") == (0, "this page cannot do 'fly'; reload it")
+    assert await after(view, "add", "1") == (1, view.message)
+
+
+@asynchronous
+async def test_each_page_has_its_view_and_its_commands(tmp_path: Path) -> None:
+    async with assisted(tmp_path, fake_engine.parrot) as assistant:
+        views: list[CountingPage] = []
+
+        class Listed(CountingTab):
+            @override
+            def view(self) -> CountingPage:
+                views.append(CountingPage())
+                return views[-1]
+
+        tab = Listed(assistant)
+        tab.post("one page", '{"command": "add", "name": "2"}')
+        tab.post("another", '{"command": "add", "name": "3"}')
+        tab.post("another", '{"command": "add", "amount": 3}')
+        tab.post("another", "no JSON")
+        await asyncio.sleep(0.01)
+        assert [view.count for view in views] == [2, 3]
+        assert "reload the page" in views[1].message
+        tab.close("one page")
+        tab.post("one page", '{"command": "add", "name": "1"}')
+        assert len(views) == 3
+
+
+@asynchronous
+async def test_one_line_adds_a_tab_to_the_page(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(page, "TABS", (*page.TABS, CountingTab))
+    async with assisted(tmp_path, fake_engine.parrot) as assistant:
+        blocks = page.build(assistant)
+    ids = {getattr(block, "elem_id", None) for block in blocks.blocks.values()}
+    assert {"counting", "counting-count", "chat", "wire"} <= ids
+    assert isinstance(blocks, gr.Blocks)
+
+
+def test_every_tabs_files_are_served() -> None:
+    sheets = page.style_sheets()
+    assert len(set(sheets)) == len(sheets)
+    assert "hardware.css" in sheets
+    assert "slipstream" in page.script()
