@@ -25,13 +25,16 @@ PLAIN = ReplyOptions()
 
 
 @asynccontextmanager
-async def assisted(folder: Path, entry: Entry = fake_engine.parrot) -> AsyncIterator[Assistant]:
+async def assisted(
+    folder: Path, entry: Entry = fake_engine.parrot, settings: Settings | None = None
+) -> AsyncIterator[Assistant]:
     """An assistant whose engine is a fake; all else is real."""
     spec = ModelSpec("fake", str(POCKET))
     worker = EngineWorker(spec, entry)
     entry_of_fake = CatalogEntry("fake", "a fake", POCKET)
     model = LoadedModel(entry_of_fake, spec, await worker.start(), worker, TEXT)
-    assistant = Assistant(Settings(home=folder), model, History.open(folder / "history.db"))
+    history = History.open(folder / "history.db")
+    assistant = Assistant(settings or Settings(home=folder), model, history)
     try:
         yield assistant
     finally:

@@ -163,8 +163,7 @@ class TestTheSameText:
         law()
 
     def test_tokens_have_the_same_bytes(self, text) -> None:
-        ours, theirs = text._vocabulary.bytes, TEXT._vocabulary.bytes
-        assert all(ours.of(token) == theirs.of(token) for token in range(4100))
+        assert all(text.token_bytes(n) == TEXT.token_bytes(n) for n in range(4100))
 
     def test_answers_end_at_the_same_tokens(self, text) -> None:
         assert TEXT.stop_tokens <= text.stop_tokens <= set(range(6))

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import closing
+from functools import partial
 
 import httpx
 import pytest
@@ -85,10 +86,21 @@ def test_a_hub_that_is_not_there():
     ["http://169.254.169.254/x", "https://10.0.0.1/x", "https://localhost/x", "https://[::1]/x",
      "http://cdn.example.com/x", "file:///etc/passwd"],
 )  # fmt: skip
-def test_a_redirect_into_the_own_network_or_off_tls_is_not_followed(target):
-    hub = Hub("https://hub.example.com", "hf_secret")
-    with pytest.raises(HubError, match="not safe to follow"):
-        hub._redirected(httpx.URL("https://hub.example.com/a"), target)
+def test_a_redirect_into_the_own_network_or_off_tls_is_not_followed(monkeypatch, target):
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(302, headers={"Location": target})
+
+    client = partial(httpx.Client, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr("app.models.hub.client.httpx.Client", client)
+    with (
+        closing(Hub("https://hub.example.com", "hf_secret")) as hub,
+        pytest.raises(HubError, match="not safe to follow"),
+    ):
+        hub.read("https://hub.example.com/a")
+    assert asked == ["https://hub.example.com/a"]
 
 
 def test_redirects_end(stand_in):
