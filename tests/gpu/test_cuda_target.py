@@ -33,7 +33,7 @@ def test_recorded_scores_are_torch_targets(device, rows):
     recorded = on_device(load_weights(POCKET, torch.float32, device))
     for target in (plain, recorded):
         target.feed(0, PROMPT)
-    for _ in range(3):  # recorded once, replayed twice behind a growing prefix
+    for _ in range(3):  # recorded once, replayed twice after a growing prefix
         expected = plain.score([0], [tree_of(rows)])[0].logits
         found = recorded.score([0], [tree_of(rows)])[0].logits.cpu()
         torch.testing.assert_close(found, expected, atol=2e-3, rtol=2e-3)

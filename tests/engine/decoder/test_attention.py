@@ -51,7 +51,7 @@ def test_rows_mix_what_the_definition_says(rows, heads, dtype, lacking, worth, m
     ("rows", "tokens", "lacking", "together"),
     [
         (1, 100, False, False),  # too short to win back what it takes
-        (1, 100, True, True),  # apart a row takes several times as long there
+        (1, 100, True, True),  # separately a row takes several times as long there
         (2, 100, True, False),
         (FEW, 40_000, False, True),
         (FEW + 1, 40_000, False, False),

@@ -30,7 +30,7 @@ def weights(request):
 
 @pytest.fixture
 def pair(weights):
-    """(the model, the inflated model), both behind the same prompt."""
+    """(the model, the inflated model), both after the same prompt."""
     targets = [TorchTarget(found) for found in weights[:2]]
     for target in targets:
         target.feed(0, PROMPT)

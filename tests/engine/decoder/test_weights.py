@@ -55,7 +55,7 @@ def test_the_folder_itself_loads(folder):
     ],
 )
 def test_a_missing_tensor_is_named(folder, name):
-    """transformers would fill it with random numbers and go on."""
+    """transformers would fill it with random numbers and continue."""
     edit_weights(folder, lambda t: t.pop(name))
     refused(folder, rf"^the weights lack the tensor {re.escape(name)}; download the model again$")
 
@@ -229,7 +229,7 @@ class TestConfig:
         ("field", "value"), [("rope_theta", "x"), ("rope_theta", [1]), ("sliding_window", "x")]
     )
     def test_a_number_that_is_none_is_named(self, folder, field, value):
-        """A TypeError in the engine's process was told as if the engine were broken."""
+        """A TypeError in the engine's process was reported as if the engine were broken."""
         content = json.loads((folder / "config.json").read_text())
         del content["rope_parameters"]
         (folder / "config.json").write_text(json.dumps(content | {field: value}))

@@ -1,4 +1,4 @@
-"""Measured rates: they are rates, they leave nothing behind, and only sound ones are believed."""
+"""Measured rates: they are rates, they leave no files, and only sound ones are accepted."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Poisoned weights behind every target: an error that names the files, and never a token of garbage."""
+"""Poisoned weights in every target: an error that names the files, and never a token of garbage."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which passes get rows beside them: those that were measured faster so, and no others."""
+"""Which passes get dummy rows: those that were measured to be faster, and no others."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -29,15 +29,15 @@ FLAT = {1: 21.7, 2: 16.0, 8: 20.0, 10: 24.0, 12: 26.0, 14: 29.0, 16: 32.0}
 
 
 class Machine:
-    """Passes take what a curve says, by rows and those beside them together."""
+    """Passes take what a curve says, by rows and dummy rows together."""
 
     def __init__(self, milliseconds: Mapping[int, float], mood: Callable[[int], float]) -> None:
         self.curve, self.mood = milliseconds, mood
         self.passes: Counter[tuple[int, int]] = Counter()
 
-    def __call__(self, rows: int, beside: int) -> float:
-        self.passes[rows, beside] += 1
-        usual = float(np.interp(rows + beside, list(self.curve), list(self.curve.values())))
+    def __call__(self, rows: int, added: int) -> float:
+        self.passes[rows, added] += 1
+        usual = float(np.interp(rows + added, list(self.curve), list(self.curve.values())))
         return usual / 1e3 * self.mood(sum(self.passes.values()))
 
 
@@ -48,8 +48,8 @@ def steady(_: int) -> float:
 def test_parts_of_a_block_that_take_longer_than_all_of_it_become_one():
     found = choose_padding(Machine(STEEP, steady))
     assert found == {12: 4, 13: 3, 14: 2, 15: 1}
-    for rows, beside in found.items():
-        assert np.interp(rows, list(STEEP), list(STEEP.values())) > STEEP[rows + beside]
+    for rows, added in found.items():
+        assert np.interp(rows, list(STEEP), list(STEEP.values())) > STEEP[rows + added]
 
 
 def test_a_row_gets_another_where_two_are_faster():
@@ -59,12 +59,12 @@ def test_a_row_gets_another_where_two_are_faster():
 def test_an_odd_number_of_rows_gets_another_where_they_are_multiplied_in_pairs():
     found = choose_padding(Machine(PAIRS, steady))
     assert found == dict.fromkeys((3, 5, 7, 9, 11, 13, 15), 1)
-    assert all(PAIRS[rows + beside] < PAIRS[rows] for rows, beside in found.items())
+    assert all(PAIRS[rows + added] < PAIRS[rows] for rows, added in found.items())
 
 
 def test_parts_of_four_rows_get_what_lacks_where_they_are_multiplied_by_fours():
     found = choose_padding(Machine(FOURS, steady))
-    assert {rows + beside for rows, beside in found.items()} == {8, 12, 16, 20, 24, 28, 32}
+    assert {rows + added for rows, added in found.items()} == {8, 12, 16, 20, 24, 28, 32}
     assert set(found) == {rows for rows in range(5, 32) if rows % 4}
     assert row_blocks(found) == (5, 9, 13, 17)
     assert row_blocks(choose_padding(Machine(STEEP, steady))) == (17,)

@@ -37,7 +37,7 @@ def huge_bytes(array):
 
 
 def filled(size):
-    """Memory that nobody asked large pages for, as NumPy does, written once."""
+    """Memory for which no large pages were requested, as in NumPy, written once."""
     fresh = np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     fresh[:] = np.arange(size, dtype=np.uint32).astype(np.uint8)
     return fresh
@@ -69,7 +69,7 @@ def test_memory_that_nobody_uses_is_not_taken():
 
     with in_huge_pages():
         own = mmap.mmap(-1, 64 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        own[:: 4 * MIB] = bytes(16)  # the rest was never written: no memory stands behind it
+        own[:: 4 * MIB] = bytes(16)  # the rest was never written: it takes no memory
         before = resident()
     assert resident() - before < 8 * MIB
 

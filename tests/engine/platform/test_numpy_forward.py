@@ -48,7 +48,7 @@ def pair(request):
 
 
 def grown(target, *calls):
-    """Scores and states of some calls, behind the prefix."""
+    """Scores and states of some calls, after the prefix."""
     target.feed(0, PREFIX)
     return [part for call in calls for part in target.grow([call])]
 
@@ -69,7 +69,7 @@ def test_rows_score_as_torch_says(pair, calls):
 
 
 def test_what_is_kept_is_what_torch_keeps(pair):
-    """Keys of accepted rows stay; torch goes on where rows left off, and rows where torch did."""
+    """Keys of accepted rows stay; torch continues where NumPy stopped, and NumPy where torch did."""
     for target in pair:
         grown(target, *CALLS["a tree"])
         target.commit(0, [0, 2, 4])

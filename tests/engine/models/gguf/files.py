@@ -26,7 +26,7 @@ def exported(folder, out, kind="f32"):
 
 
 def random_gguf(out, vocab=64, hidden=32, layers=1, context=256, head=None):
-    """A Llama with random weights, two heads of so many numbers; ``vocab`` tokens, or these."""
+    """A Llama with random weights, two heads of ``head`` numbers; ``vocab`` tokens, or these."""
     tokens = [f"t{i}" for i in range(vocab)] if isinstance(vocab, int) else vocab
     random = np.random.default_rng(0)
     writer = GGUFWriter(out, "llama")

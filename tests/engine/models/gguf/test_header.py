@@ -1,4 +1,4 @@
-"""GGUF headers: what stands there is read, and what cannot be is refused in one sentence."""
+"""GGUF headers: what can be read is read, everything else is refused in one sentence."""
 
 import struct
 from pathlib import Path
@@ -84,7 +84,7 @@ HEADERS = {
     "key of 2^64 - 1 bytes": (
         b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, HUGE), f"claims {HUGE} bytes"
     ),
-    "key twice": (assembled([*ONE, *ONE], [], b""), "stands there twice"),
+    "key twice": (assembled([*ONE, *ONE], [], b""), "is there twice"),
     "unknown type of value": (
         assembled([tiny.text("a") + struct.pack("<I", 13)], [], b""), "unknown type 13"
     ),
@@ -120,7 +120,7 @@ HEADERS = {
     "offset not aligned": (tiny.one_tensor(lambda: info("t", (8,), 0, 1)), "lies at byte 1"),
     "offset 2^64 - 1": (tiny.one_tensor(lambda: info("t", (8,), 0, HUGE)), "lies at byte"),
     "tensor twice": (
-        assembled(ONE, [info("t", (8,)), info("t", (8,), 0, 32)], b"\0" * 64), "stands there twice"
+        assembled(ONE, [info("t", (8,)), info("t", (8,), 0, 32)], b"\0" * 64), "is there twice"
     ),
     "other alignment than it says": (
         assembled(

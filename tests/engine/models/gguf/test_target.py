@@ -179,15 +179,15 @@ def test_trees_and_prompts_longer_than_a_pass(file, oracle):
     assert (wanted - found).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize(("rows", "beside"), [(1, 1), (1, 15), (10, 6)])
-def test_rows_are_the_same_with_dummy_rows(target, oracle, rows, beside):
+@pytest.mark.parametrize(("rows", "added"), [(1, 1), (1, 15), (10, 6)])
+def test_rows_are_the_same_with_dummy_rows(target, oracle, rows, added):
     oracle.crop(0, 0)
     for one in (target, oracle):
         one.feed(0, IDS[:20])
     alone = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
     target.commit(0, [])
-    target.llama.padding = {rows: beside}
-    for _ in range(3):  # the other rows leave nothing behind
+    target.llama.padding = {rows: added}
+    for _ in range(3):  # the dummy rows leave no trace
         together = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
         target.commit(0, [])
         assert (together - alone).abs().max() < TOLERANCE
@@ -199,10 +199,10 @@ def test_rows_are_the_same_with_dummy_rows(target, oracle, rows, beside):
             one.commit(0, list(range(rows)))
 
 
-@pytest.mark.parametrize("beside", [1, 15])
-def test_dummy_rows_take_no_cell_from_a_conversation(file, beside):
+@pytest.mark.parametrize("added", [1, 15])
+def test_dummy_rows_take_no_cell_from_a_conversation(file, added):
     target = LlamaCppTarget(exact(file, slots=1, context=256))
-    target.llama.padding = {1: beside}
+    target.llama.padding = {1: added}
     cells = target.llama.cells
     target.feed(0, [7] * (cells - 1))
     assert target.score([0], [single(8)])[0].logits.shape == (1, 4096)
@@ -225,9 +225,9 @@ def test_padding_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen
     target = LlamaCppTarget(exact(file))
     llama, ran = target.llama, []
 
-    def took(rows, beside, measure=llama.timed):
-        ran.append(measure(rows, beside))
-        return 0.005 if rows + beside in fast else 0.01
+    def took(rows, added, measure=llama.timed):
+        ran.append(measure(rows, added))
+        return 0.005 if rows + added in fast else 0.01
 
     monkeypatch.setattr(llama, "timed", took)
     target.choose_padding()

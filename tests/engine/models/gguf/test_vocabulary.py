@@ -25,7 +25,7 @@ def vocabulary(folder: Path, monkeypatch: pytest.MonkeyPatch, control: tuple[str
 
 
 class TestTokensAroundChannels:
-    """llama.cpp tells programs that they are text, so anybody could write one in a message."""
+    """llama.cpp calls them text, so a message could contain one."""
 
     @pytest.fixture
     def file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -36,7 +36,7 @@ CHAINS = {
     ),
 }  # fmt: skip
 RECURRENT = {
-    "bamba": transformers.BambaConfig(  # its forward counts every pass from 0 unless it is told
+    "bamba": transformers.BambaConfig(  # its forward counts every pass from 0 unless it gets positions
         **SMALL, attn_layer_indices=[1], mamba_n_heads=6, mamba_d_head=16, mamba_d_state=16,
         mamba_chunk_size=8,
     ),

@@ -17,7 +17,7 @@ from tests.engine.models.hf.families import near
 
 
 def test_the_check_notices_a_model_that_is_wrong_token_by_token(loaded):
-    """Negative control: a Bamba that is not told where its rows stand rotates them all as the first."""
+    """Negative control: a Bamba without positions rotates all rows as the first."""
     model = loaded("bamba")[0].model
     assert abilities_of(model).chunks
     with pytest.raises(ModelUnusable, match="'bamba' .* other logits for 9 tokens one by one"):
@@ -25,7 +25,7 @@ def test_the_check_notices_a_model_that_is_wrong_token_by_token(loaded):
 
 
 def test_what_is_right_token_by_token_alone_runs_so(loaded, monkeypatch):
-    """Its chunks are wrong: behind a prefix every row is read as the first."""
+    """Its chunks are wrong: after a prefix every row is read as the first."""
     target, reference = loaded("mamba")
     run = CausalModel.run
 
@@ -62,12 +62,12 @@ def described(family):
 def test_what_configs_say_of_experts_is_not_taken_for_attention():
     """``decoder_sparse_step`` kept Qwen2-MoE and Qwen3-MoE from trees."""
     found = {family: described(family) for family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
-    told = {
+    fields = {
         family: set(model.sparse_fields()) - set(getattr(model.config, "layer_types", None) or ())
         for family, model in found.items()
         if model
     }
-    assert {family: names - LIMITS for family, names in told.items() if names - LIMITS} == {}
+    assert {family: names - LIMITS for family, names in fields.items() if names - LIMITS} == {}
     for family in ("mixtral", "qwen2_moe", "qwen3_moe", "cohere2_moe"):
-        assert told[family] == set()
-    assert told["llama4"] == {"attention_chunk_size"}
+        assert fields[family] == set()
+    assert fields["llama4"] == {"attention_chunk_size"}

@@ -1,4 +1,4 @@
-"""What a pass over a transformers model leaves behind: nothing, where it is left, and no logits unasked."""
+"""A pass over a transformers model: an aborted one leaves no trace, and only wanted logits are computed."""
 
 from unittest.mock import patch
 
@@ -106,10 +106,10 @@ def test_what_is_read_ahead_spares_the_next_question_its_reading(loaded):
     engine = assemble(
         ModelSpec("tiny", ""), DrafterResources(target, cost=SlowMachine()), "no pair"
     )
-    told = tuple(IDS[n % 40] for n in range(60))
-    engine.submit(GenerationRequest(told, 1, ahead=True))
+    prompt = tuple(IDS[n % 40] for n in range(60))
+    engine.submit(GenerationRequest(prompt, 1, ahead=True))
     while engine.busy:
         engine.step()
-    [(ids, done)] = run_all(engine, [GenerationRequest((*told, 3, 4), 8)])
-    assert done.stats.cached_tokens == len(told) - 1
-    assert ids == greedy(reference, (*told, 3, 4), 8)
+    [(ids, done)] = run_all(engine, [GenerationRequest((*prompt, 3, 4), 8)])
+    assert done.stats.cached_tokens == len(prompt) - 1
+    assert ids == greedy(reference, (*prompt, 3, 4), 8)

@@ -1,4 +1,4 @@
-"""Transformers models with their maps laid out anew: the same logits, and nobody reads what is gone."""
+"""Transformers models with packed maps: the same logits, and the freed weights are not read."""
 
 import pytest
 import torch

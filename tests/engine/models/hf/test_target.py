@@ -41,8 +41,8 @@ def test_a_chain_and_the_part_of_it_that_is_kept_equal_transformers(loaded, fami
     logits = target.score([0], [chain(IDS[20:26])])[0].logits
     assert near(logits, oracle(reference, IDS[:26])[20:])
     target.commit(0, (0, 1))
-    behind = target.score([0], [single(7)])[0].logits
-    assert near(behind[0], oracle(reference, [*IDS[:22], 7])[-1])
+    after = target.score([0], [single(7)])[0].logits
+    assert near(after[0], oracle(reference, [*IDS[:22], 7])[-1])
 
 
 @pytest.mark.parametrize("family", TREES)
@@ -61,9 +61,9 @@ class TestTrees:
         target.feed(0, IDS[:20])
         target.score([0], [TREE])
         target.commit(0, path)
-        told = IDS[:20] + path_tokens(TREE, path[-1])
-        assert list(target.tokens(0)) == told
-        assert near(target.score([0], [single(7)])[0].logits[0], oracle(reference, [*told, 7])[-1])
+        ids = IDS[:20] + path_tokens(TREE, path[-1])
+        assert list(target.tokens(0)) == ids
+        assert near(target.score([0], [single(7)])[0].logits[0], oracle(reference, [*ids, 7])[-1])
 
     def test_growing_level_by_level_equals_scoring_at_once(self, loaded, family):
         target, _ = loaded(family)
@@ -114,7 +114,7 @@ def test_a_shorter_prefix_can_be_gone_on_from(loaded, family):
 
 
 def test_positions_that_begin_elsewhere_are_left_to_the_family(tmp_path):
-    """RoBERTa's begin behind the number of its padding token."""
+    """RoBERTa's begin after the number of its padding token."""
     config = transformers.RobertaConfig(
         vocab_size=61, hidden_size=48, num_hidden_layers=3, num_attention_heads=4, is_decoder=True,
         intermediate_size=64, max_position_embeddings=256,
@@ -128,7 +128,7 @@ def test_positions_that_begin_elsewhere_are_left_to_the_family(tmp_path):
 
 @pytest.mark.parametrize("family", [*TREES, *CHAINS])
 def test_a_slot_takes_over_what_another_has_read(loaded, family):
-    """The other one is in the middle of a pass, and both go on apart from each other."""
+    """The other one is in the middle of a pass, and both continue separately."""
     target, reference = loaded(family)
     target.feed(0, IDS[:20])
     target.feed(1, IDS[30:34])
@@ -227,8 +227,8 @@ class TestRefused:
     def test_more_weights_than_the_files_hold(self, folder):
         """Before memory for them is taken."""
         file = folder / "config.json"
-        told = json.loads(file.read_text())
-        file.write_text(json.dumps(told | {"num_hidden_layers": 1000}))
+        config = json.loads(file.read_text())
+        file.write_text(json.dumps(config | {"num_hidden_layers": 1000}))
         self.refuse(folder, r"config\.json describes \d+ weights and the files hold 69376")
 
     def test_a_missing_tensor(self, folder):
@@ -260,7 +260,7 @@ class TestRefused:
             tmp_path, "gives family 'recurrent_gemma' no cache that can be handed from pass"
         )
 
-    @pytest.mark.parametrize("good", [0, 7], ids=["the very first", "behind a cache"])
+    @pytest.mark.parametrize("good", [0, 7], ids=["the very first", "after a cache"])
     def test_a_family_that_breaks_in_its_passes(self, folder, good, monkeypatch):
         """It was an error of the library's own that the engine's process ended with."""
         model = transformers.GPTNeoXForCausalLM
@@ -296,9 +296,9 @@ class TestRefused:
 
     def test_code_of_a_models_own(self, folder):
         file = folder / "config.json"
-        told = json.loads(file.read_text())
+        config = json.loads(file.read_text())
         wanted = {"auto_map": {"AutoModelForCausalLM": "modeling_odd.OddForCausalLM"}}
-        file.write_text(json.dumps(told | wanted))
+        file.write_text(json.dumps(config | wanted))
         (folder / "modeling_odd.py").write_text("raise SystemExit('ran')")
         self.refuse(folder, r"needs code of its own \(modeling_odd\.OddForCausalLM, in auto_map\)")
 

@@ -1,4 +1,4 @@
-"""Real safetensors files of a few megabytes, and what a source is told of them."""
+"""Real safetensors files of a few megabytes, and how a source is described."""
 
 from dataclasses import dataclass
 from pathlib import Path

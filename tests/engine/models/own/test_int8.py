@@ -37,9 +37,11 @@ class TestMap:
         plain = dense(70, 64, torch.float32)
         rounded = Int8Quantiser().map(Dense(plain.weight.to(dtype)))
         step = rounded.scale.float().unsqueeze(1)
-        apart = (plain.weight.to(dtype).float() - rounded.rows.float() * step).abs()
+        difference = (plain.weight.to(dtype).float() - rounded.rows.float() * step).abs()
         # the scale itself is rounded, so the largest weight of a row may lie beyond the last step
-        assert (apart <= 0.5 * step + 1e-6 + (0 if dtype == torch.float32 else 0.5) * step).all()
+        assert (
+            difference <= 0.5 * step + 1e-6 + (0 if dtype == torch.float32 else 0.5) * step
+        ).all()
         assert rounded.rows.dtype == torch.int8
 
     @pytest.mark.parametrize("dtype", DTYPES)
@@ -50,8 +52,8 @@ class TestMap:
         x = torch.randn(2, rows, 64, generator=torch.Generator().manual_seed(1)).to(dtype)
         exact = x.double() @ (rounded.rows.double() * rounded.scale.double()[:, None]).T
         exact += rounded.bias.double()
-        apart = (rounded(x).double() - exact).abs().max()
-        assert apart < (1e-4 if dtype == torch.float32 else 0.02) * exact.abs().max()
+        difference = (rounded(x).double() - exact).abs().max()
+        assert difference < (1e-4 if dtype == torch.float32 else 0.02) * exact.abs().max()
         assert rounded(x).shape == (2, rows, out)
 
     def test_a_row_of_zeros_stays_one(self):
@@ -126,19 +128,19 @@ class TestHalf:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"weights": "int4"}, "weights 'int4' are unknown; choose full or int8"),
         ({"weights": "int8", "dtype": "float16"}, "choose bfloat16 or float32"),
     ],
 )
-def test_what_does_not_exist_is_refused(folder, changes, told):
-    with pytest.raises(ModelUnusable, match=told):
+def test_what_does_not_exist_is_refused(folder, changes, message):
+    with pytest.raises(ModelUnusable, match=message):
         load(spec(folder, **changes))
 
 
 def test_plain_steps_and_prompts_agree_across_the_two_ways(folder):
-    """One row goes one way, many another; in bfloat16 both round, and no further apart than that."""
+    """One row goes one way, many another; in bfloat16 both round, and differ by no more than that."""
     target = load(spec(folder, weights="int8", dtype="bfloat16"))
     whole = target.score([0], [chain(IDS[:30])])[0].logits.float()
     target.crop(0, 0)

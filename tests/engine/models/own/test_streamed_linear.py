@@ -15,7 +15,7 @@ WIDTH, FORWARD = 48, 112
 
 
 class Cut:
-    """A source whose maps come in blocks of so many rows, each overwriting the one before it."""
+    """A source whose maps come in blocks of a few rows, each overwriting the one before."""
 
     widest, whole, streamed, resident, waited = 64, 0, 0, 0, 0.0
 
@@ -109,5 +109,5 @@ def test_rows_of_halves_give_halves_on_any_processor(rows: int, widening: Wideni
     with torch.inference_mode():
         found = joined(x)
     assert found.dtype == torch.bfloat16
-    apart = (found.double() - wanted).abs().max() / wanted.abs().max()
-    assert apart < (0.02 if widening is None else 0.005)
+    difference = (found.double() - wanted).abs().max() / wanted.abs().max()
+    assert difference < (0.02 if widening is None else 0.005)
