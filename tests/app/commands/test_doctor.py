@@ -19,7 +19,7 @@ MACHINE = HardwareProfile("A processor", 4, ("avx2",), Ram(16 * GIB, 12 * GIB), 
 POOR = HardwareProfile("p", 1, (), Ram(GIB, GIB, "a group"), (GPU,), disk_free=0)
 
 
-def told(profile: HardwareProfile, software: Software) -> list[Finding]:
+def found_in(profile: HardwareProfile, software: Software) -> list[Finding]:
     return list(findings(profile, software))
 
 
@@ -31,7 +31,7 @@ def asked(tmp_path: Path) -> Settings:
 
 
 def test_a_whole_machine_lacks_nothing() -> None:
-    assert told(MACHINE, WHOLE) == []
+    assert found_in(MACHINE, WHOLE) == []
     assert "Nothing is missing." in list(lines(MACHINE, ()))
 
 
@@ -83,7 +83,7 @@ def test_a_whole_machine_lacks_nothing() -> None:
 def test_one_thing_that_is_missing_is_one_finding(
     profile: HardwareProfile, software: Software, what: str, remedy: str
 ) -> None:
-    (found,) = told(profile, software)
+    (found,) = found_in(profile, software)
     assert what in found.what
     assert remedy in found.remedy
     assert found.needed == ("of memory" in what)
@@ -91,12 +91,12 @@ def test_one_thing_that_is_missing_is_one_finding(
 
 def test_a_gpu_without_its_software_is_missing_and_no_gpu_is_not() -> None:
     without = replace(WHOLE, torch_cuda=False)
-    assert told(MACHINE, without) == []
-    assert len(told(replace(MACHINE, gpus=(GPU,)), without)) == 1
+    assert found_in(MACHINE, without) == []
+    assert len(found_in(replace(MACHINE, gpus=(GPU,)), without)) == 1
 
 
 def test_everything_missing_at_once_is_told_and_the_needed_stands_out() -> None:
-    found = told(POOR, Software(False, False, False, "2.13+cpu"))
+    found = found_in(POOR, Software(False, False, False, "2.13+cpu"))
     assert [one.needed for one in found] == [True, False, False, False, False]
     text = "\n".join(lines(POOR, tuple(found)))
     assert text.count("needed: ") == 1

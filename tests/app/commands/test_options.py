@@ -69,15 +69,15 @@ def test_claims_need_no_lane_and_no_prompts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     [
         (["bench"], "at least one --lane"),
         (["bench", "--lane", "none"], "--prompts"),
         (["bench", "seeds", "--only", "magic"], "no claim 'magic'"),
     ],
 )
-def test_a_benchmark_without_its_parts_is_refused(arguments: list[str], told: str) -> None:
-    with pytest.raises(LaneError, match=told):
+def test_a_benchmark_without_its_parts_is_refused(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(LaneError, match=sentence):
         parse(arguments, SETTINGS)
 
 

@@ -121,6 +121,6 @@ def test_a_wrong_question_ends_with_2_and_one_sentence(
     with pytest.raises(SystemExit) as ended:
         sys.exit(main(["plan", *arguments], serve=lambda _: 0))
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert "Traceback" not in told
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert "Traceback" not in err
