@@ -6,13 +6,21 @@ from typing import Any
 
 from app.errors import UnknownDrafter
 from app.reasoning_effort import AS_TAUGHT, Thinking
-from engine.drafters import DRAFTERS
+from engine.drafters import DRAFTERS, describe
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
-from engine.request import FinishReason, Logprob, Penalties, SamplingParams, Stats, tokens_per_pass
+from engine.request import (
+    AUTO,
+    FinishReason,
+    Logprob,
+    Penalties,
+    SamplingParams,
+    Stats,
+    tokens_per_pass,
+)
 
 ROLES = ("system", "user", "assistant", "tool")
-AUTO, ALL_DRAFTERS = "auto", "all"
+ALL_DRAFTERS = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +245,6 @@ def check_text(text: str, what: str) -> None:
 
 def check_drafter(name: str) -> None:
     """Refuse a drafter that does not exist; whether it can run is the engine's to say."""
-    known = tuple(dict.fromkeys((AUTO, *DRAFTERS)))
-    if name not in known:
-        raise UnknownDrafter(name, known)
+    if name not in DRAFTERS:
+        known = [one for one in DRAFTERS if describe(one).listed]
+        raise UnknownDrafter(name, tuple(dict.fromkeys((AUTO, *known))))

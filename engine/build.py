@@ -2,21 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from engine.draft_length import LENGTHS
-from engine.drafters import AUTO, BESIDE, DRAFTERS
+from engine.drafters import DRAFTERS
 from engine.engine import Engine
-from engine.errors import InvalidRequest, ModelUnusable, NumericalError
+from engine.errors import ModelUnusable, NumericalError
 from engine.grammar.token_bytes import Speller
 from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.limits import ram
-from engine.interfaces.drafter import Arm, Drafter, DrafterResources, DraftLength, StopRule
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Capability, Target
 from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
@@ -25,14 +21,15 @@ from engine.models.gguf.vocabulary import vocabulary_mismatch
 from engine.models.offload import SOURCES
 from engine.models.own.precision import notes
 from engine.platform.huge_pages import in_huge_pages
-from engine.request import GenerationRequest, ModelFacts, ModelSpec, SamplingParams
-from engine.runtime.components import CacheCapacity, EngineComponents, Options, Verify
-from engine.runtime.profiling import profile, profile_draft, profile_exit, profile_reading
+from engine.request import AUTO, PLAIN, GenerationRequest, ModelFacts, ModelSpec, SamplingParams
+from engine.runtime.components import CacheCapacity, EngineComponents, Verify
+from engine.runtime.drafter_pool import DrafterPool
+from engine.runtime.profiling import profile
+from engine.runtime.registry import drafter_class, named
 from engine.speculation.rng import RandomSource, SeededRandom
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict, verify_or_error
 
-DEFAULT, PLAIN = "default", "none"
 WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
 # On a CUDA device kernels are compiled at their first call, and kept on the disk; some judge drafts of
 # sampled tokens alone, and as few passes as these a drafter that does not pay yet would not draft at all.
@@ -64,16 +61,20 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
         profile(target, parts.cost)
     except NumericalError as error:
         raise ModelUnusable(_weights_error(spec)) from error
-    parts = replace(parts, exit_step=_exit_step(spec, target))
-    if draft_model is None:
-        return parts, no_draft
     try:
-        step, read = profile_draft(draft_model), profile_reading(draft_model)
+        return _measured(spec, parts, no_draft), no_draft
     except NumericalError:
-        return replace(
-            parts, draft_model=None
-        ), f"as to the draft, {_weights_error(_draft_spec(spec))}"
-    return replace(parts, draft_step=step, draft_read=read), no_draft
+        no_draft = f"as to the draft, {_weights_error(_draft_spec(spec))}"
+        return _measured(spec, replace(parts, draft_model=None), no_draft), no_draft
+
+
+def _measured(spec: ModelSpec, parts: DrafterResources, no_draft: str) -> DrafterResources:
+    """With the costs that the drafters measure; raises NumericalError for a damaged draft model."""
+    for name in DRAFTERS:
+        if not _obstacle(name, spec, parts, no_draft):
+            found = drafter_class(name).measure(parts)
+            parts = replace(parts, measured={**parts.measured, **found})
+    return parts
 
 
 def _weights_error(spec: ModelSpec) -> str:
@@ -85,12 +86,6 @@ def _weights_error(spec: ModelSpec) -> str:
         f"the weights in {spec.folder} give logits that are not finite numbers, from which no token "
         f"can be taken; {remedy}"
     )
-
-
-def _exit_step(spec: ModelSpec, target: Target) -> float:
-    """Seconds of an early-exit step; 0 where none will be asked for, or layers are read meanwhile."""
-    in_memory = Capability.LAYERS in target.offers and target.source is None
-    return profile_exit(target, spec.exit_layer) if in_memory and spec.exit_layer else 0.0
 
 
 def assemble(
@@ -105,7 +100,7 @@ def assemble(
         vocab=parts.target.vocab,
         layers=parts.target.layers,
         parameters=parts.target.parameters,
-        drafters=tuple(name for name in able if name != AUTO),
+        drafters=tuple(name for name in able if name != AUTO and drafter_class(name).listed),
         refused=tuple(refused.items()),
         notes=(*notes(spec), *_undrafted(spec, parts, able, refused)),
     )
@@ -113,9 +108,7 @@ def assemble(
     machinery = EngineComponents(
         target=parts.target,
         draft_model=parts.draft_model,
-        choose=_chooser(able, refused),
-        drafter=partial(_new_drafter, parts, able),
-        length=partial(_new_length, parts),
+        drafters=DrafterPool(parts, able, refused),
         cost=parts.cost,
         facts=facts,
         slots=spec.slots,
@@ -123,8 +116,9 @@ def assemble(
         room=room,
         verify=_verification(spec.device),
         damage=_weights_error(spec),
-        chance=_randomness(spec.device),
+        rng=_randomness(spec.device),
         speller=speller,
+        clock=parts.clock,
     )
     return Engine(machinery)
 
@@ -201,15 +195,15 @@ def _target(spec: ModelSpec) -> Target:
         raise ModelUnusable(f"unknown backend {spec.backend!r}; known are {', '.join(TARGETS)}")
     if spec.resident is None:
         recorded = spec.backend == "torch" and spec.device != "cpu"
-        target: Target = _named(TARGETS, "cuda" if recorded else spec.backend)(spec)
+        target: Target = named(TARGETS, "cuda" if recorded else spec.backend)(spec)
         return target
     if spec.backend not in STREAMED:
         raise ModelUnusable(
             f"the backend {spec.backend!r} cannot stream its weights, so a limit of memory cannot be "
             f"kept; backends that can: {', '.join(STREAMED)}"
         )
-    open_source = _named(SOURCES, _source(spec, spec.resident))
-    streamed: Target = _named(STREAMED, spec.backend)(spec, open_source)
+    open_source = named(SOURCES, _source(spec, spec.resident))
+    streamed: Target = named(STREAMED, spec.backend)(spec, open_source)
     return streamed
 
 
@@ -255,7 +249,7 @@ def _undrafted(
 
 def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str) -> str:
     """Why a drafter cannot run with these parts; empty when it can."""
-    needs = _named(DRAFTERS, name).needs
+    needs = drafter_class(name).needs
     if name not in (PLAIN, AUTO) and (why := parts.target.refuses(needs)):
         return why
     missing = needs - parts.target.offers - {Capability.DRAFT_MODEL}
@@ -269,69 +263,3 @@ def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str
     if Capability.LAYERS in needs and source is not None and source.whole == 0:
         return f"no whole layer of {spec.name} stays in memory: every draft would be a pass"
     return ""
-
-
-def _chooser(able: tuple[str, ...], refused: dict[str, str]) -> Callable[[str], tuple[str, str]]:
-    known = (AUTO, *(name for name in DRAFTERS if name != AUTO))
-
-    def choose(asked: str) -> tuple[str, str]:
-        if asked in able:
-            return asked, "asked for"
-        if asked in refused:
-            raise InvalidRequest(f"drafter {asked!r} cannot run here: {refused[asked]}")
-        raise InvalidRequest(f"unknown drafter {asked!r}; known are {', '.join(known)}")
-
-    return choose
-
-
-def _new_drafter(
-    parts: DrafterResources, able: tuple[str, ...], name: str, options: Options
-) -> Drafter:
-    kind = _named(DRAFTERS | BESIDE, name)
-    chosen = replace(parts, options={**parts.options, **dict(options)})
-    if name == AUTO:
-        beside = [arm for arm in BESIDE if set(able) - {PLAIN, AUTO}]
-        arms = {arm: _arm(chosen, able, arm) for arm in (*able, *beside) if arm != AUTO}
-        chosen = replace(chosen, arms=arms)
-    drafter: Drafter = kind(chosen)
-    return drafter
-
-
-def _arm(parts: DrafterResources, able: tuple[str, ...], name: str) -> Arm:
-    return Arm(_new_drafter(parts, able, name, ()), _new_length(parts, DEFAULT, name, ()))
-
-
-def _new_length(parts: DrafterResources, name: str, drafter: str, options: Options) -> DraftLength:
-    drafting: type[Drafter] = _named(DRAFTERS | BESIDE, drafter)
-    if name == DEFAULT:
-        name = drafting.policy
-    if name not in LENGTHS:
-        raise InvalidRequest(
-            f"unknown length policy {name!r}; known are {DEFAULT}, {', '.join(LENGTHS)}"
-        )
-    if unheeded := _named(LENGTHS, name).steers_by - drafting.heeds:
-        raise InvalidRequest(_not_steered(name, drafter, unheeded))
-    longest = drafting.length
-    chains = Capability.DRAFT_MODEL in drafting.needs and longest.nodes <= longest.depth
-    # the model's own exit layer is the drafter's business; a policy sees what was asked for
-    step = parts.draft_step if chains else 0.0
-    seen = replace(parts, options=dict(options), draft_step=step, heeds=drafting.heeds)
-    policy: DraftLength = _named(LENGTHS, name)(seen, drafter)
-    return policy
-
-
-def _not_steered(name: str, drafter: str, unheeded: frozenset[StopRule]) -> str:
-    """Why this policy cannot set this drafter's lengths, and which choices there are instead."""
-    steers_by, usual = _named(LENGTHS, name).steers_by, _named(DRAFTERS, drafter).policy
-    able = [other for other in DRAFTERS if steers_by <= _named(DRAFTERS, other).heeds]
-    return (
-        f"length policy {name!r} ends drafts by {' and '.join(sorted(unheeded))}, which drafter "
-        f"{drafter!r} does not heed; choose the length policy {usual!r}, or of the drafters "
-        f"{' or '.join(able)}"
-    )
-
-
-def _named(registry: dict[str, str], name: str) -> Any:
-    """The object that a registry line names; its module is imported now and not before."""
-    module, attribute = registry[name].split(":")
-    return getattr(import_module(module), attribute)

@@ -1,17 +1,15 @@
-"""The engine: draft -> score -> verify -> commit, for every running request, one pass a step."""
+"""The engine: schedule -> prefill -> draft -> score -> verify -> commit -> emit, one pass a step."""
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count, product
 
 from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
-from engine.interfaces.drafter import Budget, Drafter, Outcome, farthest
+from engine.interfaces.drafter import Budget, Outcome
 from engine.interfaces.target import SHARED, Scores
 from engine.request import Done, Event, FinishReason, GenerationRequest
-from engine.runtime.components import THROWN_AWAY, EngineComponents
-from engine.runtime.drafter_pool import DrafterPool
+from engine.runtime.components import EngineComponents
 from engine.runtime.memory_backoff import PROMPT_CHUNK, MemoryBackoff
 from engine.runtime.scheduler import RunningRequest, Scheduler
 from engine.runtime.step import (
@@ -29,379 +27,386 @@ from engine.speculation.tree import single
 class Engine:
     """Owns the target; synchronous and single-threaded, so it needs no lock."""
 
-    def __init__(self, machinery: EngineComponents) -> None:
+    def __init__(self, components: EngineComponents) -> None:
         """Take over what ``build`` made."""
-        self.facts = machinery.facts
-        self._target = machinery.target
-        self._machinery = machinery
-        models = machinery.models
+        self.facts = components.facts
+        self.requests: dict[int, RunningRequest] = {}  # by id: waiting and running ones
+        self.listen: Callable[[], object] = bool  # called in long passes: time to receive cancels
+        self._target = components.target
+        self.components = components
+        models = components.models
         self._swapping = [model for model in models if model.swap_bytes]
-        self._widest = machinery.target.max_rows
-        self._retreat = MemoryBackoff(machinery.target)
-        self._scheduler = Scheduler(machinery.slots, machinery.warm, machinery.room)
-        self._seats = DrafterPool(machinery)
-        self._guides = GrammarCache(machinery.target.vocab, machinery.speller)
-        self._sessions: dict[int, RunningRequest] = {}
-        self._numbers = count(1)
+        self.backoff = MemoryBackoff(components.target)
+        self._scheduler = Scheduler(components.slots, components.warm, components.room)
+        self._grammars = GrammarCache(components.target.vocab, components.speller)
+        self._ids = count(1)
         self._cancelled: list[RunningRequest] = []  # whose Done comes with the next step
-        self._failed: list[tuple[int, Event]] = []  # ends of those that a step could not go on with
-        self._reading: RunningRequest | None = None  # whose prompt is being fed
-        self.listen: Callable[[], object] = bool  # called in long passes: time to take in cancels
+        self._failed: list[tuple[int, Event]] = []  # ends of requests that failed in this step
+        self._reading: RunningRequest | None = None  # whose prompt the target reads just now
         self._abortable, *_ = [model.abort_when(self._unwanted) for model in models]
 
     @property
     def busy(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._sessions)
+        return bool(self.requests)
 
-    def warm_up(self, seconds: float, *asked: GenerationRequest) -> None:
-        """Answer this with every drafter while time is left, and learn nothing from it.
+    def warm_up(self, seconds: float, *requests: GenerationRequest) -> None:
+        """Answer these with every drafter while time is left, and learn nothing from it.
 
         First calls build kernels and caches; no answer of a person should pay for them.
         """
-        started, cost = time.perf_counter(), self._machinery.cost
+        started, cost = self.components.clock(), self.components.cost
         knots = dict(cost.knots)
-        for request, drafter in product(asked, self.facts.drafters):
-            if time.perf_counter() - started > seconds:
+        for request, drafter in product(requests, self.facts.drafters):
+            if self.components.clock() - started > seconds:
                 break
-            self.submit(replace(request, drafter=drafter, options=THROWN_AWAY))
+            self.submit(replace(request, drafter=drafter))
             while self.busy:
                 self.step()
-        self._seats = DrafterPool(self._machinery)
+        self.components.drafters.clear()
         cost.reset(knots)
 
     def submit(self, request: GenerationRequest) -> int:
         """Queue a request; raises InvalidRequest or ContextOverflow."""
         request.check(self._target.vocab, self._target.context)
-        drafter, why = self._machinery.choose(request.drafter)
-        session = RunningRequest(
-            id=next(self._numbers),
+        drafter, length = self.components.drafters.of(request)
+        running = RunningRequest(
+            id=next(self._ids),
             request=request,
             drafter=drafter,
-            seat=self._seats.seat(drafter, request.options),
-            policy=self._seats.policy(request.length, drafter, request.options),
-            why=why,
-            chance=self._machinery.chance(request.sampling.seed),
+            length=length,
+            rng=self.components.rng(request.sampling.seed),
             ids=list(request.prompt),
-            guide=self._guides.matcher(request),
+            grammar=self._grammars.matcher(request),
             priors={prior.drafter: prior for prior in request.priors},
         )
-        self._sessions[session.id] = session
-        self._scheduler.waiting.append(session)
-        self._give_way(session)
-        return session.id
+        self.requests[running.id] = running
+        self._scheduler.waiting.append(running)
+        self._end_prefetches(running)
+        return running.id
 
     def cancel(self, request_id: int) -> None:
         """End a request; its Done comes with the next step. Unknown ids are over already."""
-        session = self._sessions.get(request_id)
-        if session is not None and not session.cancelled:
-            session.cancelled = True
-            self._cancelled.append(session)
+        running = self.requests.get(request_id)
+        if running is not None and not running.cancelled:
+            running.cancelled = True
+            self._cancelled.append(running)
 
-    def _give_way(self, newest: RunningRequest) -> None:
-        """Nobody waits for what is only read ahead: it ends, or is not begun; of several the newest stays."""
-        live = [session for session in self._sessions.values() if not session.cancelled]
+    def _end_prefetches(self, newest: RunningRequest) -> None:
+        """Cancel requests that only read ahead as soon as another one comes; of several the newest stays."""
+        live = [one for one in self.requests.values() if not one.cancelled]
         alone = all(one.request.ahead for one in live) and self._abortable
-        for session in live:
-            if session.request.ahead and not (alone and session is newest):
-                self.cancel(session.id)
+        for one in live:
+            if one.request.ahead and not (alone and one is newest):
+                self.cancel(one.id)
 
     def step(self) -> list[tuple[int, Event]]:
-        """One pass: at most one prompt chunk, and one round of every request that decodes."""
+        """One pass: at most one prompt chunk, and one draft of every request that decodes."""
         events = self._drop_cancelled() if self._cancelled else []
-        admitted = self._scheduler.admit()
-        for slot in self._scheduler.make_room():
-            self._crop(slot, 0)
-        self._rest(self._scheduler.left_alone())
-        for session in admitted:
-            self._crop(session.slot, session.cached)
-        for session in admitted + self._scheduler.resumed():
-            self._wake(session)
-        running = [session for session in self._scheduler.running if not session.paused]
-        ready = [session for session in running if not self._missing(session)]
-        unread = [session for session in running if self._missing(session)]
+        running = self._schedule()
+        ready = [one for one in running if not self._unread(one)]
+        unread = [one for one in running if self._unread(one)]
         if unread:
-            events += self._guarded(unread[:1], self._feed)
-            ready = [session for session in ready if not self._missing(session)]
-        if any(session.request.ahead for session in ready):  # it is alone
-            return events + self._guarded(ready, self._read_on)
+            events += self._guarded(unread[:1], self._prefill)
+            ready = [one for one in ready if not self._unread(one)]
+        if any(one.request.ahead for one in ready):  # it is alone
+            return events + self._guarded(ready, self._prefill_draft_model)
         events += self._guarded(ready, self._decode)
         failed, self._failed = self._failed, []
         return failed + events
 
+    def _decode(self, batch: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
+        if not batch:
+            return []
+        started = self.components.clock()
+        items = self._draft(batch)
+        drafted = self.components.clock()
+        items, scores = self._score(items)
+        score_seconds = self.components.clock() - drafted
+        items, outcomes = self._verify(items, scores, score_seconds)
+        if not items:
+            return []
+        self._learn(items, outcomes)
+        emitted = [self._commit(i.running, o) for i, o in zip(items, outcomes, strict=True)]
+        ended = self.components.clock()
+        self._account(items, emitted, score_seconds, (started, drafted, ended))
+        triples = zip(items, outcomes, emitted, strict=True)
+        return [event for item, o, new in triples for event in self._emit(item.running, o, new)]
+
+    # schedule
+
+    def _schedule(self) -> list[RunningRequest]:
+        """Give slots to waiting requests and memory to running ones; those that can go on."""
+        admitted = self._scheduler.admit()
+        for slot in self._scheduler.make_room():
+            self._crop(slot, 0)
+        self._swap_out(self._scheduler.left_alone())
+        for one in admitted:
+            self._crop(one.slot, one.cached)
+        for one in admitted + self._scheduler.resumed():
+            self._swap_in(one)
+        return [one for one in self._scheduler.running if not one.paused]
+
     def _drop_cancelled(self) -> list[tuple[int, Event]]:
         gone, self._cancelled = self._cancelled, []
-        return [self._finish(s, FinishReason.CANCELLED) for s in gone if s.id in self._sessions]
+        return [
+            self._finish(one, FinishReason.CANCELLED) for one in gone if one.id in self.requests
+        ]
 
-    def _unwanted(self) -> bool:
-        """Whether the prompt that is being fed belongs to a cancelled request by now."""
-        self.listen()
-        return self._reading is not None and self._reading.cancelled
+    def _crop(self, slot: int, length: int) -> None:
+        self._target.crop(slot, length)
+        if self.components.draft_model is not None:
+            self.components.draft_model.crop(slot, length)
 
-    def _crop(self, slot: int, kept: int) -> None:
-        self._target.crop(slot, kept)
-        if self._machinery.draft_model is not None:
-            self._machinery.draft_model.crop(slot, kept)
-
-    def _rest(self, slots: Sequence[int]) -> None:
+    def _swap_out(self, slots: Sequence[int]) -> None:
         for model in self._swapping:
             for slot in slots:
                 model.swap_out(slot)
 
-    def _wake(self, session: RunningRequest) -> None:
+    def _swap_in(self, running: RunningRequest) -> None:
         for model in self._swapping:
-            model.swap_in(session.slot)
-        session.cached = min(session.cached, self._target.length(session.slot))
+            model.swap_in(running.slot)
+        running.cached = min(running.cached, self._target.length(running.slot))
 
-    def _missing(self, session: RunningRequest) -> int:
-        """Prompt tokens still to be fed; the last one is the root of the first tree."""
-        return len(session.ids) - 1 - self._target.length(session.slot)
+    # prefill
 
-    def _feed(self, sessions: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
-        session = sessions[0]
-        started = time.perf_counter()
-        if not session.begun:
-            session.begun = True
-            self._share(session)
-        at = self._target.length(session.slot)
-        chunk = session.ids[at : min(at + PROMPT_CHUNK, len(session.ids) - 1)]
+    def _unread(self, running: RunningRequest) -> int:
+        """Prompt tokens still to be read; the last one is the root of the first tree."""
+        return len(running.ids) - 1 - self._target.length(running.slot)
+
+    def _unwanted(self) -> bool:
+        """Whether the prompt that the target reads belongs to a cancelled request by now."""
+        self.listen()
+        return self._reading is not None and self._reading.cancelled
+
+    def _prefill(self, batch: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
+        running = batch[0]
+        started = self.components.clock()
+        if not running.prefill_started:
+            running.prefill_started = True
+            self._share(running)
+        at = self._target.length(running.slot)
+        chunk = running.ids[at : min(at + PROMPT_CHUNK, len(running.ids) - 1)]
         if not chunk:
             return []
-        policy = session.policy
-        last = at + len(chunk) == len(session.ids) - 1
-        self._reading = session
-        states = self._retreat.feed(session.slot, chunk, policy.prompt_rows if last else 0)
+        length = running.length
+        last = at + len(chunk) == len(running.ids) - 1
+        self._reading = running
+        states = self.backoff.feed(running.slot, chunk, length.prompt_rows if last else 0)
         self._reading = None
         if states is not None:
-            policy.prompt(session.context, states)
-        session.prompt_seconds += time.perf_counter() - started
+            length.prompt(running.context, states)
+        running.prompt_seconds += self.components.clock() - started
         return []
 
-    def _read_on(self, sessions: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
-        """What the target has read ahead the draft model reads, too, a chunk a step."""
-        session = self._reading = sessions[0]
-        more = any(reader.read(session.context) for reader in session.seat.readers)
+    def _prefill_draft_model(self, batch: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
+        """A request that only reads ahead also fills the draft model's cache, one chunk a step."""
+        running = self._reading = batch[0]
+        more = running.drafter.prefill(running.context)
         self._reading = None
-        return [] if more else [self._finish(session, FinishReason.LENGTH)]
+        return [] if more else [self._finish(running, FinishReason.LENGTH)]
 
-    def _share(self, session: RunningRequest) -> None:
-        """Take over what another slot has read of this prompt, its running answer's among them.
+    def _share(self, running: RunningRequest) -> None:
+        """Take over what another slot has read of this prompt, also while that one still answers.
 
-        Several answers to one question are asked for at once, and agents ask with one long preface.
+        Several answers to one question run at once, and agents begin all prompts with one long text.
         """
-        if session.request.cold or not self._target.can_share:
+        if running.request.cold or not self._target.can_share:
             return
-        source, known = self._scheduler.reader(session, self._target.length)
-        if known - session.cached < SHARED:
+        source, known = self._scheduler.reader(running, self._target.length)
+        if known - running.cached < SHARED:
             return
         with suppress(OutOfMemory):  # then it is read
-            self._target.share(source, session.slot, known)
-            session.cached = self._target.length(session.slot)  # none where no cells were left
+            self._target.share(source, running.slot, known)
+            running.cached = self._target.length(running.slot)  # none where no cells were left
 
-    def _decode(self, sessions: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
-        if not sessions:
-            return []
-        started = time.perf_counter()
-        rounds = self._draft(sessions)
-        drafted = time.perf_counter()
-        rounds, scores = self._score(rounds)
-        scored = time.perf_counter() - drafted
-        rounds, outcomes = self._judge(rounds, scores, scored)
-        if not rounds:
-            return []
-        self._learn(rounds, outcomes)
-        kept = [self._commit(r.session, o) for r, o in zip(rounds, outcomes, strict=True)]
-        ended = time.perf_counter()
-        self._account(rounds, kept, scored, (started, drafted, ended))
-        triples = zip(rounds, outcomes, kept, strict=True)
-        return [e for r, o, fresh in triples for e in self._emit(r.session, o, fresh)]
+    # draft
 
-    def _score(self, rounds: Sequence[StepItem]) -> tuple[list[StepItem], list[Scores]]:
+    def _draft(self, batch: Sequence[RunningRequest]) -> list[StepItem]:
+        """Every drafter drafts once for all the requests that it has."""
+        return [item for group in self._grouped(batch) for item in self._draft_together(group)]
+
+    def _grouped(self, batch: Sequence[RunningRequest]) -> list[list[RunningRequest]]:
+        """Requests that share a drafter and a draft length."""
+        if len(batch) < 2:
+            return [list(batch)] if batch else []
+        groups: dict[tuple[int, int], list[RunningRequest]] = {}
+        for one in batch:
+            groups.setdefault((id(one.drafter), id(one.length)), []).append(one)
+        return list(groups.values())
+
+    def _draft_together(self, group: Sequence[RunningRequest]) -> list[StepItem]:
+        drafter, length = group[0].drafter, group[0].length
+        contexts = [one.context for one in group]
+        trees, seconds, learns = [single(context.ids[-1]) for context in contexts], 0.0, False
+        if drafter.max_draft.nodes > 0:
+            started, longest = self.components.clock(), [self._longest(one) for one in group]
+            try:
+                trees = drafter.draft(contexts, length.budgets(contexts, longest))
+                learns = True
+            except (OutOfMemory, NumericalError, Ambiguous) as error:  # the answer needs no draft
+                if isinstance(error, OutOfMemory):
+                    self.backoff.drafted_too_much(max(budget.nodes for budget in longest))
+            seconds = self.components.clock() - started
+        return [
+            StepItem(one, context, tree, seconds, len(group), learns)
+            for one, context, tree in zip(group, contexts, trees, strict=True)
+        ]
+
+    def _longest(self, running: RunningRequest) -> Budget:
+        """The longest useful draft: what can still be emitted, without the bonus token."""
+        request, default = running.request, running.drafter.max_draft
+        chains = default.nodes == default.depth
+        depth = default.depth if request.draft_depth is None else request.draft_depth
+        usual = depth if chains else default.nodes
+        nodes = usual if request.draft_nodes is None else request.draft_nodes
+        nodes = min(nodes, self._target.max_rows // len(self._scheduler.running) - 1)
+        left = self._tokens_left(running) - 1
+        if self.backoff.nodes is not None:
+            nodes, left = min(nodes, self.backoff.nodes - 1), min(left, self.backoff.nodes - 1)
+        depth, nodes = max(0, min(depth, left)), max(0, nodes)
+        return Budget(min(depth, nodes), min(depth, nodes)) if chains else Budget(depth, nodes)
+
+    # score and verify
+
+    def _score(self, items: Sequence[StepItem]) -> tuple[list[StepItem], list[Scores]]:
         """What could be scored; requests for which the device is too small end."""
-        found = self._retreat.score([r.session.slot for r in rounds], [r.tree for r in rounds])
+        found = self.backoff.score([i.running.slot for i in items], [i.tree for i in items])
         kept, scores = [], []
-        for r, passed in zip(rounds, found, strict=True):
+        for item, passed in zip(items, found, strict=True):
             if passed.scores is None:
-                self._fail(r.session, passed.refused)
+                self._fail(item.running, passed.refused)
                 continue
-            kept.append(r if passed.tree is r.tree else r._replace(tree=passed.tree))
+            kept.append(item if passed.tree is item.tree else item._replace(tree=passed.tree))
             scores.append(passed.scores)
         return kept, scores
 
-    def _judge(
-        self, rounds: Sequence[StepItem], scores: Sequence[Scores], scored: float
+    def _verify(
+        self, items: Sequence[StepItem], scores: Sequence[Scores], score_seconds: float
     ) -> tuple[list[StepItem], list[Outcome]]:
-        """What could be judged; a request whose law cannot be ends, and no other one with it."""
+        """What could be verified; a request whose logits cannot be used ends alone."""
         cases, kept, outcomes = [], [], []
-        for r, s in zip(rounds, scores, strict=True):
+        for item, scored in zip(items, scores, strict=True):
             try:
-                cases.append((r, s, logits_to_verify(r, s)))
+                cases.append((item, scored, logits_to_verify(item, scored)))
             except (Ambiguous, Stuck) as error:
-                self._fail(r.session, error)
-        verdicts = self._machinery.verify(
-            [r.tree for r, *_ in cases],
-            [rows for *_, rows in cases],
-            [r.session.request.sampling for r, *_ in cases],
-            [r.session.chance for r, *_ in cases],
+                self._fail(item.running, error)
+        verdicts = self.components.verify(
+            [item.tree for item, *_ in cases],
+            [logits for *_, logits in cases],
+            [item.running.request.sampling for item, *_ in cases],
+            [item.running.rng for item, *_ in cases],
         )
-        for (r, s, _), v in zip(cases, verdicts, strict=True):
-            if isinstance(v, NumericalError):
-                self._fail(r.session, self._damage())
+        for (item, scored, _), verdict in zip(cases, verdicts, strict=True):
+            if isinstance(verdict, NumericalError):
+                self._fail(item.running, self._damage())
                 continue
-            kept.append(r)
-            outcomes.append(Outcome(r.context, r.tree, v, r.draft_seconds, scored, s, r.batch))
+            kept.append(item)
+            seconds = (item.draft_seconds, score_seconds)
+            outcomes.append(Outcome(item.context, item.tree, verdict, *seconds, scored, item.batch))
         return kept, outcomes
 
     def _damage(self) -> NumericalError:
-        """What is said of logits that are not finite; raised where they would spread to the others."""
-        damage = NumericalError(self._machinery.damage)
-        if self._target.shared_rows is not None:  # the other slots' rows may be damaged, too
+        """The error for logits that are not finite; raised where they would spread to other slots."""
+        damage = NumericalError(self.components.damage)
+        if self._target.shared_rows is not None:  # rows of other slots may be damaged, too
             self._target.clear()
             self._scheduler.cool()
             raise damage
         return damage
 
-    def _fail(self, session: RunningRequest, error: EngineError | None) -> None:
-        self._failed.append(self._finish(session, FinishReason.ERROR, error))
+    def _fail(self, running: RunningRequest, error: EngineError | None) -> None:
+        self._failed.append(self._finish(running, FinishReason.ERROR, error))
 
-    def _learn(self, rounds: Sequence[StepItem], outcomes: Sequence[Outcome]) -> None:
-        """Every drafter and policy hears of all its requests of this step at once."""
-        for group in self._grouped([r.session for r in rounds if r.heard]):
-            members = {session.id for session in group}
-            pairs = zip(rounds, outcomes, strict=True)
-            heard = [o for r, o in pairs if r.session.id in members]
-            group[0].seat.drafter.observe(heard)
-            group[0].policy.observe(heard)
+    # commit
+
+    def _learn(self, items: Sequence[StepItem], outcomes: Sequence[Outcome]) -> None:
+        """Every drafter and draft length gets the outcomes of all its requests at once."""
+        by_id = {i.running.id: o for i, o in zip(items, outcomes, strict=True) if i.learns}
+        for group in self._grouped([item.running for item in items if item.learns]):
+            own = [by_id[one.id] for one in group]
+            group[0].drafter.observe(own)
+            group[0].length.observe(own)
+
+    def _commit(self, running: RunningRequest, outcome: Outcome) -> Emitted:
+        """Keep the accepted path in the cache and in the request's ids."""
+        tree, verdict = outcome.tree, outcome.verdict
+        self._target.commit(running.slot, verdict.path)
+        new = [*[tree.tokens[node] for node in verdict.path[1:]], verdict.bonus]
+        kept, reason = until_end(new, running.request.stop_tokens, self._tokens_left(running))
+        usage = running.usage_of(running.active_drafter)
+        usage.count(outcome)
+        usage.emitted += len(kept)
+        running.ids += kept
+        running.emitted += len(kept)
+        if len(kept) < len(new):
+            self._target.crop(running.slot, len(running.ids))
+        return Emitted(tuple(kept), reason, usage)
 
     def _account(
         self,
-        rounds: Sequence[StepItem],
-        kept: Sequence[Emitted],
-        scored: float,
+        items: Sequence[StepItem],
+        emitted: Sequence[Emitted],
+        score_seconds: float,
         times: tuple[float, float, float],
     ) -> None:
         """Seconds of the step, and what plain decoding would have needed for the same tokens."""
         started, drafted, ended = times
-        cost, context = self._machinery.cost, sum(len(r.session.ids) for r in rounds)
-        rows = sum(len(r.tree) for r in rounds)
-        nominal, alone = cost.nominal(rows, context), cost.nominal(len(rounds), context)
-        cost.observe(rows, context, scored, overhead=ended - drafted - scored)
-        for r, fresh in zip(rounds, kept, strict=True):
-            fresh.run.seconds += ended - started
-            fresh.run.alone += alone * fresh.decoded
-            r.session.decode_seconds += ended - started
-            r.session.judged += ended - drafted
-            r.session.nominal += nominal
+        cost, context = self.components.cost, sum(len(i.running.ids) for i in items)
+        rows = sum(len(item.tree) for item in items)
+        idle, plain = cost.nominal(rows, context), cost.nominal(len(items), context)
+        cost.observe(rows, context, score_seconds, overhead=ended - drafted - score_seconds)
+        for item, new in zip(items, emitted, strict=True):
+            new.usage.seconds += ended - started
+            new.usage.idle_plain_seconds += plain * new.plain_passes
+            item.running.decode_seconds += ended - started
+            item.running.verify_seconds += ended - drafted
+            item.running.idle_verify_seconds += idle
 
-    def _draft(self, sessions: Sequence[RunningRequest]) -> list[StepItem]:
-        """Every drafter drafts once for all the requests that it has."""
-        return [r for group in self._grouped(sessions) for r in self._draft_together(group)]
-
-    def _grouped(self, sessions: Sequence[RunningRequest]) -> list[list[RunningRequest]]:
-        """Sessions that share a drafter and a length policy."""
-        if len(sessions) < 2:
-            return [list(sessions)] if sessions else []
-        groups: dict[tuple[int, int], list[RunningRequest]] = {}
-        for session in sessions:
-            key = (id(session.seat), id(session.policy))
-            groups.setdefault(key, []).append(session)
-        return list(groups.values())
-
-    def _draft_together(self, sessions: Sequence[RunningRequest]) -> list[StepItem]:
-        seat, policy, batch = sessions[0].seat, sessions[0].policy, [s.context for s in sessions]
-        drafter = seat.drafter
-        if seat.plain:  # no length to ask for, nothing to learn
-            pairs = zip(sessions, batch, strict=True)
-            many = len(batch)
-            return [StepItem(s, c, single(c.ids[-1]), 0.0, many, heard=False) for s, c in pairs]
-        started = time.perf_counter()
-        longest = [self._longest(session, drafter) for session in sessions]
-        heard = True
-        try:
-            trees = drafter.draft(batch, policy.budgets(batch, longest))
-        except (OutOfMemory, NumericalError, Ambiguous) as error:  # the answer needs no draft
-            if isinstance(error, OutOfMemory):
-                self._retreat.drafted_too_much(max(budget.nodes for budget in longest))
-            trees, heard = [single(context.ids[-1]) for context in batch], False
-        seconds = time.perf_counter() - started
-        triples = zip(sessions, batch, trees, strict=True)
-        return [
-            StepItem(s, context, tree, seconds, len(batch), heard) for s, context, tree in triples
-        ]
-
-    def _longest(self, session: RunningRequest, drafter: Drafter) -> Budget:
-        """The longest useful draft: what can still be emitted, the bonus token set aside."""
-        request, default = session.request, farthest(drafter)
-        chains = default.nodes == default.depth
-        depth = default.depth if request.draft_depth is None else request.draft_depth
-        usual = depth if chains else default.nodes
-        nodes = usual if request.draft_nodes is None else request.draft_nodes
-        nodes = min(nodes, self._widest // len(self._scheduler.running) - 1)
-        room = self._room(session) - 1
-        if self._retreat.nodes is not None:
-            nodes, room = min(nodes, self._retreat.nodes - 1), min(room, self._retreat.nodes - 1)
-        depth, nodes = max(0, min(depth, room)), max(0, nodes)
-        return Budget(min(depth, nodes), min(depth, nodes)) if chains else Budget(depth, nodes)
-
-    def _playing(self, session: RunningRequest) -> str:
-        arbiter = session.seat.arbiter
-        return session.drafter if arbiter is None else arbiter.playing(session.id)
-
-    def _commit(self, session: RunningRequest, outcome: Outcome) -> Emitted:
-        """Keep the accepted path in the cache and in the session's ids."""
-        tree, verdict = outcome.tree, outcome.verdict
-        self._target.commit(session.slot, verdict.path)
-        fresh = [*[tree.tokens[node] for node in verdict.path[1:]], verdict.bonus]
-        kept, reason = until_end(fresh, session.request.stop_tokens, self._room(session))
-        run = session.run(self._playing(session))
-        run.count(outcome)
-        run.emitted += len(kept)
-        session.ids += kept
-        session.emitted += len(kept)
-        if len(kept) < len(fresh):
-            self._target.crop(session.slot, len(session.ids))
-        return Emitted(tuple(kept), reason, run)
+    # emit
 
     def _emit(
-        self, session: RunningRequest, outcome: Outcome, fresh: Emitted
+        self, running: RunningRequest, outcome: Outcome, new: Emitted
     ) -> list[tuple[int, Event]]:
-        said = (
-            [(session.id, tokens_event(session.request, outcome, fresh.ids))] if fresh.ids else []
-        )
-        return [*said, *([] if fresh.end is None else [self._finish(session, fresh.end)])]
+        events: list[tuple[int, Event]] = []
+        if new.ids:
+            events.append((running.id, tokens_event(running.request, outcome, new.ids)))
+        if new.end is not None:
+            events.append(self._finish(running, new.end))
+        return events
 
-    def _room(self, session: RunningRequest) -> int:
+    def _tokens_left(self, running: RunningRequest) -> int:
         """Tokens that can still be emitted."""
-        ahead = self._target.context - len(session.ids)
-        return min(session.request.max_tokens - session.emitted, ahead)
+        free = self._target.context - len(running.ids)
+        return min(running.request.max_tokens - running.emitted, free)
 
     def _finish(
-        self, session: RunningRequest, reason: FinishReason, error: EngineError | None = None
+        self, running: RunningRequest, reason: FinishReason, error: EngineError | None = None
     ) -> tuple[int, Event]:
-        if session in self._scheduler.running:
-            kept = 0 if reason is FinishReason.ERROR else len(session.ids)  # it may be damaged
-            cached = min(self._target.length(session.slot), kept)
-            self._target.crop(session.slot, cached)
-            self._scheduler.release(session, cached)
+        if running in self._scheduler.running:
+            kept = 0 if reason is FinishReason.ERROR else len(running.ids)  # it may be damaged
+            cached = min(self._target.length(running.slot), kept)
+            self._target.crop(running.slot, cached)
+            self._scheduler.release(running, cached)
         else:
-            self._scheduler.waiting.remove(session)
-        stats = request_stats(session)
-        session.seat.drafter.forget(session.id, session.slot)
-        session.policy.forget(session.id)
-        del self._sessions[session.id]
-        self._seats.forget({session.request.options for session in self._sessions.values()})
-        said = (None, None) if error is None else (str(error), error.code)
-        return session.id, Done(reason, stats, *said)
+            self._scheduler.waiting.remove(running)
+        stats = request_stats(running)
+        running.drafter.forget(running.id, running.slot)
+        running.length.forget(running.id)
+        del self.requests[running.id]
+        self.components.drafters.forget([one.request for one in self.requests.values()])
+        message, code = (None, None) if error is None else (str(error), error.code)
+        return running.id, Done(reason, stats, message, code)
 
     def _guarded(
         self,
-        sessions: Sequence[RunningRequest],
+        batch: Sequence[RunningRequest],
         work: Callable[[Sequence[RunningRequest]], list[tuple[int, Event]]],
     ) -> list[tuple[int, Event]]:
-        """An expected failure ends the requests that took part, each with the sentence."""
+        """An expected failure ends the requests that took part, each with its sentence."""
         try:
-            return work(sessions)
+            return work(batch)
         except EngineError as error:
             self._reading = None
-            live = [s for s in sessions if s.id in self._sessions]
-            return [self._finish(s, FinishReason.ERROR, error) for s in live]
+            live = [one for one in batch if one.id in self.requests]
+            return [self._finish(one, FinishReason.ERROR, error) for one in live]

@@ -1,15 +1,60 @@
 """What goes into the engine and what comes out of it: plain frozen values, safe to pickle."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
 from itertools import zip_longest
 
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
 
-MOST_LIKELIEST = 20  # tokens whose log probabilities are told, for each token of an answer
+PLAIN, AUTO = "none", "auto"  # drafters that have a part of their own
+SHARED_STATE = "shared"
+MOST_LIKELIEST = 20  # tokens whose log probabilities are reported, for each token of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One number that a drafter or a draft length takes, with its range and its meaning."""
+
+    name: str
+    meaning: str
+    default: float
+    least: float = 0.0
+    most: float = 1.0
+
+    def of(self, options: Mapping[str, float]) -> float:
+        """The given value, or the default. Raises InvalidRequest outside the range."""
+        if self.name in options:
+            self.check(options[self.name])
+        return options.get(self.name, self.default)
+
+    def check(self, value: float) -> None:
+        """Raise InvalidRequest when the value is outside the range."""
+        if not self.least <= value <= self.most:
+            raise InvalidRequest(
+                f"option {self.name} is {value:g}; choose {self.least:g} to {self.most:g}"
+            )
+
+
+def check_options(owner: str, known: Sequence[Option], given: Mapping[str, float]) -> None:
+    """Raise InvalidRequest for the first option that ``owner`` does not take, or out of its range."""
+    by_name = {option.name: option for option in known}
+    for name, value in given.items():
+        if name not in by_name:
+            raise InvalidRequest(f"{owner} has no option {name!r}{nearest(name, tuple(by_name))}")
+        by_name[name].check(value)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The end of an error about an unknown name: the most similar known one, and all of them."""
+    if not known:
+        return "; it takes none"
+    close = get_close_matches(name, known, 1, 0.5)
+    meant = f"; did you mean {close[0]!r}?" if close else ";"
+    return f"{meant} known: {', '.join(known)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +156,16 @@ class GenerationRequest:
     session: str | None = None  # same session: the cached prefix is reused
     cold: bool = False  # for measurements: nothing is warm when it begins, for anybody
     task: str = ""  # its kind, in the caller's words: how far copies go is measured by kind
-    drafter: str = "auto"
+    drafter: str = AUTO
     length: str = (
         "default"  # a name of ``engine.draft_length``; default: what suits the drafter best
     )
     draft_depth: int | None = None  # levels below the root; None: the drafter's own default
     draft_nodes: int | None = None  # nodes of a tree; None: the drafter's own default
-    options: tuple[tuple[str, float], ...] = ()  # for the drafter and the length policy, by name
+    options: tuple[tuple[str, float], ...] = ()  # for the drafter and the draft length, by name
+    # Requests with the same text share what drafters and lengths learn. "shared" is the usual one;
+    # any other text has drafters of its own, which have learned nothing yet.
+    drafter_state: str = SHARED_STATE
     priors: tuple[Prior, ...] = ()  # at most one per drafter
     margins: bool = False  # also report how close each choice was
     prediction: tuple[int, ...] = ()  # what the answer may resemble: drafted from, never read

@@ -9,8 +9,9 @@ the other prompts of the same repeat, as in a session.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from secrets import token_hex
 
-from app.bench.lanes import PLAIN_DRAFTER, Lane
+from app.bench.lanes import Lane
 from app.bench.options import Conditions
 from app.bench.prompt_files import Turns
 from app.bench.verify import Difference, find_difference
@@ -20,10 +21,6 @@ from app.request import Message
 from app.text.chat_text import ChatText
 from app.worker.engine_process import Engine
 from engine.request import Done, FinishReason, GenerationRequest, ModelFacts, Stats, Tokens
-
-SESSION = (
-    "bench_session"  # an option that nobody reads: the engine has drafters for each set of options
-)
 
 
 def silent(_: str) -> None:
@@ -149,7 +146,7 @@ class _Loop:
     prompts: int = 0
     groups: int = 0
     rounds: int = 0
-    sessions: dict[tuple[str, int], float] = field(default_factory=dict)  # by lane and repeat
+    state: str = field(default_factory=token_hex)  # no other measurement has these drafters
 
     def converse(self, conversations: Sequence[Turns]) -> None:
         """Some conversations at once, turn after turn."""
@@ -215,18 +212,8 @@ class _Loop:
             task=prompt.task,
             cold=True,
         )
-        session = (SESSION, self._session(lane, repeat))
-        asked = lane.asks(request)
-        return replace(asked, options=(*asked.options, session))
-
-    def _session(self, lane: Lane, repeat: int) -> float:
-        """A number for this lane and repeat that this engine has never seen: one of its own."""
-        key = (lane.name, repeat)
-        if key not in self.sessions:
-            self.sessions[key] = float(
-                self._touch(GenerationRequest((0,), 1, drafter=PLAIN_DRAFTER))
-            )
-        return self.sessions[key]
+        state = f"{self.state} {lane.name} {repeat}"
+        return replace(lane.asks(request), drafter_state=state)
 
     def _touch(self, request: GenerationRequest) -> int:
         """Have the engine take a request and drop it unread; returns its number."""

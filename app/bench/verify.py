@@ -7,10 +7,12 @@ from typing import Protocol
 
 from app.bench.prompt_files import Turns
 from app.errors import RequestFailed
-from app.request import ALL_DRAFTERS, AUTO, Message
+from app.request import ALL_DRAFTERS, Message
 from app.text.chat_text import ChatText
 from engine.errors import InvalidRequest
 from engine.request import (
+    AUTO,
+    PLAIN,
     Event,
     FinishReason,
     GenerationRequest,
@@ -19,8 +21,6 @@ from engine.request import (
     Tokens,
     tokens_per_pass,
 )
-
-PLAIN = "none"
 
 
 class Generates(Protocol):

@@ -20,10 +20,10 @@ from app.commands.arguments import (
 from app.errors import RequestFailed
 from app.progress import waiting
 from app.reasoning_effort import AS_TAUGHT, THINKING
-from app.request import AUTO, ChatRequest, Completion, Message, Piece, check_request
+from app.request import ChatRequest, Completion, Message, Piece, check_request
 from app.settings import Settings
 from app.text.formats.format_file import read_format
-from engine.request import Penalties
+from engine.request import AUTO, Penalties
 
 
 @dataclass(frozen=True, slots=True)

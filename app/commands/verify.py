@@ -8,15 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.bench.prompt_files import Turns, read_prompts
-from app.bench.verify import (
-    PLAIN,
-    Bench,
-    Difference,
-    DrafterResult,
-    Verification,
-    choose_drafters,
-    verify,
-)
+from app.bench.verify import Bench, Difference, DrafterResult, Verification, choose_drafters, verify
 from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
 from app.placement.plans import INT8, dtype_name, place_with_dtype
@@ -26,7 +18,7 @@ from app.settings import Settings
 from app.text.chat_text import ChatText
 from app.worker.worker import EngineWorker
 from engine.hardware.footprint import LLAMA_CPP
-from engine.request import ModelSpec
+from engine.request import PLAIN, ModelSpec
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 

@@ -4,24 +4,12 @@ A residual network reads the draft model's last state and gives each drafted tok
 being accepted; a draft ends when the chance that one of its tokens is rejected passes a threshold,
 1 - prod_i P_acc(Y_i) > h.
 
-The paper's head reads the state *of* Y_i, which exists only after Y_i ran through the draft model.
-So it either judges one token late, or spends a pass whose own logits then go unused. Here the head
-reads the state that *proposed* Y_i, together with the probability that Y_i was drafted with: both
-are there when the token is drawn, so there is no lag and no extra pass. Compared with heads trained
-alike on sampled drafts of the bundled models, on word problems: AUC for rejections, and expected
-tokens per second over the best fixed length for drafts that start anywhere in an answer, a draft
-step a tenth of a target pass; greedy / sampled:
-
-    state of Y_i, one token late, as in the paper      .72 / .77     1.05 / 1.06
-    the same, with the probability                     .84 / .85     1.08 / 1.09
-    state that proposed Y_i, with the probability      .84 / .85     1.10 / 1.11
-
-Decoding starts a draft where the last one failed, where text is harder, and gains less: the
-bundled head's card has the figures of whole answers. And most of what a state tells, a draft model
-that learnt from its target's own answers says by the probability itself: AUC .897 of the bundled
-pair's drafts on new questions. Beside a state the logarithm alone gave .888, since all sure tokens
-look alike in it; with the logarithm of the rest, 1 - q, and a single block for three it is .896, and
-the loss is .304 nats for .323.
+The paper's head reads the state *of* Y_i, which exists only after Y_i ran through the draft model: it
+judges one token late, or wastes a pass. Here the head reads the state that *proposed* Y_i, with the
+probability that Y_i was drafted with: both are there when the token is drawn. On word problems with the
+bundled models that gave 1.10 / 1.11 times the tokens per second of the best fixed length (greedy /
+sampled), the paper's head 1.05 / 1.06; the AUC for rejections was .84 / .85 instead of .72 / .77. The
+logarithm of 1 - q is a second input, since all sure tokens look alike in log q.
 """
 
 import json
@@ -29,7 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,27 +28,26 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from typing_extensions import override
 
-from engine.draft_length.early_stop import EarlyStop, option
+from engine.draft_length.early_stop import LIMIT, EarlyStop
 from engine.draft_length.stop_threshold import StopThreshold
+from engine.draft_length.tuning import TUNING
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.interfaces.drafter import Context, DrafterResources, Stop, StopRule
 from engine.interfaces.target import Target
+from engine.request import Option
 
 WEIGHTS, CARD = "head.safetensors", "head.json"
 FORMAT = 2  # of the card and the weights
-EVIDENCE = 4  # numbers beside the state
-LEAST_LOG = -8.0  # of a probability; less says nothing more
-LEAST = math.exp(LEAST_LOG)
-NEXT = 0.8  # acceptance of the token that would be drafted next, which nobody has seen yet
+EVIDENCE = 4  # inputs besides the state
 HOW_TO_TRAIN = "train one with: slipstream train-head --target T --draft D --prompts FILE --out DIR"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a request's candidates become tokens, which decides how often they are accepted."""
+    """How a request chooses tokens, which decides how often drafted ones are accepted."""
 
-    drawn: bool  # drafted tokens are drawn from the draft's law, else they are its likeliest
-    greedy: bool  # the target takes its largest logit, else it draws
+    drawn: bool  # drafted tokens are sampled from the draft, else they are its likeliest
+    greedy: bool  # the target takes its largest logit, else it samples
 
     @classmethod
     def of(cls, context: Context) -> "Kind":
@@ -68,12 +55,13 @@ class Kind:
         return cls(context.draws, context.sampling.greedy)
 
     def evidence(self, log_probability: Tensor) -> Tensor:
-        """What the head reads beside the state, [..., 4], of tokens' log probabilities [...].
+        """What the head reads besides the state, [..., 4], from log probabilities [...] of tokens.
 
-        Of the token, of all others together, and the kind; float32 rounds a sure token's rest to 0.
+        The log probability of the token, that of all others together, and the kind.
         """
-        log = log_probability.clamp(LEAST_LOG, 0.0)
-        rest = (-torch.expm1(log)).log().clamp(min=LEAST_LOG)
+        least = TUNING.least_log_probability
+        log = log_probability.clamp(least, 0.0)
+        rest = (-torch.expm1(log)).log().clamp(min=least)
         flags = (torch.full_like(log, float(flag)) for flag in (self.drawn, self.greedy))
         return torch.stack((log, rest, *flags), -1)
 
@@ -82,8 +70,7 @@ class Kind:
 class Head:
     """D residual blocks x + SiLU(W x + b) at the draft's width C, then two logits: reject, accept.
 
-    The blocks have weights of their own. (The authors' code repeats one block object, so that
-    their published heads share one block's weights.)
+    Each block has its own weights; the authors' published heads share those of one block.
     """
 
     evidence: Tensor  # [C, 4]: what the evidence adds to the state
@@ -112,8 +99,8 @@ class Head:
 class Judge:
     """A head that reads one state at a time, on the CPU.
 
-    A draft waits for every verdict, and torch takes ten times as long for one: of the bundled head
-    142 microseconds, an eighth of a draft step.
+    A draft waits for every verdict, and torch takes ten times as long: 142 microseconds for the
+    bundled head, an eighth of a draft step.
     """
 
     def __init__(self, head: Head) -> None:
@@ -126,9 +113,9 @@ class Judge:
         self._out, self._out_bias = out[1] - out[0], float(out_bias[1] - out_bias[0])
 
     def acceptance(self, state: NDArray[np.float32], log_probability: float, kind: Kind) -> float:
-        """P_acc of a token with this log probability under the law that ``state`` [C] proposed."""
-        log = min(max(log_probability, LEAST_LOG), 0.0)
-        rest = math.log(max(-math.expm1(log), LEAST))
+        """P_acc of a token with this log probability, proposed by ``state`` [C]."""
+        log = min(max(log_probability, TUNING.least_log_probability), 0.0)
+        rest = math.log(max(-math.expm1(log), TUNING.least_chance))
         x = state + self._evidence @ np.array((log, rest, kind.drawn, kind.greedy), np.float32)
         for weight, bias in self._blocks:
             y = weight @ x + bias
@@ -142,9 +129,9 @@ def _sigmoid(x: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What is compared to tell whether two models are the same pair; weights are not read again."""
+    """What is compared to recognise a pair of models; weights are not read again."""
 
-    target: tuple[int, int]  # vocabulary, layers: an inflated target keeps them
+    target: tuple[int, int]  # vocabulary, layers; an inflated target keeps both
     draft: tuple[int, int, int]  # vocabulary, layers, parameters
 
     @classmethod
@@ -154,7 +141,7 @@ class Likeness:
 
     @override
     def __str__(self) -> str:
-        """In words, for a person whose models differ."""
+        """In words, for an error."""
         return (
             f"a model of {self.target[1]} layers and {self.target[0]} tokens with a draft model of "
             f"{self.draft[1]} layers, {self.draft[0]} tokens and {self.draft[2]} parameters"
@@ -162,7 +149,7 @@ class Likeness:
 
 
 def save_head(head: Head, folder: Path, likeness: Likeness, figures: Mapping[str, Any]) -> None:
-    """Write weights and card, each at once or not at all."""
+    """Write weights and card, each atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in head.tensors().items()}
     part = folder / f"{WEIGHTS}.part"
@@ -178,7 +165,7 @@ def save_head(head: Head, folder: Path, likeness: Likeness, figures: Mapping[str
 
 
 def load_head(folder: Path) -> tuple[Head, Likeness]:
-    """The head in a folder and the models it was trained for; raises ModelUnusable."""
+    """The head in a folder and the models that it was trained for; raises ModelUnusable."""
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
         tensors = load_file(str(folder / WEIGHTS))
@@ -213,7 +200,7 @@ def _check(tensors: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def _head_for(parts: DrafterResources) -> Head:
-    """The head of this pair of models; raises InvalidRequest, or ModelUnusable for another pair's."""
+    """The head of this pair of models; raises InvalidRequest without one, ModelUnusable if it is another pair's."""
     if parts.acceptance_head is None or parts.draft_model is None:
         raise InvalidRequest(f"this pair of models has no acceptance head; {HOW_TO_TRAIN}")
     head, trained_for = load_head(parts.acceptance_head)
@@ -226,30 +213,32 @@ def _head_for(parts: DrafterResources) -> Head:
     return head
 
 
+H = Option("h", "chance of a rejection that ends a draft; -1: by measured costs", -1, -1)
+LAG = Option("lag", "1: the newest token is not judged yet, as in the paper", 0)
+
+
 class AcceptanceHead(EarlyStop):
-    """Ends each chain where its head expects a rejection, and drafts nothing where goodput says so.
+    """Ends each chain where its head expects a rejection, and drafts nothing where goodput says so."""
 
-    Option ``h``: the paper's threshold on the chance that a token is rejected; unless it is given,
-    it follows the measured costs (``engine.draft_length.stop_threshold``). Option ``lag`` 1: as in the
-    paper the newest token is not judged yet, so at least two are drafted; 0 by default.
-    """
+    stop_rules = frozenset({StopRule.CHANCES, StopRule.STATES})
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.STATES})
+    options = (LIMIT, H, LAG)
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Load the head; raises InvalidRequest without one, ModelUnusable for a wrong one."""
-        threshold = option(parts, "h", 0, 1)
-        super().__init__(parts, drafter, None if threshold is None else NEXT * (1 - threshold))
-        self._lag = bool(option(parts, "lag", 0, 1))
+        threshold = H.of(parts.options)
+        floor = None if threshold < 0 else TUNING.next_acceptance * (1 - threshold)
+        super().__init__(parts, drafter, floor)
+        self._lag = bool(LAG.of(parts.options))
         self._judge = Judge(_head_for(parts))
 
     @override
-    def stop(self, context: Context, floors: StopThreshold) -> Stop:
+    def stop(self, context: Context, threshold: StopThreshold) -> Stop:
         """The rule of one draft."""
-        return Watch(self, Kind.of(context), floors, self._lag)
+        return HeadStop(self, Kind.of(context), threshold, self._lag)
 
     def acceptance(self, state: Tensor, log_probability: float, kind: Kind) -> float:
-        """P_acc of a token with this log probability under the law that ``state`` [C] proposed."""
+        """P_acc of a token with this log probability, proposed by ``state`` [C]."""
         if state.shape[-1] != self._judge.width:
             raise ModelUnusable(
                 f"the acceptance head reads states of width {self._judge.width}, the draft model's "
@@ -259,19 +248,19 @@ class AcceptanceHead(EarlyStop):
 
 
 @dataclass
-class Watch:
+class HeadStop:
     """Stops once the chance that nothing is rejected has fallen below its floor."""
 
     policy: AcceptanceHead
     kind: Kind
-    floors: StopThreshold
+    threshold: StopThreshold
     lag: bool
     survival: float = 1.0
     drafted: int = 0
     state: Tensor | None = None  # proposes the next token
 
     def fed(self, hidden: Tensor) -> bool:
-        """Keep the state; what it proposes costs nothing more, so the draft goes on."""
+        """Keep the state; its proposal costs nothing more, so the draft continues."""
         self.state = hidden
         return False
 
@@ -279,7 +268,8 @@ class Watch:
         """Judge the token by the state that proposed it; it stays in the draft either way."""
         assert self.state is not None  # chains feed the root before they draw
         before = self.survival
-        log = math.log(max(probability, LEAST))
+        log = math.log(max(probability, TUNING.least_chance))
         self.survival *= self.policy.acceptance(self.state, log, self.kind)
         self.drafted += 1
-        return self.floors.ends(NEXT * (before if self.lag else self.survival), self.drafted)
+        survival = TUNING.next_acceptance * (before if self.lag else self.survival)
+        return self.threshold.ends(survival, self.drafted)

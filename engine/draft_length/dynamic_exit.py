@@ -1,45 +1,34 @@
 """Dynamic exit (DEL, arXiv 2504.05598): which early layer drafts, and when its draft ends.
 
-After a pass the states of every layer are known, so one head product over them tells what each
-layer would have drafted ("shadow tokens") wherever the context was right. Decayed counts give each
-exit l its acceptance alpha_l, and before every round DEL maximises the tokens per layer run
+After a pass the states of every layer are known, so one head product over them gives what each layer
+would have drafted ("shadow tokens", section 3.1). Decayed counts give each exit l its acceptance
+alpha_l, and before every round DEL maximises the tokens per layer run
 
     TPL(l, d) = (1 - alpha_l^(d+1)) / (1 - alpha_l) / (d l + L)
 
-over exits and depths; d = 0 is plain decoding. The d of the maximum only prices an exit: how long
-a draft gets is decided token by token, from the draft's own confidence.
+over exits and depths; d = 0 is plain decoding. The best d only prices an exit: how long a draft gets
+is decided token by token, from the draft's own confidence. Differences to the paper:
 
-Where this departs from the paper, and why:
-
-* The denominator is seconds of this machine; the paper's units only until something is measured.
-* A draft goes on while the next token is expected to bring more than the present rate would in the
-  time that it takes. The paper's threshold tau_l, half way between the mean confidence of matches
-  and of misses, knows neither how far the draft has got nor what a token costs. (Valuing exits by
-  drafts that end so, too, told their rates better, but chose no better ones.)
-* Where a pass takes as long with a few more rows, an exit's next likeliest tokens stand beside those
-  of its chain, most beside the least sure, and the exit is chosen with them in mind: of pocket's first
-  layer the likeliest token holds 37 times in 100 in word problems, one of the four likeliest 63 times.
-* A request's counts lean on those of all requests: twenty tokens of seven exits are mostly noise.
-* The head product is not free. Rounds without it learn from the exit that drafted, and how rare it
-  is follows from how often it makes the choice clearly better. While speculation loses nothing is
-  drafted at all: ever more rarely a plain pass is traced, the first one of an answer the later the
-  more rarely the answer before was looked at, and luck is followed up at once, but not for long. (An
-  exit that is right more often than not may still be too dear: every pass was traced then.)
-* A choice is believed for a few rounds, unless layers were looked at: finding it takes 0.3 ms.
-* Prompts count for little: how well early layers follow a question says little about its answer.
-  (Of rows where the model is as sure as in an answer they say it well, and it chose no better.)
-* Where candidates are drawn, alpha_l is sum_x min(p_l(x), p_L(x)), the exact acceptance of a draw.
+* The denominator is seconds of this machine, in the paper's units only until something is measured.
+* A draft grows while its next token is expected to bring more than its time is worth; the paper's
+  threshold tau_l ignores the length of the draft and the cost of a token.
+* Where rows of a pass are free, the tokens of a chain get an exit's next likeliest tokens as siblings.
+* A request's counts have those of all requests as prior, and prompts count for little.
+* Layers are not looked at in every round ("traced"), since the head product takes time. Other rounds
+  learn from the exit that drafted. The gap between traces grows while the choice stays the same; while
+  decoding plainly it grows further, except for a few traces right after a good one.
+* A choice is kept for a few rounds.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import gt
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop, Price
 from engine.draft_length.exit_value import (
@@ -50,35 +39,29 @@ from engine.draft_length.exit_value import (
     best_exit,
     best_rate,
 )
-from engine.draft_length.shadow_tokens import (
-    BINS,
-    COLUMNS,
-    OMEGA,
-    POOL_OMEGA,
-    Counts,
-    bin_of,
-    shadow_counts,
+from engine.draft_length.shadow_tokens import Counts, bin_of, shadow_counts
+from engine.draft_length.tuning import TUNING, Tuning
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    StopRule,
 )
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
+from engine.request import Option
 from engine.speculation.tree import DraftTree
 
-LONGEST = 18  # most tokens of one draft, as in the paper
-PROMPT_ROWS, PROMPT_WEIGHT = 32, 1 / 16  # a prompt row counts for this much of an answer's
-TRACE_GAP, PROBE_GAP = 16, 512  # most rounds from one trace to the next: speculating, and plain
-FIRST_GAP = 8  # most rounds before the first trace of an answer
-FOLLOWED = 2  # traces in a row for the luck of the one before: at 4 plain decoding lost more
-NEWS = (
-    1.03  # times the last exit's rate that another must bring, or layers are looked at less often
-)
-BELIEVED = 4  # rounds of a choice, its first one among them
-CHUNK = 2**24  # most logits held at once
-TOO_DEEP = 1e9  # passes; of an exit above the layers that stay in memory
+UNITS = Option("units", "1: the paper's denominator", 0)
+THRESHOLD = Option("threshold", "1: the paper's stop rule", 0)
+CHAINS = Option("chains", "1: chains only, no trees", 0)
+TOO_DEEP = 1e9  # passes; the cost of an exit above the layers that stay in memory
 
 
 @dataclass
-class Believed:
-    """A choice that drafts, and what it rests on; for some rounds it is not made anew."""
+class KeptChoice:
+    """A choice that drafts, and what it was made from; it is kept for some rounds."""
 
     choice: ExitChoice
     known: Counts
@@ -93,38 +76,39 @@ class Believed:
 
     @cached_property
     def prices(self) -> Sequence[float]:
-        """Tokens that drafting the n-th must bring; of a width for which there is no room any more none."""
-        took = self.cost.wide(self.choice.width)[self.choice.exit - 1]
-        paid: list[float] = (self.choice.rate * np.diff(took[np.isfinite(took)])).tolist()
-        return paid
+        """Tokens that drafting the n-th must bring; empty if there is no room for the width now."""
+        costs = self.cost.wide(self.choice.width)[self.choice.exit - 1]
+        prices: list[float] = (self.choice.rate * np.diff(costs[np.isfinite(costs)])).tolist()
+        return prices
 
-    def beside(self, most: int, drafted: int) -> np.ndarray:
-        """Tokens that 0, 1, .. candidates beside a chain of so many must bring, of ``most`` in all."""
-        return self.choice.rate * self.cost.upto(most).beside(self.choice.exit, drafted)
+    def sibling_prices(self, most: int, drafted: int) -> np.ndarray:
+        """Tokens that 0, 1, .. siblings of a chain must bring, with at most ``most`` nodes in all."""
+        return self.choice.rate * self.cost.upto(most).siblings(self.choice.exit, drafted)
 
 
 @dataclass
-class _Pool:
-    """What all requests of one kind of sampling taught."""
+class ExitPool:
+    """What all requests of one kind of sampling measured."""
 
     counts: Counts
-    rest: int = 1  # of the newest answer to end
+    plain_gap: int = 1  # of the newest answer that ended
 
 
-@dataclass
-class _Request:
-    """What one request's layers are worth, and when they are looked at next."""
+class RequestExits:
+    """What one request's layers are worth, and when they are traced next."""
 
-    counts: Counts  # its own
-    pool: "_Pool"  # of all requests of its kind of sampling
-    choice: ExitChoice | None = None  # of the last round; None: there was nothing to choose from
-    believed: Believed | None = None
-    stop: ExitStop | None = None
-    fresh: np.ndarray | None = None  # evidence of the last round, if it was traced
-    gap: int = 1
-    rest: int = 1  # the gap once luck is over: plain decoding goes on, and nothing has changed that
-    followed: int = 0  # traces in a row that luck was followed with
-    since: int = 0  # rounds since the last trace
+    def __init__(self, pool: ExitPool, tuning: Tuning) -> None:
+        """Nothing was measured; the first trace comes later if the last answer's came rarely."""
+        self.tuning = tuning
+        self.pool = pool
+        self.counts = Counts.empty(len(pool.counts.table), tuning)  # its own
+        self.choice: ExitChoice | None = None  # of the last round; None: there was none to make
+        self.kept: KeptChoice | None = None
+        self.stop: ExitStop | None = None
+        self.fresh: np.ndarray | None = None  # counts of the last round, if it was traced
+        self.gap = self.plain_gap = min(pool.plain_gap, tuning.first_trace_gap)
+        self.followed = 0  # traces in a row after a good one while plain
+        self.since = 0  # rounds since the last trace
 
     @property
     def due(self) -> bool:
@@ -133,200 +117,212 @@ class _Request:
 
     @property
     def resting(self) -> bool:
-        """Plain, and nothing has happened that could change it."""
-        off = self.choice is not None and self.choice.depth == 0
-        return off and self.fresh is None and not self.due
+        """Whether it decodes plainly and nothing was measured that could change that."""
+        plain = self.choice is not None and self.choice.depth == 0
+        return plain and self.fresh is None and not self.due
 
-    def belief(self, batch: int, depth: int) -> Believed | None:
+    @property
+    def known(self) -> Counts:
+        """The best estimate of its exits."""
+        return self.counts.with_pool(self.pool.counts)
+
+    def kept_choice(self, batch: int, depth: int) -> KeptChoice | None:
         """The last choice, if it holds in this round too, in a pass of ``batch`` requests."""
-        last = self.believed
+        last = self.kept
         if last is None or last.rounds < 1 or self.fresh is not None:
             return None
         return last if last.batch == batch and last.choice.depth <= depth else None
 
-    @property
-    def known(self) -> Counts:
-        """What is to be expected of its exits."""
-        return self.counts.leaning(self.pool.counts)
-
     def choose(self, known: Counts, cost: RoundCost) -> ExitChoice:
-        """The choice for a round that costs so much; sets when the layers are traced next."""
+        """The choice for a round of this cost; sets when the layers are traced next."""
         odds = ExitOdds(known.alpha, known.caught)
-        choice = best_exit(odds, cost)
+        choice = best_exit(odds, cost, self.tuning)
         if self.fresh is not None and self.choice is not None:
-            kept = best_rate(self.choice.exit, odds, cost)
-            self.gap = self._next_gap(self.choice, choice, kept, self.fresh)
+            unchanged = best_rate(self.choice.exit, odds, cost, self.tuning)
+            self.gap = self._next_gap(self.choice, choice, unchanged, self.fresh)
         self.choice, self.fresh = choice, None
         return choice
 
     def traced(self, fresh: np.ndarray) -> None:
-        """All layers' evidence [E, COLUMNS] of one round."""
-        self.counts = self.counts.after(fresh, OMEGA)
-        self.pool.counts = self.pool.counts.after(fresh, POOL_OMEGA)
+        """Counts [E, columns] of all layers in one round."""
+        tuning = self.tuning
+        self.counts = self.counts.after(fresh, tuning.exit_memory)
+        self.pool.counts = self.pool.counts.after(fresh, tuning.exit_pool_memory)
         self.fresh, self.stop, self.since = fresh, None, 0
 
     def untraced(self, tree: DraftTree, path: Sequence[int]) -> None:
-        """The exit's own tokens: a chain whose first ones were right, and candidates beside it."""
+        """The exit's own tokens: a chain whose first ones were right, and its siblings."""
         self.since += 1
-        if self.choice is None or self.stop is None or not self.stop.heard:
+        if self.choice is None or self.stop is None or not self.stop.probabilities:
             return
-        heard = self.stop.heard
-        accepted = sum(0 < node <= len(heard) for node in path)
-        fresh = np.zeros(COLUMNS)
-        for place, confidence in enumerate(heard[: accepted + 1]):
+        tuning, drafted = self.tuning, self.stop.probabilities
+        accepted = sum(0 < node <= len(drafted) for node in path)
+        fresh = np.zeros(tuning.columns)
+        for place, confidence in enumerate(drafted[: accepted + 1]):
             missed = int(place >= accepted)
-            fresh[missed * BINS + bin_of(confidence)] += 1.0
-            fresh[2 * BINS + missed] += confidence
-        if accepted < len(heard):
-            beside = [node for node in tree.children[accepted] if node > len(heard)]
-            found, sought = np.split(fresh[2 * BINS + 2 :], 2)
-            found[: len(beside)] = [node == path[-1] for node in beside]
-            sought[: len(beside)] = 1.0
-        exit_layer = self.choice.exit
-        self.counts = self.counts.after_exit(exit_layer, fresh, OMEGA)
-        self.pool.counts = self.pool.counts.after_exit(exit_layer, fresh, POOL_OMEGA)
+            fresh[missed * tuning.bins + bin_of(confidence, tuning.bins)] += 1.0
+            fresh[2 * tuning.bins + missed] += confidence
+        if accepted < len(drafted):
+            siblings = [node for node in tree.children[accepted] if node > len(drafted)]
+            found, compared = np.split(fresh[2 * tuning.bins + 2 :], 2)
+            found[: len(siblings)] = [node == path[-1] for node in siblings]
+            compared[: len(siblings)] = 1.0
+        layer = self.choice.exit
+        self.counts = self.counts.after_exit(layer, fresh, tuning.exit_memory)
+        self.pool.counts = self.pool.counts.after_exit(layer, fresh, tuning.exit_pool_memory)
         self.stop = None
 
-    def _next_gap(self, before: ExitChoice, now: ExitChoice, kept: float, fresh: np.ndarray) -> int:
-        """Rarer when nothing new was seen; at once when plain decoding missed something.
+    def _next_gap(
+        self, before: ExitChoice, now: ExitChoice, unchanged: float, fresh: np.ndarray
+    ) -> int:
+        """Rounds to the next trace: more if nothing changed, 1 if plain decoding missed something.
 
-        ``kept`` is the rate of the exit before, as known now: a change for little more is no news.
+        ``unchanged`` is the rate of the exit before, as known now: a little more is no change.
         """
+        tuning = self.tuning
         if now.depth == 0:
-            matches, misses = fresh[now.exit - 1, : 2 * BINS].reshape(2, BINS).sum(1)
-            if matches > misses and self.followed < FOLLOWED:
+            counts = fresh[now.exit - 1, : 2 * tuning.bins]
+            matches, misses = counts.reshape(2, tuning.bins).sum(1)
+            if matches > misses and self.followed < tuning.follow_traces:
                 self.followed += 1
                 return 1
-            self.followed, self.rest = 0, min(2 * self.rest, PROBE_GAP)
-            return self.rest
-        self.followed, self.rest = 0, 1
+            self.followed = 0
+            self.plain_gap = min(2 * self.plain_gap, tuning.plain_trace_gap)
+            return self.plain_gap
+        self.followed, self.plain_gap = 0, 1
         if before.depth == 0:
             return 1
-        settled = now.rate < NEWS * kept
-        return min(2 * self.gap, TRACE_GAP) if settled else max(1, self.gap // 2)
+        settled = now.rate < tuning.news * unchanged
+        return min(2 * self.gap, tuning.trace_gap) if settled else max(1, self.gap // 2)
 
 
-class DynamicExit:
+class DynamicExit(DraftLength):
     """Exit layer and length per request and round; plain, with rare traced passes, where it loses."""
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.EXIT})
-    prompt_rows: ClassVar[int] = PROMPT_ROWS
+    stop_rules = frozenset({StopRule.CHANCES, StopRule.EXIT})
+    prompt_rows = TUNING.prompt_rows
+    options = (UNITS, THRESHOLD, CHAINS)
 
-    def __init__(self, parts: DrafterResources, drafter: str) -> None:
-        """Options: ``units`` 1 takes the paper's denominator, ``threshold`` 1 its stop rule, ``chains`` 1 no trees."""
-        self._target = parts.target
-        paper = parts.options.get("units", 0.0) == 1
-        self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)
+    def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
+        """Take the target, whose layers draft."""
+        self._target, self._tuning = parts.target, tuning
+        paper = UNITS.of(parts.options) == 1
+        self._costs = ExitCost(parts.cost, self._target.layers, paper=paper, tuning=tuning)
         self._deepest = self._target.layers
         if parts.target.source is not None:
             self._deepest = parts.target.source.whole
-        self._threshold = parts.options.get("threshold", 0.0) == 1
+        self._threshold = THRESHOLD.of(parts.options) == 1
         branches = Capability.TREE in parts.target.offers and not self._threshold
-        self._chains = parts.options.get("chains", 0.0) == 1 or not branches
-        self._requests: dict[int, _Request] = {}
-        self._pools: dict[tuple[bool, int], _Pool] = {}  # by kind of sampling
+        self._chains = CHAINS.of(parts.options) == 1 or not branches
+        self._requests: dict[int, RequestExits] = {}
+        self._pools: dict[tuple[bool, int], ExitPool] = {}  # by kind of sampling
 
+    @override
     def prompt(self, context: Context, states: Tensor) -> None:
-        """Warm up on states [L, n, C], unless earlier requests of its kind tell more than that."""
+        """Start from states [L, n, C] of the prompt, unless requests of its kind measured more."""
         request = self._request(context)
         if request.known.seen.any():
             return
         fresh = np.zeros_like(request.counts.table)
-        for part in self._columns(states):
+        for part in self._parts(states):
             logits = self._target.read(part)
-            fresh += shadow_counts(logits[:-1], logits[-1], context)
-        request.counts = Counts(PROMPT_WEIGHT * fresh)
+            fresh += shadow_counts(logits[:-1], logits[-1], context, self._tuning)
+        request.counts = Counts(self._tuning.prompt_weight * fresh, self._tuning)
 
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
-        """Every request alone, in a pass that the others share and make as long as it does."""
+        """Each request on its own, as if all others of the pass drafted like it."""
         requests = [self._request(context) for context in batch]
-        depths = [min(budget.depth, budget.nodes, LONGEST) for budget in longest]
-        pairs, many = list(zip(requests, depths, strict=True)), len(batch)
-        undecided = [d for r, d in pairs if not r.resting and r.belief(many, d) is None]
+        most = self._tuning.exit_longest
+        depths = [min(budget.depth, budget.nodes, most) for budget in longest]
+        pairs, size = list(zip(requests, depths, strict=True)), len(batch)
+        undecided = [d for r, d in pairs if not r.resting and r.kept_choice(size, d) is None]
         cost = self._cost(batch, max(undecided)) if undecided else None
-        return [self._budget(r, d, cost, many) for r, d in pairs]
+        return [self._budget(r, d, cost, size) for r, d in pairs]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Draft cost from the call; shadow tokens of traced passes, the exit's own of the others."""
+        """Learn the draft's cost, shadow tokens of traced passes, and the exit's own tokens of others."""
         self._costs.observe(outcomes)
         for outcome in outcomes:
             request = self._request(outcome.context)
             if outcome.scores is not None and outcome.scores.states is not None:
-                request.traced(self._shadows(outcome))
+                request.traced(self.shadows(outcome))
             else:
                 request.untraced(outcome.tree, outcome.verdict.path)
 
+    @override
     def forget(self, request: int) -> None:
-        """What the request taught stays in its pool."""
+        """What the request measured stays in its pool."""
         ended = self._requests.pop(request, None)
         if ended is not None:
-            ended.pool.rest = ended.rest
+            ended.pool.plain_gap = ended.plain_gap
 
-    def _request(self, context: Context) -> _Request:
+    def shadows(self, outcome: Outcome) -> np.ndarray:
+        """Counts [E, columns] of a traced round, of the accepted path: there the context was right."""
+        assert outcome.scores is not None
+        assert outcome.scores.states is not None
+        path = list(outcome.verdict.path)
+        judged = outcome.scores.logits[path]
+        fresh = np.zeros((self._target.layers - 1, self._tuning.columns))
+        at = 0
+        for part in self._parts(outcome.scores.states[:-1, path]):
+            rows = judged[at : at + part.shape[1]]
+            fresh += shadow_counts(self._target.read(part), rows, outcome.context, self._tuning)
+            at += part.shape[1]
+        return fresh
+
+    def _request(self, context: Context) -> RequestExits:
         if context.request not in self._requests:
             kind = (context.draws, round(2 * context.sampling.temperature))
-            empty = Counts.empty(self._target.layers - 1)
-            pool = self._pools.setdefault(kind, _Pool(empty))
-            rest = min(pool.rest, FIRST_GAP)
-            self._requests[context.request] = _Request(empty, pool, gap=rest, rest=rest)
+            if kind not in self._pools:
+                self._pools[kind] = ExitPool(Counts.empty(self._target.layers - 1, self._tuning))
+            self._requests[context.request] = RequestExits(self._pools[kind], self._tuning)
         return self._requests[context.request]
 
     def _cost(self, batch: Sequence[Context], depth: int) -> RoundCost:
         found = self._costs.table(batch, depth).shallower(self._deepest, TOO_DEEP)
         return RoundCost(found.chains) if self._chains else found
 
-    def _budget(self, request: _Request, depth: int, cost: RoundCost | None, batch: int) -> Budget:
+    def _budget(
+        self, request: RequestExits, depth: int, cost: RoundCost | None, batch: int
+    ) -> Budget:
         if depth < 1 or request.resting:
             return Budget(0, 0)
-        last = request.belief(batch, depth)
+        last = request.kept_choice(batch, depth)
         if last is not None:
             last.rounds -= 1
             return self._drafting(request, last, depth)
         if cost is None or not len(cost.chains):
             return Budget(0, 0)
         known = request.known
-        if not known.seen.any():  # the drafter's usual exit finds out
+        if not known.seen.any():  # the drafter's usual exit gives the first counts
             return Budget(1, 1, trace=True)
         here = cost.upto(depth)
-        choice, request.believed = request.choose(known, here), None
+        choice, request.kept = request.choose(known, here), None
         if choice.depth == 0:
             return Budget(0, 0, trace=request.due)
-        request.believed = Believed(choice, known, here, batch, BELIEVED - 1)
-        return self._drafting(request, request.believed, depth)
+        request.kept = KeptChoice(choice, known, here, batch, self._tuning.choice_rounds - 1)
+        return self._drafting(request, request.kept, depth)
 
-    def _drafting(self, request: _Request, last: Believed, depth: int) -> Budget:
+    def _drafting(self, request: RequestExits, last: KeptChoice, depth: int) -> Budget:
         """A round of the exit that was chosen."""
         stop = request.stop = self._stop(last)
-        beside = (
-            None
-            if self._chains
-            else ExitSiblings(last.exit, stop.heard, partial(last.beside, depth))
-        )
+        siblings = None
+        if not self._chains:
+            prices = partial(last.sibling_prices, depth)
+            siblings = ExitSiblings(last.exit, stop.probabilities, prices)
         return Budget(
-            depth, depth, stop=stop, siblings=beside,
+            depth, depth, stop=stop, siblings=siblings,
             exit_layer=last.choice.exit, trace=request.due,
         )  # fmt: skip
 
-    def _stop(self, last: Believed) -> ExitStop:
+    def _stop(self, last: KeptChoice) -> ExitStop:
         if self._threshold:
             return ExitStop(partial(gt, float(last.known.tau[last.choice.exit - 1])))
         return ExitStop(Price(last.exit, last.prices, last.choice.width))
 
-    def _shadows(self, outcome: Outcome) -> np.ndarray:
-        """Evidence of every exit where the context was right: at the accepted path, root included."""
-        assert outcome.scores is not None
-        assert outcome.scores.states is not None
-        path = list(outcome.verdict.path)
-        judged = outcome.scores.logits[path]
-        fresh = np.zeros((self._target.layers - 1, COLUMNS))
-        at = 0
-        for part in self._columns(outcome.scores.states[:-1, path]):
-            rows = judged[at : at + part.shape[1]]
-            fresh += shadow_counts(self._target.read(part), rows, outcome.context)
-            at += part.shape[1]
-        return fresh
-
-    def _columns(self, states: Tensor) -> Iterator[Tensor]:
+    def _parts(self, states: Tensor) -> Iterator[Tensor]:
         """States [L, n, C] in parts whose logits fit into memory; nearly always in one."""
-        width = max(1, CHUNK // (len(states) * self._target.vocab))
+        width = max(1, self._tuning.most_logits // (len(states) * self._target.vocab))
         return iter(torch.split(states, width, 1))

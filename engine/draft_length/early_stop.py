@@ -1,69 +1,95 @@
-"""Chains that end early: goodput decides whether to draft, a rule token by token how far it goes.
+"""Chains that end early: goodput decides whether to draft, a rule token by token how far.
 
-A draft goes on while the chance that all of it is accepted is more than what the next token costs:
-see ``engine.draft_length.stop_threshold``.
+A chain grows while the chance that all of it is accepted is more than what the next token costs: see
+``engine.draft_length.stop_threshold``.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torch import Tensor
+from typing_extensions import override
 
 from engine.draft_length.goodput import Goodput
-from engine.draft_length.stop_threshold import StopThreshold
-from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, Stop, StopRule
+from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
+from engine.draft_length.tuning import TUNING, Tuning
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    Stop,
+    StopRule,
+)
+from engine.request import Option
 
-LONGEST = 20  # tokens of one draft, as in the paper
+LIMIT = Option("limit", "most tokens of one draft", TUNING.longest_chain, 1, 1024)
+FLOOR = Option("floor", "least product of a draft's probabilities; -1: by measured costs", -1, -1)
+TAU = Option("tau", "least probability of each drafted token", 0)
 
 
-class EarlyStop(ABC):
-    """Length policy over a stop rule; off, and probing with growing intervals, where goodput says so.
+class EarlyStop(DraftLength):
+    """Length policy over a stop rule; off, and probing with growing intervals, where goodput says so."""
 
-    The option ``limit`` caps the length of a draft.
-    """
+    options: ClassVar[tuple[Option, ...]] = (LIMIT,)
 
-    prompt_rows: ClassVar[int] = 0
-    steers_by: ClassVar[frozenset[StopRule]]
-
-    def __init__(self, parts: DrafterResources, drafter: str, floor: float | None) -> None:
-        """``floor`` is the least chance of full acceptance; None: what is measured."""
-        limit = option(parts, "limit", 1, 1024)
-        self._longest = LONGEST if limit is None else int(limit)
+    def __init__(
+        self,
+        parts: DrafterResources,
+        drafter: str,
+        floor: float | None,
+        tuning: Tuning = TUNING,
+    ) -> None:
+        """``floor`` is the least chance of full acceptance; None: it is measured."""
+        self._longest = int(LIMIT.of(parts.options))
         self._floor = floor
-        self._switch = Goodput(parts, drafter)
+        self._switch = Goodput(parts, drafter, tuning)
 
     @abstractmethod
-    def stop(self, context: Context, floors: StopThreshold) -> Stop:
-        """The rule of one draft, which ends where full acceptance is less likely than ``floors`` ask."""
+    def stop(self, context: Context, threshold: StopThreshold) -> Stop:
+        """The rule of one draft, which ends where full acceptance is less likely than ``threshold``."""
 
-    def prompt(self, context: Context, states: Tensor) -> None:  # noqa: B027 - nothing to add
-        """Nothing is wanted of the prompt."""
-
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Nothing where goodput says so, else all that is allowed and a fresh stop."""
         depths = [min(most.depth, most.nodes, self._longest) for most in longest]
         capped = [Budget(depth, depth) for depth in depths]
         return self._switch.ending(batch, capped, self._stop)
 
-    def _stop(self, context: Context, floors: StopThreshold) -> Stop:
+    def _stop(self, context: Context, threshold: StopThreshold) -> Stop:
         return self.stop(
-            context, floors if self._floor is None else StopThreshold.constant(self._floor)
+            context, threshold if self._floor is None else StopThreshold.constant(self._floor)
         )
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Goodput learns acceptance and costs."""
         self._switch.observe(outcomes)
 
+    @override
     def forget(self, request: int) -> None:
-        """The request's acceptance goes; costs stay."""
+        """The request's acceptance is dropped; costs stay."""
         self._switch.forget(request)
 
 
-def option(parts: DrafterResources, name: str, least: float, most: float) -> float | None:
-    """A number of the request's options, None where it is not given; raises InvalidRequest."""
-    value = parts.options.get(name)
-    if value is not None and not least <= value <= most:
-        raise InvalidRequest(f"option {name} is {value:g}; choose {least:g} to {most:g}")
-    return value
+class Confidence(EarlyStop):
+    """A chain ends when the draft itself has become unsure; nothing is trained.
+
+    The product of the probabilities that the draft gave to its tokens is the estimate that the whole
+    chain is accepted.
+    """
+
+    stop_rules = frozenset({StopRule.CHANCES})
+    options = (LIMIT, FLOOR, TAU)
+
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
+        """Read the options."""
+        floor = FLOOR.of(parts.options)
+        super().__init__(parts, drafter, None if floor < 0 else floor)
+        self._tau = TAU.of(parts.options)
+
+    @override
+    def stop(self, context: Context, threshold: StopThreshold) -> Stop:
+        """The rule of one draft."""
+        return ConfidenceStop(self._tau, threshold)

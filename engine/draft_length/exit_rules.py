@@ -1,4 +1,4 @@
-"""Where a draft of an early exit ends, and what stands beside it."""
+"""Where a draft of an early exit ends, and which siblings its tokens get."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,19 +7,19 @@ from itertools import accumulate
 import numpy as np
 from torch import Tensor
 
-from engine.draft_length.shadow_tokens import BIN_WEIGHT, Counts, bin_of
+from engine.draft_length.shadow_tokens import Counts, bin_of
 
 
 @dataclass
 class ExitStop:
-    """Ends a draft by a rule, and remembers how sure the draft was of each token."""
+    """Ends a draft by a rule, and keeps the probability that the draft gave to each token."""
 
     rule: Callable[[float], bool]
-    heard: list[float] = field(default_factory=list)
+    probabilities: list[float] = field(default_factory=list)
 
     def drawn(self, probability: float) -> bool:
         """A token was drafted with this probability; True: the draft ends with it."""
-        self.heard.append(probability)
+        self.probabilities.append(probability)
         return self.rule(probability)
 
     def fed(self, hidden: Tensor) -> bool:
@@ -31,34 +31,37 @@ class ExitStop:
 class Exit:
     """What is known of one exit."""
 
-    matches: np.ndarray  # [BINS] by confidence
-    misses: np.ndarray
-    alpha: float  # of any token
+    matches: np.ndarray  # [bins] by confidence
+    misses: np.ndarray  # [bins]
+    alpha: float  # acceptance of any token
     caught: tuple[float, ...] = ()  # share of its misses that each further candidate is; falls
+    bin_weight: float = 2.0  # tokens that the confidence itself counts for
 
     @classmethod
     def of(cls, known: Counts, layers: int, caught: np.ndarray) -> "Exit":
-        """After so many layers; ``caught`` [E, K] of every exit."""
+        """The exit after ``layers`` layers; ``caught`` [E, K] of every exit."""
         at = layers - 1
         shares = tuple(caught[at].tolist())
-        return cls(known.matches[at], known.misses[at], float(known.alpha[at]), shares)
+        alpha, weight = float(known.alpha[at]), known.tuning.bin_weight
+        return cls(known.matches[at], known.misses[at], alpha, shares, weight)
 
     def survives(self, probability: float) -> float:
-        """The chance of a token that was drafted with this probability."""
-        place = bin_of(probability)
+        """The chance that a token is accepted that was drafted with this probability."""
+        place = bin_of(probability, len(self.matches))
         matches, misses = self.matches[place], self.misses[place]
-        return float((matches + BIN_WEIGHT * probability) / (matches + misses + BIN_WEIGHT))
+        hits = matches + self.bin_weight * probability
+        return float(hits / (matches + misses + self.bin_weight))
 
     def worth(self, width: int) -> float:
-        """Tokens that one more drafted token brings where it is reached, with ``width`` - 1 beside it."""
+        """Tokens that one more drafted token with ``width`` - 1 siblings brings where it is reached."""
         return self.alpha + (1 - self.alpha) * sum(self.caught[: width - 1])
 
 
 @dataclass
 class Price:
-    """Ends a draft where one more token is expected to bring less than the time for it is worth.
+    """Ends a draft where one more token is expected to bring less than its time is worth.
 
-    What was drafted survives with the product of its bins' acceptance.
+    The chance of the whole draft is the product of the acceptance of its tokens' bins.
     """
 
     exit: Exit
@@ -68,7 +71,7 @@ class Price:
     drafted: int = 0
 
     def __call__(self, probability: float) -> bool:
-        """Weigh the next token; a draft also ends behind the last price."""
+        """Weigh the next token; a draft also ends after the last price."""
         self.reach *= self.exit.survives(probability)
         self.drafted += 1
         if self.drafted >= len(self.prices):
@@ -78,33 +81,33 @@ class Price:
 
 @dataclass(frozen=True)
 class ExitSiblings:
-    """As many candidates beside a chain as gain most: they cost rows of the pass and nothing else.
+    """As many siblings of a chain's tokens as gain most: they cost only rows of the pass.
 
-    The k-th one beside a token brings one token where the chain holds up to it, misses it, and the
-    right one is that. So the least sure tokens get most.
+    The k-th sibling of a token brings one token where the chain is accepted up to the token, the
+    token is refused, and the sibling is the right one. So the least sure tokens get most.
     """
 
     exit: Exit
-    heard: Sequence[float]  # how sure the draft was of each token
-    prices: Callable[[int], np.ndarray]  # by the chain's tokens: what 0, 1, .. must bring in all
+    probabilities: Sequence[float]  # of each token under the draft
+    prices: Callable[[int], np.ndarray]  # by tokens of the chain: what 0, 1, .. siblings must bring
 
     def beside(self, drafted: int) -> list[int]:
-        """How many candidates each token of the chain gets."""
+        """How many siblings each token of the chain gets."""
         ranked = sorted(self._chances(drafted), reverse=True)
         prices = self.prices(drafted).tolist()
-        held = accumulate((chance for chance, _ in ranked), initial=0.0)
-        gained = [sure - price for sure, price in zip(held, prices, strict=False)]
-        most = max(range(len(gained)), key=gained.__getitem__)
+        gains = accumulate((chance for chance, _ in ranked), initial=0.0)
+        net = [gain - price for gain, price in zip(gains, prices, strict=False)]
+        most = max(range(len(net)), key=net.__getitem__)
         counts = [0] * drafted
         for _, place in ranked[:most]:
             counts[place] += 1
         return counts
 
     def _chances(self, drafted: int) -> list[tuple[float, int]]:
-        """Of every further candidate, with the place of the token beside which it stands."""
+        """Of every sibling: the chance that it is taken, and the place of its token in the chain."""
         found, reach = [], 1.0
-        for place, probability in enumerate(self.heard[:drafted]):
-            holds = self.exit.survives(probability)
-            found += [(reach * (1 - holds) * share, place) for share in self.exit.caught]
-            reach *= holds
+        for place, probability in enumerate(self.probabilities[:drafted]):
+            accepted = self.exit.survives(probability)
+            found += [(reach * (1 - accepted) * share, place) for share in self.exit.caught]
+            reach *= accepted
         return found

@@ -1,7 +1,8 @@
 """What an early exit costs and brings: DEL's tokens per layer, over seconds of this machine.
 
-Besides the exit and the depth of a chain, a width is chosen: where a pass over a few more rows takes as
-long, the exit's next likeliest tokens stand beside each token of the chain.
+DEL (arXiv 2504.05598) chooses an exit and the depth of a chain. Here a width is chosen
+too: where a few more rows cost nothing, each token of the chain gets the exit's next likeliest tokens
+as siblings.
 """
 
 from collections.abc import Sequence
@@ -9,11 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.draft_length.tuning import TUNING, Tuning
 from engine.interfaces.drafter import Context, Outcome
 from engine.statistics.pass_cost import LinearFit, PassCost
-
-WIDTHS = (1, 2, 3, 4, 6, 8)  # candidates of a drafted token to choose among
-GUESSES = 3  # calls that the paper's cost of a draft step counts for, before any was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +27,13 @@ class ExitChoice:
 
 @dataclass(frozen=True)
 class ExitOdds:
-    """How often exits after layers 1..E are right, and of what they miss what they had thought likely next."""
+    """How often exits after layers 1..E are right, and what share of their misses siblings catch."""
 
     alpha: np.ndarray  # [E], acceptance of a drafted token
-    caught: np.ndarray  # [E, K], share of the refused ones that the k-th candidate beside them is
+    caught: np.ndarray  # [E, K], share of the refused tokens that the k-th sibling is
 
     def caught_by(self, width: int) -> np.ndarray:
-        """Share [E] of the refused tokens that are among ``width`` - 1 candidates beside."""
+        """Share [E] of the refused tokens that are among ``width`` - 1 siblings."""
         return np.asarray(self.caught[:, : width - 1].sum(1))
 
 
@@ -43,17 +42,19 @@ class RoundCost:
     """Cost of a round for every exit, depth and width."""
 
     chains: np.ndarray  # [E, D + 1]; column 0 is a plain pass
-    passes: np.ndarray | None = None  # [D + 1], of 1, 2, .. rows of each request; None: unmeasured
+    passes: np.ndarray | None = (
+        None  # [D + 1], seconds of 1, 2, .. rows of each request; None: unmeasured
+    )
     shares: np.ndarray | None = None  # [E], of the layers below each exit
 
     def shallower(self, deepest: int, cost: float) -> "RoundCost":
-        """The same where drafting above ``deepest`` layers costs so much."""
+        """The same where drafting with more than ``deepest`` layers costs ``cost``."""
         chains = self.chains.copy()
         chains[deepest:, 1:] = cost
         return replace(self, chains=chains)
 
     def upto(self, depth: int) -> "RoundCost":
-        """Of drafts with at most so many levels, and as many nodes."""
+        """Of drafts with at most ``depth`` levels and nodes."""
         passes = None if self.passes is None else self.passes[: depth + 1]
         return replace(self, chains=self.chains[:, : depth + 1], passes=passes)
 
@@ -62,15 +63,15 @@ class RoundCost:
         if width == 1 or self.passes is None or self.shares is None:
             return self.chains if width == 1 else np.full_like(self.chains, np.inf)
         depths = np.arange(self.chains.shape[1])
-        beside, most = depths * (width - 1), len(self.passes) - 1
-        late, rows = np.minimum(beside, most), np.minimum(depths + beside, most)
+        siblings, most = depths * (width - 1), len(self.passes) - 1
+        late, rows = np.minimum(siblings, most), np.minimum(depths + siblings, most)
         below = self.passes[late] - self.passes[0]
         above = self.passes[rows] - self.passes[np.minimum(depths, most)]
         extra = self.shares[:, None] * below + (1 - self.shares[:, None]) * above
-        return np.asarray(np.where(depths + beside <= most, self.chains + extra, np.inf))
+        return np.asarray(np.where(depths + siblings <= most, self.chains + extra, np.inf))
 
-    def beside(self, exit_layer: int, drafted: int) -> np.ndarray:
-        """What 0, 1, .. candidates beside a chain of ``drafted`` tokens take, as many as have room.
+    def siblings(self, exit_layer: int, drafted: int) -> np.ndarray:
+        """What 0, 1, .. siblings of a chain of ``drafted`` tokens cost, as many as have room.
 
         They run through the layers below the exit with the chain's last row, in the pass.
         """
@@ -81,15 +82,15 @@ class RoundCost:
         return np.asarray(share * (below - below[0]) + (1 - share) * (above - above[0]))
 
 
-def best_exit(odds: ExitOdds, cost: RoundCost) -> ExitChoice:
-    """Argmax over exit l, depth d and width of expected tokens over cost, ties to plain decoding.
+def best_exit(odds: ExitOdds, cost: RoundCost, tuning: Tuning = TUNING) -> ExitChoice:
+    """Argmax over exit l, depth d and width of expected tokens over cost; ties go to plain decoding.
 
-    Of a chain these are 1 + alpha_l + .. + alpha_l^d. One more token comes where the chain ends
-    early, with the chance 1 - alpha_l^d, at a token that stands beside it.
+    A chain brings 1 + alpha_l + .. + alpha_l^d tokens (DEL). A sibling brings one more
+    where the chain ends early, which has the chance 1 - alpha_l^d.
     """
     plain = 1 / float(cost.chains[0, 0])
     best = ExitChoice(1, 0, 0.0)
-    for width in WIDTHS if cost.passes is not None else WIDTHS[:1]:
+    for width in _widths(cost, tuning):
         rates = _rates(odds, cost, width)
         layer, depth = divmod(int(rates[:, 1:].argmax()), rates.shape[1] - 1)
         rate = float(rates[layer, depth + 1])
@@ -98,34 +99,41 @@ def best_exit(odds: ExitOdds, cost: RoundCost) -> ExitChoice:
     return best if best.rate > plain else replace(best, depth=0, rate=plain)
 
 
-def best_rate(exit_layer: int, odds: ExitOdds, cost: RoundCost) -> float:
-    """Of this exit alone, at the depth and width that suit it."""
-    widths = WIDTHS if cost.passes is not None else WIDTHS[:1]
+def best_rate(exit_layer: int, odds: ExitOdds, cost: RoundCost, tuning: Tuning = TUNING) -> float:
+    """Expected tokens over cost of this exit at its best depth and width."""
+    widths = _widths(cost, tuning)
     return max(float(_rates(odds, cost, width)[exit_layer - 1].max()) for width in widths)
+
+
+def _widths(cost: RoundCost, tuning: Tuning) -> tuple[int, ...]:
+    """Widths to choose among; chains alone where the cost of rows was not measured."""
+    return tuning.widths if cost.passes is not None else tuning.widths[:1]
 
 
 def _rates(odds: ExitOdds, cost: RoundCost, width: int) -> np.ndarray:
     """Expected tokens of every exit and depth per unit of cost, [E, D + 1]."""
     powers = odds.alpha[:, None] ** np.arange(cost.chains.shape[1])
-    beside = odds.caught_by(width)[:, None] * (1 - powers)
-    return np.asarray((powers.cumsum(1) + beside) / cost.wide(width))
+    siblings = odds.caught_by(width)[:, None] * (1 - powers)
+    return np.asarray((powers.cumsum(1) + siblings) / cost.wide(width))
 
 
 class ExitCost:
     """What a round costs for every exit and depth.
 
     A draft step is measured in plain passes of one row and is a line over the exit's share of the
-    layers: head and overhead are its height at 0. It starts as the paper's l / L, so firmly that the
-    first calls, which may be slow for reasons of their own, do not overturn it.
+    layers: head and overhead are its height at 0. It starts as the paper's l / L, with enough weight
+    that a slow first call does not overturn it.
     """
 
-    def __init__(self, cost: PassCost, layers: int, *, paper: bool) -> None:
-        """``paper``: always cost d l + L."""
+    def __init__(
+        self, cost: PassCost, layers: int, *, paper: bool, tuning: Tuning = TUNING
+    ) -> None:
+        """``paper``: the cost is always d l + L."""
         self._cost = PassCost() if paper else cost
         self._layers = layers
         self._shares = np.arange(1, layers) / layers
         self._step = LinearFit()
-        for share in (0.0, 1.0) * GUESSES:
+        for share in (0.0, 1.0) * tuning.exit_guess_calls:
             self._step.add(share, share)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -144,10 +152,10 @@ class ExitCost:
         self._step.add(depth, drafting[0].draft_seconds / taken / plain)
 
     def table(self, batch: Sequence[Context], depth: int) -> RoundCost:
-        """Seconds of a round in which all of ``batch`` do the same, with ``depth`` levels and nodes.
+        """Seconds of a round in which all of ``batch`` draft alike, with ``depth`` levels and nodes.
 
         The last row runs through all layers in the pass; the others only through those above the
-        exit. Unmeasured, a pass counts 1 and this is the paper's d l + L over L.
+        exit. While unmeasured, a pass counts 1 and this is the paper's d l + L over L.
         """
         held, requests, shares = _held(batch), len(batch), self._shares
         widths = range(requests, requests * (depth + 1) + 1, requests)
@@ -161,5 +169,5 @@ class ExitCost:
 
 
 def _held(batch: Sequence[Context]) -> int:
-    """Tokens that a pass over this batch looks back at."""
+    """Cached tokens that a pass over this batch attends to."""
     return sum(len(context.ids) for context in batch)

@@ -1,39 +1,35 @@
 """Fixed lengths: every draft is as long as the drafter's own default."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from torch import Tensor
+from typing_extensions import override
 
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+)
+from engine.request import Option
+
+EXIT_LAYER = Option(
+    "exit_layer", "layers that draft in early exit; 0: the drafter's own", 0, 0, 1024
+)
 
 
-class Fixed:
-    """Never adapts; for comparisons and for proofs that want every draft at full length.
+class Fixed(DraftLength):
+    """Never adapts; for comparisons and for tests that need every draft at full length."""
 
-    ``exit_layer`` of the options fixes where early exit leaves the network.
-    """
-
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset()
-    prompt_rows: ClassVar[int] = 0
+    options = (EXIT_LAYER,)
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Read the options."""
-        exit_layer = parts.options.get("exit_layer")
-        self._exit = None if exit_layer is None else int(exit_layer)
+        self._exit = int(EXIT_LAYER.of(parts.options)) or None
 
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Nothing is wanted of the prompt."""
-
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """The longest for all."""
         return [
             Budget(budget.depth, budget.nodes, exact=True, exit_layer=self._exit)
             for budget in longest
         ]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to learn."""
-
-    def forget(self, request: int) -> None:
-        """Nothing to drop."""

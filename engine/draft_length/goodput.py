@@ -5,94 +5,85 @@ Every step maximises over the lengths k_r >= 0 of all requests r that share a dr
     sum_r (1 + sum_{i<=k_r} prod_{j<=i} a_rj) / (t(sum_r (k_r + 1), context) + d(max_r k_r, sum_r k_r))
 
 with a_rj the acceptance at depth j from evaluated tokens only, t the target's measured pass and d
-the measured draft: its steps, and the rows in them. Survival never rises with depth, so for each limit
+the measured draft: its steps and the rows in them. Survival never rises with depth, so for each limit
 of max_r k_r, admitting draft tokens of all requests in the order of their survival visits the best
-allocation. k = 0 is plain decoding. For trees the unit that is admitted is a doubling of the tree,
-valued by what trees of that size brought so far. A drafter that tells likely nodes from unlikely ones
-is only told whether to draft, and what a node must bring: how many do that differs from round to
-round. So it is with chains whose drafter says how likely each token is: averages admit them, and their
-own chances say where they stop (``engine.draft_length.stop_threshold``).
+allocation. k = 0 is plain decoding.
+
+A tree is admitted by doublings of its nodes, valued by what trees of that size brought so far. A
+drafter that leaves out unlikely nodes only gets the decision to draft and the price of a node. So does
+a chain whose drafter reports probabilities: averages decide whether it drafts, its own probabilities
+where it ends (``engine.draft_length.stop_threshold``).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, zip_longest
 from math import log2
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor
+from typing_extensions import override
 
-from engine.draft_length.acceptance import (
-    MEMORY,
-    POOL_MEMORY,
-    DecayedCounts,
-    DepthAcceptance,
-    pooled,
-    shrunk,
-)
+from engine.draft_length.acceptance import DepthAcceptance, pooled, shrunk
 from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, Stop, StopRule
+from engine.draft_length.tuning import TUNING, Tuning
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    Stop,
+    StopRule,
+)
 from engine.request import Prior
-from engine.statistics.pass_cost import DraftCost
-
-GUESS_WEIGHT = 2.0  # trees that a guess of their gain counts for
-HISTORY_WEIGHT = 36.0  # most evaluated tokens that earlier sessions count for, per depth
-HISTORY_MEMORY = 0.9  # what a walk leaves of it
-FORGETTING = 0.9  # weight of the past per tree
-TREE_GAIN = 0.55  # accepted tokens per doubling of a tree, before anything is known
-LEAST_FLOOR = 0.02  # where rows are nearly free: a node still takes a place in the draft's waves
-PROBE_FIRST, PROBE_LAST = 4, 512  # plain passes before a probe, doubling while speculation loses
-SHORT = 8  # tokens of a chain that ends by itself, when it is asked whether to draft
-BELIEVED = 3  # rounds between two questions whether to draft, each of which takes 0.1 ms
-PROBE_LENGTH = 4  # of a request that runs alone; beside others a probe takes no steps of its own
+from engine.statistics.decayed import Decayed
+from engine.statistics.pass_cost import DraftCost, PassCost
 
 
-@dataclass
-class _Trace:
-    """Acceptance of one request, and how long it has been plain."""
+class _Request:
+    """Acceptance of one request, and how long it has decoded plainly."""
 
-    depths: DepthAcceptance = field(default_factory=lambda: DepthAcceptance(MEMORY))
-    earlier: list[DecayedCounts] = field(default_factory=list)  # depths in earlier sessions
-    sizes: dict[int, DecayedCounts] = field(default_factory=dict)  # doublings -> accepted per pass
-    scale: DecayedCounts = field(default_factory=lambda: DecayedCounts(GUESS_WEIGHT, GUESS_WEIGHT))
-    asked: int = 0  # depth of the last budget
-    drafts: int = 0
-    plain: int = 0
-    wait: int = PROBE_FIRST
+    def __init__(self, prior: Prior | None, tuning: Tuning) -> None:
+        """Start from what earlier sessions measured."""
+        self.tuning = tuning
+        self.depths = DepthAcceptance(tuning.request_memory)
+        self.history = _history(prior, tuning)  # acceptance by depth in earlier sessions
+        self.sizes: dict[int, Decayed] = {}  # doublings -> accepted tokens per tree
+        weight = tuning.tree_guess_weight
+        self.tree_scale = Decayed(weight, weight)  # accepted tokens over those that were guessed
+        self.length = 0  # of the last budget
+        self.drafts = 0
+        self.plain = 0  # plain passes since the last draft
+        self.wait = tuning.first_probe
 
     def tree_gain(self, doublings: int) -> float:
         """Expected accepted tokens of a tree of 2^doublings nodes."""
-        guess = self.scale.hits / self.scale.trials * TREE_GAIN * (doublings + 1)
-        seen = self.sizes.get(doublings)
-        if seen is None:
-            return guess
-        return (GUESS_WEIGHT * guess + seen.hits) / (GUESS_WEIGHT + seen.trials)
+        guess = self.tree_scale.share() * self.tuning.tree_gain * (doublings + 1)
+        return self.sizes.get(doublings, Decayed()).share(guess, self.tuning.tree_guess_weight)
 
     def note(self, accepted: int, *, refused: bool) -> None:
-        """One walk; what earlier sessions say counts for less from then on."""
+        """One walk; what earlier sessions measured counts for less from then on."""
         self.depths.note(accepted, refused=refused)
-        for past in self.earlier:
-            past.fade(HISTORY_MEMORY)
+        for past in self.history:
+            past.fade(self.tuning.history_memory)
 
     @property
-    def known(self) -> DepthAcceptance:
-        """This request's depths and what is left of earlier sessions'."""
-        if not self.earlier:
+    def acceptance(self) -> DepthAcceptance:
+        """By depth: this request's counts with what is left of earlier sessions'."""
+        if not self.history:
             return self.depths
-        both = zip_longest(self.depths.counts, self.earlier, fillvalue=DecayedCounts())
-        counts = [
-            DecayedCounts(own.hits + past.hits, own.trials + past.trials) for own, past in both
-        ]
-        return DepthAcceptance(MEMORY, counts)
+        both = zip_longest(self.depths.counts, self.history, fillvalue=Decayed())
+        return DepthAcceptance(self.depths.memory, [own + past for own, past in both])
 
     def note_tree(self, nodes: int, accepted: int) -> None:
-        """One tree that was walked."""
-        doublings = round(log2(nodes))
-        self.scale.add(accepted / (TREE_GAIN * (doublings + 1)), FORGETTING)
-        self.sizes.setdefault(doublings, DecayedCounts()).add(accepted, FORGETTING)
+        """One tree that was verified."""
+        doublings, memory = round(log2(nodes)), self.tuning.tree_memory
+        guess = self.tuning.tree_gain * (doublings + 1)
+        self.tree_scale.add(accepted / guess, memory=memory)
+        self.sizes.setdefault(doublings, Decayed()).add(accepted, memory=memory)
 
 
-class _Offer(NamedTuple):
+class Offer(NamedTuple):
     """More nodes for one request: what they add to a pass, and what they are expected to bring."""
 
     rows: int
@@ -100,34 +91,48 @@ class _Offer(NamedTuple):
     gain: float
 
 
-class Goodput:
+@dataclass
+class _KeptDecision:
+    """A decision about one batch; made twice in a row, it is kept for some rounds."""
+
+    rounds: int
+    batch: tuple[int, ...] = ()
+    left: int = 0
+
+    def holds(self, batch: tuple[int, ...]) -> bool:
+        """Whether it need not be made again in this round."""
+        if self.batch != batch or self.left == 0:
+            return False
+        self.left -= 1
+        return True
+
+    def note(self, batch: tuple[int, ...], *, made: bool) -> None:
+        """It was made, or the opposite was."""
+        self.left = self.rounds if made and self.batch == batch else 0
+        self.batch = batch if made else ()
+
+
+class Goodput(DraftLength):
     """Length per request and round, 0 included; probes with growing intervals while off."""
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset()
-    prompt_rows: ClassVar[int] = 0
-
-    def __init__(self, parts: DrafterResources, drafter: str) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
         """Share the target's measured cost; learn the draft's own."""
-        self._cost, self._drafter = parts.cost, drafter
-        self._selective = StopRule.FLOOR in parts.heeds  # it leaves out nodes
-        self._telling = StopRule.CHANCES in parts.heeds  # it says how likely its tokens are
-        self._draft = DraftCost(step=parts.draft_step)
-        self._pool = DepthAcceptance(POOL_MEMORY)
-        self._traces: dict[int, _Trace] = {}
+        self._cost, self._drafter, self._tuning = parts.cost, drafter, tuning
+        self._prunes = StopRule.FLOOR in parts.stop_rules  # the drafter leaves out unlikely nodes
+        self._reports_chances = StopRule.CHANCES in parts.stop_rules
+        self._draft = DraftCost(step=parts.step_seconds)
+        self._pool = DepthAcceptance(tuning.pool_memory)
+        self._requests: dict[int, _Request] = {}
         self._rate = 0.0  # tokens per second of the last allocation
-        self._on: tuple[int, ...] = ()  # the batch, if all of it drafted when that was last asked
-        self._believed = 0  # rounds for which that still counts
-        self._off: tuple[int, ...] = ()  # the batch, if none of it drafted when that was last asked
-        self._resting = 0  # rounds for which that still counts
+        self._all_draft = _KeptDecision(tuning.switch_rounds)
+        self._none_drafts = _KeptDecision(tuning.switch_rounds)
 
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Nothing is wanted of the prompt."""
-
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
-        """The best allocation for the whole batch; chains that tell their chances end by them."""
-        if self._telling and not any(_is_tree(budget) for budget in longest):
-            return self.ending(batch, longest, _unsure)
-        return self._allotted(batch, longest)
+        """The best allocation for the whole batch; chains with probabilities end by these."""
+        if self._reports_chances and not any(_is_tree(budget) for budget in longest):
+            return self.ending(batch, longest, _confidence_stop)
+        return self._allocate(batch, longest)
 
     def ending(
         self,
@@ -135,149 +140,155 @@ class Goodput:
         longest: Sequence[Budget],
         stop: Callable[[Context, StopThreshold], Stop],
     ) -> list[Budget]:
-        """Chains of the requests that draft, as long as they may be, each with a ``stop`` of its own."""
-        decided = self._drafts(batch, longest)
-        if not any(decided):
+        """The longest chains for requests that draft, each with a ``stop`` of its own."""
+        drafting = self._drafting(batch, longest)
+        if not any(drafting):
             return [Budget(0, 0)] * len(batch)
         reach = max(budget.depth for budget in longest)
-        floors = self._floors(len(batch), sum(decided), reach)
+        threshold = self._threshold(len(batch), sum(drafting), reach)
         return [
-            replace(most, stop=stop(context, floors)) if drafts and most.depth else Budget(0, 0)
-            for context, most, drafts in zip(batch, longest, decided, strict=True)
+            replace(most, stop=stop(context, threshold)) if drafts and most.depth else Budget(0, 0)
+            for context, most, drafts in zip(batch, longest, drafting, strict=True)
         ]
 
-    def _drafts(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[bool]:
-        """Whether each request drafts at all; where all do twice in a row, that is believed a while.
-
-        Not after the first time, which may be a probe.
-        """
-        numbers = tuple([context.request for context in batch])
-        if self._on == numbers and self._believed > 0:
-            self._believed -= 1
-            return [True] * len(batch)
-        short = [Budget(min(b.depth, SHORT), min(b.nodes, SHORT)) for b in longest]
-        decided = [budget.depth > 0 for budget in self._allotted(batch, short)]
-        self._believed = BELIEVED if self._on == numbers and all(decided) else 0
-        self._on = numbers if all(decided) else ()
-        return decided
-
-    def _allotted(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
-        """The best allocation for the whole batch under the present measurements.
-
-        A batch none of which drafted twice in a row is not asked again for a while: nothing is learnt
-        meanwhile, and where a pass takes a millisecond the question takes a tenth of it.
-        """
-        numbers = tuple([context.request for context in batch])
-        traces = [self._trace(context) for context in batch]
-        due = any(trace.plain >= trace.wait for trace in traces)
-        if self._off == numbers and self._resting > 0 and not due:
-            self._resting -= 1
-            return [Budget(0, 0)] * len(batch)
-        budgets = self._judged(batch, longest, traces)
-        off = not any(budget.nodes for budget in budgets)
-        self._resting = BELIEVED if off and self._off == numbers else 0
-        self._off = numbers if off else ()
-        return budgets
-
-    def _judged(
-        self, batch: Sequence[Context], longest: Sequence[Budget], traces: Sequence[_Trace]
-    ) -> list[Budget]:
-        """What pays, and a probe where nothing did for long enough."""
-        pool = pooled(self._pool, max(budget.depth for budget in longest))
-        offers = [_offers(t, b, pool) for t, b in zip(traces, longest, strict=True)]
-        context = sum(len(c.ids) for c in batch)
-        admitted, rate, rows = self._admit(offers, context)
-        self._rate = rate
-        floor = rate * self._row(rows, context)
-        probe = PROBE_LENGTH if len(batch) == 1 else max(1, min(PROBE_LENGTH, *admitted))
-        least = self._cost.hidden // len(batch) - 1
-        triples = zip(traces, longest, admitted, strict=True)
-        budgets = [
-            _budget(t, budget, (chosen, probe, least), floor) for t, budget, chosen in triples
-        ]
-        if self._selective and self._cost.hidden <= 1:
-            pace = rate * self._cost.seconds(len(batch), context) / len(batch)
-            widest = max(budget.nodes for budget in longest)
-            prices = self._cost.prices(max(1.0, pace), widest, len(batch), context)
-            return [_open(b, most, prices) for b, most in zip(budgets, longest, strict=True)]
-        return budgets
-
-    def _floors(self, requests: int, drafting: int, longest: int) -> StopThreshold:
-        """Of the chains of one round, where so many of the requests draft, up to ``longest`` tokens."""
-        widths = range(2 * requests, (longest + 2) * requests + 1, requests)
-        seconds = self._cost.each(widths)
-        rows = [(more - less) / requests for less, more in pairwise(seconds)]
-        return StopThreshold(self._rate, rows, self._draft.parts(), drafting)
-
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Draft cost from the call, acceptance from the nodes that the walks looked at."""
+        """Learn the draft's cost from its call, acceptance from the nodes that walks looked at."""
         drafting = [o for o in outcomes if o.tree.drafted]
-        # a request's first draft also reads the prompt: that says nothing about the next one
-        if drafting and all(self._trace(o.context).drafts for o in drafting):
+        # a request's first draft also reads the prompt: its time says nothing of the next one
+        if drafting and all(self._request(o.context).drafts for o in drafting):
             drafted = [o.tree.drafted for o in drafting]  # a tree's cost grows with its nodes
             self._draft.observe(max(drafted), sum(drafted), outcomes[0].draft_seconds)
         for outcome in outcomes:
             self._note(outcome)
 
+    @override
     def forget(self, request: int) -> None:
-        """Drop the request's trace; the costs stay, and its part in the pool."""
-        self._traces.pop(request, None)
+        """Drop the request's acceptance; the costs stay, and its part in the pool."""
+        self._requests.pop(request, None)
 
-    def _trace(self, context: Context) -> _Trace:
-        if context.request not in self._traces:
-            self._traces[context.request] = _started(context.priors.get(self._drafter))
-        return self._traces[context.request]
+    def _drafting(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[bool]:
+        """Whether each request drafts at all; a first yes may be a probe and is not kept."""
+        numbers = tuple([context.request for context in batch])
+        if self._all_draft.holds(numbers):
+            return [True] * len(batch)
+        most = self._tuning.switch_length
+        short = [Budget(min(b.depth, most), min(b.nodes, most)) for b in longest]
+        drafting = [budget.depth > 0 for budget in self._allocate(batch, short)]
+        self._all_draft.note(numbers, made=all(drafting))
+        return drafting
+
+    def _allocate(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
+        """The best allocation for the whole batch under the present measurements.
+
+        While nothing drafts, nothing is learnt, so that decision is kept for some rounds: asking
+        takes a tenth of a pass of a millisecond.
+        """
+        numbers = tuple([context.request for context in batch])
+        requests = [self._request(context) for context in batch]
+        due = any(request.plain >= request.wait for request in requests)
+        if not due and self._none_drafts.holds(numbers):
+            return [Budget(0, 0)] * len(batch)
+        budgets = self._best(batch, longest, requests)
+        self._none_drafts.note(numbers, made=not any(budget.nodes for budget in budgets))
+        return budgets
+
+    def _best(
+        self, batch: Sequence[Context], longest: Sequence[Budget], requests: Sequence[_Request]
+    ) -> list[Budget]:
+        """What pays, and a probe where nothing did for long enough."""
+        tuning = self._tuning
+        pool = pooled(self._pool, max(budget.depth for budget in longest), tuning)
+        offers = [_offers(r, b, pool) for r, b in zip(requests, longest, strict=True)]
+        context = sum(len(c.ids) for c in batch)
+        admitted, rate, rows = admit(offers, self._cost, self._draft, context)
+        self._rate = rate
+        floor = min(rate * self._row_seconds(rows, context), tuning.most_probability)
+        probe = tuning.probe_length
+        if len(batch) > 1:  # a probe takes no draft steps of its own
+            probe = max(1, min(probe, *admitted))
+        least = self._cost.hidden // len(batch) - 1
+        triples = zip(requests, longest, admitted, strict=True)
+        budgets = [
+            _budget(most, _length(request, most, chosen, probe), least, floor)
+            for request, most, chosen in triples
+        ]
+        if self._prunes and self._cost.hidden <= 1:
+            speedup = rate * self._cost.seconds(len(batch), context) / len(batch)
+            widest = max(budget.nodes for budget in longest)
+            prices = self._cost.prices(max(1.0, speedup), widest, len(batch), context)
+            floor = tuning.least_probability
+            pairs = zip(budgets, longest, strict=True)
+            return [_priced(budget, most, prices, floor) for budget, most in pairs]
+        return budgets
+
+    def _threshold(self, requests: int, drafting: int, longest: int) -> StopThreshold:
+        """Of the chains of one round in which ``drafting`` requests draft up to ``longest`` tokens."""
+        widths = range(2 * requests, (longest + 2) * requests + 1, requests)
+        seconds = self._cost.each(widths)
+        rows = [(more - less) / requests for less, more in pairwise(seconds)]
+        least = self._tuning.least_floor
+        return StopThreshold(self._rate, rows, self._draft.parts(), drafting, least)
+
+    def _request(self, context: Context) -> _Request:
+        if context.request not in self._requests:
+            prior = context.priors.get(self._drafter)
+            self._requests[context.request] = _Request(prior, self._tuning)
+        return self._requests[context.request]
 
     def _note(self, outcome: Outcome) -> None:
-        trace, tree, path = self._trace(outcome.context), outcome.tree, outcome.verdict.path
+        request, tree, path = self._request(outcome.context), outcome.tree, outcome.verdict.path
         if not tree.drafted:
-            trace.plain += trace.asked == 0  # asked for, but nothing to propose: not switched off
+            request.plain += request.length == 0  # else the drafter had nothing to propose
             return
-        trace.plain = 0
-        trace.drafts += 1
+        request.plain = 0
+        request.drafts += 1
         refused = bool(tree.children[path[-1]])
-        trace.note(len(path) - 1, refused=refused)
+        request.note(len(path) - 1, refused=refused)
         self._pool.note(len(path) - 1, refused=refused)
         if not tree.is_chain:
-            trace.note_tree(tree.drafted, len(path) - 1)
+            request.note_tree(tree.drafted, len(path) - 1)
 
-    def _admit(self, offers: list[list[_Offer]], context: int) -> tuple[list[int], float, int]:
-        """How many offers of each request to take; then tokens per second, and rows, of the pass.
-
-        Requests draft in step, so the deepest sets the draft's time: under every limit of it offers
-        are admitted one after the other. Plain Python: a round has a handful of them.
-        """
-        requests = len(offers)
-        queue = _queue(offers)
-        limits = sorted({offer.steps for _, offer in queue})
-        widths = _widths(queue, limits, requests)
-        passes = dict(zip(widths, self._cost.each(widths, context), strict=True))
-        best, last, rows, deepest = requests / passes[requests], 0, requests, 0
-        start, step, row = self._draft.parts()
-        for limit in limits:
-            width, tokens, steps_seconds = requests, float(requests), start + step * limit
-            for at, (_, (more, steps, gain)) in enumerate(queue, 1):
-                if steps <= limit:
-                    width += more
-                    tokens += gain
-                    rate = tokens / (passes[width] + steps_seconds + row * (width - requests))
-                    if rate > best:
-                        best, last, rows, deepest = rate, at, width, limit
-        taken = [0] * requests
-        for request, offer in queue[:last]:
-            taken[request] += offer.steps <= deepest
-        return taken, best, rows
-
-    def _row(self, rows: int, context: int) -> float:
-        """Seconds of one more row in a pass of so many: what it must bring, at a rate of tokens."""
+    def _row_seconds(self, rows: int, context: int) -> float:
+        """Seconds of one more row in a pass of ``rows``."""
         more = self._cost.seconds(2 * rows, context) - self._cost.seconds(rows, context)
         return more / rows
 
 
-def _queue(offers: list[list[_Offer]]) -> list[tuple[int, _Offer]]:
-    """All offers of all requests, with whose they are, in the order in which they are worth a row.
+def admit(
+    offers: list[list[Offer]], cost: PassCost, draft: DraftCost, context: int
+) -> tuple[list[int], float, int]:
+    """How many offers of each request to take; tokens per second and rows of the pass.
 
-    None counts for more than the one before it, which must be taken first.
+    Requests draft in step, so the deepest sets the draft's time: under every limit of it offers are
+    admitted one after the other. Plain Python: a round has a handful of them.
+    """
+    requests = len(offers)
+    queue = _queue(offers)
+    limits = sorted({offer.steps for _, offer in queue})
+    widths = _widths(queue, limits, requests)
+    passes = dict(zip(widths, cost.each(widths, context), strict=True))
+    best, last, rows, deepest = requests / passes[requests], 0, requests, 0
+    start, step, row = draft.parts()
+    for limit in limits:
+        width, tokens, steps_seconds = requests, float(requests), start + step * limit
+        for at, (_, (more, steps, gain)) in enumerate(queue, 1):
+            if steps <= limit:
+                width += more
+                tokens += gain
+                rate = tokens / (passes[width] + steps_seconds + row * (width - requests))
+                if rate > best:
+                    best, last, rows, deepest = rate, at, width, limit
+    taken = [0] * requests
+    for request, offer in queue[:last]:
+        taken[request] += offer.steps <= deepest
+    return taken, best, rows
+
+
+def _queue(offers: list[list[Offer]]) -> list[tuple[int, Offer]]:
+    """All offers with the place of their request, most tokens per row first.
+
+    An offer counts for no more than the one before it, which must be taken first.
     """
     if len(offers) == 1:
         return [(0, offer) for offer in offers[0]]
@@ -291,9 +302,9 @@ def _queue(offers: list[list[_Offer]]) -> list[tuple[int, _Offer]]:
 
 
 def _widths(
-    queue: Sequence[tuple[int, _Offer]], limits: Sequence[int], requests: int
+    queue: Sequence[tuple[int, Offer]], limits: Sequence[int], requests: int
 ) -> Sequence[int]:
-    """Rows of all passes that admitting the queue comes by, under every limit of draft steps."""
+    """Rows of all passes that admitting the queue visits, under every limit of draft steps."""
     if all(offer.rows == 1 for _, offer in queue):
         return range(requests, requests + len(queue) + 1)
     reached = {requests}
@@ -303,65 +314,67 @@ def _widths(
     return sorted(reached)
 
 
-def _started(prior: Prior | None) -> _Trace:
-    """A new request's trace; what earlier sessions measured counts for a little."""
-    trace = _Trace()
+def _history(prior: Prior | None, tuning: Tuning) -> list[Decayed]:
+    """Acceptance by depth in earlier sessions, limited in weight, neither certain nor hopeless."""
+    found: list[Decayed] = []
+    lowest, highest = tuning.history_range
     for evaluated, accepted in prior.depths if prior else ():
         if evaluated <= 0:
             break
-        weight = min(evaluated, HISTORY_WEIGHT)
-        share = min(max(accepted / evaluated, 0.05), 0.98)  # never certain, never hopeless
-        trace.earlier.append(DecayedCounts(weight * share, weight))
-    return trace
+        weight = min(evaluated, tuning.history_weight)
+        share = min(max(accepted / evaluated, lowest), highest)
+        found.append(Decayed(weight * share, weight))
+    return found
 
 
-def _unsure(_: Context, floors: StopThreshold) -> Stop:
+def _confidence_stop(_: Context, threshold: StopThreshold) -> Stop:
     """A chain ends by the product of its tokens' probabilities under the draft."""
-    return ConfidenceStop(0.0, floors)
+    return ConfidenceStop(0.0, threshold)
 
 
 def _is_tree(longest: Budget) -> bool:
     return longest.nodes > longest.depth
 
 
-def _offers(trace: _Trace, longest: Budget, pool: Sequence[float]) -> list[_Offer]:
+def _offers(request: _Request, longest: Budget, pool: Sequence[float]) -> list[Offer]:
     """What one request could draft, cheapest and surest first."""
     if not _is_tree(longest):
         reach, offers = 1.0, []
-        rates = shrunk(trace.known, pool[: min(longest.depth, longest.nodes)])
-        for depth, rate in enumerate(rates, 1):
+        depths = pool[: min(longest.depth, longest.nodes)]
+        for depth, rate in enumerate(shrunk(request.acceptance, depths, request.tuning), 1):
             reach *= rate
-            offers.append(_Offer(1, depth, reach))
+            offers.append(Offer(1, depth, reach))
         return offers
     offers, before, nodes, doublings = [], 0.0, 0, 0
     while longest.depth > 0 and 2**doublings <= longest.nodes:
-        gain = max(trace.tree_gain(doublings), before)
-        offers.append(_Offer(2**doublings - nodes, 2**doublings, gain - before))
+        gain = max(request.tree_gain(doublings), before)
+        offers.append(Offer(2**doublings - nodes, 2**doublings, gain - before))
         before, nodes, doublings = gain, 2**doublings, doublings + 1
     return offers
 
 
-def _budget(trace: _Trace, longest: Budget, lengths: tuple[int, int, int], floor: float) -> Budget:
-    """The budget for the offers that were (admitted, of a probe); while off, probes now and then.
+def _length(request: _Request, longest: Budget, admitted: int, probe: int) -> int:
+    """The offers that were admitted; now and then those of a probe if none were."""
+    if admitted:
+        request.wait = request.tuning.first_probe
+    elif request.plain >= request.wait and longest.depth > 0:
+        request.wait = min(2 * request.wait, request.tuning.last_probe)
+        admitted = min(probe, longest.depth)
+    request.length = admitted
+    return admitted
 
-    A tree has at least the third of ``lengths`` nodes: those that reading weights hides.
-    """
-    chosen, probe, least = lengths
-    if chosen:
-        trace.wait = PROBE_FIRST
-    elif trace.plain >= trace.wait and longest.depth > 0:
-        trace.wait = min(2 * trace.wait, PROBE_LAST)
-        chosen = min(probe, longest.depth)
-    trace.asked = chosen
+
+def _budget(longest: Budget, length: int, least: int, floor: float) -> Budget:
+    """The budget of ``length`` offers; a tree has the ``least`` nodes that reading weights hides."""
     if not _is_tree(longest):
-        return Budget(chosen, chosen, floor=min(floor, 0.5))
-    nodes = min(max(2 ** (chosen - 1), least), longest.nodes) if chosen else 0
-    return Budget(min(longest.depth, nodes), nodes, floor=min(floor, 0.5))
+        return Budget(length, length, floor=floor)
+    nodes = min(max(2 ** (length - 1), least), longest.nodes) if length else 0
+    return Budget(min(longest.depth, nodes), nodes, floor=floor)
 
 
-def _open(budget: Budget, longest: Budget, prices: tuple[float, ...]) -> Budget:
+def _priced(budget: Budget, longest: Budget, prices: tuple[float, ...], floor: float) -> Budget:
     """As many nodes as are worth their rows, if any were admitted."""
     if not budget.nodes or not _is_tree(longest):
         return budget
-    floor = max(budget.floor, LEAST_FLOOR)
+    floor = max(budget.floor, floor)
     return Budget(longest.depth, longest.nodes, floor=floor, prices=prices)

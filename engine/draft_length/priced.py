@@ -6,63 +6,66 @@ maximise
     sum_{i<=k} s_i - R (t(k + 1) - t(1))
 
 with s_i the chance that the first i tokens are accepted, t the target's measured pass and R the rate
-at which tokens come in the long run (renewal reward; for k = 0 both parts are 0), with what is left
-to copy afterwards: see ``engine.speculation.copy_planning``. SmartSpec (arXiv 2406.14066) takes s_i from the
-request's acceptance by depth. A copy knows more: how long the match was that it continues, so that
-what is copied goes on for long and what was a coincidence ends soon.
+at which tokens come in the long run (renewal reward; both parts are 0 for k = 0), with what is left to
+copy afterwards: see ``engine.speculation.copy_planning``. SmartSpec (arXiv 2406.14066) takes s_i from
+the request's acceptance by depth; the length of the match that a copy continues predicts it better.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
-from torch import Tensor
+from typing_extensions import override
 
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.draft_length.tuning import TUNING, Tuning
+from engine.interfaces.drafter import (
+    Budget,
+    Context,
+    DrafterResources,
+    DraftLength,
+    Outcome,
+    StopRule,
+)
 from engine.statistics.speedup import Speedup, prior_speedup
 
-FORGETTING = 0.95  # weight of the past per round
-FIRST = 8.0  # plain passes that the first guess counts for
 
-
-class Priced:
+class Priced(DraftLength):
     """Every row has a price in tokens; the drafter proposes what is worth more, so often nothing."""
 
-    steers_by: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
-    prompt_rows: ClassVar[int] = 0
+    stop_rules = frozenset({StopRule.PRICES})
 
-    def __init__(self, parts: DrafterResources, drafter: str) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
         """Share the target's measured cost."""
-        self._cost, self._drafter = parts.cost, drafter
-        self._paces: dict[int, Speedup] = {}
+        self._cost, self._drafter, self._tuning = parts.cost, drafter, tuning
+        self._speedups: dict[int, Speedup] = {}
 
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Nothing is wanted of the prompt."""
-
+    @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """All that is allowed, at the prices of this round."""
         context = sum(len(c.ids) for c in batch)
-        paces = [max(1.0, self._pace(c).value) for c in batch]
+        speedups = [max(1.0, self._speedup(c).value) for c in batch]
         return [
             replace(most, prices=self._cost.prices(1.0, most.nodes, len(batch), context), pace=pace)
-            for pace, most in zip(paces, longest, strict=True)
+            for pace, most in zip(speedups, longest, strict=True)
         ]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """How fast tokens come."""
+        """Learn how fast tokens come."""
         for outcome in outcomes:
             plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
             seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
-            pace = self._pace(outcome.context)
-            pace.add(len(outcome.verdict.path), seconds / plain, FORGETTING)
+            speedup = self._speedup(outcome.context)
+            speedup.count(len(outcome.verdict.path), seconds / plain, self._tuning.price_memory)
 
+    @override
     def forget(self, request: int) -> None:
-        """Drop the request's pace."""
-        self._paces.pop(request, None)
+        """Drop the request's speedup."""
+        self._speedups.pop(request, None)
 
-    def _pace(self, context: Context) -> Speedup:
-        """The request's, which starts as earlier sessions ended, or as plain's."""
-        if context.request not in self._paces:
+    def _speedup(self, context: Context) -> Speedup:
+        """The request's, which starts as earlier sessions ended, or as plain decoding."""
+        if context.request not in self._speedups:
             known = prior_speedup(context.priors.get(self._drafter)) or 1.0
-            self._paces[context.request] = Speedup().guessed(known, FIRST)
-        return self._paces[context.request]
+            weight = self._tuning.price_prior_weight
+            self._speedups[context.request] = Speedup().with_prior(known, weight)
+        return self._speedups[context.request]

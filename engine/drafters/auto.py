@@ -1,99 +1,105 @@
 """Auto: lets, per request and round, that drafter draft which measured fastest; plain is one of them."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+
+from typing_extensions import override
 
 from engine.interfaces.drafter import (
     Budget,
     Context,
+    Drafter,
     DrafterResources,
     Outcome,
-    Reader,
-    StopRule,
-    farthest,
-    stands_in_for,
 )
 from engine.interfaces.target import Capability
-from engine.request import DrafterRun
-from engine.selection.arm_stats import MEMORY, ArmStats
+from engine.request import PLAIN, DrafterRun
+from engine.selection.arm_stats import ArmStats
 from engine.selection.exploration import Exploration
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
-from engine.selection.request_state import FAST, PLAIN, RequestState
+from engine.selection.request_state import RequestState
 from engine.selection.tree_merge import TreeMerge
+from engine.selection.tuning import TUNING, Tuning
 from engine.speculation.tree import DraftTree, single
-from engine.statistics.speedup import SLOW, Speedup
-
-HICCUP = 4.0  # times what a round can be expected to take: more is the machine's, not an arm's
+from engine.statistics.speedup import Speedup
 
 
-class Auto:
-    """Arbitrates by pace: seconds that plain decoding would need over seconds needed.
+class Auto(Drafter):
+    """Chooses by speedup: seconds that plain decoding would need over seconds needed.
 
-    Plain decoding has pace 1 by definition, so nothing is spent on measuring it. One of the drafters
-    that always propose is the favourite, and stays it until another is clearly faster (``Standings``);
-    one that was never tried gets a trial at some time (``Trials``). Those that propose only now and
-    then are asked first, and draft where that brings more than the favourite would (``Copies``).
+    Plain decoding has speedup 1 by definition, so nothing is spent on measuring it. One of the
+    drafters that always propose is the leader until another is clearly faster (``ArmStats``); an
+    untried one gets a trial at some time (``Exploration``). Those that propose only now and then are
+    asked first, and draft where that brings more than the leader would (``NgramProposals``).
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=64, nodes=256)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset()
-    policy: ClassVar[str] = "fixed"
-    declines: ClassVar[bool] = False
+    title = "Auto"
+    summary = "Uses in each round the drafter that is measured to be fastest, or none."
+    plan_when = ("draft model",)
+    plan_reason = (
+        "prompt lookup, draft chains and trees are compared by measured time at each request"
+    )
+    has_arms = True
+    max_draft = Budget(depth=64, nodes=256)
 
-    def __init__(self, parts: DrafterResources) -> None:
-        """Take the arms of ``parts`` but those that another one stands in for.
+    def __init__(self, parts: DrafterResources, tuning: Tuning = TUNING) -> None:
+        """Take the arms of ``parts`` except those that another one replaces.
 
         Two that look into the same text cost twice, and of two expectations of the same tokens the
         higher one is more often too high.
         """
-        covered = {name for arm in parts.arms.values() for name in stands_in_for(arm.drafter)}
-        self.arms = {name: arm for name, arm in parts.arms.items() if name not in covered}
-        self._cost = parts.cost
+        everyone = [arm.drafter for arm in parts.arms.values()]
+        self.arms = {
+            name: arm
+            for name, arm in parts.arms.items()
+            if not any(one.replaces(arm.drafter) for one in everyone)
+        }
+        self._cost, self._tuning = parts.cost, tuning
         drafters = {name: arm.drafter for name, arm in self.arms.items() if name != PLAIN}
-        self._steady = {name: one for name, one in drafters.items() if not one.declines}
-        self._declining = {name: one for name, one in drafters.items() if one.declines}
-        self._standings = ArmStats(self._steady)
-        self._trials = Exploration(self._steady, self._cost, self._standings)
-        self._copies = NgramProposals(self._declining, self._cost)
+        self._steady = {name: one for name, one in drafters.items() if not one.proposes_rarely}
+        self._declining = {name: one for name, one in drafters.items() if one.proposes_rarely}
+        self.stats = ArmStats(self._steady, tuning)
+        self._exploration = Exploration(self._steady, self._cost, self.stats, tuning)
+        self._proposals = NgramProposals(self._declining, self._cost, tuning)
         trees = Capability.TREE in parts.target.offers
-        self._grafts = TreeMerge(self._cost, trees=trees)
-        self._whole = Speedup().guessed(1.0, MEMORY)  # of all arms
-        self._matches: dict[int, RequestState] = {}
+        self._merge = TreeMerge(self._cost, trees=trees, tuning=tuning)
+        self._overall = Speedup().with_prior(1.0, tuning.start_weight)  # of all arms
+        self._states: dict[int, RequestState] = {}
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """Each request's arm drafts; requests with the same arm together."""
-        matches = [self._match(context) for context in batch]
+        states = [self._state(context) for context in batch]
         asked: list[ProposalRequest] = []
-        for context, budget, match in zip(batch, budgets, matches, strict=True):
-            trying = self._trials.arm(match, self._matches.values())
-            match.playing = trying or self._standings.favourite(match)
-            if match.stint == 0:
-                asked.append(ProposalRequest(context, budget, match))
-        copied = self._copies.proposals(batch, asked)
+        for context, budget, state in zip(batch, budgets, states, strict=True):
+            on_trial = self._exploration.arm(state, self._states.values())
+            state.arm = on_trial or self.stats.leader(state)
+            if state.trial_rounds == 0:
+                asked.append(ProposalRequest(context, budget, state))
+        copied = self._proposals.proposals(batch, asked)
         trees: dict[int, DraftTree] = {}
         steady: dict[str, list[int]] = {}
-        for i, (context, match) in enumerate(zip(batch, matches, strict=True)):
+        for i, (context, state) in enumerate(zip(batch, states, strict=True)):
             if (found := copied.get(context.request)) is not None and found.pays:
-                match.playing, trees[i] = found.arm, found.tree
+                state.arm, trees[i] = found.arm, found.tree
             else:
-                steady.setdefault(match.playing, []).append(i)
+                steady.setdefault(state.arm, []).append(i)
         declined: dict[int, DraftTree] = {}
         for name, members in steady.items():
             drawn = self._ask(name, [batch[i] for i in members], [budgets[i] for i in members])
             trees |= dict(zip(members, drawn, strict=True))
             for i in members:
                 found = copied.get(batch[i].request)
-                if found is not None and self._grafts.suit(self._steady.get(name), trees[i]):
+                if found is not None and self._merge.suits(self._steady.get(name), trees[i]):
                     declined[i] = found.tree
-        grown = self._grafts.hang(trees, declined, budgets)
+        grown = self._merge.merge(trees, declined, budgets)
         return [grown[i] for i in range(len(batch))]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Pass on to the arms that drafted; measure their pace."""
         by_arm: dict[str, list[Outcome]] = {}
         for outcome in outcomes:
-            by_arm.setdefault(self.playing(outcome.context.request), []).append(outcome)
+            by_arm.setdefault(self.active_arm(outcome.context.request), []).append(outcome)
         for name, arm in self.arms.items():
             heard = [outcome.own for outcome in by_arm.get(name, [])]
             # what is copied can be compared with what was said whoever drafted
@@ -105,44 +111,50 @@ class Auto:
         for outcome in outcomes:
             self._measure(outcome)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """Drop what the request measured; the session keeps its part."""
-        match = self._matches.pop(request, None)
-        if match is not None:
-            self._standings.ended(match)
+        state = self._states.pop(request, None)
+        if state is not None:
+            self.stats.end(state)
         for arm in self.arms.values():
             arm.drafter.forget(request, slot)
             arm.policy.forget(request)
 
-    def playing(self, request: int) -> str:
+    @override
+    def active_arm(self, request: int) -> str:
         """The arm that drafted this round."""
-        match = self._matches.get(request)
-        return match.playing if match else PLAIN
+        state = self._states.get(request)
+        return state.arm if state else PLAIN
 
-    def reason(self, runs: Sequence[DrafterRun]) -> str:
+    @override
+    def explain(self, runs: Sequence[DrafterRun]) -> str:
         """One sentence: what was measured of every arm that ran."""
         ran = sorted((run for run in runs if run.passes), key=lambda run: -run.passes)
         if not ran:
             return "auto: nothing was decoded"
         return f"auto, by measured pace: {', '.join(map(_said, ran))}"
 
-    def _match(self, context: Context) -> RequestState:
-        if context.request not in self._matches:
-            paces, whole = self._standings.start(context), self._whole.weighing(MEMORY)
-            self._copies.start(context, self._standings.paces)
-            kind = self._standings.kind(context.task)
-            self._matches[context.request] = RequestState(
-                paces, whole, self._readings(context), kind
+    def _state(self, context: Context) -> RequestState:
+        if context.request not in self._states:
+            speedups, overall = (
+                self.stats.start(context),
+                self._overall.limited(self._tuning.start_weight),
             )
-        return self._matches[context.request]
+            self._proposals.start(context, self.stats.speedups)
+            task = self.stats.task(context.task)
+            self._states[context.request] = RequestState(
+                speedups, overall, self._readings(context), task, self._tuning
+            )
+        return self._states[context.request]
 
     def _readings(self, context: Context) -> dict[str, float]:
         """Plain passes that arms with a cache of their own need for the prompt."""
         plain = self._cost.seconds(1, len(context.ids))
         return {
-            name: drafter.reading(context) / plain
+            name: seconds / plain
             for name, drafter in self._steady.items()
-            if isinstance(drafter, Reader)
+            if (seconds := drafter.prefill_seconds(context)) is not None
         }
 
     def _ask(
@@ -151,33 +163,32 @@ class Auto:
         if name == PLAIN:
             return [single(context.ids[-1]) for context in batch]
         arm = self.arms[name]
-        own = farthest(arm.drafter)
-        longest = [budget.within(own) for budget in budgets]
+        longest = [budget.within(arm.drafter.max_draft) for budget in budgets]
         return arm.drafter.draft(batch, arm.policy.budgets(batch, longest))
 
     def _measure(self, outcome: Outcome) -> None:
-        match = self._matches[outcome.context.request]
-        name, tokens = match.playing, len(outcome.verdict.path)
+        state, tuning = self._states[outcome.context.request], self._tuning
+        name, tokens = state.arm, len(outcome.verdict.path)
         plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
         passes = seconds / plain
-        match.count(tokens, passes, copied=name in self._declining)
-        self._copies.observe(outcome.context.task, name, tokens - 1, outcome.tree.expected)
-        self._standings.heard(name)
-        if name in self._steady and match.first_read():
+        state.count(tokens, passes, copied=name in self._declining)
+        self._proposals.observe(outcome.context.task, name, tokens - 1, outcome.tree.expected)
+        self.stats.note_round(name)
+        if name in self._steady and state.first_draft():
             return
         usual = passes
-        if passes > HICCUP:  # nearly never, and the curve need not be asked in every round
-            usual = min(passes, HICCUP * self._longest(outcome, plain))
-        match.whole.add(tokens, usual, FAST)
-        self._whole.add(tokens, usual, SLOW)
+        if passes > tuning.outlier:  # nearly never, so the curve is rarely asked
+            usual = min(passes, tuning.outlier * self._longest(outcome, plain))
+        state.overall.count(tokens, usual, tuning.request_memory)
+        self._overall.count(tokens, usual, tuning.session_memory)
         if name in self._steady:
-            self._standings.measure(match, tokens, usual, drafted=outcome.tree.own.drafted > 0)
+            self.stats.measure(state, tokens, usual, drafted=outcome.tree.own.drafted > 0)
 
     def _longest(self, outcome: Outcome, plain: float) -> float:
-        """Plain passes of a round whose draft takes as long as one.
+        """Plain passes of a round whose draft takes as long as one plain pass.
 
-        A machine that slept in the middle of an answer would else decode plainly until it is restarted.
+        Without this limit one pause of the machine would make an arm look slow until a restart.
         """
         rows = outcome.batch - 1 + len(outcome.tree)
         return 1 + self._cost.seconds(rows, len(outcome.context.ids) * outcome.batch) / plain

@@ -1,20 +1,28 @@
 """Early-exit self-speculation (LayerSkip, arXiv 2404.16710): the first layers draft for the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.drafting.chain_draft import ChainDraft
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.drafting.draft_costs import timed
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, StopRule
 from engine.interfaces.target import Capability
+from engine.request import Option
 from engine.speculation.tree import DraftTree, ReusedRows
 
+EXIT_STEP = "early exit step"  # seconds
+STEP_REPEATS, STEP_SECONDS = 5, 0.5  # so much is measured; the first step builds kernels
+EXIT_LAYER = Option(
+    "exit_layer", "layers that draft; 0: as the model was trained, or a quarter", 0, 0, 1024
+)
 
-class EarlyExit:
+
+class EarlyExit(Drafter):
     """Chains from layers 0..E-1 of the target itself, sharing its cache, and what stands beside them.
 
     The early layers of a drafted row run once: their keys are in the target's own cache and the
@@ -23,22 +31,43 @@ class EarlyExit:
     change from round to round, since every verification completes the keys of all layers.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LAYERS})
-    length: ClassVar[Budget] = Budget(depth=12, nodes=12)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.CHANCES, StopRule.EXIT})
-    policy: ClassVar[str] = "dynamic_exit"
-    declines: ClassVar[bool] = False
+    title = "Early exit"
+    summary = "The model's first layers draft for the others."
+    accepted = "were guessed by the model's first layers"
+    needs = frozenset({Capability.LAYERS})
+    step_cost = EXIT_STEP
+    max_draft = Budget(depth=12, nodes=12)
+    plan_when = ("early exit", "dense")
+    plan_reason = "its first {exit_layer} layers were trained to draft for the others, at no memory"
+    stop_rules = frozenset({StopRule.CHANCES, StopRule.EXIT})
+    default_length = "dynamic_exit"
+
+    options = (EXIT_LAYER,)
 
     def __init__(self, parts: DrafterResources) -> None:
-        """``exit_layer`` of the options is the usual E; by default a quarter of the layers."""
+        """Take the target and the usual E."""
         self._target = parts.target
-        default = max(1, self._target.layers // 4)
-        self._exit = int(parts.options.get("exit_layer", default))
-        self.step_seconds = parts.exit_step
+        self._exit = int(EXIT_LAYER.of(parts.options)) or max(1, self._target.layers // 4)
+        self.step_seconds = parts.measured.get(EXIT_STEP, 0.0)
         self._deepest = self._target.layers
         if self._target.source is not None:  # deeper layers would be read for every drafted token
             self._deepest = min(self._deepest, self._target.source.whole)
 
+    @classmethod
+    @override
+    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
+        """Seconds of one row through the usual exit and the head; of streamed layers nothing."""
+        target, layers = resources.target, EXIT_LAYER.of(resources.options)
+        if not layers or target.source is not None:
+            return {}
+
+        def step() -> None:
+            target.shallow([0], [0], int(layers))
+            target.crop(0, 0)
+
+        return {EXIT_STEP: min(timed(step, STEP_REPEATS, STEP_SECONDS))}
+
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; requests with the same exit grow together."""
         strands = [ChainDraft(c, b) for c, b in zip(batch, budgets, strict=True)]
@@ -47,12 +76,6 @@ class EarlyExit:
         for exit_layer, group in groupby(growing, key=self._exit_of):
             states |= self._grow(list(group), exit_layer)
         return [_tree(strand, states.get(strand.context.slot)) for strand in strands]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Exits are the length policy's to learn."""
-
-    def forget(self, request: int, slot: int) -> None:
-        """All state lives in the target's cache."""
 
     def _exit_of(self, strand: ChainDraft) -> int:
         return min(strand.budget.exit_layer or self._exit, self._deepest)

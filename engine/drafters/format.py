@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
-from typing import ClassVar
+
+from typing_extensions import override
 
 from engine.grammar.states import DEAD
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
-from engine.interfaces.target import Capability
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, StopRule
 from engine.speculation.grammar_mask import GrammarMatcher
 from engine.speculation.tree import DraftTree, single
 
@@ -99,37 +99,39 @@ class Foregone:
         return bytes(text), False
 
 
-class Format:
+class Format(Drafter):
     """A chain of what has to follow; never anything without a format."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=32, nodes=32)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
-    policy: ClassVar[str] = "priced"
-    declines: ClassVar[bool] = True
-    only_in_formats: ClassVar[bool] = True
+    title = "Format"
+    summary = "Drafts the text that a requested format leaves no choice in."
+    accepted = "were fixed by the format"
+    max_draft = Budget(depth=32, nodes=32)
+    stop_rules = frozenset({StopRule.PRICES})
+    default_length = "priced"
+    proposes_rarely = True
+    needs_grammar = True
+    listed = False
 
     def __init__(self, parts: DrafterResources) -> None:
         """Nothing is known of how this model spells."""
         self._spelled = Spelled()
         self._running: dict[int, Foregone] = {}
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One chain for each context; the root alone where there is a choice."""
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing: the next draft sees what was said since the last one."""
-
+    @override
     def forget(self, request: int, slot: int) -> None:
         """Drop what the answer's habits were; how this model spells is kept."""
         self._running.pop(request, None)
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
-        if context.guide is None:
+        if context.grammar is None:
             return single(context.ids[-1])
         if context.request not in self._running:
-            foregone = Foregone(context.guide, context.prompt, self._spelled)
+            foregone = Foregone(context.grammar, context.prompt_length, self._spelled)
             self._running[context.request] = foregone
         tokens = self._running[context.request].tokens(context.ids)
         most = min(budget.depth, budget.nodes, len(tokens))

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+
+from typing_extensions import override
 
 from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
 from engine.drafting.suffix_automaton import SuffixAutomaton
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
-from engine.interfaces.target import Capability
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
+from engine.request import Option
 from engine.speculation.tree import DraftTree, single
 
 NAME = "lookup"
-MIN_MATCH = 1  # shorter matches are often chance, but their drafts are short as well
+# Matches of one token are often chance, but their drafts are short as well.
+MIN_MATCH = Option("min_match", "shortest match that is continued, in tokens", 1, 1, 1024)
 
 
 @dataclass
@@ -24,29 +26,38 @@ class _Text:
     expected: list[int] = field(default_factory=list)
 
 
-class Lookup:
+class Lookup(Drafter):
     """Deterministic chains out of the request's own text; needs no model and no memory to speak of.
 
     A draft is as long as the match makes it likely, by what such matches were worth so far: a
     short match gives a short draft, a text that is being copied gives a long one.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=32, nodes=32)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
-    policy: ClassVar[str] = "priced"
-    declines: ClassVar[bool] = True
+    title = "Lookup"
+    summary = "Continues the newest earlier place in the text that ends with the same words."
+    accepted = "were copied from your text"
+    max_draft = Budget(depth=32, nodes=32)
+    stop_rules = frozenset({StopRule.PRICES})
+    default_length = "priced"
+    proposes_rarely = True
+    copies_from = frozenset({"this text"})
+    plan_when = ()
+    plan_reason = "{no_draft_model}, and prompt lookup takes no memory"
+
+    options = (MIN_MATCH,)
 
     def __init__(self, parts: DrafterResources) -> None:
-        """Start with no text; ``min_match`` of the options overrides the shortest match."""
-        self._min_match = max(1, int(parts.options.get("min_match", MIN_MATCH)))
+        """Start with no text."""
+        self._min_match = int(MIN_MATCH.of(parts.options))
         self._texts: dict[int, _Text] = {}
         self._confidences = MatchConfidences()
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """A chain for every context whose suffix occurred before, else the root alone."""
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Count how often matches were right, also beyond what was proposed of them."""
         for outcome in outcomes:
@@ -57,10 +68,12 @@ class Lookup:
                 text.confidence.learn(text.matched, text.expected, emitted)
                 text.expected = []
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """Drop the request's text; what its matches were worth stays."""
         self._texts.pop(request, None)
 
+    @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """What this request's matches were worth: ``Confidence.shares``."""
         text = self._texts.get(request)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 import torch
+from typing_extensions import override
 
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.interfaces.target import Capability
 from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
@@ -19,7 +19,7 @@ COPIED = 0.6  # probability that a token is followed by what followed it last ti
 FLOOR = 0.01  # estimated probability that makes a node worth its row, where the budget names none
 
 
-class Recycling:
+class Recycling(Drafter):
     """Best-first trees over a table [V, 8] of successors, filled from the target's past logits.
 
     As in the paper, every scored row updates its token, hypothetical rows too. Instead of the
@@ -31,12 +31,13 @@ class Recycling:
     fixed size of 64 bytes per token of the vocabulary. Candidates are chosen, never drawn.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
-    length: ClassVar[Budget] = Budget(depth=6, nodes=32)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset()
-    policy: ClassVar[str] = "goodput"
-    declines: ClassVar[bool] = False
-    starts_empty: ClassVar[bool] = True
+    title = "Token recycling"
+    summary = "Builds trees of the tokens that the model found likely before."
+    accepted = "were reused from earlier guesses"
+    needs = frozenset({Capability.TREE})
+    max_draft = Budget(depth=6, nodes=32)
+    default_length = "goodput"
+    starts_empty = True
 
     def __init__(self, parts: DrafterResources) -> None:
         """Make an empty table; a probability of 0 marks an empty place."""
@@ -46,6 +47,7 @@ class Recycling:
         self._chances = np.zeros(shape, np.float32)
         self._started: set[int] = set()
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; the root alone where its token was never seen."""
         for context in batch:
@@ -54,6 +56,7 @@ class Recycling:
                 self._read(context.ids)
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the likeliest successors of every scored node."""
         scored = [o for o in outcomes if o.scores is not None]
@@ -68,6 +71,7 @@ class Recycling:
         self._tokens[nodes[order]] = tokens[order]
         self._chances[nodes[order]] = chances[order]
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """What was learned stays; only that the request's prompt was read is dropped."""
         self._started.discard(request)

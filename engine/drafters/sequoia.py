@@ -1,31 +1,38 @@
 """Sequoia (arXiv 2402.12374): the tree that is worth most on this machine, drawn without replacement."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.draft_cache import DraftCache
-from engine.drafting.rank_acceptance import chosen_ranks, drawn_ranks, padded
-from engine.drafting.rank_evidence import WIDTH, Lift, RankEvidence
-from engine.drafting.tree_draft import TELLING, AdaptiveTree, StaticTree, TreeDraft, TreeLimits
+from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP, measure_draft_model
+from engine.drafting.rank_acceptance import (
+    Lift,
+    RankEvidence,
+    chosen_ranks,
+    drawn_ranks,
+    padded,
+)
+from engine.drafting.tree_draft import AdaptiveTree, StaticTree, TreeDraft, TreeLimits
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.drafting.tuning import TUNING
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.interfaces.target import Capability, Target
-from engine.request import Prior, SamplingParams
+from engine.request import Option, Prior, SamplingParams
 from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import LinearFit
 
 NAME = "sequoia"
+WIDTH = TUNING.ranks
 # Acceptance by rank before anything was measured: a power law behind the first rank, as the paper
 # finds for its pairs; these numbers lie between pocket's at temperatures 0.6 and 1.
 DEFAULT = (0.64, *(0.12 * (rank - 1) ** -1.3 for rank in range(2, WIDTH + 1)))
@@ -39,6 +46,9 @@ INNER = 0.6  # share of an optimal tree's nodes that have children, hence are fe
 PROBE_FIRST, PROBE_LAST = 8, 512  # plain rounds before a tree is tried anyway, doubling
 ASKED = 4  # rounds that a size is believed for, plain among them: looking for it takes 0.3 ms
 AROUND_RATE = 0.1  # of the newest draft in what drafts take besides their levels
+STATIC = Option("static", "1: the shape is fixed before the draft, as in the paper", 0)
+ARITY = Option("arity", "children of every node in a uniform tree; 0: the best shape", 0, 0, 64)
+REPLACEMENT = Option("replacement", "1: draw with replacement, as SpecInfer does", 0)
 NO_TREE = uniform(1, 1, 0)
 LADDER = tuple(sorted({1, 3, *(base << k for k in range(12) for base in (2, 3))}))
 
@@ -106,7 +116,7 @@ class _Class:
         return self.nodes < EAGER_NODES or self.rounds % LAZY_ROUNDS == 0
 
 
-class Sequoia:
+class Sequoia(Drafter):
     """Grows the tree that is worth most for the measured acceptance: one draft pass for each level.
 
     An exact budget is spent in full. Otherwise size and depth maximise G(n, d) / (t(n) + c(n, d)),
@@ -116,38 +126,51 @@ class Sequoia:
     nodes that are left are spread anew at each level (``engine.drafting.node_allocation``). With pocket
     that keeps 4 to 8 % more tokens a pass with 16 nodes, 7 to 12 % with 64.
 
-    Options for comparisons: ``static`` 1 draws along the paper's shape, ``arity`` k uniform k-ary
-    trees, ``replacement`` 1 the shape with replacement (SpecInfer). All keep the law.
+    The options are for comparisons; all of them keep the law.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
-    length: ClassVar[Budget] = Budget(depth=8, nodes=32)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset()
-    policy: ClassVar[str] = "goodput"
-    declines: ClassVar[bool] = False
+    title = "Optimal draft tree"
+    summary = "A small model draws the tree that is worth most at the measured acceptance."
+    accepted = "were guessed by the small draft model"
+    needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
+    step_cost = DRAFT_STEP
+    max_draft = Budget(depth=8, nodes=32)
+    default_length = "goodput"
+
+    options = (STATIC, ARITY, REPLACEMENT)
 
     def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model and the target's measured cost."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = DraftCache(parts.draft_model, parts.draft_read)
-        self.step_seconds = parts.draft_step
+        self._clock = parts.clock
+        self._follower = DraftCache(
+            parts.draft_model, parts.measured.get(DRAFT_READ, 0.0), parts.clock
+        )
+        self.step_seconds = parts.measured.get(DRAFT_STEP, 0.0)
         self._pass, self._level = (
             parts.cost,
             LinearFit(),
         )  # a draft level's seconds over a target pass's
         self._around = 0.0  # seconds of a draft besides its levels: short passes notice
         self._ranks = min(WIDTH, parts.target.vocab)
-        self._arity = int(parts.options.get("arity", 0))
-        self._replaced = bool(parts.options.get("replacement", 0))
-        self._static = bool(parts.options.get("static", 0)) or self._replaced or self._arity > 0
+        self._arity = int(ARITY.of(parts.options))
+        self._replaced = bool(REPLACEMENT.of(parts.options))
+        self._static = bool(STATIC.of(parts.options)) or self._replaced or self._arity > 0
         self._grown: dict[int, TreeDraft] = {}  # by request, until the outcome is known
         self._classes: dict[tuple[bool, int], _Class] = {}
         self._own: dict[int, RankEvidence] = {}  # by request, once it was drafted for
 
+    @classmethod
+    @override
+    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
+        """Costs of the draft model."""
+        return measure_draft_model(resources)
+
+    @override
     @torch.inference_mode()
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; all requests grow together, level by level."""
-        began = time.perf_counter()
+        began = self._clock()
         sprouts = [
             self._sprout(context, budget, batch)
             for context, budget in zip(batch, budgets, strict=True)
@@ -157,10 +180,11 @@ class Sequoia:
         self._grown |= {s.context.request: s for s in growing}
         trees = [s.tree() for s in sprouts]
         if levels is not None:
-            around = time.perf_counter() - began - levels
+            around = self._clock() - began - levels
             self._around += AROUND_RATE * (around - self._around)
         return trees
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens; measure acceptance where the walk went."""
         for outcome in outcomes:
@@ -169,27 +193,30 @@ class Sequoia:
             if grown is not None and outcome.scores is not None and outcome.tree.drafted:
                 self._measure(outcome, outcome.scores.logits, grown)
 
-    def reading(self, context: Context) -> float:
+    @override
+    def prefill_seconds(self, context: Context) -> float:
         """Seconds that the draft model needs to catch up with the request."""
         return self._follower.reading(context)
 
-    def read(self, context: Context) -> bool:
+    @override
+    def prefill(self, context: Context) -> bool:
         """Let the draft model read one more chunk of the request's prompt."""
         return self._follower.read(context)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)
         self._grown.pop(request, None)
         self._follower.forget(slot)
 
+    @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """Share of nodes by rank of the taken child, first rank first; nodes measured."""
         own = self._own.get(request)
         if own is None:
             return (), 0.0
-        measured = int(np.count_nonzero(own.trials))
-        return tuple(own.shares[:measured].tolist()), float(own.trials[0])
+        return tuple(own.shares[: own.measured].tolist()), own.nodes
 
     def _class(self, context: Context) -> _Class:
         key = (context.draws, _band(context.sampling))
@@ -268,14 +295,14 @@ class Sequoia:
 
     def _grow(self, sprouts: list[TreeDraft]) -> float | None:
         """Draw until nothing is open; the seconds of all levels, if nobody's prompt was read first."""
-        began = time.perf_counter()
+        began = self._clock()
         starts = self._follower.start([s.context for s in sprouts])
         for sprout, grown in zip(sprouts, starts, strict=True):
             sprout.extend(grown.logits[-1:])
         known = all(s.context.request in self._own for s in sprouts)
         levels = self._time(sprouts, len(sprouts), began) if known else 0.0
         while growing := [s for s in sprouts if s.open]:
-            began, rows = time.perf_counter(), sum(len(s.open) for s in growing)
+            began, rows = self._clock(), sum(len(s.open) for s in growing)
             fed = self._follower.grow([s.growth() for s in growing])
             for sprout, grown in zip(growing, fed, strict=True):
                 sprout.extend(grown.logits)
@@ -286,7 +313,7 @@ class Sequoia:
 
     def _time(self, sprouts: Sequence[TreeDraft], rows: int, began: float) -> float:
         """One level of the draft took from ``began`` until now; so many seconds."""
-        seconds = time.perf_counter() - began
+        seconds = self._clock() - began
         context = sum(len(s.context.ids) for s in sprouts)
         self._level.add(self._pass.seconds(rows, context), seconds)
         return seconds
@@ -301,7 +328,7 @@ class Sequoia:
         p = probabilities(logits[nodes], outcome.context.sampling)
         # equal draws with replacement left out, what remains is a draw without
         rows = [list(dict.fromkeys(grown.drawn(n))) for n in nodes]
-        widest = max(TELLING, *(len(tree.children[n]) for n in nodes))
+        widest = max(TUNING.measured_draws, *(len(tree.children[n]) for n in nodes))
         tokens = padded(rows, min(widest, max(map(len, rows)))).to(p.device)
         if tree.q is None:
             ranks = chosen_ranks(p, tokens)
@@ -313,7 +340,7 @@ class Sequoia:
             known.odds.learn(grown.hints(node), *measured)
         kept = (row[: len(tree.children[n])] for n, row in zip(nodes, found, strict=True))
         each = sum(float(np.nansum(row)) for row in kept)
-        known.lift.add(len(outcome.verdict.path) - 1, each)
+        known.lift.note(len(outcome.verdict.path) - 1, each)
         known.nodes += len(nodes)
         if outcome.context.request in self._own:
             self._own[outcome.context.request].add(found)
@@ -332,7 +359,7 @@ def _started(prior: Prior | None) -> RankEvidence:
         measured = min(len(prior.shares), WIDTH)
         shares[:measured] = prior.shares[:measured]
         trials[:measured] += min(prior.share_weight, HISTORY_WEIGHT)
-    return RankEvidence(shares * trials, trials, FORGETTING)
+    return RankEvidence.believed(shares.tolist(), trials.tolist(), FORGETTING)
 
 
 def measure_acceptance(

@@ -1,26 +1,29 @@
 """SpecExec (arXiv 2406.02532): the likeliest continuations under a draft model, best first."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from engine.drafting.draft_cache import DraftCache, NewNodes
-from engine.errors import InvalidRequest
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
+from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP, measure_draft_model
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
 from engine.interfaces.target import Capability
+from engine.request import Option
 from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import DraftCost
 
-DECAY = 0.95  # per level: a child is strictly worse than its parent even when the draft is certain
-WAVES = 32  # most passes of the draft model for one tree, the root's among them
 MOST_WAVE, MOST_BRANCH = 128, 64
+# A child is strictly worse than its parent even when the draft is certain.
+DECAY = Option("decay", "factor on a node's probability for each level", 0.95, 0.01)
+WAVES = Option("waves", "most passes of the draft model for one tree", 32, 1, 4096)
+WAVE = Option("wave", "nodes expanded in one draft pass; 0: an eighth of the tree", 0, 0, MOST_WAVE)
+BRANCH = Option("branch", "children of one node; 0: a quarter of the tree", 0, 0, MOST_BRANCH)
 CROWDED = 4  # budgets' worth of nodes that a search holds before it drops what fell out
 HARVEST = (
     0.5  # of a wave's probability becomes its gain; first waves of the bundled pair: 0.35 to 0.85
@@ -159,7 +162,7 @@ class _Search:
         self._open = np.concatenate((self._open, hopeful))
 
 
-class SpecExec:
+class SpecExec(Drafter):
     """Grows by parallel best-first search (section 4.2); candidates are deterministic.
 
     Draft probabilities only order the search and never enter verification, so any tree is exact.
@@ -173,28 +176,46 @@ class SpecExec:
     requests of a step share one pass.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
-    length: ClassVar[Budget] = Budget(depth=8, nodes=24)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.FLOOR})
-    policy: ClassVar[str] = "goodput"
-    declines: ClassVar[bool] = False
+    title = "Draft tree"
+    summary = "A small model searches for the likeliest continuations, best first."
+    accepted = "were guessed by the small draft model"
+    needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
+    step_cost = DRAFT_STEP
+    max_draft = Budget(depth=8, nodes=24)
+    plan_when = ("draft model", "streamed", "dense")
+    plan_reason = (
+        "a pass that reads {streamed} again costs the same for hundreds of drafted tokens, so the "
+        "resident draft model grows large trees"
+    )
+    stop_rules = frozenset({StopRule.FLOOR})
+    default_length = "goodput"
+
+    options = (WAVE, BRANCH, WAVES, DECAY)
 
     def __init__(self, parts: DrafterResources) -> None:
-        """Take the draft model; of the options ``wave``, ``branch``, ``waves`` and ``decay``.
-
-        Unset, W is an eighth of the tree (8 to 128) and K a quarter (16 to 64).
-        Raises InvalidRequest when an option is out of its range.
-        """
+        """Take the draft model; W is 8 to 128 and K 16 to 64 where the options do not set them."""
         assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._follower = DraftCache(parts.draft_model, parts.draft_read)
+        self._clock = parts.clock
+        self._follower = DraftCache(
+            parts.draft_model, parts.measured.get(DRAFT_READ, 0.0), parts.clock
+        )
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
-        self.reach = _reach(self.length, parts.cost.flat(FLAT))
-        self.step_seconds = parts.draft_step  # what a wave costs, until one was measured
-        self._wave = int(_option(parts, "wave", 0, (1, MOST_WAVE)))
-        self._branch = int(_option(parts, "branch", 0, (1, MOST_BRANCH)))
-        self._waves = int(_option(parts, "waves", WAVES, (1, math.inf)))
-        self._fade = math.log(_option(parts, "decay", DECAY, (0.01, 1)))
+        self.max_draft = _largest(self.max_draft, parts.cost.flat(FLAT))
+        self.step_seconds = parts.measured.get(
+            DRAFT_STEP, 0.0
+        )  # what a wave costs, until one was measured
+        self._wave = int(WAVE.of(parts.options))
+        self._branch = int(BRANCH.of(parts.options))
+        self._waves = int(WAVES.of(parts.options))
+        self._fade = math.log(DECAY.of(parts.options))
 
+    @classmethod
+    @override
+    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
+        """Costs of the draft model."""
+        return measure_draft_model(resources)
+
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context."""
         searches = [self._search(c, b) for c, b in zip(batch, budgets, strict=True)]
@@ -203,19 +224,23 @@ class SpecExec:
             self._grow(growing)
         return [search.tree() for search in searches]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens."""
         for outcome in outcomes:
             self._follower.settle(outcome)
 
-    def reading(self, context: Context) -> float:
+    @override
+    def prefill_seconds(self, context: Context) -> float:
         """Seconds that the draft model needs to catch up with the request."""
         return self._follower.reading(context)
 
-    def read(self, context: Context) -> bool:
+    @override
+    def prefill(self, context: Context) -> bool:
         """Let the draft model read one more chunk of the request's prompt."""
         return self._follower.read(context)
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """The slot's cache stays: its next request may share the prefix."""
         self._follower.forget(slot)
@@ -249,13 +274,13 @@ class SpecExec:
             self._cut(search, search.paying())
 
     def _run_wave(self, growing: list[_Search]) -> None:
-        started = perf_counter()
+        started = self._clock()
         fed = self._follower.grow([search.growth() for search in growing])
         for search, grown in zip(growing, fed, strict=True):
             search.expand(grown.logits)
             if search.crowded:
                 self._cut(search, search.limits.nodes)
-        self._wave_cost.observe(1, len(growing), perf_counter() - started)
+        self._wave_cost.observe(1, len(growing), self._clock() - started)
 
     def _worth(self, searches: list[_Search], growing: list[_Search], done: int) -> bool:
         """Whether one more pass brings tokens at least as fast as the round without it."""
@@ -296,19 +321,9 @@ def _numpy(values: Tensor) -> np.ndarray:
     return values.cpu().numpy()
 
 
-def _reach(usual: Budget, rows: int) -> Budget:
+def _largest(usual: Budget, rows: int) -> Budget:
     """The largest tree: where reading the weights hides the rows, as many as the flat part has.
 
     Section 4.1: with weights that are streamed a pass of hundreds of rows costs what one row does.
     """
     return usual if rows <= WIDE else Budget(DEEP, min(rows - 1, MOST_NODES))
-
-
-def _option(
-    parts: DrafterResources, name: str, default: float, bounds: tuple[float, float]
-) -> float:
-    """An option's value, or the default where it is not given."""
-    value = parts.options.get(name, default)
-    if name in parts.options and not bounds[0] <= value <= bounds[1]:
-        raise InvalidRequest(f"{name} is {value}; choose {bounds[0]} to {bounds[1]}")
-    return value

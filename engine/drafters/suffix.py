@@ -1,21 +1,36 @@
 """Suffix decoding (arXiv 2411.04975): continue what this and earlier requests said after the same words."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
 
-from engine.drafting.match_confidence import LONGEST, Following, MatchConfidence, MatchConfidences
-from engine.drafting.ngram_candidates import BEGUN, FINISHED, OWN, Continuations, Source
+from typing_extensions import override
+
+from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
+from engine.drafting.ngram_candidates import FINISHED, OWN, SAME_START, Continuations, Source
 from engine.drafting.suffix_index import SuffixIndex
-from engine.interfaces.drafter import FLOOR, Budget, Context, DrafterResources, Outcome, StopRule
+from engine.drafting.tuning import TUNING
+from engine.interfaces.drafter import (
+    FLOOR,
+    Budget,
+    Context,
+    Drafter,
+    DrafterResources,
+    Outcome,
+    StopRule,
+)
 from engine.interfaces.target import Capability
+from engine.request import Option
 from engine.speculation.tree import DraftTree, single
 
 NAME = "suffix"
 SLIGHT = 1 / 16  # of the floor: what is less likely is left out; rounds to come count the rest
-SOON = Following(forgetting=0.9, first=2.0)  # of beginnings: like asks for like, for a while
+SOON = replace(
+    TUNING, match_memory=0.9, match_guess_weight=2.0
+)  # of beginnings: like asks for like, for a while
 AHEAD = 8  # tokens behind the longest draft that plans look at: 32 of 34 leave two rounds
-HISTORY = 200_000  # tokens of finished requests that are remembered, some 60 MB
+HISTORY = Option(  # 200,000 tokens take some 60 MB
+    "history", "tokens of finished answers to remember; 0: none", 200_000, 0, 100_000_000
+)
 
 
 @dataclass
@@ -28,7 +43,7 @@ class _Running:
     foremost: list[tuple[Source, list[int]]] = field(default_factory=list)  # and what follows there
 
 
-class Suffix:
+class Suffix(Drafter):
     """A tree out of the request's own text and those of finished requests; needs no model.
 
     Every place where the newest words stood before is a witness for what followed there; what they say
@@ -41,17 +56,21 @@ class Suffix:
     are gone with it. Nothing is written to disk; unloading the model forgets them.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    length: ClassVar[Budget] = Budget(depth=32, nodes=32)
-    heeds: ClassVar[frozenset[StopRule]] = frozenset({StopRule.PRICES})
-    policy: ClassVar[str] = "priced"
-    declines: ClassVar[bool] = True
-    stands_in_for: ClassVar[frozenset[str]] = frozenset({"lookup"})
+    title = "Suffix lookup"
+    summary = "Continues the last words as this answer and earlier ones continued them."
+    accepted = "were copied from earlier text"
+    max_draft = Budget(depth=32, nodes=32)
+    stop_rules = frozenset({StopRule.PRICES})
+    default_length = "priced"
+    proposes_rarely = True
+    copies_from = frozenset({"this text", "finished texts"})
+
+    options = (HISTORY,)
 
     def __init__(self, parts: DrafterResources) -> None:
-        """Remember nothing yet; ``history`` of the options is how many tokens may be, 0: none."""
+        """Remember nothing yet."""
         self._trees = Capability.TREE in parts.target.offers
-        self._finished = SuffixIndex(int(parts.options.get("history", HISTORY)))
+        self._finished = SuffixIndex(int(HISTORY.of(parts.options)))
         self._running: dict[int, _Running] = {}
         self._confidences = (
             MatchConfidences(),
@@ -59,10 +78,12 @@ class Suffix:
             MatchConfidences(SOON),
         )  # by origin
 
+    @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; the root alone where nothing is likely enough."""
         return [self._one(c, b) for c, b in zip(batch, budgets, strict=True)]
 
+    @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Count how often the longest matches were right, whether or not they were proposed."""
         for outcome in outcomes:
@@ -74,12 +95,19 @@ class Suffix:
                     running.confidences[source.origin].learn(source.length, expected, emitted)
                 running.foremost.clear()
 
+    @override
     def forget(self, request: int, slot: int) -> None:
         """The request's text joins the finished ones."""
         running = self._running.pop(request, None)
         if running is not None:
             self._finished.add(running.ids)
 
+    @property
+    def finished_texts(self) -> list[list[int]]:
+        """Token ids of the finished requests that are remembered."""
+        return self._finished.texts
+
+    @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
         """What matches in this request's own text were worth: ``Confidence.shares``.
 
@@ -103,13 +131,13 @@ class Suffix:
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])
         running.index.extend(context.copyable(len(running.index)))
-        said = len(context.ids) - context.prompt
-        sources = self._sources(running.index, context.ids[-LONGEST:], said)
+        said = len(context.ids) - context.prompt_length
+        sources = self._sources(running.index, context.ids[-TUNING.longest_match :], said)
         if not sources:
             return single(context.ids[-1])
         longest = {source.origin: source for source in reversed(sources)}.values()
         running.foremost += [(source, source.following(budget.depth)) for source in longest]
-        ahead = AHEAD if budget.prices and budget.depth == self.length.depth else 0
+        ahead = AHEAD if budget.prices and budget.depth == self.max_draft.depth else 0
         depth, nodes = budget.depth + ahead, budget.nodes + ahead
         found = Continuations(context.ids[-1], sources, depth, running.confidences)
         if budget.hopeless(found.likeliest):
@@ -123,7 +151,7 @@ class Suffix:
         """Longest match first; equal ones own first, then newest first."""
         found = [Source(m.length, OWN, m.text, m.end) for m in own.matches(tail)]
         found += [
-            Source(m.length, BEGUN if m.length > said else FINISHED, m.text, m.end)
+            Source(m.length, SAME_START if m.length > said else FINISHED, m.text, m.end)
             for m in self._finished.matches(tail)
         ]
         return sorted(found, key=lambda source: (-source.length, source.origin))

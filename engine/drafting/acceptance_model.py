@@ -1,22 +1,17 @@
-"""Odds: how likely a node's next child is the one that is kept, by what the draft itself says of it.
+"""How likely a node's next child is the accepted one, by what the draft itself says of it.
 
-Sequoia's acceptance P[b] (arXiv 2402.12374, section 3.1) knows the child's rank alone. A draft's own
-law says more: a token that it drew with nine tenths of what was left is kept nearly always, one that
-it drew with a fiftieth about every second time. Both chances are measured, like P[b], at every node
-that a walk has reached, with p and q of the same context.
+Sequoia's acceptance P[b] (arXiv 2402.12374, section 3.1) knows the child's rank alone. The draft's
+probabilities say more: a token drawn with nine tenths of the remaining mass is nearly always
+accepted, one drawn with a fiftieth about every second time. Both chances, before and after the child
+is drawn, are measured at every node that verification reached, with p and q of the same context.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.995)
-MIDDLES = (0.01, 0.035, 0.075, 0.15, 0.27, 0.42, 0.57, 0.72, 0.85, 0.93, 0.965, 0.99, 1.0)
-RANKS = 3  # that are told apart: first, second, later children
-PRIOR_WEIGHT = 4.0  # nodes that the first guess counts for
-FORGETTING = 0.997  # weight of the past per measured node
-UNLIKELY = 1e-3  # a child that is judged more rarely teaches nothing
+from engine.drafting.tuning import TUNING, Tuning
+from engine.statistics.decayed import Decayed
 
 
 class Hint(NamedTuple):
@@ -26,57 +21,43 @@ class Hint(NamedTuple):
     own: float  # share of the token that was drawn
 
 
-@dataclass
-class _Shares:
-    """Averages by rank and by a probability under the draft."""
-
-    hits: list[list[float]]
-    trials: list[list[float]]
-
-    @classmethod
-    def guessed(cls, low: float, slope: float) -> "_Shares":
-        """What is believed before anything was measured: a line, later children nearly as good."""
-        line = [PRIOR_WEIGHT * (low + slope * middle) for middle in MIDDLES]
-        trials = [PRIOR_WEIGHT] * len(MIDDLES)
-        return cls([list(line) for _ in range(RANKS)], [list(trials) for _ in range(RANKS)])
-
-    def at(self, rank: int, probability: float) -> float:
-        """The average; ranks count from 0."""
-        rank, bucket = min(rank, RANKS - 1), bisect_right(EDGES, probability)
-        return self.hits[rank][bucket] / self.trials[rank][bucket]
-
-    def add(self, rank: int, probability: float, share: float, weight: float) -> None:
-        """A chance that was measured, of a child that is judged in ``weight`` of all cases."""
-        rank, bucket = min(rank, RANKS - 1), bisect_right(EDGES, probability)
-        hits, trials = self.hits[rank], self.trials[rank]
-        keep = FORGETTING**weight
-        hits[bucket] = keep * hits[bucket] + weight * share
-        trials[bucket] = keep * trials[bucket] + weight
-
-
-@dataclass
 class AcceptanceModel:
-    """Chances that a child is kept, its elder siblings refused: before and after it is drawn."""
+    """Chances that a child is accepted, its elder siblings refused: before and after it is drawn."""
 
-    _before: _Shares = field(default_factory=lambda: _Shares.guessed(0.3, 0.6))
-    _after: _Shares = field(default_factory=lambda: _Shares.guessed(0.3, 0.6))
+    def __init__(self, tuning: Tuning = TUNING) -> None:
+        """Only the guess is known: a line, later children nearly as good."""
+        self._tuning = tuning
+        self._before, self._after = self._guessed(), self._guessed()
 
     def before(self, rank: int, likeliest: float) -> float:
-        """Of a child yet to be drawn, by the share of the likeliest token."""
-        return self._before.at(rank, likeliest)
+        """Of a child yet to be drawn, by the share of the likeliest token; ranks count from 0."""
+        return self._at(self._before, rank, likeliest).share()
 
     def after(self, rank: int, own: float) -> float:
         """Of a drawn child, by its own share."""
-        return self._after.at(rank, own)
+        return self._at(self._after, rank, own).share()
 
     def learn(
         self, hints: Sequence[Hint], chances: Sequence[float], judged: Sequence[float]
     ) -> None:
-        """One node: ``chances`` and ``judged`` by rank, as ``engine.drafting.rank_acceptance`` finds them."""
+        """One node: ``chances`` and ``judged`` by rank, as in ``RankAcceptance``."""
         for rank, hint in enumerate(hints):
             weight = judged[rank]
-            if not weight > UNLIKELY:
+            if not weight > self._tuning.least_judged:
                 return
-            self._before.add(rank, hint.likeliest, min(1.0, chances[rank] / weight), weight)
+            memory = self._tuning.model_memory**weight
+            accepted = weight * min(1.0, chances[rank] / weight)
+            self._at(self._before, rank, hint.likeliest).add(accepted, weight, memory)
             if rank + 1 < len(judged):
-                self._after.add(rank, hint.own, 1 - judged[rank + 1] / weight, weight)
+                accepted = weight * (1 - judged[rank + 1] / weight)
+                self._at(self._after, rank, hint.own).add(accepted, weight, memory)
+
+    def _guessed(self) -> list[list[Decayed]]:
+        """By rank, and by probability."""
+        (low, slope), weight = self._tuning.model_guess, self._tuning.model_guess_weight
+        line = [weight * (low + slope * middle) for middle in self._tuning.middles]
+        return [[Decayed(hits, weight) for hits in line] for _ in range(self._tuning.model_ranks)]
+
+    def _at(self, table: list[list[Decayed]], rank: int, probability: float) -> Decayed:
+        rank = min(rank, self._tuning.model_ranks - 1)
+        return table[rank][bisect_right(self._tuning.edges, probability)]

@@ -1,4 +1,4 @@
-"""Strand: one request's chain while it grows, token by token, whatever model proposes them."""
+"""One request's chain while it grows token by token, whatever model proposes the tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,14 +15,16 @@ from engine.speculation.tree import DraftTree, chain
 
 @dataclass
 class ChainDraft:
-    """Draws drafted tokens and ends where the budget, a stop token or the budget's rule says so."""
+    """Draws tokens; ends by the budget's length, a stop token or the budget's stop rule."""
 
     context: Context
     budget: Budget
     tokens: list[int] = field(default_factory=list)  # the root first
-    laws: dict[int, Tensor] = field(default_factory=dict)
     ended: bool = False
-    _rows: list[Tensor] = field(default_factory=list)  # [V], that tokens were chosen from
+    _probs: dict[int, Tensor] = field(
+        default_factory=dict
+    )  # node -> [V], what its child was drawn from
+    _rows: list[Tensor] = field(default_factory=list)  # [V], logits that tokens were chosen from
 
     def __post_init__(self) -> None:
         """Start at the newest committed token."""
@@ -35,7 +37,7 @@ class ChainDraft:
         return len(self.tokens) - 1
 
     def draw(self, logits: Tensor) -> None:
-        """Append a token of these logits [V]: the likeliest, or a draw from their law."""
+        """Append a token of these logits [V]: the likeliest, or a sample."""
         token, probability = self._next(logits)
         self.tokens.append(token)
         if self.budget.siblings is not None and not self.context.draws:
@@ -48,23 +50,23 @@ class ChainDraft:
         )
 
     def feed(self, hidden: Tensor) -> bool:
-        """The newest token ran through the draft model, state [C]; False ends the strand."""
+        """The newest token ran through the draft model, state [C]; False ends the chain."""
         self.ended = self.budget.stop is not None and self.budget.stop.fed(hidden)
         return not self.ended
 
     def tree(self) -> DraftTree:
-        """What was drawn so far, and behind it what stands beside."""
-        tree = chain(self.tokens, self.laws or None)
+        """The chain, followed by the siblings of its tokens."""
+        tree = chain(self.tokens, self._probs or None)
         if self.budget.siblings is None or self.newest == 0:
             return tree
         counts = self.budget.siblings.beside(self.newest)
-        beside = self._drawn(counts) if self.context.draws else self._chosen(counts)
-        tokens = tuple(token for found in beside for token in found)
-        parents = tuple(parent for parent, found in enumerate(beside) for _ in found)
+        siblings = self._drawn(counts) if self.context.draws else self._chosen(counts)
+        tokens = tuple(token for found in siblings for token in found)
+        parents = tuple(parent for parent, found in enumerate(siblings) for _ in found)
         return replace(tree, tokens=tree.tokens + tokens, parents=tree.parents + parents)
 
     def _chosen(self, counts: Sequence[int]) -> list[list[int]]:
-        """The likeliest tokens but the chain's own, behind each of its nodes."""
+        """After each node: the likeliest tokens except the chain's own."""
         most = min(max(counts) + 1, len(self._rows[0]))
         if most < 2:
             return []
@@ -73,23 +75,24 @@ class ChainDraft:
         return [[t for t in row if t != own][:count] for row, own, count in pairs]
 
     def _drawn(self, counts: Sequence[int]) -> list[list[int]]:
-        """The next draws without replacement, behind each node; fewer where the mass runs out."""
+        """After each node: the next draws without replacement; fewer where the mass runs out."""
         found: list[list[int]] = []
         for parent, count in enumerate(counts):
-            rest = self.laws[parent].clone()
+            rest = self._probs[parent].clone()
             rest[self.tokens[parent + 1]] = 0
-            drawn = self.context.chance.draw_distinct(rest, count) if count and rest.any() else []
+            drawn = self.context.rng.draw_distinct(rest, count) if count and rest.any() else []
             found.append(drawn)
         return found
 
     def _next(self, logits: Tensor) -> tuple[int, float]:
+        """A token and its probability."""
         if not self.context.draws:
-            if self.budget.stop is None:  # nobody asks how sure the draft was
+            if self.budget.stop is None:  # the probability is not used
                 return int(logits.argmax(-1)), 1.0
             row = logits.float().cpu().numpy()  # 40 microseconds less than torch's logsumexp
             token = int(row.argmax())
             return token, 1 / float(np.exp(row - row[token]).sum())
-        law = probabilities(logits, self.context.sampling)
-        token = self.context.chance.draw(law)
-        self.laws[self.newest] = law
-        return token, float(law[token])
+        probs = probabilities(logits, self.context.sampling)
+        token = self.context.rng.draw(probs)
+        self._probs[self.newest] = probs
+        return token, float(probs[token])

@@ -1,51 +1,38 @@
-"""Confidence: how likely is the token that followed an earlier occurrence of the newest words?"""
+"""How likely is the token that followed an earlier occurrence of the newest words?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from engine.drafting.tuning import TUNING, Tuning
 from engine.request import Prior
-
-LONGEST = 24  # matches beyond this many tokens are not told apart
-KINDS = LONGEST.bit_length() + 1  # of matches: lengths from a power of two to the next
-REMEMBERED = 48.0  # evaluated tokens that earlier sessions count for at most
-CERTAIN = 0.995  # no confidence is higher, so that probabilities fall strictly along a path
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """How soon a confidence follows what is measured."""
-
-    forgetting: float = 0.99  # weight of the past per evaluated token
-    first: float = 4.0  # evaluated tokens that the first guess counts for
+from engine.statistics.decayed import Decayed
 
 
 class MatchConfidence:
-    """How often the token behind a match of this length was the next one; measured, by powers of two.
+    """How often the token after a match of this length was the next one; measured by powers of two.
 
-    The guess (l + 1/2) / (l + 3/2) is what held over chats, sums and edits alike. Multiplied along a
-    path, where each accepted token makes the match longer, it replaces the paper's draft length
-    alpha * l: short matches give short drafts, and a text that is copied gives long ones.
+    The guess (l + 1/2) / (l + 3/2) was measured over chats, sums and edits alike. The product along a
+    path, where each accepted token makes the match longer, replaces the draft length alpha * l of
+    SuffixDecoding (arXiv 2411.04975): short matches give short drafts, a copied text gives long ones.
     """
 
-    def __init__(
-        self, usual: "MatchConfidence | None" = None, following: Following | None = None
-    ) -> None:
-        """Start from the guess, or one request from what is ``usual``: some copy, others do not."""
-        self._usual, self._following = usual, following or Following()
-        self._hits, self._trials = [0.0] * KINDS, [0.0] * KINDS
-        self._table: list[float | None] = []  # by length; None: nobody asked since it changed
+    def __init__(self, usual: "MatchConfidence | None" = None, tuning: Tuning = TUNING) -> None:
+        """Start from the guess, or from what is ``usual``."""
+        self._usual, self._tuning = usual, tuning
+        self._kinds = tuning.longest_match.bit_length() + 1  # of matches
+        self._counts = [Decayed() for _ in range(self._kinds)]
+        self._table: list[float | None] = []  # by length; None: not asked since it changed
         self.renew()
 
     def at(self, length: int) -> float:
-        """Probability of the next token behind a match of ``length`` >= 1."""
-        length = min(length, LONGEST)
+        """Probability of the next token after a match of ``length`` >= 1."""
+        length = min(length, self._tuning.longest_match)
         known = self._table[length]
         if known is None:
             known = self._table[length] = self._value(length)
         return known
 
     def survival(self, length: int, most: int) -> list[float]:
-        """Probability that the first 1..most tokens behind the match are all right; it falls."""
+        """Probability that the first 1..most tokens after the match are all right; it falls."""
         sure, found = 1.0, []
         for depth in range(most):
             sure *= self.at(length + depth)
@@ -53,72 +40,76 @@ class MatchConfidence:
         return found
 
     def renew(self) -> None:
-        """Take in what is ``usual`` by now."""
-        self._table = [None] * (LONGEST + 1)
+        """Take in what is ``usual`` now."""
+        self._table = [None] * (self._tuning.longest_match + 1)
 
     def remember(self, prior: Prior | None) -> None:
-        """Start from what earlier sessions measured (``shares``), unless something was learnt."""
-        if prior is None or len(prior.shares) != 2 * KINDS or any(self._trials):
+        """Start from ``shares`` of earlier sessions, unless something was measured."""
+        if prior is None or len(prior.shares) != 2 * self._kinds:
             return
-        weight = min(prior.share_weight, REMEMBERED)
-        self._hits = [weight * share for share in prior.shares[:KINDS]]
-        misses = prior.shares[KINDS:]
-        self._trials = [h + weight * m for h, m in zip(self._hits, misses, strict=True)]
+        if any(counts.trials for counts in self._counts):
+            return
+        weight = min(prior.share_weight, self._tuning.match_prior_weight)
+        pairs = zip(prior.shares[: self._kinds], prior.shares[self._kinds :], strict=True)
+        self._counts = [Decayed(weight * hit, weight * hit + weight * miss) for hit, miss in pairs]
         self.renew()
 
     def shares(self) -> tuple[tuple[float, ...], float]:
-        """Of the tokens evaluated here those that were right, by kind of match, then those that
-        were wrong; and how many they are. [2 * KINDS] shares, 1 in all, or none.
+        """Of the evaluated tokens: the shares that were right, by kind of match, then wrong ones.
+
+        [2 * kinds] shares that sum to 1, or none; and the number of tokens.
         """
-        total = sum(self._trials)
+        total = sum(counts.trials for counts in self._counts)
         if total == 0:
             return (), 0.0
-        pairs = list(zip(self._hits, self._trials, strict=True))
-        return tuple([h / total for h, _ in pairs] + [(t - h) / total for h, t in pairs]), total
+        hits = [counts.hits / total for counts in self._counts]
+        misses = [(counts.trials - counts.hits) / total for counts in self._counts]
+        return (*hits, *misses), total
 
     def learn(self, length: int, expected: Sequence[int], emitted: Sequence[int]) -> None:
-        """What followed a match of ``length``, against what the target then said."""
+        """What followed a match of ``length``, compared with what the target then emitted."""
         noted = []
-        for depth, (token, said) in enumerate(zip(expected, emitted, strict=False)):
-            noted.append((min(length + depth, LONGEST).bit_length(), token == said))
-            if token != said:
+        for depth, (token, other) in enumerate(zip(expected, emitted, strict=False)):
+            kind = min(length + depth, self._tuning.longest_match).bit_length()
+            noted.append((kind, token == other))
+            if token != other:
                 break
         self.note(noted)
 
     def note(self, noted: Sequence[tuple[int, bool]]) -> None:
-        """Tokens by kind of match, and whether they were right; what is usual learns them, too."""
+        """Tokens by kind of match, and whether they were right; what is usual learns them too."""
         if self._usual is not None:
             self._usual.note(noted)
-        hits, trials = self._hits, self._trials
+        longest = self._tuning.longest_match
         for kind, hit in noted:
-            hits[kind] = self._following.forgetting * hits[kind] + hit
-            trials[kind] = self._following.forgetting * trials[kind] + 1
-            least, most = 2 ** (kind - 1), min(2**kind, LONGEST + 1)
+            self._counts[kind].add(hit, memory=self._tuning.match_memory)
+            least, most = 2 ** (kind - 1), min(2**kind, longest + 1)
             self._table[least:most] = [None] * (most - least)
 
     def _value(self, length: int) -> float:
-        known = (length + 0.5) / (length + 1.5) if self._usual is None else self._usual.at(length)
-        guess, kind = known, length.bit_length()
-        first = self._following.first
-        share = (first * guess + self._hits[kind]) / (first + self._trials[kind])
-        return min(share, CERTAIN)
+        guess = (length + 0.5) / (length + 1.5) if self._usual is None else self._usual.at(length)
+        counts = self._counts[length.bit_length()]
+        share = counts.share(guess, self._tuning.match_guess_weight)
+        return min(share, self._tuning.max_confidence)
 
 
 class MatchConfidences:
-    """A drafter's confidence by kind of task; a kind starts from what held over all of them.
+    """A drafter's confidence by kind of task; a task starts from what was measured over all of them.
 
-    Where a text is to be copied the first matching word decides, elsewhere it is mostly chance.
+    Where a text is to be copied the first matching word decides; elsewhere it is mostly chance.
     """
 
-    def __init__(self, following: Following | None = None) -> None:
-        """Know the guess alone."""
-        self._following = following or Following()
-        self._overall = MatchConfidence(None, self._following)
+    def __init__(self, tuning: Tuning = TUNING) -> None:
+        """Only the guess is known."""
+        self._tuning = tuning
+        self._overall = MatchConfidence(None, tuning)
         self._tasks: dict[str, MatchConfidence] = {}
 
     def start(self, task: str, prior: Prior | None) -> MatchConfidence:
-        """The confidence of a new request; what it learns, its kind and all of them learn."""
-        kind = self._tasks.setdefault(task, MatchConfidence(self._overall, self._following))
-        kind.remember(prior)
-        kind.renew()
-        return MatchConfidence(kind, self._following)
+        """The confidence of a new request; its task and all tasks learn what it learns."""
+        if task not in self._tasks:
+            self._tasks[task] = MatchConfidence(self._overall, self._tuning)
+        usual = self._tasks[task]
+        usual.remember(prior)
+        usual.renew()
+        return MatchConfidence(usual, self._tuning)

@@ -1,10 +1,8 @@
-"""Witnesses: places where the same words stood before, and what they say together of what comes next.
+"""Continuations: what several earlier occurrences of the newest words together predict.
 
 The longest match gets its confidence as share, the next longest that of the rest, and so on, the text
-at hand before others; equal matches share equally, which makes it their frequency. Behind a token
-only those places are left that said it, and share in the same way: two that agree were both right so
-far, so both go on being heard. With each share carried on by itself, tokens behind the first one held
-in 0.80 of all cases where that said 0.75, and this 0.79.
+at hand before others. Equal matches share equally, so their share is their frequency. After a token
+only the matches that predicted it are left, and share in the same way.
 """
 
 from collections.abc import Sequence
@@ -12,37 +10,35 @@ from typing import NamedTuple
 
 from engine.drafting.match_confidence import MatchConfidence
 
-OWN, FINISHED, BEGUN = range(3)  # where a match is: see Source
+# Where a match is: in this request; in a finished one; in a finished one that started with the same
+# answer, so that the match reaches back beyond the answer's first token.
+OWN, FINISHED, SAME_START = range(3)
 
 
 class Source(NamedTuple):
-    """A place where the same words stood.
-
-    In this request, in a finished one, or in one that was so far answered as this one is: there the
-    match reaches back beyond the answer's first token.
-    """
+    """A place where the same words occurred."""
 
     length: int  # of the match
-    origin: int  # OWN, FINISHED or BEGUN
+    origin: int  # OWN, FINISHED or SAME_START
     text: Sequence[int]
     end: int  # of the match in ``text``
 
     def following(self, depth: int) -> list[int]:
-        """At most ``depth`` tokens that stood behind it; a period of this request runs on into itself."""
+        """At most ``depth`` tokens after it; a period of this request continues into itself."""
         tokens = list(self.text[self.end : self.end + depth])
         return tokens if self.origin != OWN or len(tokens) == depth else (tokens * depth)[:depth]
 
 
 class NgramMatch(NamedTuple):
-    """A source that said all tokens of a path so far, and what it says."""
+    """A source that predicted all tokens of a path so far."""
 
     length: int  # of the match, before the path
     origin: int
-    says: Sequence[int]  # from the path's first token on
+    tokens: Sequence[int]  # that it predicts, from the path's first token on
 
 
 class Continuations:
-    """What may follow the newest words, in one tree; a node's score is the probability of its path."""
+    """What may follow the newest words, as one tree; a node's score is the probability of its path."""
 
     def __init__(
         self,
@@ -51,29 +47,29 @@ class Continuations:
         most: int,
         confidences: Sequence[MatchConfidence],
     ) -> None:
-        """Nothing behind ``root`` yet; longest match first, ``most`` levels, confidences by origin."""
+        """``sources``: longest match first; ``most`` levels; ``confidences`` by origin."""
         self.tokens, self.parents, self.scores = [root], [-1], [1.0]
-        self._sure = [confidence.at for confidence in confidences]
-        self._heard = [NgramMatch(s.length, s.origin, s.following(most)) for s in sources]
-        self._first = self._said(self._heard, 0)
+        self._confidence = [confidence.at for confidence in confidences]
+        self._matches = [NgramMatch(s.length, s.origin, s.following(most)) for s in sources]
+        self._first = self._next(self._matches, 0)
 
     def grow(self, stops: frozenset[int], least: float) -> None:
-        """Add what the sources say; nothing is less likely than ``least``.
+        """Add all nodes of a score of at least ``least``.
 
         A stop token ends a path and is not drafted: the pass that would accept it emits it anyway.
         """
-        open_ = [(0, 0, self._heard)]
+        open_ = [(0, 0, self._matches)]
         while open_:
-            node, depth, witnesses = open_.pop()
-            if len(witnesses) == 1:
-                self._follow(node, depth, witnesses[0], stops, least)
+            node, depth, matches = open_.pop()
+            if len(matches) == 1:
+                self._follow(node, depth, matches[0], stops, least)
                 continue
             score = self.scores[node]
-            chances, agreed = self._said(witnesses, depth) if depth else self._first
+            chances, agreeing = self._next(matches, depth) if depth else self._first
             for token, chance in chances.items():
                 if score * chance >= least and token not in stops:
                     child = self._add(node, token, score * chance)
-                    open_.append((child, depth + 1, agreed[token]))
+                    open_.append((child, depth + 1, agreeing[token]))
 
     def ranked(self) -> list[int]:
         """All nodes but the root, likeliest first; closed under ancestors, as scores fall with depth."""
@@ -93,47 +89,45 @@ class Continuations:
 
     @property
     def likeliest(self) -> float:
-        """The chance of the likeliest next token, known before anything grows: all below has less."""
+        """The chance of the likeliest next token, known before ``grow``; no node has a larger one."""
         return max(self._first[0].values())
 
-    def _said(
-        self, witnesses: Sequence[NgramMatch], depth: int
+    def _next(
+        self, matches: Sequence[NgramMatch], depth: int
     ) -> tuple[dict[int, float], dict[int, list[NgramMatch]]]:
-        """By next token: its chance behind a path of ``depth`` tokens, and who says it."""
+        """By next token after a path of ``depth`` tokens: its chance, and the matches that predict it."""
         chances: dict[int, float] = {}
-        agreed: dict[int, list[NgramMatch]] = {}
-        left, start, many = 1.0, 0, len(witnesses)
-        while start < many:
-            length, origin, _ = witnesses[start]
+        agreeing: dict[int, list[NgramMatch]] = {}
+        left, start, count = 1.0, 0, len(matches)
+        while start < count:
+            length, origin, _ = matches[start]
             end = start + 1
-            while (
-                end < many and witnesses[end].length == length and witnesses[end].origin == origin
-            ):
+            while end < count and matches[end].length == length and matches[end].origin == origin:
                 end += 1
-            share = left * self._sure[origin](length + depth)
+            share = left * self._confidence[origin](length + depth)
             each = share / (end - start)
-            for witness in witnesses[start:end]:
-                if depth < len(witness.says):
-                    token = witness.says[depth]
+            for match in matches[start:end]:
+                if depth < len(match.tokens):
+                    token = match.tokens[depth]
                     if token in chances:
                         chances[token] += each
-                        agreed[token].append(witness)
+                        agreeing[token].append(match)
                     else:
-                        chances[token], agreed[token] = each, [witness]
+                        chances[token], agreeing[token] = each, [match]
             left, start = left - share, end
-        return chances, agreed
+        return chances, agreeing
 
     def _follow(
-        self, node: int, depth: int, witness: NgramMatch, stops: frozenset[int], least: float
+        self, node: int, depth: int, match: NgramMatch, stops: frozenset[int], least: float
     ) -> None:
-        """What the only one left says behind a node, until that is too unlikely."""
-        length, origin, says = witness
-        sure, score = self._sure[origin], self.scores[node]
-        for at in range(depth, len(says)):
-            score *= sure(length + at)
-            if score < least or says[at] in stops:
+        """Add what the only match left predicts after a node, until that is too unlikely."""
+        length, origin, tokens = match
+        confidence, score = self._confidence[origin], self.scores[node]
+        for at in range(depth, len(tokens)):
+            score *= confidence(length + at)
+            if score < least or tokens[at] in stops:
                 return
-            node = self._add(node, says[at], score)
+            node = self._add(node, tokens[at], score)
 
     def _add(self, parent: int, token: int, score: float) -> int:
         self.tokens.append(token)

@@ -1,12 +1,10 @@
-"""Suffix index over several texts: where did the end of a text occur before, and how long was the match?"""
+"""Suffix index over several texts: where did the end of a text occur before, and how long is the match?"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.drafting.match_confidence import LONGEST
+from engine.drafting.tuning import TUNING, Tuning
 
-GRAMS = (8, 3, 1)  # suffixes that are looked up, longest first; what lies between is measured
-NEWEST = 4  # places that are kept of each: with 8, drafts were no better and took longer
 _STRIDE = 1 << 32  # a place is one integer: text * _STRIDE + offset
 
 
@@ -19,16 +17,15 @@ class SuffixMatch(NamedTuple):
 
 
 class SuffixIndex:
-    """Places by the 8 tokens, the 3 and the one before them, the newest 4 of each.
+    """Places by the 8 tokens, the 3 and the 1 before them, the newest 4 of each.
 
-    A token costs three dictionary entries, whatever its context; a look-up visits at most 4 places,
-    those behind the longer suffix first. A match is thus the longest one unless 4 newer places hid
-    it, and of short matches the newest are known: frequent and stale ones are what gets lost.
+    A token costs three dictionary entries; a look-up visits at most 4 places, those of the longer
+    suffix first. So the longest match is found unless 4 newer places of its suffix hide it.
     """
 
-    def __init__(self, capacity: int | None = None) -> None:
+    def __init__(self, capacity: int | None = None, tuning: Tuning = TUNING) -> None:
         """Hold at most ``capacity`` tokens; None: any number."""
-        self._capacity = capacity
+        self._capacity, self._tuning = capacity, tuning
         self._texts: dict[int, list[int]] = {}  # oldest first
         self._places: dict[int, tuple[int, ...]] = {}  # hash of a gram -> places, newest first
         self._count = 0
@@ -37,6 +34,11 @@ class SuffixIndex:
         """Tokens held."""
         return sum(len(text) for text in self._texts.values())
 
+    @property
+    def texts(self) -> list[list[int]]:
+        """Token ids of every text, the oldest first."""
+        return list(self._texts.values())
+
     def extend(self, tokens: Sequence[int]) -> None:
         """Append to the newest text."""
         if not self._texts:
@@ -44,8 +46,8 @@ class SuffixIndex:
         number, text = next(reversed(self._texts.items()))
         for token in tokens:
             place = number * _STRIDE + len(text)
-            for key in _grams(text, len(text)):
-                self._places[key] = (place, *self._places.get(key, ())[: NEWEST - 1])
+            for key in self._grams(text, len(text)):
+                self._places[key] = (place, *self._places.get(key, ())[: self._tuning.newest - 1])
             text.append(token)
 
     def add(self, tokens: Sequence[int]) -> None:
@@ -66,36 +68,36 @@ class SuffixIndex:
         self.extend(kept)
 
     def matches(self, tail: Sequence[int]) -> list[SuffixMatch]:
-        """Places that follow the end of ``tail``: longer suffix first, then newest first."""
+        """Places where the end of ``tail`` occurred: longer suffix first, then newest first."""
         found: dict[int, SuffixMatch] = {}
-        for key in _grams(tail, len(tail)):
+        for key in self._grams(tail, len(tail)):
             for place in self._places.get(key, ()):
-                if len(found) < NEWEST and place not in found:
+                if len(found) < self._tuning.newest and place not in found:
                     number, end = divmod(place, _STRIDE)
                     text = self._texts[number]
-                    if length := _common(text, end, tail):  # 0: another gram with the same hash
+                    if length := self._common(
+                        text, end, tail
+                    ):  # 0: another gram with the same hash
                         found[place] = SuffixMatch(length, text, end)
         return list(found.values())
 
     def _drop(self, number: int) -> None:
-        """Forget a text and every place in it."""
+        """Forget a text and all its places."""
         text = self._texts.pop(number)
         first, beyond = number * _STRIDE, (number + 1) * _STRIDE
-        for key in {key for end in range(1, len(text)) for key in _grams(text, end)}:
+        for key in {key for end in range(1, len(text)) for key in self._grams(text, end)}:
             places = self._places.pop(key, ())
             if rest := tuple(p for p in places if not first <= p < beyond):
                 self._places[key] = rest
 
+    def _grams(self, text: Sequence[int], end: int) -> list[int]:
+        """Hashes of the grams that end before ``text[end]``; ``_common`` finds out equal ones."""
+        return [hash(tuple(text[end - n : end])) for n in self._tuning.grams if n <= end]
 
-def _grams(text: Sequence[int], end: int) -> list[int]:
-    """Hashes of the grams that end before ``text[end]``; equal ones are told apart by measuring."""
-    return [hash(tuple(text[end - size : end])) for size in GRAMS if size <= end]
-
-
-def _common(text: Sequence[int], end: int, tail: Sequence[int]) -> int:
-    """Tokens before ``text[end]`` that equal the end of ``tail``."""
-    limit = min(LONGEST, end, len(tail))
-    length = 0
-    while length < limit and text[end - 1 - length] == tail[-1 - length]:
-        length += 1
-    return length
+    def _common(self, text: Sequence[int], end: int, tail: Sequence[int]) -> int:
+        """Tokens before ``text[end]`` that equal the end of ``tail``."""
+        limit = min(self._tuning.longest_match, end, len(tail))
+        length = 0
+        while length < limit and text[end - 1 - length] == tail[-1 - length]:
+            length += 1
+        return length

@@ -1,7 +1,8 @@
-"""Sprout: one request's drawn tree while it grows, level by level, whatever model proposes its tokens."""
+"""One request's drawn tree while it grows level by level, whatever model proposes the tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -15,21 +16,18 @@ from engine.drafting.acceptance_model import AcceptanceModel, Hint
 from engine.drafting.draft_cache import NewNodes
 from engine.drafting.node_allocation import Child, Siblings, marginal, spread
 from engine.drafting.tree_shape import TreeShape
+from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Context
 from engine.speculation.sampling import probabilities
 from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
 
-FAMILY = 32  # most children of one node
-TELLING = 8  # least draws of a node: what is measured must not depend on how many of them stay
-
 
 class TreeDraft(ABC):
-    """Tokens behind the newest committed one; ``open`` are the nodes that get children next.
+    """Tokens after the newest committed one; ``open`` are the nodes that get children next.
 
-    Under a stop token nothing follows. Which nodes get how many children is decided before these are
-    drawn, and a uniform draw where the draft's law has no mass left (top-k, top-p) would hardly ever
-    be accepted: such children are left out.
+    A stop token gets no children. How many children a node gets is decided before they are drawn;
+    fewer are drawn where the draft has no mass left (top-k, top-p).
     """
 
     def __init__(self, context: Context) -> None:
@@ -38,26 +36,26 @@ class TreeDraft(ABC):
         self.open: list[int] = [0]
         self._tokens = [context.ids[-1]]
         self._parents = [-1]
-        self._laws: dict[int, Tensor] = {}  # of inner nodes, in node order
+        self._probs: dict[int, Tensor] = {}  # of inner nodes, in node order
 
     @abstractmethod
     def extend(self, logits: Tensor) -> None:
-        """Give the open nodes their children, from the draft's logits [n, V] behind each of them."""
+        """Give the open nodes their children, from the draft's logits [n, V] after each of them."""
 
     def growth(self) -> NewNodes:
         """The open nodes, to be fed."""
         return NewNodes(self.context.slot, self.open, self._tokens, self._parents)
 
     def tree(self) -> DraftTree:
-        """What was drawn; a tree whose candidates were chosen has no law."""
-        return DraftTree(tuple(self._tokens), tuple(self._parents), self._laws or None)
+        """What was drawn; ``q`` is None if its candidates were chosen."""
+        return DraftTree(tuple(self._tokens), tuple(self._parents), self._probs or None)
 
     @abstractmethod
     def drawn(self, node: int) -> Sequence[int]:
         """Tokens that were drawn below an inner node, in draw order, its children first."""
 
     def hints(self, node: int) -> Sequence[Hint]:
-        """What the draft said of this node's children, if anybody kept it."""
+        """What the draft said of this node's children, if that was kept."""
         return ()
 
     def _add(self, parent: int, token: int) -> int:
@@ -67,42 +65,42 @@ class TreeDraft(ABC):
 
 
 class TreeLimits(NamedTuple):
-    """What a spread tree may have, and what is believed of it."""
+    """Limits of an adaptive tree, and what its nodes are expected to bring."""
 
     nodes: int  # without the root
     depth: int
-    worth: NDArray[np.float64]  # [depths, nodes + 1], ``Optimum.table``
-    odds: AcceptanceModel
-    family: int = FAMILY  # most children of one node
+    worth: NDArray[np.float64]  # [depths, nodes + 1], ``OptimalTree.table``
+    model: AcceptanceModel
+    family: int = TUNING.ranks  # most children of one node
 
 
 class AdaptiveTree(TreeDraft):
-    """A tree whose nodes go where the draft's own laws make them worth most."""
+    """A tree whose nodes go where the draft's own probabilities make them worth most."""
 
-    def __init__(self, context: Context, room: TreeLimits) -> None:
+    def __init__(self, context: Context, limits: TreeLimits) -> None:
         """Nothing is drawn yet."""
         super().__init__(context)
-        self._room, self._left = room, room.nodes
-        self._reached = [1.0]  # by node: chance that the walk comes to it
+        self._limits, self._left = limits, limits.nodes
+        self._reached = [1.0]  # by node: chance that verification reaches it
         self._inner: dict[int, Siblings] = {}
         self._depth = 0  # of the open nodes
-        if min(room.nodes, room.depth) < 1:
+        if min(limits.nodes, limits.depth) < 1:
             self.open = []
 
     @override
     def extend(self, logits: Tensor) -> None:
-        nodes, room = self.open, self._room
-        laws = self._laws_of(logits)
-        level = self._siblings(nodes, laws)
+        nodes, limits = self.open, self._limits
+        probs = self._probabilities(logits)
+        level = self._siblings(nodes, probs)
         self._depth += 1
-        worth = room.worth[min(room.depth - self._depth, len(room.worth) - 1)]
-        spread(level, self._left, marginal(worth), room.odds, self.context.stop_tokens)
+        worth = limits.worth[min(limits.depth - self._depth, len(limits.worth) - 1)]
+        spread(level, self._left, marginal(worth), limits.model, self.context.stop_tokens)
         self.open = []
-        for node, law, siblings in zip(nodes, laws, level, strict=True):
+        for node, row, siblings in zip(nodes, probs, level, strict=True):
             if siblings.children:
                 self._inner[node] = siblings
                 if self.context.draws:
-                    self._laws[node] = law
+                    self._probs[node] = row
             for child in siblings.children:
                 self._take(node, child)
 
@@ -121,39 +119,39 @@ class AdaptiveTree(TreeDraft):
         if child.below:
             self.open.append(node)
 
-    def _laws_of(self, logits: Tensor) -> Tensor:
+    def _probabilities(self, logits: Tensor) -> Tensor:
         if self.context.draws:
             return probabilities(logits, self.context.sampling)
         return torch.softmax(logits.float(), -1)
 
-    def _siblings(self, nodes: Sequence[int], laws: Tensor) -> list[Siblings]:
-        most = min(self._room.family, max(self._left, TELLING), laws.shape[-1])
-        best = top_k(laws, most)
+    def _siblings(self, nodes: Sequence[int], probs: Tensor) -> list[Siblings]:
+        drawn = max(self._left, TUNING.measured_draws)
+        best = top_k(probs, min(self._limits.family, drawn, probs.shape[-1]))
         ranked = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         likeliest = [list(zip(tokens, values, strict=True)) for tokens, values in ranked]
         return [
-            Siblings(self._reached[node], found, partial(self._draws, law, found))
-            for node, law, found in zip(nodes, laws, likeliest, strict=True)
+            Siblings(self._reached[node], found, partial(self._draws, row, found))
+            for node, row, found in zip(nodes, probs, likeliest, strict=True)
         ]
 
     def _draws(
-        self, law: Tensor, likeliest: Sequence[tuple[int, float]]
+        self, probs: Tensor, likeliest: Sequence[tuple[int, float]]
     ) -> Sequence[tuple[int, float]]:
         if not self.context.draws:
             return likeliest
-        tokens = self.context.chance.draw_distinct(law, len(likeliest))
-        return list(zip(tokens, law[tokens].tolist(), strict=True))
+        tokens = self.context.rng.draw_distinct(probs, len(likeliest))
+        return list(zip(tokens, probs[tokens].tolist(), strict=True))
 
 
 class StaticTree(TreeDraft):
-    """A tree along a shape that was fixed before; with replacement, as SpecInfer draws, on demand."""
+    """A tree along a fixed shape; ``replaced``: drawn with replacement, as in SpecInfer."""
 
     def __init__(self, context: Context, shape: TreeShape, *, replaced: bool = False) -> None:
         """Nothing is drawn yet."""
         super().__init__(context)
         self._shape, self._replaced = shape, replaced
         self._places = {0: 0}  # node of the shape -> of the tree
-        self._ends = [0]  # nodes of the shape that stand where ``open`` does
+        self._ends = [0]  # nodes of the shape that correspond to ``open``
         if shape.depth < 1:
             self.open = []
 
@@ -178,17 +176,15 @@ class StaticTree(TreeDraft):
 
     @override
     def tree(self) -> DraftTree:
-        laws = self._laws or None
-        replaced = self._replaced and bool(laws)
-        return DraftTree(tuple(self._tokens), tuple(self._parents), laws, replaced=replaced)
+        return replace(super().tree(), replaced=self._replaced and bool(self._probs))
 
     def _candidates(self, wanted: Sequence[int], logits: Tensor) -> list[list[int]]:
         if not self.context.draws:
             best = top_k(logits, min(max(wanted), logits.shape[-1])).indices.tolist()
             return [row[:count] for row, count in zip(best, wanted, strict=True)]
-        laws = probabilities(logits, self.context.sampling)
-        self._laws |= dict(zip(self.open, laws, strict=True))
-        chance, pairs = self.context.chance, zip(laws, wanted, strict=True)
+        probs = probabilities(logits, self.context.sampling)
+        self._probs |= dict(zip(self.open, probs, strict=True))
+        rng, pairs = self.context.rng, zip(probs, wanted, strict=True)
         if self._replaced:
-            return [[chance.draw(law) for _ in range(count)] for law, count in pairs]
-        return [chance.draw_distinct(law, count) for law, count in pairs]
+            return [[rng.draw(row) for _ in range(count)] for row, count in pairs]
+        return [rng.draw_distinct(row, count) for row, count in pairs]

@@ -1,4 +1,4 @@
-"""Shape: the tree without tokens that is worth most under a positional acceptance (Sequoia's DP).
+"""The tree shape that is worth most under an acceptance by rank: Sequoia's dynamic programme.
 
 Sequoia (arXiv 2402.12374, section 3 and Algorithms 1 and 4) assumes that the chance that a node's
 b-th drawn child is the accepted one is a constant P[b] of the rank alone. Then the expected number
@@ -19,12 +19,14 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from engine.speculation.tree import children_of, depths_of, levels_of
+
 IMPOSSIBLE = -np.inf
 
 
 @dataclass(frozen=True)
 class TreeShape:
-    """A tree in level order; siblings stand in draw order, as ``DraftTree`` wants them."""
+    """A tree in level order; siblings are in draw order, as in ``DraftTree``."""
 
     parents: tuple[int, ...]  # [n]; parents[0] == -1
     expected: float  # F: tokens per round under the acceptance it was made for
@@ -36,25 +38,16 @@ class TreeShape:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Children of every node in draw order."""
-        found: list[list[int]] = [[] for _ in self.parents]
-        for node, parent in enumerate(self.parents[1:], 1):
-            found[parent].append(node)
-        return tuple(tuple(c) for c in found)
+        return children_of(self.parents)
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes by depth, the root's level first; inner ones are drafted from together."""
-        depths = [0]
-        for parent in self.parents[1:]:
-            depths.append(depths[parent] + 1)
-        found: list[list[int]] = [[] for _ in range(depths[-1] + 1)]
-        for node, depth in enumerate(depths):
-            found[depth].append(node)
-        return tuple(tuple(level) for level in found)
+        """Nodes by depth, the root's level first; a level is drafted in one pass."""
+        return levels_of(depths_of(self.parents))
 
     @property
     def depth(self) -> int:
-        """Levels below the root: draft passes that growing it takes, as leaves are not fed."""
+        """Levels below the root: the draft passes of growing it, as leaves are not fed."""
         return len(self.levels) - 1
 
 

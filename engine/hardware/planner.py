@@ -6,6 +6,7 @@ a worse plan.
 
 from dataclasses import dataclass
 
+from engine.drafters import DRAFTERS, describe
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
     BFLOAT16,
@@ -56,15 +57,20 @@ def plan(
 
 
 def _drafter(found: FittedPlacement, model: Candidates) -> str:
-    """The family by the product's rule; which of several wins is measured at every request."""
+    """The drafter with the most conditions for its use, of those whose conditions all hold."""
     choice = found.choice
-    if not choice.form.dense:
-        return "lookup" if choice.draft is None else "auto"
-    if choice.streams and choice.draft is not None:
-        return "specexec"
-    if model.exit_layer is not None and choice.form.backend == TORCH:
-        return "early_exit"
-    return "lookup" if choice.draft is None else "auto"
+    conditions = {
+        "dense": choice.form.dense,
+        "draft model": choice.draft is not None,
+        "streamed": choice.streams,
+        "early exit": model.exit_layer is not None and choice.form.backend == TORCH,
+    }
+    fitting = {
+        name: len(when)
+        for name in DRAFTERS
+        if (when := describe(name).plan_when) is not None and all(map(conditions.get, when))
+    }
+    return max(fitting, key=fitting.__getitem__)
 
 
 def _plan(case: Case, drafter: str) -> Plan:

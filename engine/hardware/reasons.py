@@ -2,19 +2,13 @@
 
 from dataclasses import dataclass
 
+from engine.drafters import describe
 from engine.hardware.candidates import LONGEST, FittedPlacement, Placement, Room, lack
 from engine.hardware.footprint import LLAMA_CPP, TORCH
 from engine.hardware.plan import Candidates, PlanConstraints, Reason, Stage, Tier
 from engine.hardware.profile import GIB
 
 _PLACES = {Tier.DEVICE: "on the GPU", Tier.RAM: "in RAM", Tier.DISK: "on disk"}
-_DRAFTERS = {
-    "early_exit": "its first {exit} layers were trained to draft for the others, at no memory",
-    "auto": "prompt lookup, draft chains and trees are compared by measured time at each request",
-    "lookup": "{missing}, and prompt lookup takes no memory",
-    "specexec": "a pass that reads {streamed} anew costs the same for hundreds of drafted tokens, "
-    "so the resident draft model grows large trees",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +127,10 @@ def _drafter(case: Case, drafter: str) -> str:
         for tier, size in zip(case.found.tiers, case.choice.form.layers, strict=True)
         if tier != case.choice.home
     )
-    text = _DRAFTERS[drafter].format(
-        exit=case.model.exit_layer, streamed=gib(sum(streamed)), missing=_no_draft(case)
+    text = describe(drafter).plan_reason.format(
+        exit_layer=case.model.exit_layer,
+        streamed=gib(sum(streamed)),
+        no_draft_model=_no_draft(case),
     )
     if not case.choice.form.dense:
         text += "; a tree would make its experts read more, so lengths follow the measured cost"

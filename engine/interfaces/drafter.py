@@ -1,16 +1,19 @@
 """What drafters and length policies promise, and what they are built from and shown."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from time import perf_counter
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
 from engine.interfaces.target import Capability, Scores, Target
-from engine.request import DrafterRun, Prior, SamplingParams
+from engine.request import DrafterRun, Option, Prior, SamplingParams
 from engine.speculation.copy_planning import copy_gains
 from engine.speculation.grammar_mask import GrammarMatcher
 from engine.speculation.rng import RandomSource
@@ -29,19 +32,20 @@ class Context:
     slot: int
     ids: Sequence[int]  # committed tokens; the last one is the tree's root
     sampling: SamplingParams
-    chance: RandomSource
+    rng: RandomSource
     stop_tokens: frozenset[int] = frozenset()
     priors: Mapping[str, Prior] = field(default_factory=dict)  # by drafter
     task: str = ""  # ``GenerationRequest.task``
-    prompt: int = 0  # how many of ``ids`` the answer follows
-    foretold: Sequence[int] = ()  # read between prompt and answer by those who copy
-    guide: GrammarMatcher | None = None  # of a request that has a format
+    prompt_length: int = 0  # first ``ids``, which the answer follows
+    predicted: Sequence[int] = ()  # text to copy from, as if it were between prompt and answer
+    grammar: GrammarMatcher | None = None
 
     def copyable(self, known: int) -> Sequence[int]:
-        """The text to copy from, behind its first ``known`` tokens: ``ids`` with what is foretold."""
-        if known or not self.foretold:
-            return self.ids[max(0, known - len(self.foretold)) :]
-        return [*self.ids[: self.prompt], *self.foretold, *self.ids[self.prompt :]]
+        """The text to copy from after its first ``known`` tokens: ``ids`` with what is predicted."""
+        if known or not self.predicted:
+            return self.ids[max(0, known - len(self.predicted)) :]
+        prompt = self.prompt_length
+        return [*self.ids[:prompt], *self.predicted, *self.ids[prompt:]]
 
     @property
     def draws(self) -> bool:
@@ -81,7 +85,7 @@ class Siblings(Protocol):
 
 
 class StopRule(StrEnum):
-    """What drafts may end by, besides depth and nodes: length policies set it, some drafters heed it."""
+    """What drafts may end by, besides depth and nodes: length policies set it, some drafters follow it."""
 
     PRICES = "what rows cost"  # ``Budget.prices``
     FLOOR = "a least probability"  # ``Budget.floor``
@@ -120,7 +124,7 @@ class Budget:
         return not self.exact and chance <= self.pace * self.cheapest
 
     def within(self, own: "Budget") -> "Budget":
-        """As far as a drafter goes whose ``farthest`` this is; chains have one node for each level."""
+        """As far as a drafter goes whose ``max_draft`` this is; chains have one node for each level."""
         depth, nodes = min(own.depth, self.depth), min(own.nodes, self.nodes)
         if own.depth == own.nodes:
             depth = nodes = min(depth, nodes)
@@ -201,123 +205,114 @@ class Outcome:
         return replace(self, tree=tree, verdict=Verdict(kept, bonus))
 
 
-class Drafter(Protocol):
-    """Proposes one tree per request; never sees the target's scores of this round."""
+class Drafter(ABC):
+    """Proposes one tree per request; never sees the target's scores of this round.
 
-    needs: ClassVar[frozenset[Capability]]
-    length: ClassVar[Budget]  # the longest useful draft; nodes > depth says that it draws trees
-    heeds: ClassVar[frozenset[StopRule]]
-    policy: ClassVar[str]  # the name of the length policy that suits it best
-    # proposes only where it has reason to, and says in ``DraftTree.expected`` how much; asking
-    # costs next to nothing
-    declines: ClassVar[bool]
+    A new drafter is one subclass in a file of its own and one line in ``engine.drafters``. Only
+    ``title``, ``summary``, ``max_draft`` and ``draft`` have no default.
+    """
 
+    # These and ``listed`` are literals: ``engine.drafters.describe`` reads them without an import.
+    title: ClassVar[str]
+    summary: ClassVar[str]  # one sentence: what it does
+    accepted: ClassVar[str] = "were guessed correctly"  # after "12 of 30 tokens"
+    plan_when: ClassVar[tuple[str, ...] | None] = None  # a plan uses it where all hold
+    plan_reason: ClassVar[str] = ""  # with {exit_layer}, {streamed} and {no_draft_model}
+
+    options: ClassVar[tuple[Option, ...]] = ()
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    stop_rules: ClassVar[frozenset[StopRule]] = frozenset()  # those that it follows
+    default_length: ClassVar[str] = "fixed"  # the draft length that suits it best
+    listed: ClassVar[bool] = True  # shown to people; else only drafters with arms use it
+    has_arms: ClassVar[bool] = False  # lets the other drafters draft: it is built with ``arms``
+    # Proposes only where it has reason to, and estimates in ``DraftTree.expected`` how much;
+    # asking costs next to nothing.
+    proposes_rarely: ClassVar[bool] = False
+    starts_empty: ClassVar[bool] = False  # what it drafts from is lost when the engine ends
+    needs_grammar: ClassVar[bool] = False  # never proposes anything for a request without one
+    copies_from: ClassVar[frozenset[str]] = frozenset()  # texts that it copies from
+
+    step_cost: ClassVar[str] = ""  # its name in ``measured``: one step of a draft for one request
+    max_draft: Budget  # the longest useful draft; nodes > depth: it drafts trees
+    step_seconds: float = 0.0  # of one step of a draft for one request; 0: not measured
+    arms: Mapping[str, "Arm"] = MappingProxyType({})
+
+    def __init__(self, resources: "DrafterResources") -> None:  # noqa: B027 - nothing to take
+        """Take what the drafter works with."""
+
+    @classmethod
+    def measure(cls, resources: "DrafterResources") -> Mapping[str, float]:
+        """Costs of its own, by name; measured when a model is loaded, then in ``resources.measured``.
+
+        Raises NumericalError when the draft model's logits are not finite.
+        """
+        del resources
+        return {}
+
+    @abstractmethod
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context, within its budget."""
-        ...
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, outcomes: Sequence[Outcome]) -> None:  # noqa: B027 - nothing to learn
         """Learn from what was accepted."""
-        ...
 
-    def forget(self, request: int, slot: int) -> None:
+    def forget(self, request: int, slot: int) -> None:  # noqa: B027 - nothing to drop
         """A request ended; drop what belongs to it."""
-        ...
 
-
-class DraftLength(Protocol):
-    """Decides how long drafts are; built from ``Parts`` and the drafter's name."""
-
-    steers_by: ClassVar[frozenset[StopRule]]  # a drafter that does not heed all of it is refused
-    prompt_rows: ClassVar[int]  # last rows of a prompt whose states it wants; 0: none
-
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """States [L, n, C] of the last rows of the prompt; only called if ``prompt_rows``."""
-        ...
-
-    def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
-        """One budget for each context of one drafter, at most its ``longest``."""
-        ...
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn from what was accepted and what it cost."""
-        ...
-
-    def forget(self, request: int) -> None:
-        """A request ended; drop what belongs to it."""
-        ...
-
-
-@runtime_checkable
-class SelfMeasured(Protocol):
-    """A drafter that measures what its next drafts depend on; history gives it back as a prior."""
+    def replaces(self, other: "Drafter") -> bool:
+        """Whether nothing is gained by asking ``other``, too: it copies from fewer texts."""
+        return bool(other.copies_from) and other.copies_from < self.copies_from
 
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
-        """Share of each kind of event in this request, at most 1 in all, in an order of its own.
+        """Share of each kind of event in this request, at most 1 in all; number of events.
 
-        Also how many events were measured, of which the newest may count most.
+        For drafters that measure what their drafts depend on; history returns it as a prior.
         """
-        ...
+        del request
+        return (), 0.0
+
+    def prefill_seconds(self, context: Context) -> float | None:
+        """Seconds to read what was committed since the last draft; None: it has no cache to fill."""
+        del context
+        return None
+
+    def prefill(self, context: Context) -> bool:
+        """Read some of that before a draft is wanted; False: nothing was left to read."""
+        return any(arm.drafter.prefill(context) for arm in self.arms.values())
+
+    def active_arm(self, request: int) -> str:
+        """The arm that drafted this round; empty: the drafter itself."""
+        del request
+        return ""
+
+    def explain(self, runs: Sequence[DrafterRun]) -> str:
+        """One sentence: why those arms drafted, given what each did; empty: nothing to explain."""
+        del runs
+        return ""
 
 
-@runtime_checkable
-class Reader(Protocol):
-    """A drafter with a cache of its own: what was committed since it last drafted is read first."""
+class DraftLength(ABC):
+    """Decides how long drafts are; built from ``DrafterResources`` and the drafter's name."""
 
-    def reading(self, context: Context) -> float:
-        """Seconds that this is going to take, by what earlier texts took; 0 where none was measured."""
-        ...
+    options: ClassVar[tuple[Option, ...]] = ()
+    stop_rules: ClassVar[frozenset[StopRule]] = frozenset()  # a drafter must follow all of them
+    prompt_rows: ClassVar[int] = 0  # last rows of a prompt whose states it wants; 0: none
 
-    def read(self, context: Context) -> bool:
-        """Read some of it before a draft is asked for; False: nothing was left to be read."""
-        ...
+    def __init__(self, resources: "DrafterResources", drafter: str) -> None:  # noqa: B027
+        """Take what it measures by."""
 
+    def prompt(self, context: Context, states: Tensor) -> None:  # noqa: B027 - nothing is wanted
+        """States [L, n, C] of the last rows of the prompt; only called if ``prompt_rows``."""
 
-@runtime_checkable
-class Stepping(Protocol):
-    """A drafter that makes a draft step by step, and knows what a step takes before the first draft."""
+    @abstractmethod
+    def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
+        """One budget for each context of one drafter, at most its ``longest``."""
 
-    @property
-    def step_seconds(self) -> float:
-        """Of one step for one request, as measured at load; 0: not measured."""
-        ...
+    def observe(self, outcomes: Sequence[Outcome]) -> None:  # noqa: B027 - nothing to learn
+        """Learn from what was accepted and what it cost."""
 
-
-def starts_empty(drafter: Drafter) -> bool:
-    """Whether what it drafts from goes with the engine: no new session begins as the last one ended."""
-    return bool(getattr(drafter, "starts_empty", False))
-
-
-def stands_in_for(drafter: Drafter) -> frozenset[str]:
-    """Drafters that nobody needs beside it: it looks at all that they look at, or is faster here."""
-    names: frozenset[str] = getattr(drafter, "stands_in_for", frozenset())
-    return names
-
-
-def only_in_formats(drafter: Drafter) -> bool:
-    """Whether it never proposes anything for a request without a format."""
-    return bool(getattr(drafter, "only_in_formats", False))
-
-
-def farthest(drafter: Drafter) -> Budget:
-    """How far it goes when nobody asks; its ``reach`` where that depends on what passes cost here."""
-    reach: Budget = getattr(drafter, "reach", drafter.length)
-    return reach
-
-
-@runtime_checkable
-class Arbiter(Protocol):
-    """A drafter that lets others draft."""
-
-    arms: Mapping[str, "Arm"]
-
-    def playing(self, request: int) -> str:
-        """The arm that drafted this round."""
-        ...
-
-    def reason(self, runs: Sequence[DrafterRun]) -> str:
-        """One sentence: why it was those arms, of what each did for a request."""
-        ...
+    def forget(self, request: int) -> None:  # noqa: B027 - nothing to drop
+        """A request ended; drop what belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,10 +330,10 @@ class DrafterResources:
     target: Target
     draft_model: Target | None = None
     cost: PassCost = field(default_factory=PassCost)
-    draft_step: float = 0.0  # seconds of one row through the draft model; 0: not measured
-    draft_read: float = 0.0  # seconds for each token of a text that it reads at once; likewise
-    exit_step: float = 0.0  # seconds of one row through the usual early exit; likewise
+    measured: Mapping[str, float] = field(default_factory=dict)  # by ``Drafter.measure``
+    step_seconds: float = 0.0  # of the drafter whose lengths are set, if it drafts chains
+    clock: Callable[[], float] = perf_counter  # seconds
     options: Mapping[str, float] = field(default_factory=dict)
     acceptance_head: Path | None = None
-    heeds: frozenset[StopRule] = frozenset()  # of the drafter whose lengths a policy sets
+    stop_rules: frozenset[StopRule] = frozenset()  # of the drafter whose lengths a policy sets
     arms: Mapping[str, Arm] = field(default_factory=dict)  # for auto alone

@@ -1,29 +1,26 @@
-"""Machinery: what ``build`` puts together and the engine runs."""
+"""What ``build`` puts together and the engine runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 from engine.errors import NumericalError
 from engine.grammar.token_bytes import Speller
-from engine.interfaces.drafter import Drafter, DraftLength
 from engine.interfaces.target import Target
 from engine.request import ModelFacts, SamplingParams
+from engine.runtime.drafter_pool import DrafterPool
 from engine.speculation.rng import RandomSource
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict
 from engine.statistics.pass_cost import PassCost
 
-Options = tuple[tuple[str, float], ...]
-
-THROWN_AWAY: Options = (("warm_up", 1.0),)  # read by nobody: drafters are made for each set
-
 Verify = Callable[
     [Sequence[DraftTree], Sequence[Logits], Sequence[SamplingParams], Sequence[RandomSource]],
     list[Verdict | NumericalError],
 ]
-"""Judge one round: trees, their logits [N, V], each request's law and its random numbers.
+"""Verify one step: trees, their logits [N, V], each request's sampling and its random numbers.
 
-Of logits that are not finite, which are no matter of the other requests', the error."""
+For logits that are not finite, an error instead of a verdict; other requests are not affected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +34,21 @@ class CacheCapacity:
 
 @dataclass(frozen=True, slots=True)
 class EngineComponents:
-    """What ``build`` puts together: one target; drafters and policies are made on demand."""
+    """What ``build`` puts together: one target; drafters and lengths are made on demand."""
 
     target: Target
     draft_model: Target | None
-    choose: Callable[[str], tuple[str, str]]  # asked for -> (drafter, why); raises InvalidRequest
-    drafter: Callable[[str, Options], Drafter]
-    length: Callable[[str, str, Options], DraftLength]  # (policy, drafter); raises InvalidRequest
+    drafters: DrafterPool
     cost: PassCost
     facts: ModelFacts
     slots: int  # requests that run at once
     warm: int  # further slots, which are free
     room: CacheCapacity
     verify: Verify
-    damage: str  # what is said of logits that are not finite
-    chance: Callable[[int | None], RandomSource]  # of a request with this seed
+    damage: str  # the error for logits that are not finite
+    rng: Callable[[int | None], RandomSource]  # of a request with this seed
     speller: Speller | None  # None: no request can have a grammar
+    clock: Callable[[], float] = perf_counter  # seconds
 
     @property
     def models(self) -> tuple[Target, ...]:

@@ -1,4 +1,4 @@
-"""What a pass and a draft step cost on this machine, measured when a model is loaded."""
+"""What a pass of the target costs on this machine, measured when a model is loaded."""
 
 import math
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from engine.interfaces.target import LayerSource, Rows, Target
+from engine.interfaces.target import LayerSource, Target
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
@@ -21,8 +21,6 @@ PROFILE_REPEATS = 5
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured
 PROFILE_CONTEXT = 512
-READ_ROWS, READ_REPEATS, READ_SECONDS = 64, 3, 0.5  # tokens of a text, times that it is read
-EXIT_SECONDS = 0.5  # of early-exit steps are enough
 WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
 STREAMED_SECONDS = 30.0  # a model that is read in minutes is measured at few widths
 WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it now and then
@@ -101,46 +99,6 @@ def fit_rounds(rounds: Sequence[Mapping[int, float]], cost: PassCost) -> None:
     for rows in rounds[0]:
         ratios = [found[rows] / found[1] for found in rounds if rows in found]
         cost.profile(rows, single * median(ratios))
-
-
-def profile_draft(draft: Target) -> float:
-    """Seconds of one draft step: a single row. Raises NumericalError as ``profile`` does."""
-    times = []
-    for _ in range(2 * PROFILE_REPEATS):
-        started = time.perf_counter()
-        (grown,) = draft.grow([Rows(0, [0], [-1])])
-        times.append(time.perf_counter() - started)
-        check_finite(grown.logits.amax(-1))
-        draft.crop(0, 0)
-    return median(times)
-
-
-def profile_exit(target: Target, layers: int) -> float:
-    """Seconds of one row through the first ``layers`` and the head: a step of an early-exit draft."""
-    times: list[float] = []
-    until = time.perf_counter() + EXIT_SECONDS
-    while len(times) < PROFILE_REPEATS and (not times or time.perf_counter() < until):
-        started = time.perf_counter()
-        target.shallow([0], [0], layers)
-        times.append(time.perf_counter() - started)
-        target.crop(0, 0)
-    return min(times)  # the first one builds kernels
-
-
-def profile_reading(draft: Target) -> float:
-    """Seconds for each token of a text that the draft model reads at once.
-
-    Unless this is known, whoever drafts first may read a prompt of minutes for an answer of seconds.
-    """
-    tokens = min(READ_ROWS, draft.context)
-    times: list[float] = []
-    until = time.perf_counter() + READ_SECONDS
-    while len(times) < READ_REPEATS and (not times or time.perf_counter() < until):
-        started = time.perf_counter()
-        draft.feed(0, [0] * tokens)
-        times.append(time.perf_counter() - started)
-        draft.crop(0, 0)
-    return min(times) / tokens  # the first one builds kernels
 
 
 @dataclass(frozen=True, slots=True)

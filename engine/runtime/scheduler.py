@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from engine.drafting.match_confidence import LONGEST
-from engine.interfaces.drafter import Context, DraftLength, Outcome
+from engine.drafting.tuning import TUNING
+from engine.interfaces.drafter import Context, Drafter, DraftLength, Outcome
 from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
 from engine.runtime.components import CacheCapacity
-from engine.runtime.drafter_pool import PooledDrafter
 from engine.speculation.common_prefix import common_prefix
 from engine.speculation.grammar_mask import GrammarMatcher
 from engine.speculation.rng import RandomSource
@@ -17,18 +16,18 @@ from engine.speculation.rng import RandomSource
 
 @dataclass
 class DrafterUsage:
-    """What one drafter did for one session so far."""
+    """What one drafter did for one request so far."""
 
     passes: int = 0
     emitted: int = 0
     drafted: int = 0
     accepted: int = 0
     seconds: float = 0.0
-    alone: float = 0.0  # seconds that plain passes for its tokens take on a machine that is idle
+    idle_plain_seconds: float = 0.0  # of plain passes for its tokens on an idle machine
     depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
 
     def count(self, outcome: Outcome) -> None:
-        """Record one pass; how deep a drafter is right is told by its own nodes."""
+        """Record one pass; depths count only the nodes that the drafter itself proposed."""
         self.passes += 1
         self.drafted += outcome.tree.drafted
         self.accepted += len(outcome.verdict.path) - 1
@@ -44,13 +43,13 @@ class DrafterUsage:
             self.depths[accepted][0] += 1
 
     def stats(
-        self, drafter: str, shares: tuple[float, ...], weight: float, mood: float
+        self, drafter: str, shares: tuple[float, ...], weight: float, slowdown: float
     ) -> DrafterRun:
-        """The frozen form; ``mood`` is how much slower than idle the machine was."""
+        """The frozen form; ``slowdown`` is how much slower than idle the machine was."""
         depths = tuple(DepthCount(e, a) for e, a in self.depths)
         return DrafterRun(
             drafter, self.passes, self.emitted, self.drafted, self.accepted, self.seconds,
-            mood * self.alone, depths, shares, weight,
+            slowdown * self.idle_plain_seconds, depths, shares, weight,
         )  # fmt: skip
 
 
@@ -60,56 +59,58 @@ class RunningRequest:
 
     id: int
     request: GenerationRequest
-    drafter: str
-    seat: PooledDrafter
-    policy: DraftLength
-    why: str
-    chance: RandomSource
+    drafter: Drafter
+    length: DraftLength
+    rng: RandomSource
     ids: list[int]  # prompt and emitted tokens
-    guide: GrammarMatcher | None = None  # of a request with a grammar
+    why: str = "asked for"  # one sentence: why this drafter ran
+    grammar: GrammarMatcher | None = None
     priors: dict[str, Prior] = field(default_factory=dict)
     slot: int = -1
     cached: int = 0
-    begun: bool = False  # reading the prompt has begun
-    paused: bool = False  # others need the room; what it had read is put away, or read again later
+    prefill_started: bool = False
+    paused: bool = False  # others need the memory; what it has read is put away, or read again
     emitted: int = 0
-    runs: dict[str, DrafterUsage] = field(default_factory=dict)  # by drafter
+    usage: dict[str, DrafterUsage] = field(default_factory=dict)  # by drafter
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
-    judged: float = 0.0  # of them, behind the drafts
-    nominal: float = 0.0  # what that takes on a machine that is idle
+    verify_seconds: float = 0.0  # of them, after the drafts
+    idle_verify_seconds: float = 0.0  # what these take on an idle machine
     cancelled: bool = False
 
     @cached_property
     def context(self) -> Context:
-        """The read-only view that drafters and policies get; of a session that has its slot."""
+        """The read-only view that drafters and policies get; of a request that has its slot."""
         request = self.request
         return Context(
-            self.id, self.slot, self.ids, request.sampling, self.chance, request.stop_tokens,
-            self.priors, request.task, len(request.prompt), _foretold(request),
-            self.guide,
+            self.id, self.slot, self.ids, request.sampling, self.rng, request.stop_tokens,
+            self.priors, request.task, len(request.prompt), _predicted(request),
+            self.grammar,
         )  # fmt: skip
 
     @property
-    def mood(self) -> float:
-        """How much slower than idle the machine was during this answer.
+    def active_drafter(self) -> str:
+        """The name of the drafter that drafted this round; of a drafter with arms, the arm."""
+        return self.drafter.active_arm(self.id) or self.request.drafter
 
-        Plain passes would have met that too. Of the whole answer, since a single pass may be cut in two
-        by another program, and before the answer nobody knows.
+    @property
+    def slowdown(self) -> float:
+        """How much slower than idle the machine was during this answer; plain passes are, too.
+
+        Measured over the whole answer: another program may interrupt a single pass.
         """
-        return self.judged / self.nominal if self.nominal else 1.0
+        idle = self.idle_verify_seconds
+        return self.verify_seconds / idle if idle else 1.0
 
-    def run(self, drafter: str) -> DrafterUsage:
+    def usage_of(self, drafter: str) -> DrafterUsage:
         """What this drafter did so far."""
-        if drafter not in self.runs:
-            self.runs[drafter] = DrafterUsage()
-        return self.runs[drafter]
+        return self.usage.setdefault(drafter, DrafterUsage())
 
     def stats(self, runs: tuple[DrafterRun, ...]) -> Stats:
         """What this request has done so far; ``runs`` are its drafters' parts."""
         runs = tuple(sorted(runs, key=lambda run: -run.emitted))
         return Stats(
-            drafter=self.drafter,
+            drafter=self.request.drafter,
             why=self.why,
             prompt_tokens=len(self.request.prompt),
             cached_tokens=self.cached,
@@ -124,16 +125,16 @@ class RunningRequest:
         )
 
 
-def _foretold(request: GenerationRequest) -> tuple[int, ...]:
-    """A prediction as if it had been the answer, which is now asked for again.
+def _predicted(request: GenerationRequest) -> tuple[int, ...]:
+    """A prediction as if it had been an earlier answer to the same prompt.
 
-    Behind it stands an end, which nobody drafts beyond, and the prompt's last tokens: so the answer
-    begins where a long match leads into the prediction, and goes on as any other text that is copied.
+    A stop token follows it, which no drafter drafts beyond, then the prompt's last tokens: so a long
+    match at the start of the answer leads into the prediction.
     """
     if not request.prediction:
         return ()
     end = sorted(request.stop_tokens)[:1]
-    return (*request.prediction, *end, *request.prompt[-LONGEST:])
+    return (*request.prediction, *end, *request.prompt[-TUNING.longest_match :])
 
 
 @dataclass
@@ -205,7 +206,7 @@ class Scheduler:
                 apart -= needed
                 self._alone.append(session.slot)
             else:
-                session.begun = False
+                session.prefill_started = False
                 self._gone.append(session.slot)
         self._make_room_of_warm(apart if self._room.apart else left)
         gone, self._gone = self._gone, []

@@ -1,9 +1,9 @@
-"""What one step of the engine is made of: each session's round, and what it adds to the answer."""
+"""What one step of the engine is made of: each request's draft, and what it adds to the answer."""
 
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from engine.interfaces.drafter import Context, Outcome, SelfMeasured
+from engine.interfaces.drafter import Context, Outcome
 from engine.interfaces.target import Scores
 from engine.request import FinishReason, GenerationRequest, Logprob, Stats, Tokens
 from engine.runtime.scheduler import DrafterUsage, RunningRequest
@@ -14,14 +14,14 @@ from engine.speculation.verify import Logits
 
 
 class StepItem(NamedTuple):
-    """One session's part of a step."""
+    """One request's part of a step."""
 
-    session: RunningRequest
+    running: RunningRequest
     context: Context  # as the drafter saw it
     tree: DraftTree
     draft_seconds: float
     batch: int  # requests that were drafted for together
-    heard: bool = True  # its drafter and policy learn from it; not if the draft broke off
+    learns: bool  # its drafter and draft length get the outcome; not if the draft failed
 
 
 class Emitted(NamedTuple):
@@ -29,36 +29,34 @@ class Emitted(NamedTuple):
 
     ids: tuple[int, ...]
     end: FinishReason | None
-    run: DrafterUsage  # of the drafter that had this pass
+    usage: DrafterUsage  # of the drafter that had this pass
 
     @property
-    def decoded(self) -> int:
-        """Passes that plain decoding takes for this: the token that ends an answer has one, too."""
+    def plain_passes(self) -> int:
+        """Passes that plain decoding takes for this: a stop token, which is not emitted, takes one, too."""
         return len(self.ids) + (self.end is FinishReason.STOP)
 
 
-def logits_to_verify(one: StepItem, scores: Scores) -> Logits:
-    """The rows that decide over this draft: the target's, with the request's penalties and grammar.
-
-    Raises Stuck or Ambiguous.
-    """
-    rows, session, sampling = scores.rows, one.session, one.context.sampling
+def logits_to_verify(item: StepItem, scores: Scores) -> Logits:
+    """The target's logits [N, V] with the request's penalties and grammar. Raises Stuck or Ambiguous."""
+    rows, running, sampling = scores.rows, item.running, item.context.sampling
     if sampling.penalties is not None:
-        prompt = one.context.prompt
-        rows = penalised(one.tree, scores.logits, sampling.penalties, session.ids, prompt)
-    if session.guide is not None:
-        rows = session.guide.mask(one.tree, rows, session.ids, greedy=sampling.greedy)
+        rows = penalised(
+            item.tree, scores.logits, sampling.penalties, running.ids, item.context.prompt_length
+        )
+    if running.grammar is not None:
+        rows = running.grammar.mask(item.tree, rows, running.ids, greedy=sampling.greedy)
     return rows
 
 
 def until_end(
-    fresh: list[int], stops: Container[int], room: int
+    new: list[int], stops: Container[int], left: int
 ) -> tuple[list[int], FinishReason | None]:
-    """Tokens up to a stop token or as many as there is room for, and why the request ends there if it does."""
-    for i, token in enumerate(fresh[:room]):
+    """At most ``left`` tokens, up to a stop token; why the request ends there, if it does."""
+    for i, token in enumerate(new[:left]):
         if token in stops:
-            return fresh[:i], FinishReason.STOP
-    return fresh[:room], FinishReason.LENGTH if len(fresh) >= room else None
+            return new[:i], FinishReason.STOP
+    return new[:left], FinishReason.LENGTH if len(new) >= left else None
 
 
 def tokens_event(request: GenerationRequest, outcome: Outcome, ids: tuple[int, ...]) -> Tokens:
@@ -88,17 +86,12 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
     )
 
 
-def request_stats(session: RunningRequest) -> Stats:
-    """What a request did, its drafters' parts apart; an arbiter says why those drafted."""
-    arbiter = session.seat.arbiter
-    arms = {session.drafter: session.seat.drafter}
-    if arbiter is not None:
-        arms = {name: arm.drafter for name, arm in arbiter.arms.items()}
-    runs = []
-    for name, run in session.runs.items():
-        arm = arms[name]
-        own = arm.shares(session.id) if isinstance(arm, SelfMeasured) else ((), 0.0)
-        runs.append(run.stats(name, *own, session.mood))
-    if arbiter is not None:
-        session.why = arbiter.reason(runs)
-    return session.stats(tuple(runs))
+def request_stats(running: RunningRequest) -> Stats:
+    """What a request did, and what each drafter did; a drafter with arms explains its choice."""
+    drafter, runs = running.drafter, []
+    for name, usage in running.usage.items():
+        arm = drafter.arms.get(name)
+        shares = (drafter if arm is None else arm.drafter).shares(running.id)
+        runs.append(usage.stats(name, *shares, running.slowdown))
+    running.why = drafter.explain(runs) or running.why
+    return running.stats(tuple(runs))

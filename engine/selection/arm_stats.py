@@ -1,140 +1,135 @@
-"""Standings: what a session measured of the arms that always propose, and which of them leads."""
+"""What a session measured of the arms that always propose, and which of them leads."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.interfaces.drafter import Context, Drafter, starts_empty
-from engine.selection.request_state import FAST, PLAIN, RequestState, TaskStats, optimistic
-from engine.statistics.speedup import FASTEST, SLOW, CopyShare, Speedup, speedup_from_prior
+from engine.interfaces.drafter import Context, Drafter
+from engine.request import PLAIN
+from engine.selection.request_state import RequestState, TaskStats
+from engine.selection.tuning import TUNING, Tuning
+from engine.statistics.decayed import Decayed
+from engine.statistics.speedup import Speedup, speedup_from_prior
 
-GUESS, GUESSED = 1.3, 6.0  # pace of an arm at first; plain passes that this guess counts for
-MEMORY = 10.0  # plain passes that it counts for at the start of a request
-RIVAL_CREDIT = 0.3  # for luck, as ``CREDIT``, of an arm that another one is compared with
-SETTLED = 10**6  # rounds after which a pace is taken for what it is: plain's is by definition
-MOST_LOST = 0.95  # plain passes that an arm may lose before it counts as one that does not pay
-CLEARLY_LESS = 0.75  # of the session's pace: more than luck takes from an answer
-STICKINESS = 1.05  # another arm must be this much faster
-USUAL_RATE = 0.3  # of the newest answer in the length of a usual one
-UNDRAFTED = 2  # rounds of a trial in a row without a draft that end it
-RECONSIDERED = 8  # tokens after which a favourite is chosen anew, if nothing was measured before
-READING = 2.0  # on the price of reading: about every other round is another arm's
-LEAST_LEFT = 32  # tokens that an answer is expected to go on for
+CERTAIN = (
+    10**6
+)  # rounds after which an upper bound is the value: plain decoding has 1 by definition
 
 
 class ArmStats:
-    """The session tells arms apart, which takes more rounds than an answer has.
+    """The session ranks the arms, since that takes more rounds than one answer has.
 
-    The answer itself tells whether any of them pays, beginning from what the session measured, or
-    answers of its kind where that is more: a draft model that brings two tokens a pass in chats
-    brings three in word problems, so that copies that do in the one do not in the other. What an arm
-    reads before its first draft is part of what it costs, so that a long prompt and a short answer
-    may make it not worth it.
+    The answer itself decides whether an arm pays. It starts from the speedup of the session, or of
+    its kind of task where that is higher: a draft model that brings two tokens a pass in chats may
+    bring three in word problems. What an arm reads before its first draft is part of its cost.
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter]) -> None:
-        """By arm: those that always propose."""
-        self._drafters = drafters
-        self.paces = {name: Speedup() for name in drafters}
+    def __init__(self, drafters: Mapping[str, Drafter], tuning: Tuning = TUNING) -> None:
+        """``drafters``: the arms that always propose, by name."""
+        self._drafters, self._tuning = drafters, tuning
+        self.speedups = {name: Speedup() for name in drafters}
         self.silent: set[str] = set()  # arms whose length policy drafted nothing on trial
-        self.remembers = False  # earlier sessions told of some of them
+        self.has_history = False  # earlier sessions measured some of them
         self.usual_tokens = 0.0  # of an answer
         self._news = 0  # rounds that were measured
-        self._kinds: dict[str, TaskStats] = {}
+        self._tasks: dict[str, TaskStats] = {}
 
     def start(self, context: Context) -> dict[str, Speedup]:
-        """The paces that a request begins with, plain's among them."""
-        return {PLAIN: Speedup(1.0, 1.0, SETTLED)} | {
-            n: self._start(context, n) for n in self.paces
-        }
+        """The speedups that a request starts with, plain decoding's included."""
+        plain = {PLAIN: Speedup(1.0, 1.0, CERTAIN)}
+        return plain | {name: self._start(context, name) for name in self.speedups}
 
-    def kind(self, task: str) -> TaskStats:
-        """What was measured of this kind of task, which its answers add to."""
-        return self._kinds.setdefault(
-            task, TaskStats({name: Speedup() for name in self.paces}, CopyShare())
-        )
+    def task(self, name: str) -> TaskStats:
+        """What was measured of this kind of task."""
+        if name not in self._tasks:
+            evidence = self._tuning.evidence
+            speedups = {arm: Speedup() for arm in self.speedups}
+            self._tasks[name] = TaskStats(speedups, Decayed(evidence, evidence))
+        return self._tasks[name]
 
-    def favourite(self, match: RequestState) -> str:
-        """The arm of this round; a comparison takes long beside a pass, so only after news."""
-        known = self._news, match.emitted // RECONSIDERED
-        if match.judged != known:
-            match.judged, match.favourite = known, self._chosen(match)
-        return match.favourite
+    def leader(self, state: RequestState) -> str:
+        """The leader of this round; it is chosen again only after news, since that takes time."""
+        known = self._news, state.emitted // self._tuning.reconsider_tokens
+        if state.leader_asked != known:
+            state.leader_asked, state.leader = known, self._chosen(state)
+        return state.leader
 
-    def left(self, match: RequestState) -> float:
-        """Tokens to come that nobody copies: as many as there were, unless answers go on for longer."""
-        left = max(LEAST_LEFT, match.emitted, self.usual_tokens - match.emitted)
-        return left * match.kind.origins.drafted
+    def left(self, state: RequestState) -> float:
+        """Tokens to come that are not copied: as many as so far, or up to the usual length."""
+        left = max(self._tuning.least_left, state.emitted, self.usual_tokens - state.emitted)
+        return left * state.task.not_copied.share()
 
-    def ended(self, match: RequestState) -> None:
+    def end(self, state: RequestState) -> None:
         """An answer is over."""
-        self.usual_tokens += USUAL_RATE * (match.emitted - self.usual_tokens)
+        self.usual_tokens += self._tuning.length_rate * (state.emitted - self.usual_tokens)
 
-    def measure(self, match: RequestState, tokens: int, passes: float, *, drafted: bool) -> None:
-        """A round of the arm that plays, which is one of these."""
-        name = match.playing
-        match.paces[name].add(tokens, passes, FAST)
-        for pace in (self.paces[name], match.kind.paces[name]):
-            pace.add(tokens, passes, SLOW)
-        self._listen(match, drafted=drafted)
-        if self.paces[name].lost >= MOST_LOST or name in self.silent:
-            match.stint = 0
+    def measure(self, state: RequestState, tokens: int, passes: float, *, drafted: bool) -> None:
+        """A round of one of these arms."""
+        arm, tuning = state.arm, self._tuning
+        state.speedups[arm].count(tokens, passes, tuning.request_memory)
+        for speedup in (self.speedups[arm], state.task.speedups[arm]):
+            speedup.count(tokens, passes, tuning.session_memory)
+        self._note_draft(state, drafted=drafted)
+        if self.speedups[arm].lost >= tuning.max_lost or arm in self.silent:
+            state.trial_rounds = 0
 
-    def heard(self, name: str) -> None:
-        """There is news of an arm, if it is one of these."""
-        self._news += name in self.paces
+    def note_round(self, arm: str) -> None:
+        """A round is over; that is news if it was one of these arms'."""
+        self._news += arm in self.speedups
 
     def _start(self, context: Context, name: str) -> Speedup:
-        """The session's pace, or the kind's where it is higher.
+        """The session's speedup, or the task's where it is higher.
 
-        Where copies draft most rounds, those that are left are the hard ones: a lower pace of the
-        kind may say no more than that. Before the session has one, what earlier sessions measured, or
-        a guess.
+        A lower one of the task may only mean that copies took its easy rounds. Before the session
+        has one, what earlier sessions measured, or a guess.
         """
-        highest = GUESS if starts_empty(self._drafters[name]) else FASTEST
-        found = speedup_from_prior(context.priors.get(name), highest)
-        kind = self.kind(context.task).paces
-        if kind[name].rounds == 0 and found is not None:
-            kind[name] = replace(found)
-        if self.paces[name].rounds == 0 and found is not None:
-            self.paces[name], self.remembers = found, True
-        if self.paces[name].rounds == 0:
-            return Speedup().guessed(GUESS, GUESSED)
-        session = self.paces[name].weighing(MEMORY)
-        own = kind[name].guessed(session.value, MEMORY).weighing(MEMORY)
+        tuning, task = self._tuning, self.task(context.task).speedups
+        prior = context.priors.get(name)
+        empty = self._drafters[name].starts_empty
+        found = speedup_from_prior(prior, tuning.guess) if empty else speedup_from_prior(prior)
+        if task[name].rounds == 0 and found is not None:
+            task[name] = replace(found)
+        if self.speedups[name].rounds == 0 and found is not None:
+            self.speedups[name], self.has_history = found, True
+        if self.speedups[name].rounds == 0:
+            return Speedup().with_prior(tuning.guess, tuning.guess_weight)
+        weight = tuning.start_weight
+        session = self.speedups[name].limited(weight)
+        own = task[name].with_prior(session.value, weight).limited(weight)
         return own if own.value > session.value else session
 
-    def _chosen(self, match: RequestState) -> str:
-        """The arm that promises most; plain where none of them pays."""
-        best = max(self.paces, key=lambda name: self._worth(match, name), default=PLAIN)
-        if self._worth(match, best) <= STICKINESS * self._worth(match, match.favourite):
-            best = match.favourite
-        return best if optimistic(match.paces[best]) >= 1 else PLAIN
+    def _chosen(self, state: RequestState) -> str:
+        """The arm of the largest speedup; plain decoding where none pays."""
+        best = max(self.speedups, key=lambda name: self._net_speedup(state, name), default=PLAIN)
+        least = self._tuning.stickiness * self._net_speedup(state, state.leader)
+        if self._net_speedup(state, best) <= least:
+            best = state.leader
+        return best if state.upper_bound(best) >= 1 else PLAIN
 
-    def _worth(self, match: RequestState, name: str) -> float:
-        """The pace that an arm promises, with what it must read first; 0 where it loses now."""
-        pace, reading = self._pace(match, name), match.reading.get(name, 0.0)
-        if pace == 0 or reading == 0:
-            return pace
-        left = self.left(match)
-        return left / (left / pace + READING * reading)
+    def _net_speedup(self, state: RequestState, name: str) -> float:
+        """The speedup of an arm with what it must read first; 0 where it loses now."""
+        speedup, reading = self._speedup(state, name), state.reading.get(name, 0.0)
+        if speedup == 0 or reading == 0:
+            return speedup
+        left = self.left(state)
+        return left / (left / speedup + self._tuning.reading_price * reading)
 
-    def _pace(self, match: RequestState, name: str) -> float:
-        """The session's word on an arm, unless this answer clearly says less; 0 where it loses now."""
+    def _speedup(self, state: RequestState, name: str) -> float:
+        """The session's speedup, unless this answer's is clearly lower; 0 where the arm loses now."""
         if name == PLAIN:
             return 1.0
-        session = self.paces[name]
-        if session.rounds == 0 or session.lost >= MOST_LOST or name in self.silent:
-            return 0.0  # its trial comes, or came
-        usual = session.hoped(GUESS, GUESSED, RIVAL_CREDIT)
-        now = optimistic(match.paces[name])
+        session, tuning = self.speedups[name], self._tuning
+        if session.rounds == 0 or session.lost >= tuning.max_lost or name in self.silent:
+            return 0.0  # its trial is to come, or was lost
+        usual = session.upper_bound(tuning.rival_credit, tuning.guess, tuning.guess_weight)
+        now = state.upper_bound(name)
         if now <= 1:
             return 0.0
-        return now if now < CLEARLY_LESS * usual else usual
+        return now if now < tuning.clearly_less * usual else usual
 
-    def _listen(self, match: RequestState, *, drafted: bool) -> None:
-        """A trial without drafts ends, and its pace is no reason to hope."""
-        match.undrafted = 0 if drafted else match.undrafted + 1
+    def _note_draft(self, state: RequestState, *, drafted: bool) -> None:
+        """A trial without drafts ends, and its speedup counts for nothing."""
+        state.empty_rounds = 0 if drafted else state.empty_rounds + 1
         if drafted:
-            self.silent.discard(match.playing)
-        elif match.stint and match.undrafted >= UNDRAFTED:
-            self.silent.add(match.playing)
+            self.silent.discard(state.arm)
+        elif state.trial_rounds and state.empty_rounds >= self._tuning.empty_rounds:
+            self.silent.add(state.arm)

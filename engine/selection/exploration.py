@@ -1,123 +1,152 @@
-"""Trials: which arm is tried when, so that no answer pays for finding out about all of them."""
+"""Which arm is tried when, so that no answer pays for trying all of them."""
 
 from collections.abc import Collection, Mapping
 from math import inf
 
-from engine.interfaces.drafter import Drafter, Reader, Stepping, farthest
-from engine.selection.arm_stats import GUESS, ArmStats
-from engine.selection.request_state import PLAIN, RequestState, optimistic
-from engine.selection.speed_prior import expected_speed
+from engine.interfaces.drafter import Drafter
+from engine.interfaces.target import Capability
+from engine.request import PLAIN
+from engine.selection.arm_stats import ArmStats
+from engine.selection.request_state import RequestState
+from engine.selection.tuning import TUNING, Tuning
 from engine.statistics.pass_cost import PassCost
-
-STINT, PROBE = 6, 3  # rounds of a trial, the first of which reads the prompt; of another look
-APART = 8  # rounds between two trials: no answer pays for all of them
-PATIENCE = 32  # rounds of a session without one, where earlier sessions told of an arm that pays
-SHORT = 8  # tokens that an answer has, or usually gets, before a trial: fewer cannot win it back
-PROBE_FIRST, PROBE_LAST = 64, 512  # rounds before the runner-up is tried again, doubling
-WORTH_A_PROBE = 0.8  # share of the best pace
-KNOWN = 48  # rounds of an arm that leads, before others of its draft model are tried
-MORE = 4  # times as many nodes: where passes hide rows, trees have hundreds, and another pace
-AFFORDABLE = 0.01  # plain passes per token to come that reading for a trial may take
 
 
 class Exploration:
-    """An arm that was never tried is tried for a few rounds, long after the last such trial.
+    """An untried arm gets a trial of a few rounds, some time after the last trial.
 
-    First the one that promises most by what a step of its drafts takes, and never one that could
-    not even at its best be the fastest. Where history told of an arm that pays, a session begins
-    without trials. Now and then, of those nearly as fast, the least known one is tried again.
+    The arm of the largest expected speedup comes first. An arm that could not be the fastest even
+    at its best is never tried. A session whose history has an arm that pays starts without trials.
+    From time to time the least known of the arms that are nearly as fast as the best is probed.
     """
 
     def __init__(
-        self, drafters: Mapping[str, Drafter], cost: PassCost, standings: ArmStats
+        self,
+        drafters: Mapping[str, Drafter],
+        cost: PassCost,
+        stats: ArmStats,
+        tuning: Tuning = TUNING,
     ) -> None:
-        """By arm: those that always propose, and how they stand."""
-        self._drafters, self._cost, self._standings = drafters, cost, standings
-        self._forecasts: dict[str, tuple[float, float]] = {}
-        self._since_trial, self._since_probe, self._wait = APART, 0, PROBE_FIRST
+        """``drafters``: the arms that always propose, by name."""
+        self._drafters, self._cost, self._stats, self._tuning = drafters, cost, stats, tuning
+        self._expected: dict[str, tuple[float, float]] = {}
+        self._since_trial, self._since_probe = tuning.trial_gap, 0
+        self._wait = tuning.first_probe
         self._rounds = 0
 
-    def arm(self, match: RequestState, running: Collection[RequestState]) -> str:
-        """The arm that is on trial in this round of one of the running matches; empty: none."""
+    def arm(self, state: RequestState, running: Collection[RequestState]) -> str:
+        """The arm on trial in this round of one of the ``running`` requests; empty: none."""
         self._rounds += 1
         self._since_trial += 1
         self._since_probe += 1
-        if match.stint == 0:
-            match.on_trial, match.stint = self._untried(match, running) or self._probe(match)
-            match.undrafted = 0
-            if match.stint == 0:
+        if state.trial_rounds == 0:
+            trial = self._trial(state, running) or self._probe(state)
+            state.trial_arm, state.trial_rounds = trial
+            state.empty_rounds = 0
+            if state.trial_rounds == 0:
                 return ""
         else:
-            match.stint -= 1
+            state.trial_rounds -= 1
         self._since_trial = 0
-        return match.on_trial if match.stint else ""
+        return state.trial_arm if state.trial_rounds else ""
 
-    def _untried(
-        self, match: RequestState, running: Collection[RequestState]
+    def _trial(
+        self, state: RequestState, running: Collection[RequestState]
     ) -> tuple[str, int] | None:
-        tokens = max(match.emitted, self._standings.usual_tokens)
-        if tokens < SHORT or self._since_trial < APART or self._early(match):
+        """An untried arm and the rounds of its trial."""
+        tuning = self._tuning
+        tokens = max(state.emitted, self._stats.usual_tokens)
+        if tokens < tuning.short_answer or self._since_trial < tuning.trial_gap:
             return None
-        untried = [name for name, pace in self._standings.paces.items() if pace.rounds == 0]
+        if self._early(state):
+            return None
+        untried = [name for name, speedup in self._stats.speedups.items() if speedup.rounds == 0]
         if not untried:
             return None
-        trying = {other.on_trial for other in running if other.stint}
-        new = [
-            name
-            for name in untried
-            if name not in trying and self._hopeful(match, name) and self._affordable(match, name)
-        ]
-        return (max(new, key=lambda name: self._forecast(name)[0]), STINT) if new else None
+        on_trial = {other.trial_arm for other in running if other.trial_rounds}
+        new = [name for name in untried if name not in on_trial and self._worth_trying(state, name)]
+        if not new:
+            return None
+        return max(new, key=lambda name: self._expected_speed(name)[0]), tuning.trial_rounds
 
-    def _early(self, match: RequestState) -> bool:
-        """Whether a session has just begun, and history gave it an arm that pays."""
-        paying = self._standings.remembers and match.favourite != PLAIN
-        return paying and self._rounds <= PATIENCE
+    def _early(self, state: RequestState) -> bool:
+        """Whether the session has just started, and its history has an arm that pays."""
+        paying = self._stats.has_history and state.leader != PLAIN
+        return paying and self._rounds <= self._tuning.patience
 
-    def _probe(self, match: RequestState) -> tuple[str, int]:
+    def _probe(self, state: RequestState) -> tuple[str, int]:
+        """A known arm that is nearly as fast as the best, and the rounds of its probe; 0: none."""
+        tuning, speedups = self._tuning, self._stats.speedups
         if self._since_probe < self._wait:
             return PLAIN, 0
-        self._since_probe, self._wait = 0, min(2 * self._wait, PROBE_LAST)
-        paces = self._standings.paces
-        others = (n for n in paces if n != match.favourite and self._hopeful(match, n))
-        rivals = [name for name in others if self._affordable(match, name)]
-        best = max([1.0, *map(optimistic, paces.values())])
-        least = max(1.0, WORTH_A_PROBE * best)  # who is slower than plain is no runner-up
-        worth = [name for name in rivals if optimistic(paces[name]) >= least]
-        chosen = min(worth, key=lambda name: paces[name].rounds, default=PLAIN)
-        return chosen, PROBE if worth else 0
+        self._since_probe, self._wait = 0, min(2 * self._wait, tuning.last_probe)
+        bounds = {name: each.upper_bound(tuning.credit) for name, each in speedups.items()}
+        others = (n for n in speedups if n != state.leader and self._worth_trying(state, n))
+        least = max(1.0, tuning.rival_share * max([1.0, *bounds.values()]))
+        rivals = [name for name in others if bounds[name] >= least]
+        chosen = min(rivals, key=lambda name: speedups[name].rounds, default=PLAIN)
+        return chosen, tuning.probe_rounds if rivals else 0
 
-    def _forecast(self, name: str) -> tuple[float, float]:
-        """Paces of an arm that was never tried: what can be hoped for, and what it hardly exceeds."""
-        if name not in self._forecasts:
+    def _worth_trying(self, state: RequestState, name: str) -> bool:
+        return self._could_lead(state, name) and self._affordable(state, name)
+
+    def _expected_speed(self, name: str) -> tuple[float, float]:
+        """Speedups of an untried arm: what is usual, and what it hardly exceeds."""
+        if name not in self._expected:
             drafter = self._drafters[name]
-            step = drafter.step_seconds if isinstance(drafter, Stepping) else 0.0
-            self._forecasts[name] = expected_speed(self._cost, step) if step else (GUESS, inf)
-        return self._forecasts[name]
+            step = drafter.step_seconds
+            self._expected[name] = (
+                expected_speed(self._cost, step, self._tuning)
+                if step
+                else (self._tuning.guess, inf)
+            )
+        return self._expected[name]
 
-    def _hopeful(self, match: RequestState, name: str) -> bool:
-        """Whether an arm was tried, or could at its best be faster than all that were are here."""
-        paces = self._standings.paces
-        if paces[name].rounds:
+    def _could_lead(self, state: RequestState, name: str) -> bool:
+        """Whether an arm was tried, or could be faster at its best than all that were tried."""
+        speedups = self._stats.speedups
+        if speedups[name].rounds:
             return True
-        if self._alike(match.favourite, name) and paces[match.favourite].rounds < KNOWN:
+        known = self._tuning.known_rounds
+        if self._alike(state.leader, name) and speedups[state.leader].rounds < known:
             return False
-        tried = [arm for arm, pace in paces.items() if pace.rounds]
-        fastest = max([1.0, *(match.paces[arm].value for arm in tried)])
-        return self._forecast(name)[1] > fastest
+        tried = [arm for arm, speedup in speedups.items() if speedup.rounds]
+        fastest = max([1.0, *(state.speedups[arm].value for arm in tried)])
+        return self._expected_speed(name)[1] > fastest
 
     def _alike(self, name: str, other: str) -> bool:
-        """Whether the second arm asks the same draft model, and for hardly more than the first one.
+        """Whether the second arm asks the same draft model for hardly more than the first one.
 
-        A few percent tell them apart. Who leads after a trial of each stays the favourite, right or
-        wrong, since the others are hardly heard again; who is known well is found back to.
+        Such arms differ by a few percent, less than one trial can show. The winner of two short
+        trials would stay the leader for long, right or wrong, so the first one is measured first.
         """
         arms = [self._drafters.get(arm) for arm in (name, other)]
-        if not all(isinstance(arm, Reader) for arm in arms):
+        if not all(arm is not None and Capability.DRAFT_MODEL in arm.needs for arm in arms):
             return False
-        first, second = (farthest(arm).nodes for arm in arms if arm is not None)
-        return second <= MORE * first
+        first, second = (arm.max_draft.nodes for arm in arms if arm is not None)
+        return second <= self._tuning.larger_draft * first
 
-    def _affordable(self, match: RequestState, name: str) -> bool:
-        """Whether the answer can bear what the arm reads before its trial."""
-        return match.reading.get(name, 0.0) <= AFFORDABLE * self._standings.left(match)
+    def _affordable(self, state: RequestState, name: str) -> bool:
+        """Whether the answer is long enough to pay for what the arm reads before its trial."""
+        most = self._tuning.affordable * self._stats.left(state)
+        return state.reading.get(name, 0.0) <= most
+
+
+def expected_speed(cost: PassCost, step: float, tuning: Tuning = TUNING) -> tuple[float, float]:
+    """Speedups of chains with the usual and with the best acceptance; at least 1.
+
+    ``step`` is the seconds of a draft step. A chain of k tokens, each accepted with chance a,
+    brings 1 + a + .. + a^k tokens (SmartSpec, arXiv 2406.14066) in k steps and a pass of k + 1
+    rows; the best k counts, 0 included.
+    """
+    passes = cost.each(range(1, tuning.longest_chain + 2))
+    usual, best = tuning.usual_acceptance, tuning.best_acceptance
+    return _best_chain(passes, step, usual), _best_chain(passes, step, best)
+
+
+def _best_chain(passes: list[float], step: float, acceptance: float) -> float:
+    tokens, best = 1.0, 1.0
+    for length, seconds in enumerate(passes[1:], 1):
+        tokens += acceptance**length
+        best = max(best, tokens * passes[0] / (seconds + length * step))
+    return best

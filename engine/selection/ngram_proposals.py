@@ -1,4 +1,4 @@
-"""Copies: proposals of the arms that have one now and then, and whether they pay in this round."""
+"""Proposals of the arms that have one now and then, and whether they pay in this round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,16 +8,13 @@ from engine.interfaces.drafter import (
     Context,
     Drafter,
     RowPrices,
-    farthest,
-    only_in_formats,
 )
 from engine.selection.request_state import RequestState
+from engine.selection.tuning import TUNING, Tuning
 from engine.speculation.tree import DraftTree
+from engine.statistics.decayed import Decayed
 from engine.statistics.pass_cost import PassCost
-from engine.statistics.speedup import Calibration, Speedup, speedup_from_prior
-
-MARGIN = 1.15  # on a proposal's price: one that just breaks even adds nothing but risk
-REPRICED = 16  # rounds for which the prices of rows are believed
+from engine.statistics.speedup import Speedup, speedup_from_prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,74 +23,104 @@ class ProposalRequest:
 
     context: Context
     budget: Budget
-    match: RequestState
+    state: RequestState
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The best one for a request, and the arm that made it; or one that does not pay, if none does."""
+    """The best proposal for a request, and the arm that made it."""
 
     arm: str
     tree: DraftTree
     pays: bool
 
 
-class NgramProposals:
-    """Arms that propose only where they have reason to say what they expect of it.
+class Calibration:
+    """Accepted tokens of an arm's proposals over those that the arm expected."""
 
-    They draft where that is more than what else would run brings, at the price that the request's
-    pace gives to rows; what became of earlier proposals of a kind of task corrects them. A short one
-    may bring less than its rows cost and be right all the same: it finds out for little whether there
-    is something to copy, and later rounds copy it (``engine.speculation.copy_planning``).
+    def __init__(self, tuning: Tuning = TUNING) -> None:
+        """Trust the arm's own expectations."""
+        self._evidence, self._memory = tuning.evidence, tuning.session_memory
+        self._counts = Decayed(self._evidence, self._evidence)
+
+    @property
+    def value(self) -> float:
+        """At most 1: an arm that expects too little is not corrected."""
+        return min(1.0, self._counts.share())
+
+    def start_from(self, share: float) -> None:
+        """Before any proposal: earlier sessions saw this share of the expected tokens accepted."""
+        self._counts.hits = self._evidence * min(1.0, share)
+
+    def add(self, accepted: float, expected: float) -> None:
+        """One proposal."""
+        self._counts.add(accepted, expected, self._memory)
+
+    def fade(self) -> None:
+        """A round without a proposal: in the end the arm is trusted again."""
+        trusted = self._evidence * (1 - self._memory)
+        self.add(trusted, trusted)
+
+
+class NgramProposals:
+    """Asks the arms that propose only where they have reason to, and compares with the leader.
+
+    A proposal is taken if it brings more than a round of the leader, at the price of its rows at
+    the request's speedup. The outcome of earlier proposals, by kind of task, corrects what an arm
+    expects. A short proposal may bring less than its rows cost and pay all the same: it finds out
+    for little whether there is something to copy, which later rounds copy
+    (``engine.speculation.copy_planning``).
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter], cost: PassCost) -> None:
-        """By arm: those that decline."""
-        self._drafters, self._cost = drafters, cost
-        self._always = {n: one for n, one in drafters.items() if not only_in_formats(one)}
-        self.luck: dict[str, dict[str, Calibration]] = {}  # by kind of task, and arm
-        self._longest = max((farthest(drafter).nodes for drafter in drafters.values()), default=0)
+    def __init__(
+        self, drafters: Mapping[str, Drafter], cost: PassCost, tuning: Tuning = TUNING
+    ) -> None:
+        """``drafters``: the arms that decline most rounds, by name."""
+        self._drafters, self._cost, self._tuning = drafters, cost, tuning
+        self._without_grammar = {n: d for n, d in drafters.items() if not d.needs_grammar}
+        self._calibrations: dict[str, dict[str, Calibration]] = {}  # by kind of task, and arm
+        self._longest = max((drafter.max_draft.nodes for drafter in drafters.values()), default=0)
         self._prices: dict[int, RowPrices] = {}  # by requests
         self._rounds = 0
 
-    def start(self, context: Context, paces: Mapping[str, Speedup]) -> None:
-        """At a kind's first round: where copies were slower than what else ran, they had no luck."""
-        if context.task in self.luck:
+    def start(self, context: Context, speedups: Mapping[str, Speedup]) -> None:
+        """At the first round of a task: an arm slower than the best of ``speedups`` expected too much."""
+        if context.task in self._calibrations:
             return
-        best = max([1.0, *(pace.value for pace in paces.values())])
-        lucks = {name: Calibration() for name in self._drafters}
-        for name, luck in lucks.items():
+        best = max([1.0, *(speedup.value for speedup in speedups.values())])
+        calibrations = {name: Calibration(self._tuning) for name in self._drafters}
+        for name, calibration in calibrations.items():
             if (found := speedup_from_prior(context.priors.get(name), best)) is not None:
-                luck.believe(found.value / best)
-        self.luck[context.task] = lucks
+                calibration.start_from(found.value / best)
+        self._calibrations[context.task] = calibrations
 
     def proposals(
         self, batch: Sequence[Context], asked: Sequence[ProposalRequest]
     ) -> dict[int, Proposal]:
-        """By request, of those asked for: what brings more than the favourite would, or what is there.
+        """By request: the proposal that brings most if it beats the leader, else one that does not pay.
 
-        ``batch`` is all that share the pass.
+        ``batch`` is all requests that share the pass, ``asked`` those that may get a proposal.
         """
         found: dict[int, Proposal] = {}
         if not asked:
             return found
         prices = self._row_prices(batch)
-        rates = [one.match.rate for one in asked]
-        best = [one.match.usual for one in asked]
-        guided = any(one.context.guide is not None for one in asked)
-        for name, drafter in (self._drafters if guided else self._always).items():
-            lucks = [self.luck[one.context.task][name].value for one in asked]
-            own = farthest(drafter)
+        baselines = [one.state.baseline for one in asked]
+        best = [one.state.leader_gain for one in asked]
+        constrained = any(one.context.grammar is not None for one in asked)
+        for name, drafter in (self._drafters if constrained else self._without_grammar).items():
+            shares = [self._calibrations[one.context.task][name].value for one in asked]
+            own = drafter.max_draft
             budgets = [
-                prices.budget(own, one.budget, rate / luck, one.match.stake)
-                for one, rate, luck in zip(asked, rates, lucks, strict=True)
+                prices.budget(own, one.budget, baseline / share, one.state.risk_budget)
+                for one, baseline, share in zip(asked, baselines, shares, strict=True)
             ]
             trees = drafter.draft([one.context for one in asked], budgets)
-            for at, (one, luck, tree) in enumerate(zip(asked, lucks, trees, strict=True)):
+            for at, (one, share, tree) in enumerate(zip(asked, shares, trees, strict=True)):
                 if not tree.drafted:
                     continue
-                price = MARGIN * prices.rows[tree.drafted]
-                gain = 1 + luck * (tree.expected + tree.later) - rates[at] * (1 + price)
+                price = self._tuning.margin * prices.rows[tree.drafted]
+                gain = 1 + share * (tree.expected + tree.later) - baselines[at] * (1 + price)
                 if gain > best[at]:
                     best[at], found[one.context.request] = gain, Proposal(name, tree, pays=True)
                 else:
@@ -101,16 +128,16 @@ class NgramProposals:
         return found
 
     def observe(self, task: str, arm: str, accepted: int, expected: float) -> None:
-        """A round of any arm: one of these had luck or not, what is held against the others fades."""
-        for name, luck in self.luck[task].items():
+        """A round of any arm; the calibrations of the other arms fade."""
+        for name, calibration in self._calibrations[task].items():
             if name == arm:
-                luck.add(accepted, expected)
+                calibration.add(accepted, expected)
             else:
-                luck.fade()
+                calibration.fade()
 
     def _row_prices(self, batch: Sequence[Context]) -> RowPrices:
-        """Tokens that rows must bring at plain's pace; they change slowly, and asking takes 70 us."""
-        if self._rounds % REPRICED == 0:
+        """Tokens that rows must bring at speedup 1; kept for some rounds, as asking takes 70 us."""
+        if self._rounds % self._tuning.price_rounds == 0:
             self._prices.clear()
         self._rounds += 1
         if len(batch) not in self._prices:

@@ -1,86 +1,82 @@
-"""Match: the arms of one request, what they measured for it, and which of them plays."""
+"""What one request knows of its arms, and which of them drafts."""
 
 from dataclasses import dataclass, field
 
-from engine.statistics.speedup import CopyShare, Speedup
-
-PLAIN = "none"
-STAKE = 1.0  # plain passes that an answer may bet on a proposal, with all that it won so far
-BY_COPIES = 0.5  # of what copies lately brought, that tokens to come are expected to share in
-FAST = 0.9  # what is left per round of the request's own pace; of the session's SLOW is
-CREDIT = 0.15  # for luck: share of a pace over the root of its rounds
+from engine.request import PLAIN
+from engine.selection.tuning import TUNING, Tuning
+from engine.statistics.decayed import Decayed
+from engine.statistics.speedup import Speedup
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStats:
-    """What a session measured of one kind of task; its answers share and go on measuring it."""
+    """What a session measured of one kind of task; all its answers share and update it."""
 
-    paces: dict[str, Speedup]  # of arms that always propose
-    origins: CopyShare  # of the tokens of its answers
+    speedups: dict[str, Speedup]  # of arms that always propose
+    not_copied: Decayed  # share of the tokens of its answers
 
 
 @dataclass
 class RequestState:
-    """One request; paces are tokens per plain pass, so that plain decoding has 1."""
+    """One request; speedups are tokens per plain pass, so that plain decoding has 1."""
 
-    paces: dict[str, Speedup]  # of arms that always propose
-    whole: Speedup  # of all arms
-    reading: dict[str, float]  # plain passes before an arm can draft; none once one of them did
-    kind: TaskStats
-    playing: str = PLAIN
-    favourite: str = PLAIN  # of the arms that always propose, plain among them
+    speedups: dict[str, Speedup]  # of arms that always propose, plain decoding included
+    overall: Speedup  # of all arms together
+    reading: dict[str, float]  # plain passes an arm reads before it drafts; empty once one has read
+    task: TaskStats
+    tuning: Tuning = TUNING
+    arm: str = PLAIN  # drafts in this round
+    leader: str = PLAIN  # of the arms that always propose, plain decoding included
+    leader_asked: tuple[int, int] = (-1, 0)  # (news, tokens) when the leader was chosen
+    trial_arm: str = PLAIN
+    trial_rounds: int = 0  # rounds left of the trial
+    empty_rounds: int = 0  # rounds of the trial in a row without a draft
     emitted: int = 0
-    won: float = 0.0  # plain passes that drafts saved so far, those that they cost taken off
-    judged: tuple[int, int] = (-1, 0)  # what was known when the favourite was chosen
-    stint: int = 0  # rounds that the arm on trial still has
-    on_trial: str = PLAIN
-    undrafted: int = 0  # rounds of the trial in a row
-    read: set[str] = field(default_factory=set)  # arms that have drafted for this request
+    saved: float = 0.0  # plain passes that drafts saved so far, less those that they cost
+    drafted: set[str] = field(default_factory=set)  # arms that have drafted for this request
 
     @property
-    def stake(self) -> float:
-        """Plain passes that a proposal may cost: a copy that pays is soon a long one, others cost little.
+    def risk_budget(self) -> float:
+        """Plain passes that one proposal may cost: a small start and all that drafts have saved.
 
-        Where rows are dear a long copy takes the time of many tokens. Two that went wrong would make
-        a whole answer slower than plain, however well such bets turn out on average.
+        Where rows are dear a long copy takes the time of many tokens. Two failed ones would make
+        the whole answer slower than plain decoding, however well copies do on average.
         """
-        return STAKE + max(0.0, self.won)
+        return self.tuning.risk + max(0.0, self.saved)
 
     @property
-    def rate(self) -> float:
-        """The pace at which tokens come otherwise: never less than plain's, which can always be had.
+    def baseline(self) -> float:
+        """The speedup of rounds without a proposal; at least 1.
 
-        A text that was just copied made tokens cheap, but what is left of it goes on at less: at the
-        whole pace of such a burst no short copy was worth its rows.
+        Of a burst of copies only a share counts, or no short copy would ever pay for its rows.
         """
-        copied = 1 + BY_COPIES * (self.whole.value - 1)
-        return max(1.0, self.paces[self.favourite].value, copied)
+        copying = 1 + self.tuning.copy_share * (self.overall.value - 1)
+        return max(1.0, self.speedups[self.leader].value, copying)
 
     @property
-    def usual(self) -> float:
-        """Tokens that a round of the favourite brings more than the request's rounds on average.
+    def leader_gain(self) -> float:
+        """Tokens that a round of the leader brings beyond the baseline.
 
-        Over many rounds the most tokens come from taking, in each, what brings most in this sense.
+        Taking in each round what gains most in this sense brings the most tokens in the long run.
         """
-        pace = self.paces[self.favourite]
-        return pace.length * (optimistic(pace) - self.rate)
+        speedup = self.speedups[self.leader]
+        return speedup.length * (self.upper_bound(self.leader) - self.baseline)
+
+    def upper_bound(self, arm: str) -> float:
+        """The speedup that an arm may turn out to have in this request."""
+        return self.speedups[arm].upper_bound(self.tuning.credit)
 
     def count(self, tokens: int, passes: float, *, copied: bool) -> None:
-        """One round of the arm that plays: tokens, and the plain passes whose seconds they took."""
+        """One round: its tokens, and the plain passes that its seconds would have paid for."""
         self.emitted += tokens
-        self.kind.origins.add(tokens, copied=copied)
-        self.won += tokens - passes if self.playing != PLAIN else 0.0
+        self.task.not_copied.add(tokens * (not copied), tokens, self.tuning.session_memory)
+        self.saved += tokens - passes if self.arm != PLAIN else 0.0
 
-    def first_read(self) -> bool:
-        """Whether the arm that plays read the prompt in this round: says nothing of other rounds."""
-        if self.playing in self.read:
+    def first_draft(self) -> bool:
+        """Whether the arm drafted for the first time: it read the prompt, so its time says nothing."""
+        if self.arm in self.drafted:
             return False
-        self.read.add(self.playing)
-        if self.playing in self.reading:
+        self.drafted.add(self.arm)
+        if self.arm in self.reading:
             self.reading.clear()  # they share a draft model
         return True
-
-
-def optimistic(pace: Speedup) -> float:
-    """What an arm may turn out to be."""
-    return pace.lucky(CREDIT)

@@ -77,26 +77,17 @@ class DraftTree:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Children of every node, in sampling order."""
-        found: list[list[int]] = [[] for _ in self.tokens]
-        for node, parent in enumerate(self.parents[1:], 1):
-            found[parent].append(node)
-        return tuple(tuple(c) for c in found)
+        return children_of(self.parents)
 
     @cached_property
     def depth(self) -> tuple[int, ...]:
         """Number of edges from the root to every node."""
-        found = [0]
-        for parent in self.parents[1:]:
-            found.append(found[parent] + 1)
-        return tuple(found)
+        return depths_of(self.parents)
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
         """Nodes of each depth, the root's level first."""
-        found: list[list[int]] = [[] for _ in range(max(self.depth) + 1)]
-        for node, depth in enumerate(self.depth):
-            found[depth].append(node)
-        return tuple(tuple(level) for level in found)
+        return levels_of(self.depth)
 
     @cached_property
     def leaves_first(self) -> tuple[int, ...]:
@@ -112,6 +103,30 @@ class DraftTree:
     def is_chain(self) -> bool:
         """Whether every node's parent is its predecessor."""
         return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+
+def children_of(parents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Children of every node of a tree, in node order; ``parents[0]`` is -1."""
+    found: list[list[int]] = [[] for _ in parents]
+    for node, parent in enumerate(parents[1:], 1):
+        found[parent].append(node)
+    return tuple(tuple(children) for children in found)
+
+
+def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
+    """Edges between the root and every node of a tree."""
+    found = [0]
+    for parent in parents[1:]:
+        found.append(found[parent] + 1)
+    return tuple(found)
+
+
+def levels_of(depths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Nodes by depth, the root's level first."""
+    found: list[list[int]] = [[] for _ in range(max(depths) + 1)]
+    for node, depth in enumerate(depths):
+        found[depth].append(node)
+    return tuple(tuple(level) for level in found)
 
 
 def single(token: int) -> DraftTree:

@@ -2,9 +2,9 @@
 
 SmartSpec (arXiv 2406.14066) models a pass as c_kv * context + c_tok * tokens + c_const by least
 squares. Here the token part is a curve through measured knots, because real machines are flat for a
-few rows and steep later, and a factor that follows how busy the machine is right now. The factor
-learns from every pass. The curve's shape learns from two passes of different widths in a row alone:
-what a machine's mood does to one pass, it does to the next one as well.
+few rows and steep later. A factor follows how busy the machine is: it learns from every pass. The
+shape of the curve learns only from two passes in a row of different widths: the load of the machine
+slows both alike, so it cancels.
 """
 
 from bisect import bisect_right
@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import NamedTuple
 
-FORGETTING = 0.98  # weight of the past per observation
-OUTLIER = 4.0  # a pause of the whole machine says nothing about the curve
-TRUSTED = 5.0  # observations before outliers are cut
-WEATHER_RATE, KNOT_RATE = 0.15, 0.05
-NEW_KNOT_RATE = 0.5  # of a line through its neighbours, which nobody measured there
-MOST_BENT = log(2.0)  # between two passes in a row; more is an accident of one of them
-SHARES = (0.2, 0.05, 0.6)  # of a draft step: what a row beside another may cost; the first: a guess
-UNKNOWN_SECONDS = 1.0  # of any pass, before anything was measured: a flat curve
+from engine.statistics.tuning import TUNING, Tuning
 
 
 @dataclass
@@ -32,16 +25,18 @@ class LinearFit:
     y: float = 0.0
     xx: float = 0.0
     xy: float = 0.0
+    tuning: Tuning = field(default=TUNING, repr=False)
 
     def add(self, x: float, y: float) -> None:
         """One observation; outliers are cut once the line is trusted."""
-        if self.weight > TRUSTED:
-            y = min(y, OUTLIER * self.at(x))
-        self.weight = FORGETTING * self.weight + 1
-        self.x = FORGETTING * self.x + x
-        self.y = FORGETTING * self.y + y
-        self.xx = FORGETTING * self.xx + x * x
-        self.xy = FORGETTING * self.xy + x * y
+        if self.weight > self.tuning.trusted:
+            y = min(y, self.tuning.outlier * self.at(x))
+        memory = self.tuning.fit_memory
+        self.weight = memory * self.weight + 1
+        self.x = memory * self.x + x
+        self.y = memory * self.y + y
+        self.xx = memory * self.xx + x * x
+        self.xy = memory * self.xy + x * y
 
     def at(self, x: float) -> float:
         """The line's value; 0 before the first observation."""
@@ -58,51 +53,52 @@ class LinearFit:
 
 @dataclass
 class PassCost:
-    """Seconds of one target pass over some rows, behind some cached context.
+    """Seconds of one target pass over some rows, after some cached context.
 
-    One value is shared by everything that decides lengths for one target; the engine feeds it.
+    Everything that decides lengths for one target shares one value; the engine feeds it.
     """
 
     knots: dict[int, float] = field(default_factory=dict)  # rows -> seconds, empty context
     per_context: float = 0.0  # seconds per cached token
-    weather: float = 1.0  # how much slower the machine is right now than its curve
+    load: float = 1.0  # how many times its curve a pass takes right now
     overhead: float = 0.0  # seconds of a round outside draft and pass: verify, commit, emit
-    hidden: int = 0  # rows that are computed while streamed weights are read, so for nothing
+    hidden: int = 0  # rows computed while streamed weights are read: they cost nothing
+    tuning: Tuning = field(default=TUNING, repr=False)
     _sorted: tuple[list[int], list[float]] | None = field(default=None, repr=False)
-    _last: tuple[int, float] | None = field(default=None, repr=False)  # knot, log of its surprise
+    _last: tuple[int, float] | None = field(default=None, repr=False)  # knot, log of its error
 
     def profile(self, rows: int, seconds: float) -> None:
-        """A measurement made at load, nothing else running; of several of one width the smallest."""
+        """A measurement made at load, while nothing else runs; the smallest of each width counts."""
         self.knots[rows] = min(seconds, self.knots.get(rows, seconds))
         self._sorted = None
 
     def profile_context(self, context: int, seconds: float) -> None:
-        """A single row behind ``context`` cached tokens, after ``profile(1, ...)``."""
+        """A single row after ``context`` cached tokens; call ``profile(1, ...)`` first."""
         self.per_context = max(0.0, (seconds - self._curve(1)) / context)
 
     def reset(self, knots: Mapping[int, float]) -> None:
-        """Back to a measured curve, as if nothing had run since."""
-        self.knots, self.weather, self.overhead = dict(knots), 1.0, 0.0
+        """Return to a measured curve and forget what ran since."""
+        self.knots, self.load, self.overhead = dict(knots), 1.0, 0.0
         self._sorted = self._last = None
 
     def observe(self, rows: int, context: int, seconds: float, overhead: float = 0.0) -> None:
-        """One pass of the running engine, and what its round took besides draft and pass."""
-        self.overhead += WEATHER_RATE * (min(overhead, seconds) - self.overhead)
+        """One pass of the running engine; ``overhead`` is the rest of its round besides the draft."""
+        self.overhead += self.tuning.load_rate * (min(overhead, seconds) - self.overhead)
         if not self.knots:
             self.profile(rows, seconds)
             return
         curve = self._curve(rows)
         usual = curve + self.per_context * context
-        ratio = min(max(seconds / usual, 1 / OUTLIER), OUTLIER)
-        self.weather += WEATHER_RATE * (ratio - self.weather)
+        ratio = min(max(seconds / usual, 1 / self.tuning.outlier), self.tuning.outlier)
+        self.load += self.tuning.load_rate * (ratio - self.load)
         self._bend(rows, log(ratio), curve)
 
     def seconds(self, rows: int, context: int = 0) -> float:
         """Expected seconds of a round without its draft."""
-        return self.overhead + self.weather * (self._curve(rows) + self.per_context * context)
+        return self.overhead + self.load * (self._curve(rows) + self.per_context * context)
 
     def nominal(self, rows: int, context: int = 0) -> float:
-        """Seconds of the pass alone where nothing else makes the machine slower."""
+        """Seconds of the pass alone on an idle machine."""
         return self._curve(rows) + self.per_context * context
 
     def flat(self, factor: float) -> int:
@@ -110,20 +106,20 @@ class PassCost:
         return max((n for n in self.knots if self._curve(n) <= factor * self._curve(1)), default=0)
 
     def each(self, rows: Sequence[int], context: int = 0) -> list[float]:
-        """``seconds`` of every number of ``rows``, which never fall.
+        """``seconds`` of each of these ``rows``, which must not fall.
 
-        Plain Python, piece by piece: every round asks for a few, and numpy takes longer to be called.
+        Plain Python: every round asks for a few, and a numpy call takes longer.
         """
-        rest = self.overhead + self.weather * self.per_context * context
+        rest = self.overhead + self.load * self.per_context * context
         if not self.knots:
-            return [rest + self.weather * UNKNOWN_SECONDS] * len(rows)
+            return [rest + self.load * self.tuning.unknown_seconds] * len(rows)
         widths, values = self._sorted or self._points()
-        at, start, height, slope = 0, widths[0], rest + self.weather * values[0], 0.0
+        at, start, height, slope = 0, widths[0], rest + self.load * values[0], 0.0
         found: list[float] = []
         for width, value in zip(widths, values, strict=True):
             if at == len(rows):
                 return found
-            level, end = rest + self.weather * value, bisect_right(rows, width, at)
+            level, end = rest + self.load * value, bisect_right(rows, width, at)
             if width > start:
                 slope = (level - height) / (width - start)
             found += [height + slope * (count - start) for count in rows[at:end]]
@@ -133,10 +129,10 @@ class PassCost:
     def prices(
         self, pace: float, most: int, requests: int = 1, context: int = 0
     ) -> tuple[float, ...]:
-        """Tokens that 0..most drafted rows of one request must bring, or plain is faster.
+        """Tokens that 0..most drafted rows of one request must bring, or plain decoding is faster.
 
-        ``requests`` share the pass, and the seconds of more rows are lost to all of them, each of
-        which goes on at ``pace`` times plain decoding.
+        ``requests`` share the pass. More rows cost each of them seconds, in which it would have
+        decoded at ``pace`` times plain decoding.
         """
         seconds = self.each(range(requests, requests + most + 1), context)
         lost, plain = pace * requests, seconds[0]
@@ -145,7 +141,7 @@ class PassCost:
     def _curve(self, rows: int) -> float:
         """Linear between knots, never falling; beyond the last knot as steep as the last piece."""
         if not self.knots:
-            return UNKNOWN_SECONDS
+            return self.tuning.unknown_seconds
         widths, values = self._sorted or self._points()
         at = min(max(bisect_right(widths, rows), 1), max(len(widths) - 1, 1))
         if len(widths) == 1 or rows <= widths[0]:
@@ -160,12 +156,12 @@ class PassCost:
             self._sorted = widths, _rising([self.knots[width] for width in widths])
         return self._sorted
 
-    def _bend(self, rows: int, surprise: float, curve: float) -> None:
-        """Move the knots of this pass and the last one until both are as surprising.
+    def _bend(self, rows: int, error: float, curve: float) -> None:
+        """Move the knots of this pass and the last one towards equal errors.
 
-        ``surprise`` is the logarithm of the pass's seconds over ``curve``, the curve's. A knot that shares a
-        mean with its neighbours is compared with what it says itself, or it would move on and on.
-        Far from all knots a new one is made.
+        ``error`` is the logarithm of the pass's seconds over ``curve``, the curve's. The error of
+        a knot that shares a mean with its neighbours is taken from its own value, or it would never
+        stop moving. A pass far from all knots makes a new one.
         """
         knot = rows
         if rows not in self.knots:
@@ -174,14 +170,14 @@ class PassCost:
         if new:
             self.knots[rows], knot = self._curve(rows), rows
             self._sorted = None
-        surprise += log((curve if knot == rows else self._curve(knot)) / self.knots[knot])
-        self._last = knot, surprise
+        error += log((curve if knot == rows else self._curve(knot)) / self.knots[knot])
+        self._last = knot, error
         if last is None or last[0] == knot:
             return
-        bend = min(max(surprise - last[1], -MOST_BENT), MOST_BENT)
-        self._scale(knot, exp((NEW_KNOT_RATE if new else KNOT_RATE) * bend))
+        bend = min(max(error - last[1], -self.tuning.max_bend), self.tuning.max_bend)
+        self._scale(knot, exp((self.tuning.new_knot_rate if new else self.tuning.knot_rate) * bend))
         if not new:
-            self._scale(last[0], exp(-KNOT_RATE * bend))
+            self._scale(last[0], exp(-self.tuning.knot_rate * bend))
 
     def _scale(self, knot: int, factor: float) -> None:
         self.knots[knot] = max(self.knots[knot] * factor, 1e-9)
@@ -190,25 +186,25 @@ class PassCost:
 
 def _rising(values: Sequence[float]) -> list[float]:
     """The nearest values that never fall: neighbours in the wrong order share their mean."""
-    blocks: list[tuple[float, int]] = []  # (mean, how many)
+    blocks: list[tuple[float, int]] = []  # (mean, width)
     for value in values:
-        mean, many = value, 1
+        mean, width = value, 1
         while blocks and blocks[-1][0] > mean:
             before, count = blocks.pop()
-            mean, many = (before * count + mean * many) / (count + many), count + many
-        blocks.append((mean, many))
-    return [mean for mean, many in blocks for _ in range(many)]
+            mean, width = (before * count + mean * width) / (count + width), count + width
+        blocks.append((mean, width))
+    return [mean for mean, width in blocks for _ in range(width)]
 
 
 class StepSeconds(NamedTuple):
-    """A draft takes ``start`` + ``step`` for each of its steps + ``row`` for each drafted row."""
+    """A draft takes ``start`` + ``step`` for each step + ``row`` for each drafted row."""
 
     start: float
     step: float
     row: float
 
     def of(self, steps: int, rows: int) -> float:
-        """Seconds of ``steps`` steps, ``rows`` rows in all of them together; of none, 0."""
+        """Seconds of ``steps`` steps with ``rows`` rows in all; 0 without steps."""
         return self.start + self.step * steps + self.row * rows if steps else 0.0
 
 
@@ -216,31 +212,37 @@ class StepSeconds(NamedTuple):
 class DraftCost:
     """Seconds of one drafter's call: steps one after the other, each over a row of every request.
 
-    A request may leave off before others do, so steps and rows are told apart. A row beside another
-    costs a share of what the step costs alone; of a few shares the one counts that was nearest.
+    A request may end its draft before others do, so steps and rows are counted separately. A further
+    row of a step costs a share of the step; of a few candidate shares the best fitting one counts.
     """
 
-    step: float = 0.0  # seconds of one step of one request, as measured at load; 0: not known
-    lines: tuple[LinearFit, ...] = field(default_factory=lambda: tuple(LinearFit() for _ in SHARES))
-    errors: list[float] = field(default_factory=lambda: [0.0] * len(SHARES))  # seconds, faded
+    step: float = 0.0  # seconds of one step of one request, measured at load; 0: unknown
+    tuning: Tuning = field(default=TUNING, repr=False)
+
+    def __post_init__(self) -> None:
+        """One fit for each share that a further row may cost."""
+        self._fits = [LinearFit(tuning=self.tuning) for _ in self.tuning.row_shares]
+        self._errors = [0.0] * len(self._fits)  # seconds, faded
 
     def observe(self, steps: int, rows: int, seconds: float) -> None:
         """One call."""
-        for at, (share, line) in enumerate(zip(SHARES, self.lines, strict=True)):
+        for at, (share, fit) in enumerate(zip(self.tuning.row_shares, self._fits, strict=True)):
             load = steps + share * (rows - steps)
-            expected = line.at(load)
-            if line.weight > TRUSTED and seconds <= OUTLIER * expected:
-                self.errors[at] = FORGETTING * self.errors[at] + abs(seconds - expected)
-            line.add(load, seconds)
+            expected = fit.at(load)
+            if fit.weight > self.tuning.trusted and seconds <= self.tuning.outlier * expected:
+                self._errors[at] = self.tuning.fit_memory * self._errors[at] + abs(
+                    seconds - expected
+                )
+            fit.add(load, seconds)
 
     def parts(self) -> StepSeconds:
-        """What steps and rows cost by now."""
-        best = min(range(len(SHARES)), key=self.errors.__getitem__)
-        share, line = SHARES[best], self.lines[best]
+        """What steps and rows cost, as known now."""
+        best = min(range(len(self.tuning.row_shares)), key=self._errors.__getitem__)
+        share, fit = self.tuning.row_shares[best], self._fits[best]
         start, each = 0.0, self.step
-        if line.weight:
-            start = line.at(0)
-            each = line.at(1) - start
+        if fit.weight:
+            start = fit.at(0)
+            each = fit.at(1) - start
         return StepSeconds(start, each * (1 - share), each * share)
 
     def seconds(self, steps: int, rows: int) -> float:

@@ -2,7 +2,6 @@
 
 import math
 import time
-from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ import torch
 from engine.draft_length.fixed import Fixed
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.interfaces.drafter import DrafterResources
 from engine.request import (
     Done,
     FinishReason,
@@ -19,9 +17,9 @@ from engine.request import (
     SamplingParams,
     Tokens,
 )
-from engine.runtime.drafter_pool import DrafterPool
 from engine.speculation.tree import single
-from tests.engine.tiny import engine_over, run_all, tiny_target
+from engine.statistics.pass_cost import PassCost
+from tests.engine.tiny import drafter_of, engine_over, run_all, tiny_target
 
 PROMPT = (1, 2, 3, 1, 2, 3, 1)
 
@@ -67,7 +65,7 @@ def test_tokens_do_not_depend_on_neighbours(name, temperature):
 def test_drafters_are_told_what_kind_of_task_it_is():
     held, seen = engine(), []
     number = held.submit(request(drafter="lookup", task="edit"))
-    drafter = held._sessions[number].seat.drafter
+    drafter = held.requests[number].drafter
     drafter.draft = lambda batch, budgets: [
         seen.append(context.task) or single(context.ids[-1]) for context in batch
     ]
@@ -150,8 +148,7 @@ def test_a_stop_token_ends_the_answer_and_is_not_part_of_it():
 
 def test_plain_decoding_is_as_fast_as_itself_however_short_the_answer_and_busy_the_machine():
     """A curve measured on an idle machine, and a pass for the stop token, once made it 0.8 times."""
-    held = engine()
-    held._machinery.cost.reset({1: 1e-7})  # so all its passes take thousands of times as long
+    held = engine(cost=PassCost({1: 1e-7}))  # so all its passes take thousands of times as long
     [(ids, _)] = run_all(held, [request(drafter="none")])
     stop = frozenset({next(token for token in ids if token != ids[0])})
     [(ids, done)] = run_all(held, [request(drafter="none", stop_tokens=stop)])
@@ -162,8 +159,7 @@ def test_plain_decoding_is_as_fast_as_itself_however_short_the_answer_and_busy_t
 
 def test_times_plain_is_what_drafts_bring_however_busy_the_machine():
     """Where more rows cost nothing, that is the tokens of a pass; what drafting took is taken off."""
-    held = engine()
-    held._machinery.cost.reset({1: 1e-7, 64: 1e-7})
+    held = engine(cost=PassCost({1: 1e-7, 64: 1e-7}))
     [(_, done)] = run_all(held, [request(max_tokens=40, drafter="lookup")])
     [run] = done.stats.runs
     bring = run.emitted / run.passes
@@ -173,8 +169,8 @@ def test_times_plain_is_what_drafts_bring_however_busy_the_machine():
 
 def test_what_a_draft_takes_is_part_of_what_its_tokens_took():
     held = engine()
-    session = held._sessions[held.submit(request(drafter="lookup"))]
-    drafter = session.seat.drafter
+    session = held.requests[held.submit(request(drafter="lookup"))]
+    drafter = session.drafter
     draft = drafter.draft
     drafter.draft = lambda batch, budgets: time.sleep(0.02) or draft(batch, budgets)
     done = None
@@ -187,10 +183,10 @@ def test_what_a_draft_takes_is_part_of_what_its_tokens_took():
 
 def test_of_several_drafters_the_one_that_brought_most_tokens_is_named_first():
     held = engine()
-    session = held._sessions[held.submit(request(drafter="auto"))]
+    session = held.requests[held.submit(request(drafter="auto"))]
     for name, emitted in (("lookup", 2), ("chain", 9), ("none", 5)):
-        session.run(name).emitted = emitted
-    runs = tuple(run.stats(name, (), 0.0, 1.0) for name, run in session.runs.items())
+        session.usage_of(name).emitted = emitted
+    runs = tuple(run.stats(name, (), 0.0, 1.0) for name, run in session.usage.items())
     assert [run.drafter for run in session.stats(runs).runs] == ["chain", "none", "lookup"]
 
 
@@ -226,8 +222,12 @@ def test_margins_tell_how_close_each_choice_was():
         ({"prompt": (1, 13)}, r"0\.\.12"),
         ({"prompt": (-1,)}, r"0\.\.12"),
         ({"sampling": SamplingParams(penalties=Penalties(bias=((13, 1.0),)))}, r"0\.\.12"),
-        ({"drafter": "medusa"}, "unknown drafter 'medusa'; known are auto, none, lookup"),
-        ({"length": "magic"}, "unknown length policy 'magic'"),
+        ({"drafter": "medusa"}, "there is no drafter 'medusa'; known: none, lookup"),
+        ({"length": "magic"}, "there is no draft length 'magic'"),
+        ({"drafter": "lookpu"}, "did you mean 'lookup'"),
+        ({"drafter": "chain", "options": (("dpeth", 4.0),)}, "has no option 'dpeth'"),
+        ({"drafter": "suffix", "options": (("histroy", 4.0),)}, "did you mean 'history'"),
+        ({"drafter": "suffix", "options": (("history", -1.0),)}, "history is -1; choose 0 to"),
         ({"sampling": SamplingParams(math.nan)}, "temperature is nan"),
         ({"draft_depth": -1}, "negative"),
     ],
@@ -266,25 +266,27 @@ def test_broken_weights_end_the_request_with_a_sentence_and_not_the_engine():
     assert run_all(held, [request()])[0][1].reason is FinishReason.LENGTH
 
 
-def test_drafters_of_options_that_nobody_uses_any_more_are_forgotten(monkeypatch):
-    monkeypatch.setattr("engine.runtime.drafter_pool.KEPT_OPTIONS", 3)
-    engine = engine_over(tiny_target(context=500))
-    running = GenerationRequest((1, 2), 400, drafter="lookup", options=(("min_match", 2.0),))
-    engine.submit(running)
-    for n in range(8):
-        asked = GenerationRequest((1, 2), 2, drafter="suffix", options=(("history", float(n)),))
-        number = engine.submit(asked)
-        while not any(i == number and isinstance(e, Done) for i, e in engine.step()):
-            pass
-    options = {options for _, options in engine._seats.made}
-    assert running.options in options
-    assert (("history", 0.0),) not in options
-    assert len(options) <= 3 + 2
-    assert {own for _, _, own in engine._seats.policies} <= options
+@pytest.mark.parametrize("kind", ["options", "drafter_state"])
+def test_drafters_that_no_request_uses_any_more_are_dropped(monkeypatch, kind):
+    monkeypatch.setattr("engine.runtime.drafter_pool.KEPT_SETS", 3)
+    held = engine()
+
+    def fields(n):
+        return {kind: (("history", float(n)),) if kind == "options" else str(n)}
+
+    running = held.submit(request(max_tokens=80, drafter="suffix", **fields(100)))
+    usual, first = drafter_of(held, "suffix"), drafter_of(held, "suffix", **fields(0))
+    assert drafter_of(held, "suffix", **fields(0)) is first is not usual
+    held.cancel(running)
+    for n in range(1, 8):
+        drafter_of(held, "suffix", **fields(n))
+    assert drafter_of(held, "suffix", **fields(7)) is not first
+    assert drafter_of(held, "suffix", **fields(0)) is not first
+    assert drafter_of(held, "suffix") is usual
 
 
-def test_a_chain_is_never_asked_for_more_nodes_than_levels():
-    """With more it would look like a tree to whoever sets lengths: near an answer's end, for one."""
+def test_a_chain_is_never_asked_for_more_nodes_than_levels(monkeypatch):
+    """With more it would look like a tree to the draft length: near an answer's end, for one."""
     asked = []
 
     class Noting(Fixed):
@@ -292,14 +294,10 @@ def test_a_chain_is_never_asked_for_more_nodes_than_levels():
             asked.extend((budget.depth, budget.nodes) for budget in longest)
             return super().budgets(batch, longest)
 
-    made = engine()
-    made._machinery = replace(
-        made._machinery, length=lambda _, name, __: Noting(DrafterResources(None), name)
-    )
-    made._seats = DrafterPool(made._machinery)
-    run_all(made, [request(drafter="chain")])
+    monkeypatch.setattr("engine.draft_length.fixed.Fixed", Noting)
+    run_all(engine(), [request(drafter="chain", length="fixed")])
     assert asked[0] == (11, 11)
     assert all(depth == nodes for depth, nodes in asked)
     asked.clear()
-    run_all(made, [request(drafter="chain", draft_depth=8, draft_nodes=3)])
+    run_all(engine(), [request(drafter="chain", length="fixed", draft_depth=8, draft_nodes=3)])
     assert asked[0] == (3, 3)

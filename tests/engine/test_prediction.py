@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.suffix import Suffix
-from engine.drafting.match_confidence import LONGEST
+from engine.drafting.tuning import TUNING
 from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.rng import SeededRandom
-from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
+from tests.engine.tiny import SlowMachine, drafter_of, engine_over, run_all, tiny_target
 
 COPYING = ("lookup", "suffix", "auto")
 PROMPT, END, TOKENS = (1, 2, 3), 0, 40
@@ -59,7 +59,7 @@ def test_nothing_is_drafted_beyond_its_end():
     request = GenerationRequest(PROMPT, 9, stop_tokens=frozenset({END}), prediction=(7, 8, 9))
     engine = engine_over(target)
     engine.submit(replace(request, drafter="suffix"))
-    [session] = engine._sessions.values()
+    [session] = engine.requests.values()
     tree = Suffix(DrafterResources(target)).draft([session.context], [Budget(9, 9, exact=True)])[0]
     assert tree.tokens == (3, 7, 8, 9)
 
@@ -84,9 +84,9 @@ def test_it_is_no_part_of_the_prompt_and_no_later_answer_draws_on_it(plain):
     request = GenerationRequest(PROMPT, TOKENS, drafter="suffix", prediction=(50,) * 30)
     [(_, done)] = run_all(engine, [request])
     assert done.stats.prompt_tokens == len(PROMPT)
-    suffix = engine._seats.seat("suffix", ()).drafter
-    assert [*PROMPT, *plain] in suffix._finished._texts.values()
-    assert len(suffix._finished) == len(PROMPT) + TOKENS
+    suffix = drafter_of(engine, "suffix")
+    assert [*PROMPT, *plain] in suffix.finished_texts
+    assert sum(map(len, suffix.finished_texts)) == len(PROMPT) + TOKENS
 
 
 def test_tokens_that_the_model_does_not_have_are_refused():
@@ -102,7 +102,7 @@ def test_read_in_pieces_it_is_the_same_text(prompt, foretold, answer, first):
     for token in [*range(200, 200 + answer), None]:
         if len(ids) >= prompt + min(first, answer):
             here = Context(
-                1, 0, ids, SamplingParams(), SeededRandom(0), prompt=prompt, foretold=told
+                1, 0, ids, SamplingParams(), SeededRandom(0), prompt_length=prompt, predicted=told
             )
             text += here.copyable(len(text))
         ids += [] if token is None else [token]
@@ -113,6 +113,6 @@ def test_the_end_of_a_long_prompt_leads_into_it():
     prompt = tuple(range(1, 90))
     engine = engine_over(tiny_target(vocab=97, context=200))
     engine.submit(GenerationRequest(prompt, 5, drafter="lookup", prediction=(90, 91)))
-    [session] = engine._sessions.values()
-    assert session.context.foretold == (90, 91, *prompt[-LONGEST:])
-    assert session.context.copyable(0) == [*prompt, 90, 91, *prompt[-LONGEST:]]
+    [session] = engine.requests.values()
+    assert session.context.predicted == (90, 91, *prompt[-TUNING.longest_match :])
+    assert session.context.copyable(0) == [*prompt, 90, 91, *prompt[-TUNING.longest_match :]]

@@ -49,9 +49,9 @@ def tiny_weights(seed=0, vocab=13, layers=3, sharpness=6.0, context=96):
     )  # fmt: skip
 
 
-def tiny_target(seed=0, **shape):
+def tiny_target(seed=0, kind=TorchTarget, **shape):
     """A target whose drafts of a few rows go row by row, as the bundled draft model's do."""
-    return TorchTarget(with_numpy_forward(tiny_weights(seed, **shape)))
+    return kind(with_numpy_forward(tiny_weights(seed, **shape)))
 
 
 class Markov(Target):
@@ -171,11 +171,21 @@ def engine_over(target, draft_model=None, slots=3, cost=None, speller=None, **op
     return assemble(spec, parts, "no draft model", speller)
 
 
+def drafter_of(engine: Engine, name: str, **fields):
+    """The drafter that requests like this one share."""
+    number = engine.submit(GenerationRequest((1,), 1, drafter=name, **fields))
+    drafter = engine.requests[number].drafter
+    engine.cancel(number)
+    while engine.busy:
+        engine.step()
+    return drafter
+
+
 def run_all(engine: Engine, requests: Sequence[GenerationRequest], chances=()):
     """[(ids, Done)] of requests that run together; ``chances`` replace their own randomness."""
     numbers = [engine.submit(r) for r in requests]
     for number, chance in zip(numbers, chances, strict=False):
-        engine._sessions[number].chance = chance
+        engine.requests[number].rng = chance
     found = {n: ([], None) for n in numbers}
     while engine.busy:
         for number, event in engine.step():

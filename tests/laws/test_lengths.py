@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.build import _named
 from engine.draft_length import LENGTHS
-from engine.drafters import AUTO, DRAFTERS
+from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources, StopRule
-from engine.request import GenerationRequest, SamplingParams
+from engine.request import AUTO, GenerationRequest, SamplingParams
+from engine.runtime.registry import drafter_class, length_class
 from engine.speculation.rng import SeededRandom
 from tests.engine.tiny import engine_over, tiny_target
 
@@ -43,8 +43,8 @@ TAKEN_BACK = {
 HEEDED = [
     (rule, name)
     for name in DRAFTERS
-    for rule in sorted(_named(DRAFTERS, name).heeds)
-    if rule in TAKEN_BACK
+    for rule in sorted(drafter_class(name).stop_rules)
+    if rule in TAKEN_BACK and not drafter_class(name).needs_grammar  # without one it drafts nothing
 ]
 
 
@@ -52,7 +52,7 @@ def drafted(name, budget):
     parts = DrafterResources(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
     context = Context(1, 0, LOOPING, SamplingParams(), SeededRandom(0))
     parts.target.feed(0, LOOPING[:-1])
-    [tree] = _named(DRAFTERS, name)(parts).draft([context], [budget])
+    [tree] = drafter_class(name)(parts).draft([context], [budget])
     return tree.drafted
 
 
@@ -64,33 +64,33 @@ def test_what_a_drafter_heeds_makes_its_drafts_shorter(rule, name):
 
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name != AUTO])
 def test_the_exit_is_heeded_by_whom_it_concerns(name):
-    kind = _named(DRAFTERS, name)
+    kind = drafter_class(name)
     parts = DrafterResources(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
     context = Context(1, 0, LOOPING, SamplingParams(), SeededRandom(0))
     parts.target.feed(0, LOOPING[:-1])
     [tree] = kind(parts).draft([context], [Budget(2, 2, exact=True, exit_layer=2)])
     layer = None if tree.warm is None else tree.warm.layer
-    assert layer == (2 if StopRule.EXIT in kind.heeds else None)
+    assert layer == (2 if StopRule.EXIT in kind.stop_rules else None)
 
 
 @pytest.mark.parametrize(("policy", "drafter"), PAIRS)
 def test_a_pair_runs_or_is_refused_with_what_can_be_chosen_instead(policy, drafter):
-    needed, heeds = _named(LENGTHS, policy).steers_by, _named(DRAFTERS, drafter).heeds
+    needed, heeds = length_class(policy, drafter).stop_rules, drafter_class(drafter).stop_rules
     engine = engine_over(tiny_target(), tiny_target())
     request = GenerationRequest((1, 2), 4, drafter=drafter, length=policy)
     if needed <= heeds and policy != "acceptance_head":  # which would need a trained head
         assert engine.submit(request) > 0
         return
-    usual = _named(DRAFTERS, drafter).policy
+    usual = drafter_class(drafter).default_length
     said = "no acceptance head" if needed <= heeds else rf"'{policy}'.*'{drafter}'.*'{usual}'"
     with pytest.raises(InvalidRequest, match=said) as caught:
         engine.submit(request)
     named = set(re.findall(r"\w+", str(caught.value))) & set(DRAFTERS)
-    able = {name for name in DRAFTERS if needed <= _named(DRAFTERS, name).heeds}
+    able = {name for name in DRAFTERS if needed <= drafter_class(name).stop_rules}
     assert needed <= heeds or able <= named
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_policy_that_suits_a_drafter_can_steer_it(name):
-    kind = _named(DRAFTERS, name)
-    assert _named(LENGTHS, kind.policy).steers_by <= kind.heeds
+    kind = drafter_class(name)
+    assert length_class("default", name).stop_rules <= kind.stop_rules

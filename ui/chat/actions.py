@@ -7,8 +7,9 @@ from app.chat.reply import RunningReply
 from app.errors import AppError, UnknownConversation
 from app.history import transfer
 from app.history.records import Conversation, Preset
-from app.request import AUTO, ReplyOptions
+from app.request import ReplyOptions
 from engine.errors import EngineError, InvalidRequest
+from engine.request import AUTO
 from ui.chat import transcript
 from ui.chat.command import ChatCommand
 from ui.chat.page_session import Actions, PageSession

@@ -3,31 +3,10 @@
 from html import escape
 
 from app.history.records import AnswerFacts
+from engine.drafters import describe
 from engine.request import FinishReason, tokens_per_pass
 from ui.widgets import sentence
 
-MODE_NAMES = {
-    "auto": "Auto",
-    "none": "Plain",
-    "lookup": "Lookup",
-    "suffix": "Suffix lookup",
-    "recycling": "Token recycling",
-    "early_exit": "Early exit",
-    "chain": "Draft chain",
-    "sequoia": "Optimal draft tree",
-    "specexec": "Draft tree",
-    "format": "Format",
-}
-_WAYS = {  # what became of the accepted tokens, by the drafter that brought most of them
-    "lookup": "were copied from your text",
-    "suffix": "were copied from earlier text",
-    "recycling": "were reused from earlier guesses",
-    "early_exit": "were guessed by the model's first layers",
-    "chain": "were guessed by the small draft model",
-    "sequoia": "were guessed by the small draft model",
-    "specexec": "were guessed by the small draft model",
-    "format": "were fixed by the format",
-}
 _INTERRUPTED = "Cut off: Slipstream ended during this answer. Use Continue to complete it."
 _IMPORTED = "Imported: nothing was measured."
 
@@ -38,7 +17,7 @@ _WHYS = {"asked for": "you chose this mode"}
 
 def mode_name(drafter: str) -> str:
     """A drafter's name for people."""
-    return MODE_NAMES.get(drafter, drafter.replace("_", " ").capitalize())
+    return describe(drafter).title
 
 
 def caption(facts: AnswerFacts | None, reason: FinishReason | None) -> str:
@@ -65,7 +44,7 @@ def summary(facts: AnswerFacts) -> str:
         )
     if not facts.accepted:
         return "No guessed token was right."
-    way = _WAYS.get(facts.leading, "were guessed correctly")
+    way = describe(facts.leading).accepted
     copied = f"{facts.accepted:,} of {facts.emitted:,} tokens {way}"
     if facts.speedup is None or facts.passes < LEAST_TIMED:
         return f"{copied}."

@@ -8,8 +8,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import AUTO, ReplyOptions
+from app.request import ReplyOptions
 from engine.errors import InvalidRequest
+from engine.request import AUTO
 from ui.tab import Command
 
 

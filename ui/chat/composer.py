@@ -6,8 +6,7 @@ from html import escape
 
 from app.models.catalog import CatalogEntry
 from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import AUTO
-from engine.request import ModelFacts
+from engine.request import AUTO, ModelFacts
 from ui.chat.caption import mode_name
 from ui.widgets import icon, sentence
 

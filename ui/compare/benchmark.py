@@ -6,7 +6,7 @@ from html import escape
 from app.bench.compare.benchmark import Benchmark
 from app.bench.compare.record import BenchmarkRecord, Figures
 from app.bench.compare.saved import SavedBenchmark, as_json
-from app.bench.verify import PLAIN
+from engine.request import PLAIN
 from ui.chat.caption import mode_name
 from ui.compare.card import agreement, card, kind, summary
 from ui.history.charts import percent, times

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from app.bench.compare.record import BenchmarkRecord, LaneRecord
-from app.bench.verify import PLAIN
+from engine.request import PLAIN
 from ui.chat.caption import mode_name
 from ui.history.charts import times
 

@@ -6,9 +6,7 @@ from html import escape
 from pydantic import Field
 
 from app.bench.compare.race import MAX_LANES, RaceOptions
-from app.bench.verify import PLAIN
-from app.request import AUTO
-from engine.request import ModelFacts
+from engine.request import AUTO, PLAIN, ModelFacts
 from ui.chat.caption import mode_name
 from ui.chat.suggestions import SUGGESTIONS
 from ui.tab import Command

@@ -7,7 +7,7 @@ from html import escape
 from app.bench.compare.race import LiveLane, Race
 from app.bench.compare.result import LaneResult
 from app.bench.verify import Difference
-from app.request import AUTO
+from engine.request import AUTO
 from ui.chat.caption import mode_name
 from ui.compare.plots import plots
 from ui.history.charts import percent, times

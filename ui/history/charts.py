@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from app.history.figures import Cell, Sums, added_by
+from engine.request import PLAIN
 from ui.chat.caption import mode_name
 from ui.widgets import bar
 
 DAYS = 30  # the latest days with answers
-PLAIN = "none"
+
 _TASKS = {"code": "Code", "maths": "Maths", "edit": "Working on a text", "chat": "Conversation"}
 _TALL = 48.0
 

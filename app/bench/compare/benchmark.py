@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from app.bench.compare.isolated_run import IsolatedRunner, Run
 from app.bench.compare.race import check_drafters
 from app.bench.papers.prompts import EDIT, WORD_PROBLEM, load_prompts
-from app.bench.verify import PLAIN
-from app.request import AUTO, Message
+from app.request import Message
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.request import ModelFacts
+from engine.request import AUTO, PLAIN, ModelFacts
 
 KEY = "benchmark"
 

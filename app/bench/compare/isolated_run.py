@@ -12,14 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from app.bench.run import SESSION
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel
 from app.errors import RequestFailed
 from app.request import ChatRequest, Message, PartialAnswer
 from engine.request import FinishReason, GenerationRequest, Stats, Tokens
-
-_NUMBERS = 52  # bits: a whole number of so many is exact as a float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ class IsolatedRunner:
     assistant: Assistant
     model: LoadedModel
     changed: Callable[[], None]  # told when a run waits for somebody's answer, and when it goes on
-    _sessions: dict[str, float] = field(default_factory=dict)  # by key
+    _states: dict[str, str] = field(default_factory=dict)  # by key
 
     def asked(self, messages: tuple[Message, ...], max_tokens: int) -> IsolatedRequest:
         """The prompt as the model takes it; raises InvalidRequest, ContextOverflow."""
@@ -89,16 +86,15 @@ class IsolatedRunner:
         """
         while True:
             await self._wait_for_answers()
-            session = self._sessions.setdefault(key, float(secrets.randbits(_NUMBERS)))
-            options = ((SESSION, session),)
-            request = replace(asked.request, drafter=drafter, options=options, cold=True)
+            state = self._states.setdefault(key, secrets.token_hex())
+            request = replace(asked.request, drafter=drafter, drafter_state=state, cold=True)
             begun = self.assistant.begun
             await self._prepare(request)
             follow(None)
             run = await self._attempt(replace(asked, request=request), begun, follow)
             if run is not None:
                 return run
-            del self._sessions[key]  # its drafters know a part of this answer
+            del self._states[key]  # its drafters know a part of this answer
 
     async def _wait_for_answers(self) -> None:
         if self.assistant.answering:

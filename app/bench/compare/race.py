@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from app.bench.compare.isolated_run import Follow, IsolatedRequest, IsolatedRunner, Pass, Run
 from app.bench.compare.result import Judge, LaneResult
-from app.bench.verify import PLAIN
-from app.request import AUTO, Message
+from app.request import Message
 from engine.errors import InvalidRequest
-from engine.request import ModelFacts
+from engine.request import AUTO, PLAIN, ModelFacts
 
 MAX_LANES, MAX_REPEATS = 4, 5
 MAX_TOKENS = 1024

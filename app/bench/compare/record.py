@@ -8,10 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.bench.compare.benchmark import Benchmark, Cell
 from app.bench.compare.isolated_run import Run
-from app.bench.verify import PLAIN
 from app.chat.loaded_model import LoadedModel
 from app.placement.machine import machine_name
-from engine.request import tokens_per_pass
+from engine.request import PLAIN, tokens_per_pass
 
 VERSION = 1
 

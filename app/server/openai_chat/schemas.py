@@ -21,14 +21,14 @@ from typing_extensions import override
 
 from app.errors import UnknownDrafter
 from app.reasoning_effort import AS_TAUGHT, Thinking
-from app.request import AUTO, ChatRequest, Message, ToolUse, check_drafter
+from app.request import ChatRequest, Message, ToolUse, check_drafter
 from app.server.text_schemas import Text, Thought, valid_unicode
 from app.server.tool_schemas import Calls, ToolChoice, Tools, checked_json, tool_use
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
-from engine.request import Penalties, SamplingParams
+from engine.request import AUTO, Penalties, SamplingParams
 
 _OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
 _ONE_FORM = (

@@ -153,8 +153,8 @@ class TestCaches:
 
             model.feed, model.grow = fed, grown  # type: ignore[assignment, method-assign]
 
-        count("target", engine._machinery.target)
-        count("draft", engine._machinery.draft_model)
+        count("target", engine.components.target)
+        count("draft", engine.components.draft_model)
         turns = [(REPEAT,), (f"Again. {REPEAT}",)][:at_once]
         conditions = replace(SHORT, repeats=2, concurrent=at_once)
         lanes = (PLAIN, CHAIN, Lane("again", "chain"))

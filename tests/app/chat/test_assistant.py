@@ -8,12 +8,12 @@ import pytest
 
 from app.chat.assistant import Assistant
 from app.errors import UnknownDrafter, UnknownModel
-from app.request import AUTO, ChatRequest, Message, PredictionUsage
+from app.request import ChatRequest, Message, PredictionUsage
 from app.settings import Settings
 from app.text.chat_text import ChatText, Prompt
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
-from engine.request import DepthCount, FinishReason, SamplingParams
+from engine.request import AUTO, DepthCount, FinishReason, SamplingParams
 from tests.app import fake_engine
 from tests.app.assisted import (
     PLAIN,

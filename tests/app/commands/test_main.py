@@ -17,7 +17,8 @@ from app.commands.serve import ServeOptions
 from app.errors import HistoryError, SettingsError
 from app.worker.child import Entry
 from app.worker.worker import EngineWorker
-from engine.drafters import AUTO, DRAFTERS
+from engine.drafters import DRAFTERS
+from engine.request import AUTO
 from tests.app import fake_engine
 
 ROOT = Path(__file__).parents[3]

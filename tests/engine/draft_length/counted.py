@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from engine.draft_length.exit_value import ExitOdds, RoundCost
-from engine.draft_length.shadow_tokens import BESIDE, BINS, Counts
+from engine.draft_length.shadow_tokens import Counts, bin_of
+from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import Context, Outcome
 from engine.request import SamplingParams
 from engine.speculation.tree import ReusedRows, chain
@@ -14,6 +15,7 @@ from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
 
 GREEDY = SamplingParams()
+BINS, COLUMNS, RANKS = TUNING.bins, TUNING.columns, len(TUNING.sibling_shares)
 
 
 def context(request=1, ids=(1,), sampling=GREEDY, chance=None):
@@ -26,8 +28,7 @@ def counts(*exits):
     for exit_layer, tokens in enumerate(exits):
         for confidence, matched in tokens:
             missed = int(not matched)
-            place = min(int(confidence * BINS), BINS - 1)
-            found[exit_layer, missed * BINS + place] += 1
+            found[exit_layer, missed * BINS + bin_of(confidence, BINS)] += 1
             found[exit_layer, 2 * BINS + missed] += confidence
     return Counts(found)
 
@@ -38,13 +39,13 @@ def units(layers, depth):
 
 
 def chains(layers, depth):
-    """The same as what a round costs, of any width infinitely much but one."""
+    """The same as the cost of a round, where only chains are possible."""
     return RoundCost(units(layers, depth).astype(float))
 
 
 def odds(alpha, caught=None):
-    """Of exits with this acceptance; of their misses nothing is caught unless it is said what."""
-    none = np.zeros((len(alpha), len(BESIDE)))
+    """Of exits with this acceptance; siblings catch nothing unless ``caught`` is given."""
+    none = np.zeros((len(alpha), RANKS))
     return ExitOdds(np.asarray(alpha, float), none if caught is None else np.asarray(caught, float))
 
 
@@ -54,6 +55,4 @@ def drafted(depth, layer, seconds, request=1):
 
 
 def flat(seconds=0.1):
-    cost = PassCost()
-    cost.profile(1, seconds)
-    return cost
+    return PassCost({1: seconds})

@@ -4,15 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.draft_length.acceptance import (
-    CERTAIN,
-    MEMORY,
-    OPTIMISM,
-    DepthAcceptance,
-    pooled,
-    shrunk,
-)
+from engine.draft_length.acceptance import DepthAcceptance, pooled, shrunk
+from engine.draft_length.tuning import TUNING
 
+MEMORY = TUNING.request_memory
 walks = st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=60)
 
 
@@ -24,7 +19,7 @@ def after(walks, memory=MEMORY):
 
 
 def test_nothing_known_is_optimism_at_every_depth():
-    assert pooled(DepthAcceptance(MEMORY), 3) == [OPTIMISM] * 3
+    assert pooled(DepthAcceptance(MEMORY), 3) == [TUNING.guess] * 3
     assert shrunk(DepthAcceptance(MEMORY), [0.5, 0.4]) == pytest.approx([0.5, 0.4])
 
 
@@ -41,7 +36,7 @@ def test_a_walk_that_was_not_refused_says_nothing_of_the_next_depth():
 def test_rates_are_probabilities_whatever_was_walked(own, others):
     pool = pooled(after(others), 9)
     rates = shrunk(after(own), pool)
-    assert all(0 <= rate <= CERTAIN for rate in [*pool, *rates])
+    assert all(0 <= rate <= TUNING.max_acceptance for rate in [*pool, *rates])
     assert len(rates) == 9
 
 

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from engine.build import assemble
 from engine.draft_length.acceptance_head import (
     CARD,
     EVIDENCE,
@@ -22,11 +23,11 @@ from engine.draft_length.acceptance_head import (
     load_head,
     save_head,
 )
-from engine.engine import Engine
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.models.own.target import load_target
-from engine.request import GenerationRequest, SamplingParams
+from engine.request import GenerationRequest, ModelSpec, SamplingParams
+from engine.statistics.pass_cost import PassCost
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 BUNDLED = Path(__file__).parents[3] / "engine" / "bundled"
@@ -195,20 +196,17 @@ def test_the_probability_and_the_kind_reach_the_head(tmp_path, pair):
 
 
 def run_with(folder, pair, head, sampling=GREEDY, prompts=((1, 2, 3),), **options):
-    target, draft = pair
-    made = engine_over(target, draft)._machinery
-    save_head(head, folder, Likeness.of(target, draft), {})
-    policy = AcceptanceHead(
-        DrafterResources(target, draft, acceptance_head=folder, options=options), "chain"
-    )
-    machinery = replace(made, length=lambda name, drafter, options: policy)
-    machinery.cost.profile(1, 1e3)  # a dear target, so that goodput never says no
-    machinery.cost.profile(64, 1e3)
-    engine = Engine(machinery)
+    save_head(head, folder, Likeness.of(*pair), {})
+    dear = PassCost({1: 1e3, 64: 1e3})  # so that goodput never says no
+    parts = DrafterResources(*pair, dear, acceptance_head=folder)
+    engine = assemble(ModelSpec("tiny", "", slots=3), parts, "no draft model")
     requests = [
-        GenerationRequest(p, 40, sampling, frozenset({0}), drafter="chain", draft_depth=12)
+        GenerationRequest(
+            p, 40, sampling, frozenset({0}), drafter="chain", length="acceptance_head",
+            draft_depth=12, options=tuple(options.items()),
+        )
         for p in prompts
-    ]
+    ]  # fmt: skip
     return run_all(engine, requests)
 
 
@@ -271,7 +269,7 @@ def test_a_head_of_another_pair_is_refused(tmp_path, pair):
         AcceptanceHead(replace(parts, target=pair[0], draft_model=pair[1]), "chain")
 
 
-@pytest.mark.parametrize(("name", "value"), [("h", 1.5), ("h", -0.1), ("lag", 2.0)])
+@pytest.mark.parametrize(("name", "value"), [("h", 1.5), ("h", -2.0), ("lag", 2.0)])
 def test_an_option_out_of_its_range_is_named(tmp_path, pair, name, value):
     with pytest.raises(InvalidRequest, match=f"option {name} is"):
         AcceptanceHead(parts_with(tmp_path, pair, random_head(), **{name: value}), "chain")

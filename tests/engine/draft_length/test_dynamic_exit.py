@@ -1,4 +1,4 @@
-"""Dynamic exit: the paper's numbers, what requests teach, and when exits are tried again."""
+"""Dynamic exit: what requests measure, when exits are tried again, and siblings of a chain."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -7,79 +7,53 @@ import numpy as np
 import pytest
 import torch
 
-from engine.draft_length import dynamic_exit
-from engine.draft_length.dynamic_exit import (
-    BELIEVED,
-    FIRST_GAP,
-    FOLLOWED,
-    PROBE_GAP,
-    TRACE_GAP,
-    Believed,
-    DynamicExit,
-)
-from engine.draft_length.exit_rules import Exit, Price
-from engine.draft_length.exit_value import RoundCost, best_exit
-from engine.draft_length.shadow_tokens import BINS, COLUMNS, POOL_WEIGHT, Counts
+from engine.draft_length.dynamic_exit import ExitPool, RequestExits
+from engine.draft_length.exit_rules import ExitStop
+from engine.draft_length.exit_value import ExitChoice, RoundCost
+from engine.draft_length.shadow_tokens import Counts
+from engine.draft_length.tuning import TUNING
+from engine.drafters.early_exit import EarlyExit
 from engine.interfaces.drafter import Budget, DrafterResources, Outcome
-from engine.interfaces.target import Scores
+from engine.interfaces.target import Capability, Scores
 from engine.request import SamplingParams
-from engine.speculation.tree import DraftTree, chain
+from engine.speculation.rng import SeededRandom
+from engine.speculation.tree import DraftTree, chain, single
 from engine.speculation.verify import Verdict
-from tests.engine.draft_length.counted import (
-    GREEDY,
-    chains,
-    context,
-    counts,
-    drafted,
-    flat,
-    odds,
-    units,
-)
-from tests.engine.draft_length.deep import Deep, new, one_hot, rounds
+from engine.statistics.pass_cost import PassCost
+from tests.engine.draft_length.counted import BINS, COLUMNS, GREEDY, chains, context, counts, flat
+from tests.engine.draft_length.deep import LONGEST, Deep, drafts, new, one_hot, over, rounds
 from tests.engine.tiny import tiny_target
 
-LONGEST = Budget(6, 6)
+RIGHT, WRONG = one_hot(1, 2, 0), one_hot(2, 0, 1)
 
 
-# Formulas.
+def exits(layers=3, gap=1):
+    """A request of which nothing was measured."""
+    return RequestExits(ExitPool(Counts.empty(layers - 1), gap), TUNING)
 
 
-def test_the_threshold_ends_a_draft_with_the_first_token_below_it():
-    policy = DynamicExit(
-        DrafterResources(Deep(*[one_hot(0, 1)] * 8), options={"threshold": 1.0}), "early_exit"
-    )
-    table = counts(*[[(0.9, True), (0.9, True), (0.5, False)]] * 7)
-    cost = chains(8, 6)
-    stop = policy._stop(Believed(best_exit(odds(table.alpha), cost), table, cost, 1, 0))
-    assert [stop.drawn(p) for p in (0.95, 0.71, 0.69)] == [False, False, True]  # tau is 0.7
-    assert stop.heard == [0.95, 0.71, 0.69]
+def hear(policy, target, request, passes=30, sampling=GREEDY):
+    """Traced plain passes of this target."""
+    for n in range(passes):
+        tree = DraftTree((n % 3,), (-1,), trace=True)
+        here = context(request, [n % 3], sampling)
+        scores = target.score([0], [tree])[0]
+        policy.observe([Outcome(here, tree, Verdict((0,), 0), 0.0, 0.0, scores)])
 
 
-def test_a_draft_ends_where_the_next_token_does_not_pay():
-    matches, misses = np.zeros(BINS), np.zeros(BINS)
-    matches[-1], misses[-1] = 6.0, 2.0  # three in four of the sure ones are right
-    price = Price(Exit(matches, misses, alpha=0.8), prices=[0.3] * 6)
-    survived = (6 + 2 * 0.9) / (6 + 2 + 2)
-    reach = [survived**n * 0.8 for n in range(1, 7)]
-    assert reach[2] > 0.3 > reach[3]
-    assert [price(0.9) for _ in range(4)] == [False, False, False, True]
+def ended(accept, passes=30, **options):
+    """(policy, target) after one traced request; the exits in ``accept`` always match."""
+    target = Deep(*[RIGHT if n in accept else WRONG for n in range(1, 4)], RIGHT)
+    policy = new(target, **options)
+    hear(policy, target, 1, passes)
+    policy.forget(1)
+    return policy, target
 
 
-def test_an_unsure_token_or_the_last_price_ends_a_draft():
-    none = np.zeros(BINS)
-    assert Price(Exit(none, none, 0.9), [0.1] * 3)(0.05)
-    sure = Price(Exit(none, none, 0.9), [0.1] * 3)
-    assert [sure(1.0) for _ in range(3)] == [False, False, True]
-
-
-# Cost.
-
-
-def test_the_papers_units_on_request():
-    cost = flat(seconds=77.0)
-    policy = DynamicExit(DrafterResources(Deep(*[one_hot(0, 1)] * 4), cost=cost, options={"units": 1.0}), "early_exit")  # fmt: skip
-    policy.observe([drafted(2, 2, 5.0)])
-    assert policy._costs.table([context()], 3).chains * 4 == pytest.approx(units(4, 3))
+def test_the_papers_threshold_ends_a_draft_with_the_first_token_below_it():
+    policy, _ = ended({1}, threshold=1.0)  # only sure matches: tau is half their confidence
+    [budget] = policy.budgets([context(2)], [LONGEST])
+    assert [budget.stop.drawn(p) for p in (0.95, 0.55, 0.45)] == [False, False, True]
 
 
 # Shadow tokens.
@@ -87,13 +61,13 @@ def test_the_papers_units_on_request():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_shadow_tokens_are_what_the_exits_would_have_drafted(seed):
-    """In the valid columns every exit's shadow token is its own draft behind the committed text."""
+    """In the valid columns every exit's shadow token is its own draft after the committed text."""
     target, fresh = tiny_target(seed, layers=5), tiny_target(seed, layers=5)
     ids, policy = [1, 2, 3], new(target)
     for outcome in rounds(target, policy, ids, 12):
         if not outcome.tree.trace:
             continue
-        path, found = outcome.verdict.path, Counts(policy._shadows(outcome))
+        path, found = outcome.verdict.path, Counts(policy.shadows(outcome))
         text = [*ids, *(outcome.tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
         for layer in range(1, 5):
             right = 0
@@ -105,223 +79,246 @@ def test_shadow_tokens_are_what_the_exits_would_have_drafted(seed):
             assert found.seen[layer - 1] == pytest.approx(len(path))
 
 
-def test_large_vocabularies_are_read_in_parts(monkeypatch):
-    target = tiny_target(2, layers=5)
-    policy = new(target)
-    whole = [policy._shadows(o) for o in rounds(target, policy, [1, 2, 3], 20) if o.tree.trace]
-    monkeypatch.setattr(dynamic_exit, "CHUNK", 1)
-    target = tiny_target(2, layers=5)
-    policy = new(target)
-    parts = [policy._shadows(o) for o in rounds(target, policy, [1, 2, 3], 20) if o.tree.trace]
-    assert max(len(w) for w in whole) > 1
-    for w, p in zip(whole, parts, strict=True):
-        assert p == pytest.approx(w, abs=1e-5)
+def test_large_vocabularies_are_read_in_parts():
+    def shadows(tuning):
+        target = tiny_target(2, layers=5)
+        policy = new(target, tuning)
+        found = rounds(target, policy, [1, 2, 3], 20)
+        return [policy.shadows(outcome) for outcome in found if outcome.tree.trace]
+
+    whole, parts = shadows(TUNING), shadows(replace(TUNING, most_logits=1))
+    for one, other in zip(whole, parts, strict=True):
+        assert other == pytest.approx(one, abs=1e-5)
 
 
-def test_untraced_rounds_tell_of_their_exit_what_a_trace_would():
+def test_untraced_rounds_measure_of_their_exit_what_a_trace_would():
     compared = 0
     for seed in range(6):
         target = tiny_target(seed, layers=5)
         policy = new(target)
-        for outcome in rounds(target, policy, [1, 2, 3], 40):
-            request = policy._requests[1]
+        for budget, outcome in drafts(target, policy, [1, 2, 3], 40):
             accepted = len(outcome.verdict.path) - 1
-            if (
-                request.stop is None
-                or accepted >= len(request.stop.heard)
-                or not outcome.tree.trace
-            ):
+            if budget.stop is None or not outcome.tree.trace:
                 continue
-            own = replace(request, counts=Counts.empty(4), stop=replace(request.stop))
+            if accepted >= len(budget.stop.probabilities):
+                continue
+            own = exits(5)
+            own.choice, own.stop = ExitChoice(budget.exit_layer, 6, 1.0), budget.stop
             own.untraced(outcome.tree, outcome.verdict.path)
-            row, told = request.choice.exit - 1, slice(2 * BINS + 2)
-            wanted = policy._shadows(outcome)[row, told]
-            assert own.counts.table[row, told] == pytest.approx(wanted, abs=1e-4)
+            row, columns = budget.exit_layer - 1, slice(2 * BINS + 2)
+            wanted = policy.shadows(outcome)[row, columns]
+            assert own.counts.table[row, columns] == pytest.approx(wanted, abs=1e-4)
             compared += 1
     assert compared >= 10
 
 
-# Warm-up and what requests leave behind.
+@pytest.mark.parametrize(("path", "found"), [((0, 1, 4), 1.0), ((0, 1), 0.0), ((0, 1, 2), None)])
+def test_untraced_rounds_measure_which_sibling_was_right(path, found):
+    """Siblings that were drafted are known to be right or not, later ones are not."""
+    request = exits()
+    request.choice, request.stop = ExitChoice(1, 2, 1.0), ExitStop(bool, [0.9, 0.8])
+    request.untraced(DraftTree((0, 1, 2, 5, 6, 7), (-1, 0, 1, 1, 1, 0)), path)
+    ranks = request.counts.table[0, 2 * BINS + 2 :].tolist()
+    if found is None:  # the chain was accepted
+        assert not any(ranks)
+    else:
+        assert ranks == [0.0, found, *[0.0] * 5, 1.0, 1.0, *[0.0] * 5]
 
 
-def test_the_prompt_warms_up_every_exit_for_a_little():
-    same, other = one_hot(1, 2, 0), one_hot(2, 0, 1)
-    target = Deep(other, same, same)
+def test_a_draft_that_never_started_says_nothing_of_its_exit():
+    request = exits()
+    request.choice, request.stop = ExitChoice(1, 2, 1.0), ExitStop(bool)
+    request.untraced(single(1), [0])
+    assert not request.counts.table.any()
+
+
+# The prompt, and what requests leave to others.
+
+
+def test_the_prompt_decides_the_first_exit():
+    target = Deep(WRONG, RIGHT, RIGHT)
     policy = new(target)
     policy.prompt(context(), target.feed(0, [0, 1, 2] * 10, policy.prompt_rows))
-    known = policy._request(context()).counts
-    assert known.matches.sum(1) == pytest.approx([0.0, 30 / 16], abs=1e-6)
-    assert known.seen == pytest.approx([30 / 16] * 2)
     assert policy.budgets([context()], [LONGEST])[0].exit_layer == 2
 
 
-def test_without_a_prompt_to_look_at_one_token_finds_out():
-    """A prompt of one token, or one that was cached, has no states; the drafter's exit is tried."""
+def test_without_a_prompt_one_token_of_the_usual_exit_is_tried():
+    """A prompt of one token, or one that was cached, has no states."""
     policy = new(Deep(one_hot(1, 0), one_hot(1, 0), one_hot(1, 0)))
-    first = policy.budgets([context()], [LONGEST])[0]
-    assert first == Budget(1, 1, trace=True)
+    assert policy.budgets([context()], [LONGEST]) == [Budget(1, 1, trace=True)]
 
 
-def ended(accept, request=1, sampling=GREEDY, rounds_=30, layers=4):
-    """A policy that heard one traced request to its end; the exits in ``accept`` always match."""
-    target = Deep(*[one_hot(1, 2, 0) if n in accept else one_hot(2, 0, 1) for n in range(1, layers)],
-                  one_hot(1, 2, 0))  # fmt: skip
-    policy = new(target)
-    hear(policy, target, request, rounds_, sampling)
-    policy.forget(request)
-    return policy
+def test_a_request_starts_from_what_those_of_its_kind_measured():
+    policy, _ = ended({2}, passes=60)
+    same, other = context(2), context(3, sampling=SamplingParams(1.0))
+    assert policy.budgets([same], [LONGEST])[0].exit_layer == 2
+    assert policy.budgets([other], [LONGEST]) == [Budget(1, 1, trace=True)]
 
 
-def hear(policy, target, request, rounds_, sampling=GREEDY):
-    """Traced plain rounds of this target."""
-    policy._target = target
+def test_a_prompt_is_not_read_if_earlier_requests_measured_enough():
+    policy, target = ended({2})
+    states = target.feed(0, [0, 1, 2], 3)
+    target.by_layer = None  # reading would fail
+    policy.prompt(context(2), states)
+
+
+def test_a_request_learns_a_little_from_one_that_runs_at_the_same_time():
+    policy, target = ended({1})
+    assert policy.budgets([context(3)], [LONGEST])[0].depth > 0
+    target.by_layer = Deep(WRONG, WRONG, WRONG, RIGHT).by_layer
+    hear(policy, target, request=2)
+    own, other = policy.budgets([context(3), context(2)], [LONGEST] * 2)
+    assert own.depth > 0
+    assert other.depth == 0
+
+
+# When layers are looked at.
+
+
+def traced(request, fresh, cost, rounds_=300):
+    """Rounds that are traced if each trace of a request finds this."""
+    found = []
     for n in range(rounds_):
-        tree = DraftTree((n % 3,), (-1,), trace=True)
-        here = context(request, [n % 3], sampling)
-        scores = target.score([0], [tree])[0]
-        policy.observe([Outcome(here, tree, Verdict((0,), 0), 0.0, 0.0, scores)])
+        request.choose(request.known, cost)
+        if request.due:
+            found.append(n)
+            request.traced(fresh)
+        else:
+            request.untraced(single(0), [0])
+    return found
 
 
-def test_a_request_starts_from_what_those_of_its_kind_learned():
-    policy = ended(accept={2}, rounds_=60)
-    assert policy._request(context(2)).known.seen.max() == pytest.approx(POOL_WEIGHT)
-    assert policy.budgets([context(2)], [LONGEST])[0].exit_layer == 2
-    drawn = SamplingParams(1.0)
-    assert not policy._request(context(3, sampling=drawn)).known.seen.any()
+def test_while_plain_the_gaps_between_traces_double_up_to_the_largest():
+    nothing = counts(*[[(0.9, False)]] * 2).table
+    found = traced(exits(), nothing, chains(3, 6), 2500)
+    gaps = [b - a for a, b in pairwise(found)]
+    wanted = [min(2 ** (n + 1), TUNING.plain_trace_gap) for n in range(len(gaps))]
+    assert gaps == wanted
+    assert gaps[-2:] == [TUNING.plain_trace_gap] * 2
 
 
-def test_what_earlier_requests_know_is_not_looked_up_in_the_prompt_again():
-    policy = ended(accept={2})
-    policy.prompt(context(2), policy._target.feed(0, [0, 1, 2], 3))
-    assert not policy._request(context(2)).counts.seen.any()
+def test_while_plain_nothing_is_drafted():
+    target = Deep(WRONG, WRONG, RIGHT)
+    found = list(rounds(target, new(target), [0, 1, 2, 0], 300))
+    assert not any(outcome.tree.drafted for outcome in found[1:])  # the first one finds out
+    assert all((o.scores.states is not None) == o.tree.trace for o in found)
+    assert sum(outcome.tree.trace for outcome in found) < 10
 
 
-def test_a_request_learns_a_little_from_one_that_runs_beside_it():
-    policy = ended(accept={1})
-    own = policy._request(context(3)).counts
-    before = policy._request(context(3)).known.alpha
-    hear(policy, Deep(*[one_hot(2, 0, 1)] * 3, one_hot(1, 2, 0)), request=2, rounds_=30)
-    good, bad = policy.budgets([context(3), context(2)], [LONGEST] * 2)
-    assert good.depth > 0
-    assert bad.depth == 0
-    assert policy._request(context(3)).counts is own
-    assert policy._request(context(3)).known.alpha[0] < before[0]
-
-
-# Off, and probing.
-
-
-def test_while_off_nothing_is_traced_but_growing_intervals_apart():
-    target = Deep(one_hot(2, 0, 1), one_hot(2, 0, 1), one_hot(1, 2, 0))
-    policy = new(target)
-    traces, ids = [], [0, 1, 2, 0]
-    for n, outcome in enumerate(rounds(target, policy, ids, 300)):
-        assert outcome.tree.drafted == 0 or n == 0  # one short draft finds out
-        assert (outcome.scores.states is not None) == outcome.tree.trace
-        traces += [n] if outcome.tree.trace else []
-    gaps = [b - a for a, b in pairwise(traces)]
-    assert gaps == [2**n for n in range(1, len(gaps) + 1)]
-    assert len(traces) < 10
-    policy._requests[1].gap = PROBE_GAP
-    policy._requests[1].fresh = policy._shadows(round_of_trace(target))
-    assert policy.budgets([context()], [LONGEST])[0].depth == 0
-    assert policy._requests[1].gap == PROBE_GAP
-
-
-def round_of_trace(target):
-    tree = DraftTree((0,), (-1,), trace=True)
-    return Outcome(context(), tree, Verdict((0,), 0), 0.0, 0.0, target.score([0], [tree])[0])
-
-
-def test_luck_is_followed_up_at_once_until_drafts_pay_again():
-    wrong, right = one_hot(2, 0, 1), one_hot(1, 2, 0)
-    target, lucky = Deep(wrong, wrong, right), Deep(right, wrong, right)
+def test_an_exit_that_became_right_is_found_at_the_next_trace():
+    target = Deep(WRONG, WRONG, RIGHT)
     policy, ids = new(target), [0, 1, 2, 0]
-    for _ in rounds(target, policy, ids, 100):
-        pass
-    wait = policy._requests[1].gap - policy._requests[1].since
-    policy._target = lucky
-    plain, before = 0, len(ids)
-    for outcome in rounds(lucky, policy, ids, 200):
-        if outcome.tree.drafted:
-            break
-        plain += 1
-    assert wait <= plain <= wait + 10  # one wait, then every pass was looked at
-    assert len(ids) == before + plain
+    before = list(rounds(target, policy, ids, 100))
+    traces = [n for n, outcome in enumerate(before) if outcome.tree.trace]
+    gap = 2 * (traces[-1] - traces[-2])
+    target.by_layer = Deep(RIGHT, WRONG, RIGHT).by_layer
+    after = [outcome.tree.drafted > 0 for outcome in rounds(target, policy, ids, 200)]
+    assert after.index(True) <= gap + 10
 
 
-def test_luck_with_an_exit_that_is_too_dear_is_followed_for_ever_less():
-    """Its token is right in every pass; every pass was traced, and plain decoding lost a tenth."""
-    target = Deep(one_hot(1, 2, 0), one_hot(1, 2, 0), one_hot(1, 2, 0))
-    policy = new(target)
-    dear = np.array([[1.0] + [100.0 * d for d in range(1, 9)]] * 2)
-    policy._costs.table = lambda batch, depth: RoundCost(dear).upto(depth)
-    traces = traced(rounds(target, policy, [0, 1, 2, 0], 300))
-    runs = [n for n in traces if n - 1 not in traces]
-    gaps = [b - a for a, b in pairwise(runs)]
-    assert all(b >= 2 * a - FOLLOWED for a, b in pairwise(gaps))
-    assert len(traces) <= (FOLLOWED + 1) * 9
-
-    policy.forget(1)
-    again = traced(rounds(target, policy, [0, 1, 2, 0], 300))
-    assert again[0] == FIRST_GAP - 1  # what the answer before found out need not be found out anew
-    assert len(again) < len(traces)
+def test_an_exit_that_is_right_but_too_dear_is_looked_at_ever_less():
+    """Its token was right in every pass: every pass was traced, and plain decoding lost a tenth."""
+    dear = RoundCost(np.array([[1.0] + [100.0 * d for d in range(1, 9)]] * 2))
+    right = counts([(0.9, True)], [(0.9, True)]).table
+    request = exits()
+    found = traced(request, right, dear)
+    starts = [n for n in found if n - 1 not in found]
+    gaps = [b - a for a, b in pairwise(starts)]
+    assert all(b >= 2 * a - TUNING.follow_traces for a, b in pairwise(gaps))
+    assert len(found) <= (TUNING.follow_traces + 1) * 9
+    again = traced(exits(gap=request.plain_gap), right, dear)  # the next answer
+    assert again[0] == TUNING.first_trace_gap - 1
+    assert len(again) < len(found)
 
 
-def traced(outcomes):
-    """Rounds that were."""
-    return [n for n, outcome in enumerate(outcomes) if outcome.tree.trace]
-
-
-def test_a_settled_choice_is_looked_at_less_often_and_a_changed_one_more():
-    right = one_hot(1, 2, 0)
-    target = Deep(right, right, right, right)
-    policy, ids = new(target), [0, 1, 2, 0]
-    traces = [n for n, o in enumerate(rounds(target, policy, ids, 350)) if o.tree.trace]
+def test_a_settled_choice_is_looked_at_less_often():
+    target = Deep(RIGHT, RIGHT, RIGHT, RIGHT)
+    found = list(rounds(target, new(target), [0, 1, 2, 0], 350))
+    traces = [n for n, outcome in enumerate(found) if outcome.tree.trace]
     gaps = [b - a for a, b in pairwise(traces)]
     assert gaps == sorted(gaps)
-    assert gaps[-1] == TRACE_GAP
-    request = policy._requests[1]
-    request.fresh = np.zeros_like(request.counts.table)
-    request.counts = counts([(0.9, False)] * 9, [(0.9, True)] * 9, [(0.9, True)] * 9)
-    assert policy.budgets([context()], [LONGEST])[0].exit_layer == 2
-    assert request.gap == TRACE_GAP // 2
+    assert gaps[-1] == TUNING.trace_gap
 
 
-def test_a_change_that_brings_next_to_nothing_is_no_reason_to_look_more_often():
-    policy = ended({2})
-    request = policy._request(context(5))
-    cost = RoundCost(np.array([[8.0, 9.0], [8.0, 9.0]]))
-    even, slightly, clearly = (
-        counts(
-            [(0.9, True)] * 8 + [(0.9, False)] * 2, [(0.9, True)] * hits + [(0.9, False)] * misses
-        )
-        for hits, misses in ((8, 2), (9, 2), (99, 1))
-    )
-    request.choice, request.gap = replace(request.choose(even, cost), exit=1), 4
-    for known, gap in ((slightly, 8), (clearly, 4)):
-        request.choice, request.fresh = replace(request.choice, exit=1), np.zeros((2, COLUMNS))
-        assert request.choose(known, cost).exit == 2
-        assert request.gap == gap
+@pytest.mark.parametrize(("hits", "misses", "gap"), [(9, 2, 8), (99, 1, 2)])
+def test_only_a_clearly_better_exit_is_a_reason_to_look_more_often(hits, misses, gap):
+    cost, request = RoundCost(np.array([[8.0, 9.0], [8.0, 9.0]])), exits()
+    even = [(0.9, True)] * 8 + [(0.9, False)] * 2
+    request.choice, request.gap = replace(request.choose(counts(even, even), cost), exit=1), 4
+    request.fresh = np.zeros((2, COLUMNS))
+    better = counts(even, [(0.9, True)] * hits + [(0.9, False)] * misses)
+    assert request.choose(better, cost).exit == 2
+    assert request.gap == gap
 
 
-def test_a_choice_is_believed_for_some_rounds_unless_something_changed(monkeypatch):
-    policy, made = ended({1}), []
-    table = policy._costs.table
-    monkeypatch.setattr(policy._costs, "table", lambda *about: made.append(about) or table(*about))
+class Asked(PassCost):
+    """Counts how often a choice asks what passes cost."""
 
-    def after(rounds, *numbers, longest=LONGEST):
-        for _ in range(rounds):
+    def __init__(self):
+        super().__init__({1: 0.1})
+        self.times = 0
+
+    def each(self, rows, context=0):
+        self.times += 1
+        return super().each(rows, context)
+
+
+def test_a_choice_is_kept_for_some_rounds_unless_something_changed():
+    target, cost = Deep(RIGHT, WRONG, WRONG, RIGHT), Asked()
+    policy = over(target, cost)
+    hear(policy, target, 9)
+
+    def after(rounds_, *numbers, longest=LONGEST):
+        for _ in range(rounds_):
             found = policy.budgets([context(n) for n in numbers], [longest] * len(numbers))
             assert all(budget.exit_layer == 1 for budget in found)
-        return len(made)
+        return cost.times
 
-    assert after(2 * BELIEVED, 9) == 2
-    policy._request(context(9)).fresh = np.zeros((policy._target.layers - 1, COLUMNS))
+    assert after(2 * TUNING.choice_rounds, 9) == 2
+    hear(policy, target, 9, passes=1)
     assert after(1, 9) == 3  # its layers were looked at
-    assert after(1, 9, 10) == 4  # the pass is another one's, too
-    fewer = policy._request(context(9)).choice.depth - 1
-    assert after(1, 9, 10, longest=Budget(fewer, fewer)) == 5  # the answer is nearly over
+    assert after(1, 9, 10) == 4  # another request shares the pass
+    assert after(1, 9, 10, longest=Budget(1, 1)) == 5  # the answer is nearly over
+
+
+# Siblings: candidates that hang next to the chain's tokens, where rows of a pass are cheap.
+
+
+def doubtful(share):
+    """An exit that gives the right token this share and another token the rest."""
+    law = share * RIGHT + (1 - share) * WRONG
+    return Deep(law, law, RIGHT)
+
+
+def test_where_rows_are_free_second_choices_are_drafted_and_taken():
+    """The first layer always prefers another token: no chain of it would be accepted."""
+    target = doubtful(0.4)
+    found = [o.tree for o in rounds(target, over(target, flat()), [0, 1, 2, 0], 60)]
+    assert sum(not tree.is_chain for tree in found) > len(found) / 2
+
+
+@pytest.mark.parametrize("kept", ["chains", "threshold", "steep", "narrow"])
+def test_where_siblings_are_not_allowed_or_do_not_pay_there_are_none(kept):
+    target, cost = doubtful(0.6), flat()
+    if kept == "steep":
+        cost = PassCost({rows: 0.1 * rows for rows in range(1, 14)})
+    if kept == "narrow":
+        target.offers = frozenset({Capability.LAYERS})
+    options = {kept: 1.0} if kept in ("chains", "threshold") else {}
+    found = rounds(target, over(target, cost, **options), [0, 1, 2, 0], 60)
+    assert all(outcome.tree.is_chain for outcome in found)
+
+
+def test_a_kept_choice_drafts_no_more_nodes_than_are_left():
+    target = doubtful(0.4)
+    policy, ids = over(target, flat()), [0, 1, 2, 0]
+    for _ in rounds(target, policy, ids, 30):
+        pass
+    for nodes in (12, 6, 3, 2):
+        here = context(ids=ids, chance=SeededRandom(1))
+        [budget] = policy.budgets([here], [Budget(nodes, nodes)])
+        [tree] = EarlyExit(DrafterResources(target)).draft([here], [budget])
+        assert 0 < tree.drafted <= nodes
 
 
 # Contracts.
@@ -329,29 +326,17 @@ def test_a_choice_is_believed_for_some_rounds_unless_something_changed(monkeypat
 
 @pytest.mark.parametrize("longest", [Budget(0, 0), Budget(1, 1), Budget(3, 24), Budget(40, 40)])
 def test_never_more_than_allowed(longest):
-    for policy in (new(Deep(one_hot(1, 0), one_hot(1, 0))), ended({1}), ended(set())):
+    fresh = new(Deep(one_hot(1, 0), one_hot(1, 0)))
+    for policy in (fresh, ended({1})[0], ended(set())[0]):
         budget = policy.budgets([context(9)], [longest])[0]
-        assert budget.depth <= min(longest.depth, 18)
+        assert budget.depth <= min(longest.depth, TUNING.exit_longest)
         assert budget.nodes <= longest.nodes
         assert not (budget.trace and longest.depth == 0)
 
 
-def test_outcomes_without_scores_are_heard_too():
-    policy = ended({1})
+def test_outcomes_without_states_are_heard_too():
+    policy, _ = ended({1})
     policy.budgets([context(5)], [LONGEST])
-    tree = chain([0, 1])
-    policy.observe([Outcome(context(5), tree, Verdict((0, 1), 2), 0.1, 0.1)])
-    policy.observe(
-        [Outcome(context(5), tree, Verdict((0, 1), 2), 0.1, 0.1, Scores(torch.zeros(2, 3)))]
-    )
-    assert policy._requests[5].since == 2
-
-
-def test_a_draft_that_never_began_says_nothing_of_its_exit():
-    policy = ended({1})
-    policy.budgets([context(5)], [LONGEST])
-    request = policy._requests[5]
-    before = request.counts, request.pool.counts
-    assert request.stop is not None
-    request.untraced(chain([1]), [0])
-    assert (request.counts, request.pool.counts) == before
+    for scores in (None, Scores(torch.zeros(2, 3))):
+        policy.observe([Outcome(context(5), chain([0, 1]), Verdict((0, 1), 2), 0.1, 0.1, scores)])
+    assert policy.budgets([context(5)], [LONGEST])[0].depth > 0

@@ -6,34 +6,30 @@ from itertools import product
 import pytest
 import torch
 
-from engine.draft_length import dynamic_exit
+from engine.draft_length.tuning import TUNING
 from engine.drafters.early_exit import EarlyExit
-from engine.engine import Engine
 from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.models.own.target import TorchTarget
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
-from engine.statistics.pass_cost import PassCost
 from tests.engine.draft_length.counted import GREEDY, flat
 from tests.engine.draft_length.deep import PAPER, Deep, new, over
 from tests.engine.enumeration import law_of, random_law
-from tests.engine.tiny import engine_over, run_all, tiny_target, tiny_weights
+from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target, tiny_weights
 
 
-@pytest.mark.parametrize("believed", [1, 4])
+@pytest.mark.parametrize("kept", [1, 4])
 @pytest.mark.parametrize("threshold", [0.0, 1.0])
 @pytest.mark.parametrize(
     "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
 )
-def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(
-    sampling, threshold, believed, monkeypatch
-):
+def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling, threshold, kept):
     """Every round's exit, length and end follow from the past and the drafted tokens alone."""
-    monkeypatch.setattr(dynamic_exit, "BELIEVED", believed)
-    seen = check_joint_law(sampling, lambda target: new(target, threshold=threshold))
-    assert believed > 1 or {1, 2} <= {exit_layer for exit_layer, _, _ in seen}
+    tuning = replace(TUNING, choice_rounds=kept)
+    seen = check_joint_law(sampling, lambda target: new(target, tuning, threshold=threshold))
+    assert kept > 1 or {1, 2} <= {exit_layer for exit_layer, _, _ in seen}
     assert {1, 2} <= {drafted for _, drafted, _ in seen}
     assert all(is_chain for _, _, is_chain in seen)
 
@@ -41,8 +37,8 @@ def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(
 @pytest.mark.parametrize(
     "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
 )
-def test_the_joint_law_is_the_targets_where_candidates_stand_beside(sampling):
-    """Rows cost nothing here, so that all there is room for are taken."""
+def test_the_joint_law_is_the_targets_with_siblings(sampling):
+    """Rows cost nothing here, so that as many are drafted as there is room for."""
     seen = check_joint_law(sampling, lambda target: over(target, cost=flat()))
     assert not all(is_chain for _, _, is_chain in seen)
 
@@ -86,53 +82,67 @@ def check_joint_law(sampling, policy_over):
     return seen
 
 
+class Recording(TorchTarget):
+    """A tiny target that keeps the exits and trees of every round, and counts the cost of drafting."""
+
+    def __init__(self, weights):
+        super().__init__(weights)
+        self.drafted = self.read_rows = 0
+        self.exits, self.by_sibling, self.drafts = {}, [], {}
+
+    def shallow(self, slots, tokens, layers):
+        self.drafted += layers * len(tokens)
+        for slot in slots:
+            self.exits.setdefault(slot, set()).add(layers)
+        return super().shallow(slots, tokens, layers)
+
+    def read(self, states):
+        self.read_rows += states.shape[:-1].numel()
+        return super().read(states)
+
+    def score(self, slots, trees):
+        self.drafts |= dict(zip(slots, trees, strict=True))
+        return super().score(slots, trees)
+
+    def commit(self, slot, path):
+        tree = self.drafts.get(slot)
+        if tree is not None and tree.warm is not None and not tree.is_chain:
+            self.by_sibling.append(path[-1] > tree.warm.states.shape[1])  # whether a sibling was
+        super().commit(slot, path)
+
+
+def drafted(request, **options):
+    return replace(request, drafter="early_exit", length="dynamic_exit", **options)
+
+
 @pytest.mark.parametrize(
     ("options", "sampling"),
     [(PAPER, GREEDY), ((), GREEDY), ((*PAPER, ("threshold", 1.0)), SamplingParams(0.9, seed=4))],
 )
-def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling, monkeypatch):
-    used = {}
-    commit = Engine._commit
-
-    def spy(self, session, outcome):
-        warm = outcome.tree.warm
-        used.setdefault((id(self), session.id), set()).add(warm.layer if warm else 0)
-        return commit(self, session, outcome)
-
+def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling):
+    changed = 0
     for seed in range(4):
         prompts = [(1, 2, 3), (4,), (5, 6, 7, 8, 9, 1, 2), (3, 3, 3)]
         requests = [GenerationRequest(p, 30, sampling, frozenset({0})) for p in prompts]
         plain = run_all(engine_over(tiny_target(seed, layers=6)), [replace(r, drafter="none") for r in requests])  # fmt: skip
-        drafted_by = {"drafter": "early_exit", "length": "dynamic_exit", "options": options}
-        monkeypatch.setattr(Engine, "_commit", spy)
-        engine = engine_over(tiny_target(seed, layers=6))
-        found = run_all(engine, [replace(r, **drafted_by, draft_depth=8) for r in requests])
-        monkeypatch.undo()
-        assert [ids for ids, _ in found] == [ids for ids, _ in plain]
-    assert sum(len(exits - {0}) > 1 for exits in used.values()) >= 4  # they did change
+        target = tiny_target(seed, Recording, layers=6)
+        asked = [drafted(r, options=options, draft_depth=8) for r in requests]
+        assert [ids for ids, _ in run_all(engine_over(target), asked)] == [ids for ids, _ in plain]
+        changed += sum(len(exits) > 1 for exits in target.exits.values())
+    assert changed >= 4
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(0.9, seed=4), SamplingParams(0.9)])
-def test_with_candidates_beside_the_answer_is_the_plain_one(sampling, monkeypatch):
-    """A drawn answer has random numbers of its own: of that it is enough that it runs."""
-    taken, commit = [], Engine._commit
-
-    def spy(self, session, outcome):
-        tree, path = outcome.tree, outcome.verdict.path
-        if tree.warm is not None and not tree.is_chain:
-            taken.append(path[-1] > tree.warm.states.shape[1])
-        return commit(self, session, outcome)
-
+def test_with_siblings_the_answer_is_the_plain_one(sampling):
+    """A sampled answer has random numbers of its own: of that it is enough that it runs."""
+    taken = []
     for seed in range(3):
         request = GenerationRequest((5, 6, 7), 40, sampling)
-        drafted = replace(request, drafter="early_exit", length="dynamic_exit")
         [(plain, _)] = run_all(engine_over(tiny_target(seed, layers=6)), [replace(request, drafter="none")])  # fmt: skip
-        monkeypatch.setattr(Engine, "_commit", spy)
-        monkeypatch.setattr(
-            PassCost, "observe", lambda *_, **__: None
-        )  # rows stay as cheap as they are
-        [(found, _)] = run_all(engine_over(tiny_target(seed, layers=6), cost=flat()), [drafted])
-        monkeypatch.undo()
+        target = tiny_target(seed, Recording, layers=6)
+        cheap = SlowMachine()  # rows stay free
+        [(found, _)] = run_all(engine_over(target, cost=cheap), [drafted(request)])
+        taken += target.by_sibling
         assert len(found) == 40
         assert found == plain or Context(1, 0, [], sampling, None).draws
     assert any(taken)
@@ -140,54 +150,30 @@ def test_with_candidates_beside_the_answer_is_the_plain_one(sampling, monkeypatc
 
 
 def test_the_cache_equals_a_fresh_one_after_every_round():
-    target, fresh = tiny_target(8, layers=8), tiny_target(8, layers=8)
+    target, fresh = tiny_target(8, Recording, layers=8), tiny_target(8, layers=8)
     engine = engine_over(target, slots=1)
-    ids, exits = [1, 2, 3, 1, 2], set()
-    engine.submit(
-        GenerationRequest(
-            tuple(ids),
-            60,
-            SamplingParams(1.0, seed=3),
-            drafter="early_exit",
-            length="dynamic_exit",
-            options=PAPER,
-        )
-    )
+    ids = [1, 2, 3, 1, 2]
+    request = GenerationRequest(tuple(ids), 60, SamplingParams(1.0, seed=3), options=PAPER)
+    engine.submit(drafted(request))
     while engine.busy:
         for _, event in engine.step():
             ids += getattr(event, "ids", ())
-        for policy in engine._seats.policies.values():
-            exits |= {r.choice.exit for r in policy._requests.values() if r.choice}
         fresh.crop(0, 0)
         fresh.feed(0, ids[: target.length(0)])
         for layer in range(target.layers):
             pairs = zip(target.cache.rows(0, layer), fresh.cache.rows(0, layer), strict=True)
             assert all((held - wanted).abs().max() < 1e-4 for held, wanted in pairs)
-    assert len(exits) > 1
+    assert len(target.exits[0]) > 1
 
 
 # Where exits bring nothing.
 
 
-class Counting(TorchTarget):
-    """A tiny target that counts what drafting and looking at layers cost."""
-
-    drafted = read_rows = 0
-
-    def shallow(self, slots, tokens, layers):
-        self.drafted += layers * len(tokens)
-        return super().shallow(slots, tokens, layers)
-
-    def read(self, states):
-        self.read_rows += states.shape[:-1].numel()
-        return super().read(states)
-
-
 def test_weights_without_early_exits_cost_next_to_nothing():
     """Random layers disagree with the last one: drafts end after a few rounds, and stay away."""
-    target = Counting(tiny_weights(2, layers=12, vocab=97, context=256))
+    target = Recording(tiny_weights(2, layers=12, vocab=97, context=256))
     engine = engine_over(target)
-    request = GenerationRequest((1, 2, 3), 200, drafter="early_exit", length="dynamic_exit", options=PAPER)  # fmt: skip
+    request = drafted(GenerationRequest((1, 2, 3), 200, options=PAPER))
     [(ids, _)] = run_all(engine, [request])
     first = target.drafted, target.read_rows
     assert first[0] <= 12 * len(ids) / 25  # layers run beyond plain decoding
@@ -205,7 +191,7 @@ def test_it_is_refused_for_drafters_without_exits():
 
 def test_a_target_of_one_layer_decodes_plainly():
     engine = engine_over(tiny_target(layers=1))
-    request = GenerationRequest((1, 2, 3), 9, drafter="early_exit", length="dynamic_exit")
+    request = drafted(GenerationRequest((1, 2, 3), 9))
     [(ids, done)] = run_all(engine, [request])
     [(plain, _)] = run_all(engine_over(tiny_target(layers=1)), [replace(request, drafter="none", length="fixed")])  # fmt: skip
     assert ids == plain

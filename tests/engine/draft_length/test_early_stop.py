@@ -6,18 +6,19 @@ from itertools import product
 import pytest
 import torch
 
-from engine.draft_length.confidence import Confidence
-from engine.draft_length.stop_threshold import LEAST, ConfidenceStop, StopThreshold
+from engine.draft_length.early_stop import Confidence
+from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
+from engine.draft_length.tuning import TUNING
 from engine.drafters.chain import Chain
 from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
-from engine.request import Prior, SamplingParams
+from engine.request import GenerationRequest, Prior, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import chain
 from engine.speculation.verify import Verdict, verify
 from engine.statistics.pass_cost import PassCost, StepSeconds
 from tests.engine.enumeration import law_of, random_law
-from tests.engine.tiny import Markov
+from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
 
 HERE = Context(1, 0, [1], SamplingParams(), None)
 LONGEST = Budget(30, 30)
@@ -71,57 +72,57 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
 
 
 def taught(cost=None, draft_step=0.1, priors=(), rounds=40):
-    """A policy whose drafts of mixed lengths all held, the budget of its next round, and its context."""
-    parts = DrafterResources(None, cost=cost or PassCost({1: 1.0}), draft_step=draft_step)
+    """The threshold of a policy whose drafts of mixed lengths were all accepted."""
+    parts = DrafterResources(None, cost=cost or PassCost({1: 1.0}), step_seconds=draft_step)
     policy = Confidence(parts, "chain")
     here = replace(HERE, priors={prior.drafter: prior for prior in priors})
     for drafted in (1, 2, 4, 8) * (rounds // 4):
         policy.observe([outcome(drafted, drafted, drafted * draft_step, 1.0, context=here)])
     (budget,) = policy.budgets([here], [LONGEST])
-    return policy, budget.stop.floors
+    return budget.stop.threshold
 
 
 def test_the_floor_is_what_a_tokens_seconds_would_bring_at_the_rate_of_the_best_allocation():
     cost = PassCost({1: 1.0, 64: 1.0 + 63 * 0.05})  # a row takes .05 seconds, a step .1
-    policy, floors = taught(cost)
-    rate = policy._switch._rate
+    floors = taught(cost)
+    rate = floors.rate
     assert 2 < rate < 6  # nearly all of eight tokens, in a pass of 1.4 and a draft of .8 seconds
-    assert floors.behind(1) == pytest.approx(rate * 0.15, rel=1e-3)
+    assert floors.after(1) == pytest.approx(rate * 0.15, rel=1e-3)
 
 
 def test_every_length_has_the_floor_of_its_own_row():
-    policy, floors = taught(PassCost({1: 1.0, 4: 1.0, 8: 1.4}))  # three drafted tokens are free
-    free, dear = (policy._switch._rate * seconds for seconds in (0.1, 0.2))
-    assert [floors.behind(n) for n in (1, 2)] == pytest.approx([free] * 2, rel=1e-3)
-    assert [floors.behind(n) for n in (3, 4, 5, 6)] == pytest.approx([dear] * 4, rel=1e-3)
+    floors = taught(PassCost({1: 1.0, 4: 1.0, 8: 1.4}))  # three drafted tokens are free
+    free, dear = (floors.rate * seconds for seconds in (0.1, 0.2))
+    assert [floors.after(n) for n in (1, 2)] == pytest.approx([free] * 2, rel=1e-3)
+    assert [floors.after(n) for n in (3, 4, 5, 6)] == pytest.approx([dear] * 4, rel=1e-3)
 
 
 def test_a_dearer_step_asks_for_more_certainty():
-    asked = [taught(draft_step=step)[1].behind(1) for step in (0.02, 0.1, 0.3)]
-    assert LEAST < asked[0] < asked[1] < asked[2]
+    asked = [taught(draft_step=step).after(1) for step in (0.02, 0.1, 0.3)]
+    assert TUNING.least_floor < asked[0] < asked[1] < asked[2]
 
 
 def test_a_free_token_must_be_worth_something_all_the_same():
-    assert taught(draft_step=0.0)[1].behind(1) == LEAST
+    assert taught(draft_step=0.0).after(1) == TUNING.least_floor
 
 
 def test_the_first_round_already_knows_what_a_step_takes_and_what_earlier_sessions_accepted():
     poor = Prior("chain", depths=((500.0, 150.0),) * 8)
     fresh, after_poor = taught(rounds=0), taught(rounds=0, priors=(poor,))
-    assert fresh[0]._switch._rate > after_poor[0]._switch._rate >= 1
-    for policy, floors in (fresh, after_poor):
-        assert floors.behind(1) == pytest.approx(policy._switch._rate * 0.1)
+    assert fresh.rate > after_poor.rate >= 1
+    for floors in (fresh, after_poor):
+        assert floors.after(1) == pytest.approx(floors.rate * 0.1)
 
 
 def test_chains_that_still_grow_share_a_step_and_the_last_one_pays_for_it_alone():
     floors = StopThreshold(1.0, [0.1] * 9, StepSeconds(9.0, 0.4, 0.05), growing=4)
-    assert floors.behind(1) == pytest.approx(0.1 + 0.05 + 0.4 / 4)
+    assert floors.after(1) == pytest.approx(0.1 + 0.05 + 0.4 / 4)
     assert floors.ends(0.2, 1)
     assert not floors.ends(0.9, 1)
-    assert floors.behind(2) == pytest.approx(0.1 + 0.05 + 0.4 / 3)
+    assert floors.after(2) == pytest.approx(0.1 + 0.05 + 0.4 / 3)
     unsure = [ConfidenceStop(0.5, floors) for _ in range(2)]
     assert [rule.drawn(0.4) for rule in unsure] == [True, True]
-    assert floors.behind(20) == pytest.approx(0.1 + 0.05 + 0.4)
+    assert floors.after(20) == pytest.approx(0.1 + 0.05 + 0.4)
 
 
 def test_a_draft_that_read_the_prompt_does_not_count_as_a_draft():
@@ -131,7 +132,8 @@ def test_a_draft_that_read_the_prompt_does_not_count_as_a_draft():
         policy.observe([outcome(4, 2, 50.0, 1.0, context=here)])
         for _ in range(8):
             policy.observe([outcome(4, 2, 0.4, 1.0, context=here)])
-    assert policy._switch._draft.seconds(4, 4) == pytest.approx(0.4)
+    (budget,) = policy.budgets([HERE], [LONGEST])
+    assert budget.stop.threshold.draft.of(4, 4) == pytest.approx(0.4)
 
 
 # --- the switch -----------------------------------------------------------------------------------
@@ -152,16 +154,30 @@ def test_nothing_is_drafted_while_speculation_loses_and_probes_come_ever_later()
     assert waits[-1] > 8 * max(waits[1], 1)
 
 
+class Asked(PassCost):
+    """Counts decisions whether to draft: each asks for the seconds of two passes."""
+
+    asked = 0
+
+    def seconds(self, rows, context=0):
+        self.asked += 1
+        return super().seconds(rows, context)
+
+    @property
+    def decisions(self):
+        return self.asked // 2
+
+
 def test_a_decision_to_draft_is_asked_for_again_only_now_and_then():
-    policy, asked = Confidence(DrafterResources(None), "chain"), []
-    decide = policy._switch._allotted
-    policy._switch._allotted = lambda *given: asked.append(1) or decide(*given)
-    for rounds in range(1, 11):
+    cost = Asked()
+    policy, asked = Confidence(DrafterResources(None, cost=cost), "chain"), []
+    for _ in range(10):
         assert policy.budgets([HERE], [LONGEST])[0].depth > 0
         policy.observe([outcome(4, 4, 0.4, 1.0)])
-        assert len(asked) == [1, 2, 2, 2, 2, 3, 3, 3, 3, 4][rounds - 1]
+        asked.append(cost.decisions)
+    assert asked == [1, 2, 2, 2, 2, 3, 3, 3, 3, 4]  # a first yes may be a probe
     policy.budgets([HERE, replace(HERE, request=2)], [LONGEST] * 2)  # another batch
-    assert len(asked) == 5
+    assert cost.decisions == 5
 
 
 @pytest.mark.parametrize(
@@ -183,10 +199,60 @@ def test_every_draft_gets_a_stop_of_its_own():
     assert first.stop is not second.stop
 
 
+# --- the rule ---
+
+
+def length(rule, probabilities):
+    """Tokens drafted until the rule ends the draft."""
+    return next((n for n, p in enumerate(probabilities, 1) if rule.drawn(p)), len(probabilities))
+
+
+def test_the_product_of_all_tokens_decides():
+    assert (
+        length(ConfidenceStop(0.0, StopThreshold.constant(0.3)), [0.9, 0.7, 0.6, 0.5, 0.9]) == 4
+    )  # 0.9, 0.63, 0.378, 0.189
+
+
+def test_one_unlikely_token_decides_where_tau_is_given():
+    assert length(ConfidenceStop(0.5, StopThreshold.constant(0.0)), [0.9, 0.6, 0.4, 0.9]) == 3
+
+
+def test_a_certain_draft_never_ends_by_itself():
+    assert length(ConfidenceStop(0.5, StopThreshold.constant(0.5)), [1.0] * 20) == 20
+
+
+@pytest.mark.parametrize("drafter", ["chain", "early_exit"])
+@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(0.8, seed=3)])
+@pytest.mark.parametrize("options", [(), (("floor", 0.4),), (("tau", 0.5),), (("limit", 2.0),)])
+def test_answers_are_plains_token_by_token(drafter, sampling, options):
+    request = GenerationRequest((1, 2, 3, 4), 40, sampling, drafter="none")
+    [(plain, _)] = run_all(engine_over(tiny_target()), [request])
+    asked = GenerationRequest(
+        (1, 2, 3, 4), 40, sampling, drafter=drafter, length="confidence", options=options
+    )
+    [(ids, done)] = run_all(engine_over(tiny_target(), tiny_target(0, layers=1)), [asked])
+    assert ids == plain
+    assert done.stats.drafted > 0
+
+
+def test_a_higher_floor_drafts_fewer_tokens_a_pass():
+    def drafted(floor):
+        request = GenerationRequest(
+            (1, 2, 3), 60, drafter="chain", length="confidence", draft_depth=12,
+            options=(("floor", floor),),
+        )  # fmt: skip
+        dear = PassCost({1: 1e3, 64: 1e3})  # so that goodput never says no
+        engine = engine_over(tiny_target(sharpness=1.0), tiny_target(sharpness=1.0), cost=dear)
+        [(_, done)] = run_all(engine, [request])
+        return done.stats.drafted / done.stats.passes
+
+    assert drafted(0.0) > drafted(0.1) > drafted(0.9) >= 0.9
+
+
 # --- mistakes -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["limit", "floor", "tau"])
 def test_an_option_out_of_its_range_is_named(name):
-    with pytest.raises(InvalidRequest, match=f"option {name} is -1"):
-        Confidence(DrafterResources(None, options={name: -1.0}), "chain")
+    with pytest.raises(InvalidRequest, match=f"option {name} is -2"):
+        Confidence(DrafterResources(None, options={name: -2.0}), "chain")

@@ -1,4 +1,4 @@
-"""What stands beside an exit's chain: as many candidates as gain most, where it is least sure."""
+"""Where an exit's chain ends, and its siblings: as many as gain most, where it is least sure."""
 
 from itertools import product
 
@@ -8,17 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.draft_length.exit_rules import Exit, ExitSiblings, Price
-from engine.draft_length.shadow_tokens import BIN_WEIGHT, BINS
+from engine.draft_length.tuning import TUNING
 
-NOTHING = np.zeros(BINS)
+BIN_WEIGHT = TUNING.bin_weight
+NOTHING = np.zeros(TUNING.bins)
 
 
 def exit_of(*caught, alpha=0.5):
     return Exit(NOTHING, NOTHING, alpha, caught)  # a token holds as surely as the draft says
-
-
-def free(drafted):
-    return np.zeros(10)
 
 
 def dear(drafted):
@@ -50,20 +47,20 @@ def test_a_rise_in_the_price_is_paid_where_what_lies_behind_it_is_worth_it():
     st.lists(st.floats(0, 0.5), min_size=1, max_size=3),
     st.lists(st.floats(0, 0.4), min_size=0, max_size=6),
 )
-def test_no_other_number_of_candidates_gains_more(heard, shares, steps):
+def test_no_other_number_of_candidates_gains_more(probabilities, shares, steps):
     caught = tuple(np.minimum.accumulate(shares).tolist())
     prices = np.array([0.0, *np.cumsum(steps)])
     exit_ = exit_of(*caught)
 
     def gain(counts):
         found, reach = 0.0, 1.0
-        for probability, count in zip(heard, counts, strict=True):
+        for probability, count in zip(probabilities, counts, strict=True):
             found += reach * (1 - exit_.survives(probability)) * sum(caught[:count])
             reach *= exit_.survives(probability)
         return found - prices[sum(counts)]
 
-    chosen = ExitSiblings(exit_, heard, lambda _: prices).beside(len(heard))
-    every = product(range(len(caught) + 1), repeat=len(heard))
+    chosen = ExitSiblings(exit_, probabilities, lambda _: prices).beside(len(probabilities))
+    every = product(range(len(caught) + 1), repeat=len(probabilities))
     assert sum(chosen) < len(prices)
     assert gain(chosen) == pytest.approx(max(gain(c) for c in every if sum(c) < len(prices)))
 
@@ -80,3 +77,19 @@ def test_a_draft_goes_on_further_where_what_stands_beside_the_next_token_is_wort
     for width, ends in ((1, True), (3, False)):
         price = Price(exit_of(0.3, 0.1), [0.5, 0.5, 0.5], width)
         assert price(0.8) is ends
+
+
+def test_a_draft_ends_where_the_next_token_does_not_pay():
+    matches, misses = NOTHING.copy(), NOTHING.copy()
+    matches[-1], misses[-1] = 6.0, 2.0  # three in four of the sure ones are right
+    price = Price(Exit(matches, misses, alpha=0.8), prices=[0.3] * 6)
+    survived = (6 + BIN_WEIGHT * 0.9) / (8 + BIN_WEIGHT)
+    reach = [survived**n * 0.8 for n in range(1, 7)]
+    assert reach[2] > 0.3 > reach[3]
+    assert [price(0.9) for _ in range(4)] == [False, False, False, True]
+
+
+def test_an_unsure_token_or_the_last_price_ends_a_draft():
+    assert Price(exit_of(alpha=0.9), [0.1] * 3)(0.05)
+    sure = Price(exit_of(alpha=0.9), [0.1] * 3)
+    assert [sure(1.0) for _ in range(3)] == [False, False, True]

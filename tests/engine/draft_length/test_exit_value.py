@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.draft_length.exit_value import ExitCost, RoundCost, best_exit, best_rate
-from engine.draft_length.shadow_tokens import CERTAIN
+from engine.draft_length.tuning import TUNING
 from engine.statistics.pass_cost import PassCost
 from tests.engine.draft_length.counted import chains, context, drafted, flat, odds, units
+
+CERTAIN = TUNING.exit_max_acceptance
 
 # Choice.
 
@@ -47,34 +49,41 @@ def test_plain_decoding_where_no_exit_pays():
 
 
 def test_unmeasured_costs_are_the_papers_units():
-    pace = ExitCost(PassCost(), 8, paper=False)
-    assert pace.table([context()], 6).chains * 8 == pytest.approx(units(8, 6))
+    cost_of = ExitCost(PassCost(), 8, paper=False)
+    assert cost_of.table([context()], 6).chains * 8 == pytest.approx(units(8, 6))
+
+
+def test_the_papers_units_on_request():
+    cost = ExitCost(flat(seconds=77.0), 4, paper=True)
+    cost.observe([drafted(2, 2, 5.0)])
+    assert cost.table([context()], 3).chains * 4 == pytest.approx(units(4, 3))
 
 
 def test_measured_steps_become_a_line_over_the_exit_layer():
     """A step is 3 + 2 l milliseconds here: head and overhead weigh most at shallow exits."""
-    pace = ExitCost(flat(), 8, paper=False)
+    cost_of = ExitCost(flat(), 8, paper=False)
     for n in range(400):
         layer, depth = 1 + n % 7, 1 + n % 3
-        pace.observe([drafted(depth, layer, depth * (0.003 + 0.002 * layer))])
-    table = pace.table([context()], 4).chains
+        cost_of.observe([drafted(depth, layer, depth * (0.003 + 0.002 * layer))])
+    table = cost_of.table([context()], 4).chains
     assert table[:, 0] == pytest.approx(0.1)
     for layer in (1, 4, 7):
         assert table[layer - 1, 4] == pytest.approx(0.1 + 4 * (0.003 + 0.002 * layer), rel=1e-3)
 
 
 def test_requests_of_one_exit_take_their_steps_together():
-    pace = ExitCost(flat(), 8, paper=False)
+    cost_of = ExitCost(flat(), 8, paper=False)
     for _ in range(400):
-        pace.observe([drafted(2, 2, 0.08, request=r) for r in (1, 2)] + [drafted(1, 4, 0.08, 3)])
-    share, step = (2 * 2 + 1 * 4) / 3 / 8, 0.08 / 3
-    assert pace._step.at(share) * 0.1 == pytest.approx(step, rel=0.02)
+        cost_of.observe([drafted(2, 2, 0.08, request=r) for r in (1, 2)] + [drafted(1, 4, 0.08, 3)])
+    table, step = cost_of.table([context()], 1).chains, 0.08 / 3
+    between = (table[1, 1] * 2 + table[3, 1]) / 3 - 0.1  # exits 2, 2 and 4: a line has their mean
+    assert between == pytest.approx(step, rel=0.02)
 
 
 def test_a_slow_first_call_does_not_overturn_the_costs():
-    pace = ExitCost(flat(), 8, paper=False)
-    pace.observe([drafted(1, 2, 60.0)])
-    assert pace.table([context()], 1).chains[1, 1] < 0.1 * (1 + 4 * 2 / 8)
+    cost_of = ExitCost(flat(), 8, paper=False)
+    cost_of.observe([drafted(1, 2, 60.0)])
+    assert cost_of.table([context()], 1).chains[1, 1] < 0.1 * (1 + 4 * 2 / 8)
 
 
 def test_wide_passes_cost_what_they_cost():
@@ -90,10 +99,7 @@ def test_wide_passes_cost_what_they_cost():
 
 def stepped(most=13, free=6):
     """A pass of 1 to ``free`` rows takes 0.1 seconds, each row more another 0.05."""
-    cost = PassCost()
-    for rows in range(1, most + 1):
-        cost.profile(rows, 0.1 + 0.05 * max(0, rows - free))
-    return cost
+    return PassCost({rows: 0.1 + 0.05 * max(0, rows - free) for rows in range(1, most + 1)})
 
 
 @given(
@@ -142,13 +148,13 @@ def test_unmeasured_passes_leave_chains():
     caught = [[0.5, 0.2, 0.1, 0, 0, 0, 0]] * 3
     assert best_exit(odds([0.6, 0.7, 0.8], caught), table).width == 1
     assert np.isinf(table.wide(2)).all()
-    assert table.beside(1, 2).tolist() == [0.0]
+    assert table.siblings(1, 2).tolist() == [0.0]
 
 
 def test_rows_beside_a_chain_cost_what_a_round_with_them_costs_more():
     table = ExitCost(stepped(), 4, paper=False).table([context(ids=[])], 12)
     for layer, depth in ((1, 1), (2, 3), (3, 2)):
-        beside = table.beside(layer, depth)
+        beside = table.siblings(layer, depth)
         assert len(beside) == 12 - depth + 1
         for width in (1, 2, 4):
             extra = table.wide(width)[layer - 1, depth] - table.chains[layer - 1, depth]
@@ -160,7 +166,7 @@ def test_of_fewer_levels_there_is_less_room():
     table = ExitCost(stepped(), 4, paper=False).table([context(ids=[])], 12)
     here = table.upto(3)
     assert here.chains.shape == (3, 4)
-    assert len(here.beside(1, 2)) == 2
+    assert len(here.siblings(1, 2)) == 2
     assert np.isinf(here.wide(3)[:, 2]).all()
 
 

@@ -1,23 +1,23 @@
 """Goodput lengths: the argmax of the paper's formula, off when speculation loses, probing."""
 
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
+from operator import mul
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.draft_length.acceptance import pooled, shrunk
-from engine.draft_length.goodput import (
-    BELIEVED,
-    PROBE_FIRST,
-    Goodput,
-    _offers,
-)
+from engine.draft_length.acceptance import DepthAcceptance, pooled, shrunk
+from engine.draft_length.goodput import Goodput, Offer, admit
+from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.request import Prior, SamplingParams
 from engine.speculation.tree import DraftTree, chain
 from engine.speculation.verify import Verdict
-from engine.statistics.pass_cost import PassCost
+from engine.statistics.pass_cost import DraftCost, PassCost
 
+PROBE_FIRST = TUNING.first_probe
 LONGEST = Budget(8, 8)
 HERE = Context(1, 0, [1], SamplingParams(), None)
 SELECTIVE = frozenset({StopRule.FLOOR})
@@ -28,22 +28,35 @@ def outcome(drafted, accepted, draft_seconds, score_seconds):
     return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), draft_seconds, score_seconds)
 
 
+class Asked(PassCost):
+    """Counts how often an allocation asks what passes cost."""
+
+    times = 0
+
+    def each(self, rows, context=0):
+        self.times += 1
+        return super().each(rows, context)
+
+
 class Measured(Goodput):
-    """A policy whose outcomes also reach the cost curve, as the engine does it."""
+    """A policy whose outcomes also reach the cost curve, as in the engine."""
+
+    def __init__(self, tuning=TUNING):
+        self.cost = Asked()
+        super().__init__(DrafterResources(None, cost=self.cost), "chain", tuning)
 
     def observe(self, outcomes):
         for o in outcomes:
-            self._cost.observe(len(o.tree), 0, o.score_seconds)
+            self.cost.observe(len(o.tree), 0, o.score_seconds)
         super().observe(outcomes)
 
 
-def new():
-    return Measured(DrafterResources(None), "chain")
+new = Measured
 
 
-def taught(accept, flat, slope, draft, rounds=40):
+def taught(accept, flat, slope, draft, rounds=40, tuning=TUNING):
     """A policy that saw ``rounds`` drafts of mixed lengths on a machine with this cost curve."""
-    policy = new()
+    policy = new(tuning)
     for i in range(rounds):
         drafted = i % 5
         cost = flat + slope * (drafted + 1)
@@ -79,8 +92,8 @@ def test_a_new_request_starts_by_speculating():
     assert chosen(new()) == LONGEST.depth
 
 
-def test_while_off_it_probes_with_growing_intervals():
-    policy = taught(accept=0, flat=10, slope=1, draft=3)
+def test_while_off_it_probes_with_growing_intervals_up_to_the_largest():
+    policy = taught(0, flat=10, slope=1, draft=3, tuning=replace(TUNING, last_probe=64))
     waits, plain = [], 0
     for _ in range(400):
         if chosen(policy):
@@ -92,24 +105,22 @@ def test_while_off_it_probes_with_growing_intervals():
             policy.observe([outcome(0, 0, 0, 11)])
     assert len(waits) >= 3
     assert all(later >= earlier for earlier, later in pairwise(waits))
-    assert waits[-1] >= 4 * PROBE_FIRST
+    assert waits[-1] == waits[-2] == 64
 
 
-def test_while_off_it_is_asked_in_one_round_of_four_and_when_a_probe_is_due(monkeypatch):
+def test_while_off_it_is_asked_in_one_round_of_four_and_when_a_probe_is_due():
     policy = taught(accept=0, flat=10, slope=1, draft=3)
-    asked, judged = [], Goodput._judged
-    monkeypatch.setattr(Goodput, "_judged", lambda *given: asked.append(1) or judged(*given))
-    probes = 0
+    asked, probes, kept = policy.cost.times, 0, TUNING.switch_rounds
     for _ in range(64):
         found = chosen(policy)
         probes += found > 0
         policy.observe([outcome(4, 0, 12, 15) if found else outcome(0, 0, 0, 11)])
     assert probes >= 2
-    # the first round behind a probe is asked, and the second: nothing is believed at once
-    assert 64 / (BELIEVED + 1) <= len(asked) <= 64 / (BELIEVED + 1) + 3 * probes
+    # the first round after a probe is asked, and the second: nothing is kept at once
+    assert 64 / (kept + 1) <= policy.cost.times - asked <= 64 / (kept + 1) + 3 * probes
 
 
-def test_fresh_luck_switches_it_on_again():
+def test_accepted_drafts_switch_it_on_again():
     policy = taught(accept=0, flat=10, slope=0.2, draft=0.2)
     assert chosen(policy) == 0
     for _ in range(20):
@@ -194,8 +205,17 @@ def test_a_load_that_makes_rows_dear_shortens_drafts_for_all():
 
 
 def test_the_allocation_is_the_best_of_all_by_enumeration():
-    policy = steady(STEEP, {1: (3, 2, 4), 2: (1, 0, 2)})
-    longest = Budget(4, 4)
+    accept = {1: (3, 2, 4), 2: (1, 0, 2)}
+    policy, longest = steady(STEEP, accept), Budget(4, 4)
+    pool, own = DepthAcceptance(TUNING.pool_memory), {}
+    draft = DraftCost()
+    for n, accepted in accept.items():  # what the policy was taught
+        own[n] = DepthAcceptance(TUNING.request_memory)
+        for i in range(60):
+            for depths in (pool, own[n]):
+                depths.note(accepted[i % 3], refused=accepted[i % 3] < 4)
+            if i:  # the first draft reads the prompt
+                draft.observe(4, 4, 0.4)
     chosen = [b.depth for b in policy.budgets(contexts(2), [longest] * 2)]
 
     def goodput(lengths):
@@ -203,37 +223,36 @@ def test_the_allocation_is_the_best_of_all_by_enumeration():
         for n, length in enumerate(lengths, 1):
             reach = 1.0
             rows, gain = rows + 1 + length, gain + 1
-            pool = pooled(policy._pool, length)
-            for rate in shrunk(policy._traces[n].depths, pool):
+            for rate in shrunk(own[n], pooled(pool, length)):
                 reach *= rate
                 gain += reach
-        seconds = STEEP.seconds(rows, 20) + policy._draft.seconds(max(lengths), sum(lengths))
+        seconds = STEEP.seconds(rows, 20) + draft.seconds(max(lengths), sum(lengths))
         return gain / seconds
 
     best = max(product(range(5), repeat=2), key=goodput)
     assert goodput(chosen) == pytest.approx(goodput(best))
 
 
-TELLING = frozenset({StopRule.CHANCES})
+CHANCES = frozenset({StopRule.CHANCES})
 
 
-def test_a_chain_that_tells_its_chances_is_admitted_by_averages_and_ends_by_its_own():
-    averages, told = (
-        Goodput(DrafterResources(None, cost=STEEP, heeds=h), "chain")
-        for h in (frozenset(), TELLING)
+def test_a_chain_with_probabilities_is_admitted_by_averages_and_ends_by_its_own():
+    averages, own = (
+        Goodput(DrafterResources(None, cost=STEEP, stop_rules=h), "chain")
+        for h in (frozenset(), CHANCES)
     )
-    for policy in (averages, told):
+    for policy in (averages, own):
         for accepted in (0, 1, 2, 3, 4, 4) * 5:
             policy.observe([outcome(4, accepted, 1.0, 0.0)])
-    (short,), (open_end,) = (policy.budgets([HERE], [LONGEST]) for policy in (averages, told))
+    (short,), (open_end,) = (policy.budgets([HERE], [LONGEST]) for policy in (averages, own))
     assert 0 < short.depth < open_end.depth == LONGEST.depth
     assert open_end.stop.drawn(0.01)
-    (sure,) = told.budgets([HERE], [LONGEST])
+    (sure,) = own.budgets([HERE], [LONGEST])
     assert not any(sure.stop.drawn(1.0) for _ in range(3))
 
 
-def test_a_chain_that_tells_its_chances_is_still_switched_off():
-    policy = Goodput(DrafterResources(None, cost=STEEP, heeds=TELLING), "chain")
+def test_a_chain_with_probabilities_is_still_switched_off():
+    policy = Goodput(DrafterResources(None, cost=STEEP, stop_rules=CHANCES), "chain")
     for _ in range(40):
         policy.observe([outcome(4, 0, 4.0, 0.0)])
     (budget,) = policy.budgets([HERE], [LONGEST])
@@ -241,15 +260,15 @@ def test_a_chain_that_tells_its_chances_is_still_switched_off():
 
 
 def test_chains_of_a_crowd_share_floors_and_have_a_rule_each():
-    policy = Goodput(DrafterResources(None, cost=FLAT, heeds=TELLING), "chain")
+    policy = Goodput(DrafterResources(None, cost=FLAT, stop_rules=CHANCES), "chain")
     first, second = policy.budgets(contexts(2), [LONGEST] * 2)
     assert first.stop is not second.stop
-    assert first.stop.floors is second.stop.floors
-    assert first.stop.floors.growing == 2
+    assert first.stop.threshold is second.stop.threshold
+    assert first.stop.threshold.growing == 2
 
 
-def test_trees_are_allotted_by_averages_even_where_the_drafter_tells_its_chances():
-    policy = Goodput(DrafterResources(None, cost=FLAT, heeds=TELLING), "chain")
+def test_trees_are_admitted_by_averages_even_if_the_drafter_reports_probabilities():
+    policy = Goodput(DrafterResources(None, cost=FLAT, stop_rules=CHANCES), "chain")
     (budget,) = policy.budgets([HERE], [TREE])
     assert (budget.nodes > 0, budget.stop) == (True, None)
 
@@ -264,8 +283,8 @@ def tree_outcome(nodes, accepted):
     return Outcome(HERE, tree, Verdict(tuple(range(accepted + 1)), 0), 0.1, 0.0)
 
 
-def grown(cost, gains, rounds=30, heeds=frozenset()):
-    policy = Goodput(DrafterResources(None, cost=cost, heeds=heeds), "sequoia")
+def grown(cost, gains, rounds=30, stop_rules=frozenset()):
+    policy = Goodput(DrafterResources(None, cost=cost, stop_rules=stop_rules), "sequoia")
     for _ in range(rounds):
         for nodes, accepted in gains.items():
             policy.observe([tree_outcome(nodes, accepted)])
@@ -283,11 +302,11 @@ def test_a_tree_that_brings_nothing_is_switched_off():
 
 
 def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
-    few, none = {4: 2, 16: 2}, {16: 0, 64: 0}  # larger trees brought no more, as luck would have it
+    few, none = {4: 2, 16: 2}, {16: 0, 64: 0}  # larger trees brought no more, by chance
     for hidden, nodes in ((0, 4), (33, 32), (65, 64), (900, 64)):
         cost = curve((1, 10.0), (64, 10.5))
         cost.hidden = hidden
-        policy = Goodput(DrafterResources(None, cost=cost, heeds=SELECTIVE), "specexec")
+        policy = Goodput(DrafterResources(None, cost=cost, stop_rules=SELECTIVE), "specexec")
         for _ in range(30):
             for size, accepted in few.items():
                 policy.observe([tree_outcome(size, accepted)])
@@ -298,18 +317,19 @@ def test_rows_that_reading_hides_are_all_used_unless_nothing_is_drafted():
 
 
 def test_a_drafter_that_leaves_out_unlikely_nodes_gets_room_and_a_price():
-    """What is likely differs from round to round: a tree's size learnt from others would miss that."""
+    """What is likely differs from round to round: a size learnt from other trees would miss that."""
     gains = {4: 2, 16: 3, 64: 5}
-    least, steep = grown(STEEP, gains), grown(STEEP, gains, heeds=SELECTIVE)
+    least, steep = grown(STEEP, gains), grown(STEEP, gains, stop_rules=SELECTIVE)
     assert (least.nodes < 32, steep.nodes, steep.depth) == (True, 64, 8)
-    assert steep.floor == least.floor > grown(FLAT, gains, heeds=SELECTIVE).floor > 0
-    assert grown(STEEP, {16: 0, 64: 0}, heeds=SELECTIVE).nodes == 0
+    assert steep.floor == least.floor > grown(FLAT, gains, stop_rules=SELECTIVE).floor
+    assert grown(FLAT, gains, stop_rules=SELECTIVE).floor >= TUNING.least_probability
+    assert grown(STEEP, {16: 0, 64: 0}, stop_rules=SELECTIVE).nodes == 0
 
 
-def test_a_selective_drafter_hears_what_its_rows_cost_at_the_rate_of_the_pass():
+def test_a_selective_drafter_gets_the_prices_of_its_rows_at_the_rate_of_the_pass():
     """Nothing for no row; the jump to the second row, and at least what plain decoding would bring."""
     jump = curve((1, 10.0), (2, 18.0), (64, 20.0))
-    prices = grown(jump, {4: 2, 16: 3, 64: 5}, heeds=SELECTIVE).prices
+    prices = grown(jump, {4: 2, 16: 3, 64: 5}, stop_rules=SELECTIVE).prices
     plain = jump.prices(1.0, len(prices) - 1)
     assert prices[0] == 0
     assert all(price >= least for price, least in zip(prices, plain, strict=True))
@@ -344,51 +364,40 @@ def test_history_of_another_drafter_and_of_nothing_is_ignored():
         assert policy.budgets([here], [LONGEST])[0].depth == LONGEST.depth
 
 
-@pytest.mark.parametrize("tree", [False, True])
-def test_a_request_alone_gets_the_best_of_all_its_lengths(tree):
-    policy = Goodput(DrafterResources(None, draft_step=0.1), "chain")
-    for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
-        policy._cost.profile(rows, seconds)
-    for n in (1, 4):
-        policy._draft.observe(n, n, 0.1 * n)
-    longest = Budget(8, 64 if tree else 8)
-    trace = policy._trace(Context(1, 0, [1], SamplingParams(), None))
-    for accepted in (0, 1, 3, 2, 5):
-        trace.depths.note(accepted, refused=True)
-        offers = _offers(trace, longest, [0.7] * 8)
-        rates = []
-        for taken in range(len(offers) + 1):
-            rows = 1 + sum(offer.rows for offer in offers[:taken])
-            steps = offers[taken - 1].steps if taken else 0
-            seconds = policy._cost.seconds(rows, 30) + policy._draft.seconds(steps, rows - 1)
-            rates.append((1 + sum(offer.gain for offer in offers[:taken])) / seconds)
-        [taken], rate, rows = policy._admit([offers], 30)
-        assert rate == pytest.approx(max(rates)) == pytest.approx(rates[taken])
-        assert rows == 1 + sum(offer.rows for offer in offers[:taken])
+# Allocation, by enumeration.
 
 
-def test_trees_of_a_batch_share_out_what_gives_most():
-    """Against every choice of sizes, each valued by the formula."""
-    policy = Goodput(DrafterResources(None, draft_step=0.02), "sequoia")
-    for rows, seconds in ((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0)):
-        policy._cost.profile(rows, seconds)
-    traces = [policy._trace(replace(HERE, request=number)) for number in (1, 2, 3)]
-    for trace, accepted in zip(traces, (0, 2, 5), strict=True):
-        for nodes in (4, 16):
-            for _ in range(5):
-                trace.note_tree(nodes, accepted)
-    offers = [_offers(trace, Budget(8, 32), []) for trace in traces]
+GRADUAL = curve((1, 1.0), (4, 1.1), (16, 2.0), (64, 6.0))
+GAINS = st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5)
 
-    def goodput(taken):
-        chosen = [offer for own, n in zip(offers, taken, strict=True) for offer in own[:n]]
-        rows = 3 + sum(offer.rows for offer in chosen)
-        deepest = max((offer.steps for offer in chosen), default=0)
-        seconds = policy._cost.seconds(rows, 40) + policy._draft.seconds(deepest, rows - 3)
-        return (3 + sum(offer.gain for offer in chosen)) / seconds
 
-    taken, rate, rows = policy._admit(offers, 40)
-    assert rate == pytest.approx(goodput(taken))
-    assert rows == 3 + sum(o.rows for own, n in zip(offers, taken, strict=True) for o in own[:n])
-    best = max(product(*(range(len(own) + 1) for own in offers)), key=goodput)
-    assert rate == pytest.approx(goodput(best))
-    assert len(set(taken)) > 1
+def chain_offers(rates):
+    """Each token is accepted with its rate, if all before it were."""
+    return [Offer(1, depth, gain) for depth, gain in enumerate(accumulate(rates, mul), 1)]
+
+
+def rate_of(offers, taken, draft):
+    chosen = [offer for own, n in zip(offers, taken, strict=True) for offer in own[:n]]
+    rows = len(offers) + sum(offer.rows for offer in chosen)
+    deepest = max((offer.steps for offer in chosen), default=0)
+    seconds = GRADUAL.seconds(rows, 40) + draft.seconds(deepest, rows - len(offers))
+    return (len(offers) + sum(offer.gain for offer in chosen)) / seconds, rows
+
+
+@given(st.lists(GAINS, min_size=1, max_size=3), st.floats(0.0, 0.5))
+def test_admitted_chains_are_the_best_of_all_lengths(rates, step):
+    offers, draft = [chain_offers(own) for own in rates], DraftCost(step=step)
+    taken, rate, rows = admit(offers, GRADUAL, draft, 40)
+    assert (pytest.approx(rate), rows) == rate_of(offers, taken, draft)
+    every = product(*(range(len(own) + 1) for own in offers))
+    assert rate == pytest.approx(max(rate_of(offers, each, draft)[0] for each in every))
+
+
+def test_admitted_trees_are_the_best_of_all_doublings():
+    sizes, gains = (1, 1, 2, 4, 8), ((0.5, 0.3, 0.2, 0.1, 0.05), (0.9, 0.8, 0.7, 0.7, 0.6))
+    offers = [[Offer(n, 2**k, g) for k, (n, g) in enumerate(zip(sizes, own, strict=True))] for own in gains]  # fmt: skip
+    draft = DraftCost(step=0.02)
+    taken, rate, _ = admit(offers, GRADUAL, draft, 40)
+    every = product(range(6), repeat=2)
+    assert rate == pytest.approx(max(rate_of(offers, each, draft)[0] for each in every))
+    assert taken[0] < taken[1]

@@ -4,26 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from engine.draft_length.shadow_tokens import (
-    BESIDE,
-    BINS,
-    CERTAIN,
-    COLUMNS,
-    GUESS,
-    GUESS_WEIGHT,
-    OMEGA,
-    POOL_WEIGHT,
-    Counts,
-    shadow_counts,
-)
+from engine.draft_length.shadow_tokens import Counts, shadow_counts
+from engine.draft_length.tuning import TUNING
 from engine.request import SamplingParams
 from engine.speculation.sampling import probabilities
-from tests.engine.draft_length.counted import context, counts
+from tests.engine.draft_length.counted import BINS, COLUMNS, context, counts
+
+OMEGA = TUNING.exit_memory
 
 
-def share(hits, seen, guess=GUESS[0]):
+def share(hits, seen, guess=TUNING.exit_guess[0]):
     """Acceptance of an exit; by default of the first."""
-    return (hits + GUESS_WEIGHT * guess) / (seen + GUESS_WEIGHT)
+    return (hits + TUNING.exit_guess_weight * guess) / (seen + TUNING.exit_guess_weight)
 
 
 def test_counts_decay_by_round_and_only_where_something_was_seen():
@@ -39,17 +31,21 @@ def test_counts_decay_by_round_and_only_where_something_was_seen():
 def test_a_few_tokens_lean_on_those_of_all_requests():
     pool = counts([(0.9, True)] * 300 + [(0.9, False)] * 100, [])
     own = counts([(0.9, False)] * 2, [(0.5, True)])
-    found = own.leaning(pool)
-    assert found.alpha[0] == pytest.approx(share(0.75 * POOL_WEIGHT, POOL_WEIGHT + 2))
+    found = own.with_pool(pool)
+    assert found.alpha[0] == pytest.approx(
+        share(0.75 * TUNING.exit_pool_weight, TUNING.exit_pool_weight + 2)
+    )
     assert found.alpha[1] == own.alpha[1]
-    assert np.array_equal(counts([], []).leaning(own).table, own.table)  # so few count as they are
+    assert np.array_equal(
+        counts([], []).with_pool(own).table, own.table
+    )  # so few count as they are
 
 
 def test_guards_where_a_count_is_zero():
     known = counts([], [(0.8, True)], [(0.4, False)], [(1.0, True)] * 999)
     guesses = [0.5, 0.6, 0.7, 0.8]
     assert known.alpha.tolist() == pytest.approx(
-        [0.0, share(1, 1, guesses[1]), share(0, 1, guesses[2]), CERTAIN]
+        [0.0, share(1, 1, guesses[1]), share(0, 1, guesses[2]), TUNING.exit_max_acceptance]
     )
     assert known.tau.tolist() == pytest.approx([0.5, 0.4, 0.7, 0.5])
     assert np.isfinite(known.tau).all()
@@ -94,10 +90,10 @@ def test_drawn_shadow_tokens_count_the_exact_acceptance_of_a_draw():
     assert found.table[:, 2 * BINS] == pytest.approx(sureness)
 
 
-# Candidates beside.
+# Siblings.
 
 
-def beside(found):
+def siblings(found):
     """(found, sought) by rank, of the first exit."""
     return np.split(found.table[0, 2 * BINS + 2 :], 2)
 
@@ -105,7 +101,7 @@ def beside(found):
 def test_what_an_exit_misses_is_looked_for_among_its_next_likeliest_tokens():
     exits = torch.tensor([[[5.0, 4.0, 3.0, 2.0, 1.0, 0.0]] * 4])
     judged = torch.eye(6)[[0, 1, 2, 1]] * 9
-    found, sought = beside(Counts(shadow_counts(exits, judged, context())))
+    found, sought = siblings(Counts(shadow_counts(exits, judged, context())))
     assert found.tolist() == pytest.approx([2, 1, 0, 0, 0, 0, 0])
     assert sought.tolist() == pytest.approx([3] * 7)
 
@@ -113,7 +109,7 @@ def test_what_an_exit_misses_is_looked_for_among_its_next_likeliest_tokens():
 def test_a_seeded_requests_further_candidates_count_the_targets_probability_of_them():
     sampling = SamplingParams(0.7, seed=3)
     judged, exits = torch.randn(4, 9), torch.randn(2, 4, 9)
-    found, sought = beside(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
+    found, sought = siblings(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
     law, ranked = probabilities(judged, sampling), exits[0].argsort(-1, descending=True)
     assert found.tolist() == pytest.approx(
         [sum(float(law[row, ranked[row, rank]]) for row in range(4)) for rank in range(1, 8)]
@@ -125,7 +121,7 @@ def test_a_seeded_requests_further_candidates_count_the_targets_probability_of_t
 def test_what_a_draw_misses_is_the_mass_that_the_target_has_more_of():
     sampling = SamplingParams(0.8)
     judged, exits = torch.randn(3, 9), torch.randn(2, 3, 9)
-    found, sought = beside(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
+    found, sought = siblings(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
     p, q = probabilities(judged, sampling), probabilities(exits[0], sampling)
     left, ranked = (p - q).clamp(min=0), q.argsort(-1, descending=True)
     assert found.tolist() == pytest.approx(left.gather(-1, ranked[:, :7]).sum(0).tolist())
@@ -135,7 +131,7 @@ def test_what_a_draw_misses_is_the_mass_that_the_target_has_more_of():
 
 def test_shares_of_what_is_missed_fall_with_the_rank_and_are_all_at_most():
     nothing = Counts.empty(2)
-    assert nothing.caught[0].tolist() == pytest.approx(list(BESIDE))
+    assert nothing.caught[0].tolist() == pytest.approx(list(TUNING.sibling_shares))
     table = nothing.table.copy()
     table[:, 2 * BINS + 2 :] = np.array([0, 40, 0, 0, 0, 0, 0, *[40] * 7])
     known = Counts(table).caught

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from engine.interfaces.drafter import Budget, Context, Outcome
+from engine.interfaces.drafter import Budget, Context, Drafter, Outcome
 from engine.request import DrafterRun, SamplingParams
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
+from engine.statistics.pass_cost import PassCost
 from tests.engine.selection.scripted import ROOM, Scripted, auto_over, play
 
 
@@ -20,12 +21,15 @@ def test_where_nothing_pays_it_decodes_plainly_and_spends_little_on_finding_out(
     assert tokens / seconds > 0.97
 
 
-def test_an_arm_that_another_one_stands_in_for_is_not_asked():
+def test_an_arm_that_another_one_replaces_is_not_used():
     class Wider(Scripted):
-        stands_in_for = frozenset({"lookup"})
+        def replaces(self, other):
+            return other is lookup
 
-    lookup = Scripted(4, 1.0, declines=True)
-    auto = auto_over(lookup=lookup, suffix=Wider(4, 1.0, declines=True), model=Scripted(2, 1.5))
+    lookup = Scripted(4, 1.0, proposes_rarely=True)
+    auto = auto_over(
+        lookup=lookup, suffix=Wider(4, 1.0, proposes_rarely=True), model=Scripted(2, 1.5)
+    )
     assert set(play(auto, 50)[0]) == {"suffix", "model"}
     assert lookup.rounds == lookup.heard == 0
 
@@ -40,16 +44,18 @@ def test_the_arm_that_drafted_hears_the_outcome_and_no_other():
 def test_every_arm_forgets_and_the_reason_names_what_ran():
     arms = {"a": Scripted(3, 1.5)}
     auto = auto_over(**arms)
-    assert auto.reason([]) == "auto: nothing was decoded"
+    assert auto.explain([]) == "auto: nothing was decoded"
     play(auto, 20)
     ran = [
         DrafterRun("none", 1, 1, 0, 0, 1.0, 1.0, ()),
         DrafterRun("a", 7, 28, 28, 21, 10.0, 26.0, ()),
     ]
-    assert auto.reason(ran) == ("auto, by measured pace: a 2.60x plain in 7 passes, none in 1 pass")
+    assert auto.explain(ran) == (
+        "auto, by measured pace: a 2.60x plain in 7 passes, none in 1 pass"
+    )
     auto.forget(1, 0)
     assert arms["a"].forgotten == 1
-    assert auto.playing(1) == "none"
+    assert auto.active_arm(1) == "none"
 
 
 def test_a_batch_is_grouped_by_arm():
@@ -59,7 +65,7 @@ def test_a_batch_is_grouped_by_arm():
     before = a.rounds
     contexts = [Context(n, n, [1], SamplingParams(), None) for n in (2, 3, 4)]
     auto.draft(contexts, [ROOM] * 3)
-    assert [auto.playing(n) for n in (2, 3, 4)] == ["a"] * 3
+    assert [auto.active_arm(n) for n in (2, 3, 4)] == ["a"] * 3
     assert a.rounds == before + 1
 
 
@@ -67,7 +73,7 @@ def test_plain_alone_is_enough():
     auto = auto_over()
     context = Context(1, 0, [7], SamplingParams(), None)
     assert auto.draft([context], [ROOM]) == [single(7)]
-    assert auto.playing(1) == "none"
+    assert auto.active_arm(1) == "none"
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3, 8])
@@ -79,9 +85,9 @@ def test_no_arm_gets_more_than_is_allowed_or_than_it_uses(depth):
             seen.extend(budgets)
             return super().draft(batch, budgets)
 
-    auto = auto_over(a=Greedy(3, 1.5), b=Greedy(4, 1.0, every=3, declines=True))
+    auto = auto_over(a=Greedy(3, 1.5), b=Greedy(4, 1.0, every=3, proposes_rarely=True))
     play(auto, 40)
-    assert auto.playing(1) != "none"
+    assert auto.active_arm(1) != "none"
     seen.clear()
     for _ in range(3):
         auto.draft([Context(1, 0, [1], SamplingParams(), None)], [Budget(depth, depth)])
@@ -92,7 +98,7 @@ def test_no_arm_gets_more_than_is_allowed_or_than_it_uses(depth):
 
 def test_what_could_have_been_copied_is_heard_of_whoever_drafted():
     arms = {
-        "lookup": Scripted(4, 1.0, every=10**9, declines=True),
+        "lookup": Scripted(4, 1.0, every=10**9, proposes_rarely=True),
         "model": Scripted(3, 1.5),
         "other": Scripted(0, 2.0),
     }
@@ -104,29 +110,31 @@ def test_what_could_have_been_copied_is_heard_of_whoever_drafted():
 def test_an_answer_that_ends_tells_how_long_answers_are():
     auto = auto_over(a=Scripted(3, 1.5))
     _, _, tokens = play(auto, 40)
-    assert auto._standings.usual_tokens == 0
+    assert auto.stats.usual_tokens == 0
     auto.forget(1, 0)
-    assert 0 < auto._standings.usual_tokens <= tokens
+    assert 0 < auto.stats.usual_tokens <= tokens
 
 
 def test_rounds_are_measured_by_plain_passes_over_as_many_requests():
-    auto = auto_over(a=Scripted(3, 1.5))
-    auto._cost.reset({1: 1.0, 8: 8.0})
+    auto = auto_over(cost=PassCost({1: 1.0, 8: 8.0}), a=Scripted(3, 1.5))
+    auto.stats.speedups["a"].count(200, 100.0)  # it leads
     contexts = [Context(n, n, [1], SamplingParams(), None) for n in (1, 2, 3, 4)]
-    trees = auto.draft(contexts, [ROOM] * 4)
-    pairs = zip(contexts, trees, strict=True)
-    auto.observe([Outcome(c, tree, Verdict((0,), 0), 0.0, 4.0, batch=4) for c, tree in pairs])
-    assert auto._matches[1].whole.value == pytest.approx(1.0)
+    for _ in range(2):  # the first round reads the prompts
+        trees = auto.draft(contexts, [ROOM] * 4)
+        pairs = zip(contexts, trees, strict=True)
+        auto.observe([Outcome(c, tree, Verdict((0,), 0), 0.0, 4.0, batch=4) for c, tree in pairs])
+    measured = auto.stats.task("").speedups["a"]
+    assert (measured.rounds, measured.value) == (4, pytest.approx(1.0))
 
 
 @dataclass
-class Chancy:
+class Chancy(Drafter):
     """An arm whose drafted tokens are right by chance: (acceptance, tokens, seconds of a round)."""
 
     worth: tuple[float, int, float]
     share: float = 1.0  # of rounds in which it proposes
-    declines: bool = False
-    length: Budget = field(default_factory=lambda: Budget(16, 16))
+    proposes_rarely: bool = False
+    max_draft: Budget = field(default_factory=lambda: Budget(16, 16))
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def draft(self, batch, budgets):
@@ -166,13 +174,15 @@ def session(kind, seed, answers=20, skipped=5):
         for n, (name, worth) in enumerate(steady.items())
     }
     best = max(1.0, *(arm.pace() for arm in arms.values()))
-    arms["lookup"] = Chancy(copied, share, declines=True, rng=np.random.default_rng((seed, 9)))
+    arms["lookup"] = Chancy(
+        copied, share, proposes_rarely=True, rng=np.random.default_rng((seed, 9))
+    )
     auto, tokens, seconds = auto_over(**arms), 0, 0.0
     for request in range(answers):
         context, said = Context(request, 0, [1], SamplingParams(), None), 0
         while said < 64:
             [tree] = auto.draft([context], [Budget(16, 16)])
-            arm = arms.get(auto.playing(request))
+            arm = arms.get(auto.active_arm(request))
             emitted, cost = (1, 1.0) if arm is None else (arm.tokens(), arm.worth[2])
             auto.observe(
                 [Outcome(context, tree, Verdict(tuple(range(emitted)), 0), cost - 1.0, 1.0)]

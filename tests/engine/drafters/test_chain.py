@@ -1,33 +1,24 @@
-"""The chain: which drafters of the same draft model `auto` need not ask beside it."""
+"""Chains of a draft model: where they replace trees of the same draft model."""
 
-from pkgutil import resolve_name
+import pytest
 
-from engine.drafters import DRAFTERS
-from engine.drafters.chain import TREES, Chain
-from engine.interfaces.drafter import DrafterResources, stands_in_for
-from engine.interfaces.target import Capability
+from engine.drafters.chain import Chain
+from engine.drafters.lookup import Lookup
+from engine.drafters.sequoia import Sequoia
+from engine.drafters.specexec import SpecExec
+from engine.interfaces.drafter import DrafterResources
 from engine.statistics.pass_cost import PassCost
 from tests.engine.tiny import tiny_target
 
-
-def covered(knots):
-    return stands_in_for(
-        Chain(DrafterResources(tiny_target(), tiny_target(), cost=PassCost(knots)))
-    )
+DEAR, CHEAP = {1: 1.0, 16: 1.4}, {1: 1.0, 16: 1.3}  # of 16 rows: more than a third of a pass, less
 
 
-def test_where_sixteen_rows_cost_a_third_of_a_pass_it_stands_in_for_trees():
-    assert covered({1: 0.010, 16: 0.0140}) == TREES
-    assert covered({1: 0.010, 4: 0.012, 64: 0.060}) == TREES
+def resources(knots):
+    return DrafterResources(tiny_target(), tiny_target(), cost=PassCost(knots))
 
 
-def test_where_rows_are_nearly_free_or_nobody_measured_trees_are_asked_too():
-    assert covered({1: 0.010, 16: 0.0130}) == frozenset()
-    assert covered({1: 0.010, 64: 0.0101, 256: 0.060}) == frozenset()
-    assert covered({}) == frozenset()
-
-
-def test_it_stands_in_for_drafters_that_exist_and_ask_the_same_draft_model():
-    for name in TREES:
-        drafter = resolve_name(DRAFTERS[name])
-        assert {Capability.DRAFT_MODEL, Capability.TREE} <= drafter.needs
+@pytest.mark.parametrize(("knots", "other", "replaced"), [
+    (DEAR, Sequoia, True), (DEAR, SpecExec, True), (CHEAP, Sequoia, False), (DEAR, Lookup, False),
+])  # fmt: skip
+def test_chains_replace_trees_of_the_draft_model_where_rows_cost_time(knots, other, replaced):
+    assert Chain(resources(knots)).replaces(other(resources(knots))) is replaced

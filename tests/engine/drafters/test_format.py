@@ -84,7 +84,9 @@ def drafts(words, rounds=40, prices=(0.0, 0.3, 0.6, 0.9)):
     format_, ids, found = Format(DrafterResources(tiny_target())), [5], []
     for _ in range(rounds):
         ids.append(1)
-        context = Context(1, 0, list(ids), SamplingParams(), SeededRandom(0), prompt=1, guide=guide)
+        context = Context(
+            1, 0, list(ids), SamplingParams(), SeededRandom(0), prompt_length=1, grammar=guide
+        )
         [tree] = format_.draft([context], [Budget(32, 32, prices=prices)])
         found.append(tree.drafted)
         assert tree.expected <= tree.drafted
@@ -106,7 +108,7 @@ def test_what_rows_cost_and_how_many_are_allowed_is_kept():
 
 
 def test_without_a_format_nothing_is_offered():
-    context = Context(1, 0, [5, 1], SamplingParams(), SeededRandom(0), prompt=1)
+    context = Context(1, 0, [5, 1], SamplingParams(), SeededRandom(0), prompt_length=1)
     [tree] = Format(DrafterResources(tiny_target())).draft([context], [Budget(32, 32)])
     assert tree.tokens == (1,)
 
@@ -146,7 +148,7 @@ def test_who_has_no_format_does_not_wait_for_this_drafter(monkeypatch):
     asked, draft = [], Format.draft
 
     def watched(self, batch, budgets):
-        asked.extend(context.guide for context in batch)
+        asked.extend(context.grammar for context in batch)
         return draft(self, batch, budgets)
 
     monkeypatch.setattr(Format, "draft", watched)

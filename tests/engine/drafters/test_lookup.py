@@ -134,12 +134,3 @@ def test_one_loop_of_the_engine_ends_in_few_passes():
     loops = next((p for p in range(1, 20) if ids[-p:] * 2 == ids[-2 * p :]), None)
     assert loops is not None, "choose a seed whose answer loops"
     assert done.stats.passes < 40
-
-
-def test_no_match_at_all_is_never_taken_for_one():
-    requests = [GenerationRequest((1, 2, 3), 20, drafter="lookup", options=(("min_match", 0.0),))]
-    [(ids, _)] = run_all(engine_over(tiny_target()), requests)
-    [(plain, _)] = run_all(
-        engine_over(tiny_target()), [GenerationRequest((1, 2, 3), 20, drafter="none")]
-    )
-    assert ids == plain

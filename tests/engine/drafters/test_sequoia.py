@@ -225,7 +225,7 @@ SURE = torch.tensor([[0.9, 0.06, 0.04], [0.1, 0.85, 0.05], [0.03, 0.07, 0.9]]).d
 def test_joint_law_of_emitted_tokens_is_the_targets(
     monkeypatch, odds, draft, options, stops, nodes
 ):
-    monkeypatch.setattr("engine.drafters.sequoia.Odds", odds)
+    monkeypatch.setattr("engine.drafters.sequoia.AcceptanceModel", odds)
     length = 2
 
     def run(chance):
@@ -251,7 +251,7 @@ def test_joint_law_of_emitted_tokens_is_the_targets(
 
 def test_how_many_siblings_there_are_hangs_on_their_elders_alone(monkeypatch):
     """So the joint law above is that of trees whose shape is drawn, too."""
-    monkeypatch.setattr("engine.drafters.sequoia.Odds", Trusted)
+    monkeypatch.setattr("engine.drafters.sequoia.AcceptanceModel", Trusted)
 
     def families(chance):
         drafter = Sequoia(DrafterResources(Markov(LAWS), Markov(SURE)))

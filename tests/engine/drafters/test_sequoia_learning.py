@@ -15,6 +15,7 @@ from engine.drafters.sequoia import (
     _Class,
     measure_acceptance,
 )
+from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import Prior
 from engine.speculation.rng import SeededRandom
@@ -205,13 +206,13 @@ def test_depth_is_not_bought_where_a_level_of_the_draft_costs_more_than_it_bring
 
 def test_a_lift_is_learned_where_paths_make_up_for_their_tokens(monkeypatch):
     """A draft that errs now one way, now the other: whole paths are likelier than their tokens."""
-    monkeypatch.setattr("engine.drafting.rank_evidence.LIFT_FORGETTING", 1.0)
+    monkeypatch.setattr("engine.drafting.rank_acceptance.TUNING", replace(TUNING, lift_memory=1.0))
     monkeypatch.setattr("engine.drafters.sequoia.EAGER_NODES", 10**9)
     found = []
     for budget in (exact(12, 6), exact(3, 1)):
         trial = Trial(P, Q)
         trial.play(1500, budget)
         lift = trial.drafter._class(context()).lift
-        found.append(lift.kept / lift.expected)
+        found.append(lift.share())
     assert found[0] > 1.03
     assert found[1] == pytest.approx(1.0, abs=0.03)  # one level: nothing stands below

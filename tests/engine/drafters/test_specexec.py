@@ -66,7 +66,7 @@ def paths(tree):
     return [found[node] for node in range(1, len(tree))]
 
 
-def score(table, root, path, decay=DECAY):
+def score(table, root, path, decay=DECAY.default):
     """Decayed probability of a path under a Markov draft."""
     total = 1.0
     for token in path:
@@ -297,7 +297,7 @@ def test_the_drafts_own_context_bounds_the_depth(room):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("wave", 0), ("wave", 129), ("branch", 65), ("waves", 0), ("decay", 1.1), ("decay", math.nan)],
+    [("wave", 129), ("branch", 65), ("waves", 0), ("decay", 1.1), ("decay", math.nan)],
 )
 def test_options_out_of_range_are_refused(name, value):
     with pytest.raises(InvalidRequest, match=name):

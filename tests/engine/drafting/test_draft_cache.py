@@ -173,6 +173,8 @@ def full(source, slot, length):
 class Alone:
     """A draft model whose slots share nothing."""
 
+    can_share = False
+
     def __init__(self, model):
         self.context, self.tokens, self.crop = model.context, model.tokens, model.crop
         self.feed, self.grow = model.feed, model.grow

@@ -6,15 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting.match_confidence import (
-    CERTAIN,
-    KINDS,
-    LONGEST,
-    MatchConfidence,
-    MatchConfidences,
-)
+from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
+from engine.drafting.tuning import TUNING
 from engine.request import Prior
 
+LONGEST, CERTAIN = TUNING.longest_match, TUNING.max_confidence
+KINDS = LONGEST.bit_length() + 1
 NOTES = st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=60)
 
 

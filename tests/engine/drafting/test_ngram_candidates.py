@@ -1,16 +1,16 @@
-"""Witnesses: what several places say together, at the first token and behind it."""
+"""Continuations: what several matches predict together, at the first token and after it."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafting.match_confidence import MatchConfidence
-from engine.drafting.ngram_candidates import BEGUN, FINISHED, OWN, Continuations, Source
+from engine.drafting.ngram_candidates import FINISHED, OWN, SAME_START, Continuations, Source
 
 TEXTS = st.lists(
     st.tuples(
         st.integers(1, 30),
-        st.sampled_from([OWN, FINISHED, BEGUN]),
+        st.sampled_from([OWN, FINISHED, SAME_START]),
         st.lists(st.integers(0, 3), min_size=1, max_size=8),
     ),
     min_size=1,

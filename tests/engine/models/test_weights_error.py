@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from engine.build import build
 from engine.decoder.config import backend_for
-from engine.drafters import AUTO
 from engine.errors import EngineError, ModelUnusable, NumericalError
-from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
+from engine.request import AUTO, FinishReason, GenerationRequest, ModelSpec, SamplingParams
 from tests.engine.decoder.test_families import SMALL, saved
 from tests.engine.models.gguf import tiny as tiny_gguf
 from tests.engine.tiny import run_all

@@ -183,4 +183,4 @@ def test_a_draft_without_memory_makes_the_next_ones_half_as_large():
     engine = engine_over(tiny_target(), draft, cost=SlowMachine())
     run_all(engine, requests("sequoia", GREEDY, 1))
     assert draft.refusals == 1
-    assert engine._retreat.nodes is not None
+    assert engine.backoff.nodes is not None

@@ -56,12 +56,12 @@ def test_the_draft_model_has_read_it_too(drafter):
     held, told = engine(), text(5, 700)
     held.submit(ahead(told, drafter=drafter))
     assert ended(held) == [FinishReason.LENGTH]
-    assert held._machinery.draft_model.length(0) == len(told) - 1
-    fed, feed = [], held._machinery.draft_model.feed
-    held._machinery.draft_model.feed = lambda slot, tokens, trace=0: fed.extend(tokens)
+    assert held.components.draft_model.length(0) == len(told) - 1
+    fed, feed = [], held.components.draft_model.feed
+    held.components.draft_model.feed = lambda slot, tokens, trace=0: fed.extend(tokens)
     assert ask(held, [*told, 3, 4], drafter="chain")[1].drafted > 0
     assert not fed
-    held._machinery.draft_model.feed = feed
+    held.components.draft_model.feed = feed
 
 
 def test_a_draft_model_with_a_shorter_context_reads_nothing():
@@ -89,8 +89,10 @@ def test_it_does_not_begin_beside_an_answer():
     held = engine()
     answer = held.submit(GenerationRequest(text(3, 20), 8, drafter="none"))
     held.step()
-    fed, feed = [], held._target.feed
-    held._target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
+    fed, feed = [], held.components.target.feed
+    held.components.target.feed = lambda slot, tokens, trace=0: (
+        fed.extend(tokens) or feed(slot, tokens)
+    )
     reading = held.submit(ahead(text(5, 700)))
     done = [(number, event) for number, event in held.step() if isinstance(event, Done)]
     assert [(number, event.reason) for number, event in done] == [(reading, FinishReason.CANCELLED)]
@@ -124,7 +126,7 @@ def test_a_chunk_of_it_ends_in_the_middle_of_a_pass():
     asked = []
     held.listen = lambda: asked.append(len(asked)) or (len(asked) == 2 and held.cancel(number))
     assert held.step() == []
-    assert held._target.length(0) == held._target.pending(0) == 0
+    assert held.components.target.length(0) == held.components.target.pending(0) == 0
     assert len(asked) == 2  # of three layers
     assert ended(held) == [FinishReason.CANCELLED]
 
@@ -133,7 +135,7 @@ def test_a_draft_model_breaks_off_in_the_middle_of_a_pass_too():
     held = engine()
     number = held.submit(ahead(text(5, 200), drafter="chain"))
     held.step()  # all that the target reads
-    draft = held._machinery.draft_model
+    draft = held.components.draft_model
     held.listen = lambda: held.cancel(number)
     draft.crop(0, 0)
     assert held.step() == []
@@ -145,7 +147,7 @@ def test_what_fails_while_it_is_cancelled_breaks_off_nothing_else():
     held = engine()
     number = held.submit(ahead(text(5, 200), drafter="chain"))
     held.step()
-    draft = held._machinery.draft_model
+    draft = held.components.draft_model
 
     def full(*_):
         held.cancel(number)

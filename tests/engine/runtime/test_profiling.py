@@ -9,18 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.drafters.early_exit import EXIT_STEP, EarlyExit
+from engine.drafting.draft_costs import READ_REPEATS, READ_SECONDS, read_seconds
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Scores, Target
 from engine.runtime.profiling import (
     PROFILE_ROWS,
-    READ_REPEATS,
-    READ_SECONDS,
     WIDER_ROWS,
     StreamedPass,
     fit_rounds,
     fit_streamed,
     profile,
-    profile_exit,
-    profile_reading,
 )
 from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import PassCost
@@ -182,6 +181,8 @@ class Read:
 class Exits:
     """A target one row of which takes so long through each of its layers, more the first time."""
 
+    source = None
+
     def __init__(self, each: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.each, self.now, self.pending, self.calls = each, 0.0, 0, 0
         monkeypatch.setattr("engine.runtime.profiling.time.perf_counter", lambda: self.now)
@@ -199,7 +200,8 @@ def test_what_an_early_exit_step_takes_is_measured_and_leaves_nothing(
     each: float, calls: int, found: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = Exits(each, monkeypatch)
-    assert profile_exit(cast("Target", target), 4) == pytest.approx(found)
+    resources = DrafterResources(cast("Target", target), options={"exit_layer": 4.0})
+    assert EarlyExit.measure(resources) == {EXIT_STEP: pytest.approx(found)}
     assert (target.calls, target.pending) == (calls, 0)
 
 
@@ -208,12 +210,12 @@ def test_what_a_token_of_a_text_takes_the_draft_model_is_measured(
     context: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draft = Read(1e-5, context, monkeypatch)
-    assert profile_reading(cast("Target", draft)) == pytest.approx(1e-5)
+    assert read_seconds(cast("Target", draft)) == pytest.approx(1e-5)
     assert (len(draft.fed), draft.cached) == (READ_REPEATS, 0)
     assert max(draft.fed) <= context
 
 
 def test_a_large_draft_model_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
     draft = Read(READ_SECONDS, 4096, monkeypatch)
-    assert profile_reading(cast("Target", draft)) == pytest.approx(1.5 * READ_SECONDS)
+    assert read_seconds(cast("Target", draft)) == pytest.approx(1.5 * READ_SECONDS)
     assert len(draft.fed) == 1

@@ -33,7 +33,7 @@ def alone(request):
 
 
 def held(engine, slots=3):
-    return sum(engine._target.length(slot) for slot in range(slots))
+    return sum(engine.components.target.length(slot) for slot in range(slots))
 
 
 def finish(engine, numbers, room=ROOM):
@@ -100,7 +100,7 @@ def test_a_warm_conversation_goes_before_a_request_waits_and_the_oldest_first():
 def test_a_request_that_waits_can_be_cancelled():
     engine = bounded()
     first, second = (engine.submit(GenerationRequest(prompt(n, 50), 40)) for n in (1, 2))
-    while not engine._sessions[second].paused:
+    while not engine.requests[second].paused:
         engine.step()
     engine.cancel(second)
     ended = {number: event.reason for number, event in engine.step() if hasattr(event, "reason")}
@@ -133,9 +133,11 @@ def test_a_gguf_file_whose_cells_do_not_suffice(pocket, drafter, share, monkeypa
     monkeypatch.setattr(context, "CACHE_BYTES", 0)
     monkeypatch.setattr("engine.build.SWAP_SHARE", share)
     engine = build(pocket)
-    assert engine._target.shared_rows < sum(len(one.prompt) for one in asked)
-    fed, feed = [], engine._target.feed
-    engine._target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
+    assert engine.components.target.shared_rows < sum(len(one.prompt) for one in asked)
+    fed, feed = [], engine.components.target.feed
+    engine.components.target.feed = lambda slot, tokens, trace=0: (
+        fed.extend(tokens) or feed(slot, tokens)
+    )
     found = run_all(engine, asked)
     assert [ids for ids, _ in found] == wanted
     assert [done.error for _, done in found] == [None] * 3

@@ -25,7 +25,7 @@ def engine(**options):
 
 def counted(held):
     """What the target is fed from now on, by slot."""
-    target, fed = held._target, []
+    target, fed = held.components.target, []
     feed = target.feed
     target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens, trace)
     return fed
@@ -49,13 +49,13 @@ def test_answers_to_one_question_are_those_of_each_alone(name, temperature):
 def test_a_preface_is_taken_over_from_a_running_answer_with_all_that_it_said():
     held = engine()
     first = held.submit(request(max_tokens=60, drafter="none"))
-    while not held._sessions[first].emitted:
+    while not held.requests[first].emitted:
         held.step()
-    said = list(held._sessions[first].ids)
+    said = list(held.requests[first].ids)
     fed = counted(held)
     second = (*said[:-1], 7, 8, 9)
     held.submit(request(second, 4))
-    while len(held._sessions) > 1:
+    while len(held.requests) > 1:
         held.step()
     assert fed == [*said[-2:-1], 7, 8][-len(fed) :]
     assert len(fed) <= 3
@@ -74,7 +74,7 @@ def test_few_tokens_are_read():
 def test_a_slot_that_was_given_away_is_no_donor():
     held = engine(slots=2)
     run_all(held, [request(LONG[:100])])
-    held._target.crop(0, 5)  # as a GGUF target takes cells from an idle conversation
+    held.components.target.crop(0, 5)  # as a GGUF target takes cells from an idle conversation
     fed = counted(held)
     run_all(held, [request([3, 3, 3]), request(LONG[:100])])
     assert len(fed) >= 2 + 99 - 5
@@ -86,7 +86,7 @@ def test_without_memory_for_a_copy_the_prompt_is_read():
     def full(source, slot, length):
         raise OutOfMemory(2**20, 0, 2**30)
 
-    held._target.share = full
+    held.components.target.share = full
     fed = counted(held)
     found = run_all(held, [request(), request()])
     assert fed == 2 * list(LONG[:-1])

@@ -46,8 +46,10 @@ def test_more_conversations_stay_warm_than_answer_at_once():
     talks = [[*text(seed, 60)] for seed in range(1, 9)]
     for talk in talks:
         talk.extend(ask(held, talk)[0])
-    fed, feed = [], held._target.feed
-    held._target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
+    fed, feed = [], held.components.target.feed
+    held.components.target.feed = lambda slot, tokens, trace=0: (
+        fed.extend(tokens) or feed(slot, tokens)
+    )
     for talk in talks:
         _, stats = ask(held, [*talk, 3, 4, 5])
         assert stats.cached_tokens >= len(talk) - 1
@@ -91,8 +93,8 @@ def test_a_cold_request_finds_nothing_and_leaves_nothing_of_others():
         ids, stats = ask(held, text(2, 100), cold=True)
         assert stats.cached_tokens == 0
     assert ids == ask(engine(), text(2, 100))[0]
-    draft = held._machinery.draft_model
-    assert sum(bool(held._target.length(slot)) for slot in range(14)) == 1
+    draft = held.components.draft_model
+    assert sum(bool(held.components.target.length(slot)) for slot in range(14)) == 1
     assert sum(bool(draft.length(slot)) for slot in range(14)) == 1
 
 
@@ -111,7 +113,7 @@ def test_whatever_was_asked_caches_stay_within_what_was_planned_and_answers_are_
         sampling = SamplingParams(1.0, seed=seed)
         ids, _ = ask(held, prompt, many, sampling=sampling, drafter="auto")
         assert ids == ask(engine(), prompt, many, sampling=sampling, drafter="none")[0]
-        for model in (held._target, held._machinery.draft_model):
+        for model in (held.components.target, held.components.draft_model):
             assert allocated(model.cache) <= slots * grown_rows(CONTEXT + SCORED_ROWS)
 
 
@@ -148,9 +150,11 @@ def with_memory(monkeypatch, spec, tokens):
 
 def cells(held):
     """Slots that take cells of a GGUF file's cache."""
-    llama = held._target.llama
+    llama = held.components.target.llama
     last = llama._api.llama_memory_seq_pos_max
-    return [slot for slot in range(held._target.max_slots) if last(llama._memory, slot) >= 0]
+    return [
+        slot for slot in range(held.components.target.max_slots) if last(llama._memory, slot) >= 0
+    ]
 
 
 def test_conversations_with_a_gguf_file_rest_while_others_run(pocket):
@@ -163,7 +167,7 @@ def test_conversations_with_a_gguf_file_rest_while_others_run(pocket):
     for talk in talks:
         number = held.submit(GenerationRequest((*talk, 20, 21), 4, drafter="none"))
         events = held.step()
-        assert cells(held) == [held._sessions[number].slot]
+        assert cells(held) == [held.requests[number].slot]
         while held.busy:
             events += held.step()
         assert events[-1][1].stats.cached_tokens >= len(talk) - 1
@@ -176,7 +180,7 @@ def test_where_no_memory_is_left_slots_of_a_gguf_file_are_those_that_run(pocket,
         ask(held, talk, drafter="none")
     assert ask(held, (*talks[-1], 20, 21), drafter="none")[1].cached_tokens >= len(talks[-1]) - 1
     assert ask(held, (*talks[0], 20, 21), drafter="none")[1].cached_tokens == 0
-    assert not held._target.swapped
+    assert not held.components.target.swapped
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +212,7 @@ def test_what_rests_stays_within_its_memory_and_answers_are_right(asked, tiny_fi
                 again = replace(request, drafter="none", cold=True)
                 assert ids == run_all(plain, [again])[0][0]
             waiting = []
-            target = held._target
+            target = held.components.target
             away = sum(target.length(slot) for slot in target.swapped)
             assert away <= 400
             assert sum(target.swapped.values()) <= away * target.swap_bytes * 1.2

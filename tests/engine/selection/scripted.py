@@ -1,10 +1,11 @@
-"""Arms of known worth, and requests that are played with them."""
+"""Arms of known speed, and requests that are decoded with them."""
 
 from dataclasses import dataclass, field, replace
 
 from engine.draft_length.fixed import Fixed
 from engine.drafters.auto import Auto
-from engine.interfaces.drafter import Arm, Budget, Context, DrafterResources, Outcome
+from engine.interfaces.drafter import Arm, Budget, Context, Drafter, DrafterResources, Outcome
+from engine.interfaces.target import Capability
 from engine.request import SamplingParams
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
@@ -14,16 +15,16 @@ ROOM = Budget(8, 8)
 
 
 @dataclass
-class Scripted:
-    """An arm of known worth: proposes 4 tokens every ``every``-th round, ``accepted`` of them right."""
+class Scripted(Drafter):
+    """Proposes 4 tokens in every ``every``-th round, of which the target accepts ``right``."""
 
-    accepted: int
+    right: int
     seconds: float  # of a round in which it drafted; a plain pass takes 1
     every: int = 1
-    declines: bool = False
-    length: Budget = field(default_factory=lambda: Budget(4, 4))
-    hoped: float | None = None  # tokens; None: those that come
-    later: float = 0.0  # tokens that this lets later rounds copy
+    proposes_rarely: bool = False
+    max_draft: Budget = field(default_factory=lambda: Budget(4, 4))
+    expects: float | None = None  # accepted tokens; None: as many as are accepted
+    later: float = 0.0  # tokens that later rounds can copy
     rounds: int = 0
     heard: int = 0
     forgotten: int = 0
@@ -32,8 +33,8 @@ class Scripted:
         self.rounds += 1
         if self.rounds % self.every:
             return [single(1) for _ in batch]
-        hoped = float(self.accepted) if self.hoped is None else self.hoped
-        return [replace(chain([1, 2, 3, 4, 5]), expected=hoped, later=self.later) for _ in batch]
+        tokens = float(self.right) if self.expects is None else self.expects
+        return [replace(chain([1, 2, 3, 4, 5]), expected=tokens, later=self.later) for _ in batch]
 
     def observe(self, outcomes):
         self.heard += len(outcomes)
@@ -44,37 +45,34 @@ class Scripted:
 
 @dataclass
 class Reads(Scripted):
-    """Like a draft model: a prompt costs so many plain passes before its first draft."""
+    """Like a draft model: reads the prompt before its first draft."""
 
-    prompt: float = 0.0
+    prompt: float = 0.0  # plain passes
 
-    def reading(self, context):
+    needs = frozenset({Capability.DRAFT_MODEL})
+
+    def prefill_seconds(self, context):
         return self.prompt if context.request > 1 else 0.0
-
-    def read(self, context):
-        return False
 
 
 @dataclass
 class Steps(Scripted):
-    """An arm that knows what a step of its drafts takes."""
+    """Knows the seconds of a draft step."""
 
     step_seconds: float = 0.0
 
 
 @dataclass
-class Judge:
-    """As much of a target as an arbiter looks at."""
+class Offers:
+    """As much of a target as ``auto`` looks at."""
 
     offers: frozenset = frozenset()
 
 
-def auto_over(offers=frozenset(), **arms):
-    cost = PassCost()
-    cost.profile(1, 1.0)
-    cost.profile(8, 1.0)
-    plain = Scripted(0, 1.0, every=10**9, declines=True)
-    parts = DrafterResources(Judge(offers), cost=cost)
+def auto_over(offers=frozenset(), cost=None, **arms):
+    cost = cost or PassCost({1: 1.0, 8: 1.0})
+    plain = Scripted(0, 1.0, every=10**9, proposes_rarely=True)
+    parts = DrafterResources(Offers(offers), cost=cost)
     pairs = {"none": plain, **arms}
     return Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in pairs.items()}))
 
@@ -85,9 +83,9 @@ def play(auto, rounds, request=1, priors=(), task=""):
     played, seconds, tokens = [], 0.0, 0
     for _ in range(rounds):
         [tree] = auto.draft([context], [ROOM])
-        name = auto.playing(request)
+        name = auto.active_arm(request)
         arm = auto.arms[name].drafter
-        path = tuple(range(1 + min(arm.accepted, tree.drafted)))
+        path = tuple(range(1 + min(arm.right, tree.drafted)))
         cost = arm.seconds if tree.drafted else 1.0
         auto.observe([Outcome(context, tree, Verdict(path, 0), cost - 1.0, 1.0)])
         played.append(name)

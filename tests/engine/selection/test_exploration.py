@@ -1,14 +1,27 @@
-"""Who is tried, and when: no answer pays for finding out about all of them."""
+"""Which arm is tried when: no answer pays for trying all of them."""
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.interfaces.drafter import Budget, Context
 from engine.request import Prior, SamplingParams
-from engine.selection.arm_stats import UNDRAFTED
-from engine.selection.exploration import APART, KNOWN, PATIENCE, PROBE_FIRST, SHORT, STINT
+from engine.selection.arm_stats import ArmStats
+from engine.selection.exploration import Exploration, expected_speed
+from engine.selection.request_state import RequestState
+from engine.selection.tuning import TUNING
+from engine.statistics.pass_cost import PassCost
 from engine.statistics.speedup import Speedup
-from tests.engine.selection.scripted import ROOM, Reads, Scripted, Steps, auto_over, play
+from tests.engine.selection.scripted import Reads, Scripted, Steps, auto_over, play
+
+APART, KNOWN, PATIENCE = TUNING.trial_gap, TUNING.known_rounds, TUNING.patience
+PROBE_FIRST, SHORT, STINT = TUNING.first_probe, TUNING.short_answer, TUNING.trial_rounds
+USUAL_SHARE, BEST_SHARE = TUNING.usual_acceptance, TUNING.best_acceptance
+LONGEST = TUNING.longest_chain
 
 
 def test_a_short_answer_has_no_trial():
@@ -26,24 +39,24 @@ def test_a_trial_comes_at_once_where_answers_are_long():
     assert play(auto, 1, 2)[0] != ["none"]
 
 
-def test_the_first_answer_of_a_session_is_not_for_trials_where_history_told_what_pays():
+def test_a_session_starts_without_trials_where_history_has_an_arm_that_pays():
     auto = auto_over(known=Scripted(2, 1.5), new=Scripted(1, 1.5))
-    told = {"known": Prior("known", pace=2.0, pace_weight=50.0)}
-    played, _, _ = play(auto, PATIENCE + STINT, priors=told)
+    priors = {"known": Prior("known", pace=2.0, pace_weight=50.0)}
+    played, _, _ = play(auto, PATIENCE + STINT, priors=priors)
     assert set(played[:PATIENCE]) == {"known"}
     assert "new" in played[PATIENCE:]
 
 
 def test_a_history_of_what_does_not_pay_delays_no_trial():
     auto = auto_over(known=Scripted(0, 1.5), new=Scripted(3, 1.5))
-    told = {"known": Prior("known", pace=0.7, pace_weight=50.0)}
-    assert "new" in play(auto, SHORT + STINT, priors=told)[0]
+    priors = {"known": Prior("known", pace=0.7, pace_weight=50.0)}
+    assert "new" in play(auto, SHORT + STINT, priors=priors)[0]
 
 
 def test_no_arm_is_tried_that_had_to_read_too_much_first():
     auto = auto_over(model=Scripted(1, 1.6), far=Reads(3, 1.5, prompt=5.0))
     play(auto, 3, request=2)
-    auto._standings.usual_tokens = 64
+    auto.stats.usual_tokens = 64
     assert "far" not in play(auto, 200, request=2)[0][:100]
     assert "far" in play(auto, 2000, request=2)[0]
 
@@ -57,14 +70,14 @@ def test_arms_of_one_draft_model_wait_until_the_first_is_known():
     assert played[-1] == "second"
 
 
-def test_nobody_waits_for_an_arm_that_does_not_pay():
+def test_no_arm_waits_for_one_that_does_not_pay():
     played, _, _ = play(auto_over(first=Reads(0, 1.5), second=Reads(3, 1.5)), 2 * KNOWN)
     assert Counter(played)["first"] < KNOWN / 2
     assert Counter(played)["second"] > KNOWN / 2
 
 
 def test_trees_of_hundreds_do_not_wait_for_a_chain():
-    large = Reads(3, 1.2, length=Budget(4, 400))
+    large = Reads(3, 1.2, max_draft=Budget(4, 400))
     played, _, _ = play(auto_over(first=Reads(2, 1.5), second=large), 2 * KNOWN)
     assert Counter(played[: played.index("second")])["first"] < KNOWN / 2
 
@@ -80,7 +93,7 @@ def test_no_trial_is_spent_on_an_arm_that_could_not_be_the_fastest():
     arms = {"slow": Steps(1, 1.9, step_seconds=0.6), "fast": Steps(3, 1.2, step_seconds=0.05)}
     auto = auto_over(**arms)
     assert "slow" not in play(auto, 300)[0]
-    arms["fast"].accepted = 0
+    arms["fast"].right = 0
     assert "slow" in play(auto, 300)[0]  # now it could
 
 
@@ -92,16 +105,16 @@ def test_a_trial_without_a_draft_ends_soon():
     """Its length policy drafts nothing here, so that six rounds would show what two have shown."""
     silent = Scripted(3, 1.5, every=10**9)
     played, _, _ = play(auto_over(silent=silent), SHORT + STINT)
-    assert Counter(played)["silent"] == 1 + UNDRAFTED  # the first round reads the prompt
+    assert Counter(played)["silent"] == 1 + TUNING.empty_rounds  # the first round reads the prompt
 
 
 def starts(played, *names):
-    """Rounds in which one of these began to play."""
+    """Rounds in which one of these arms started to draft."""
     pairs = pairwise(["none", *played])
     return [at for at, (one, other) in enumerate(pairs) if other in names and other != one]
 
 
-def test_trials_of_one_answer_stand_apart():
+def test_trials_of_one_answer_have_a_gap():
     bad = {name: Scripted(0, 2.0) for name in "abc"}
     played, _, _ = play(auto_over(**bad), 20 * SHORT)
     first, second, third = (played.index(name) for name in dict.fromkeys(played) if name != "none")
@@ -111,59 +124,102 @@ def test_trials_of_one_answer_stand_apart():
     assert first >= SHORT
 
 
-def test_looks_at_the_runner_up_come_ever_more_seldom():
+def test_probes_of_a_rival_come_ever_more_rarely():
     auto = auto_over(best=Scripted(3, 1.5), rival=Scripted(3, 1.7))
     play(auto, PROBE_FIRST - 1)
-    looks = starts(play(auto, 15 * PROBE_FIRST)[0], "rival")
-    gaps = [later - one for one, later in pairwise(looks)]
+    probes = starts(play(auto, 15 * PROBE_FIRST)[0], "rival")
+    gaps = [later - one for one, later in pairwise(probes)]
     assert gaps == [PROBE_FIRST << n for n in range(1, len(gaps) + 1)]
     assert len(gaps) >= 2
 
 
-def on_trial(auto, request):
-    """The arm that is on trial in the next round of this request; empty: none."""
-    auto.draft([Context(request, request, [1], SamplingParams(), None)], [ROOM])
-    match = auto._matches[request]
-    return match.on_trial if match.stint else ""
+# Which arm is tried or probed, of a session's statistics.
+
+
+@dataclass
+class Session:
+    """Arms of known (speedup, rounds), and the exploration of their session."""
+
+    arms: dict
+    waited: int = 0  # rounds of other requests before
+
+    def __post_init__(self):
+        drafters = {name: Scripted(3, 1.5) for name in self.arms}
+        self.stats = ArmStats(drafters)
+        for name, (value, rounds) in self.arms.items():
+            self.stats.speedups[name] = Speedup(100 * value, 100.0, rounds)
+        self.stats.usual_tokens = 100
+        self.exploration = Exploration(drafters, PassCost({1: 1.0}), self.stats)
+        other = self.request()
+        for _ in range(self.waited):
+            self.exploration.arm(other, [])
+
+    def request(self):
+        start = self.stats.start(Context(1, 0, [1], SamplingParams(), None))
+        return RequestState(start, Speedup(), {}, self.stats.task(""), leader=next(iter(self.arms)))
 
 
 def test_no_arm_is_on_trial_for_two_answers_at_once():
-    auto = auto_over(new=Scripted(1, 1.5), other=Scripted(1, 1.5))
-    auto._standings.usual_tokens = 100
-    trying = on_trial(auto, 1)
-    auto._trials._since_trial = APART
-    assert {trying, on_trial(auto, 2)} == {"new", "other"}
-    auto._trials._since_trial = APART
-    assert on_trial(auto, 3) == ""
+    session = Session({"new": (0.0, 0), "other": (0.0, 0)})
+    running = [session.request() for _ in range(3)]
+    found = []
+    for state in running:
+        found.append(session.exploration.arm(state, running))
+        idle = session.request()
+        for _ in range(APART):  # rounds of an answer that is too short for a trial
+            session.stats.usual_tokens = 0
+            session.exploration.arm(idle, running)
+        session.stats.usual_tokens = 100
+    assert set(found) == {"new", "other", ""}
+    assert found[2] == ""
 
 
-def looked_at(**paces):
-    """Whom the next look is at, of arms of known (pace, rounds), and the request that it is of."""
-    auto = auto_over(**{name: Scripted(3, 1.5) for name in paces})
-    for name, (pace, rounds) in paces.items():
-        auto._standings.paces[name] = Speedup(100 * pace, 100.0, rounds)
-    context = Context(1, 0, [1], SamplingParams(), None)
-    match = auto._match(context)
-    match.favourite, match.undrafted = next(iter(paces)), 5
-    auto._trials._since_probe = PROBE_FIRST
-    return auto._trials.arm(match, [match]), match
+def probed(**arms):
+    """The arm of the next probe."""
+    session = Session(arms, waited=PROBE_FIRST - 1)
+    state = session.request()
+    return session.exploration.arm(state, [state])
 
 
-def test_a_look_is_at_the_least_known_of_those_nearly_as_fast():
-    assert looked_at(best=(2.0, 900), known=(1.9, 800), unknown=(1.9, 90), slow=(1.1, 9))[0] == (
-        "unknown"
-    )
+@pytest.mark.parametrize(
+    ("arms", "chosen"),
+    [
+        ({"best": (2.0, 900), "rival": (1.9, 800), "new": (1.9, 90), "slow": (1.1, 9)}, "new"),
+        ({"best": (2.0, 50), "rival": (1.9, 900)}, "rival"),  # never the leader itself
+        ({"best": (1.1, 900), "slow": (0.9, 100_000)}, ""),  # slower than plain decoding
+    ],
+)
+def test_a_probe_is_of_the_least_known_arm_that_is_nearly_as_fast(arms, chosen):
+    assert probed(**arms) == chosen
 
 
-def test_a_look_is_never_at_the_favourite_itself():
-    assert looked_at(best=(2.0, 50), rival=(1.9, 900))[0] == "rival"
+# Expected speeds.
 
 
-def test_who_is_slower_than_plain_is_not_looked_at_again():
-    assert looked_at(best=(1.1, 900), slow=(0.9, 100_000))[0] == ""
+def curve(*seconds):
+    cost = PassCost()
+    for rows, each in enumerate(seconds, 1):
+        cost.profile(rows, each)
+    return cost
 
 
-def test_what_was_silent_before_a_trial_does_not_shorten_it():
-    arm, match = looked_at(best=(2.0, 900), rival=(1.9, 90))
-    assert arm == "rival"
-    assert match.undrafted == 0
+def expected(share, length):
+    """Tokens of a round by all ways in which it can end: i tokens hold and the next one does not."""
+    ends = [share**i * (1 - share) * (i + 1) for i in range(length)]
+    return sum(ends) + share**length * (length + 1)
+
+
+@given(st.floats(0, 2), st.floats(0.01, 1))
+def test_the_expected_speed_is_that_of_the_best_chain_counted_by_its_ends(step, row):
+    cost = curve(*(1 + row * n for n in range(LONGEST + 1)))
+    for found, share in zip(expected_speed(cost, step), (USUAL_SHARE, BEST_SHARE), strict=True):
+        paces = [
+            expected(share, k) / (1 + row * k + k * step) if k else 1.0 for k in range(LONGEST + 1)
+        ]
+        assert found == pytest.approx(max(paces))
+
+
+def test_a_step_that_takes_a_pass_brings_nothing_and_a_free_one_all_that_is_accepted():
+    flat = curve(*[1.0] * (LONGEST + 1))
+    assert expected_speed(flat, 1.0) == (1.0, 1.0)
+    assert expected_speed(flat, 0.0)[1] == pytest.approx(expected(BEST_SHARE, LONGEST))

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.statistics.pass_cost import OUTLIER, UNKNOWN_SECONDS, DraftCost, LinearFit, PassCost
+from engine.statistics.pass_cost import DraftCost, LinearFit, PassCost
+from engine.statistics.tuning import TUNING
 
 seconds = st.floats(1e-5, 10)
 
@@ -17,7 +18,7 @@ def profiled(points):
 
 
 def test_an_unmeasured_pass_costs_the_same_whatever_its_width():
-    assert PassCost().seconds(1) == PassCost().seconds(64) == UNKNOWN_SECONDS
+    assert PassCost().seconds(1) == PassCost().seconds(64) == TUNING.unknown_seconds
 
 
 def test_the_curve_passes_through_its_knots_and_between_them():
@@ -49,7 +50,7 @@ def test_more_rows_never_cost_less(points, rows):
 @given(st.dictionaries(st.integers(1, 256), seconds, max_size=6), st.integers(0, 900))
 def test_many_widths_at_once_cost_what_each_costs(points, context):
     cost = profiled(points)
-    cost.per_context, cost.weather, cost.overhead = 1e-4, 1.3, 0.002
+    cost.per_context, cost.load, cost.overhead = 1e-4, 1.3, 0.002
     widths = [1, 2, 3, 17, 64, 300]
     found = cost.each(widths, context)
     assert found == pytest.approx([cost.seconds(n, context) for n in widths])
@@ -71,11 +72,11 @@ def test_a_wrong_profile_is_bent_to_what_is_observed():
     assert cost.seconds(8) / cost.seconds(1) == pytest.approx(2.0, rel=0.15)
 
 
-def test_a_mood_of_the_machine_bends_no_curve():
+def test_the_load_of_the_machine_bends_no_curve():
     cost = profiled({1: 1.0, 8: 1.5})
-    for mood in (1.0, 1.6, 0.7) * 20:
+    for load in (1.0, 1.6, 0.7) * 20:
         for _ in range(10):
-            cost.observe(8, 0, 1.5 * mood)  # one width alone: nothing tells it from the machine
+            cost.observe(8, 0, 1.5 * load)  # one width alone cannot be distinguished from the load
     assert cost.seconds(8) / cost.seconds(1) == pytest.approx(1.5)
 
 
@@ -100,7 +101,7 @@ def test_a_row_is_worth_what_its_seconds_bring_to_all_requests_of_the_pass():
 def test_one_pause_of_the_machine_changes_little():
     cost = profiled({1: 1.0})
     cost.observe(1, 0, 1000.0)
-    assert cost.seconds(1) < 1 + OUTLIER
+    assert cost.seconds(1) < 1 + TUNING.outlier
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), seconds), min_size=1, max_size=50))
@@ -163,7 +164,7 @@ def test_a_reset_curve_remembers_nothing_that_ran():
         cost.observe(40, 0, 30.0)
     cost.reset({1: 1.0, 8: 2.0})
     assert (cost.seconds(1), cost.seconds(8), cost.seconds(40)) == (1.0, 2.0, 2.0 + 32 / 7)
-    assert (cost.knots, cost.weather, cost.overhead) == ({1: 1.0, 8: 2.0}, 1.0, 0.0)
+    assert (cost.knots, cost.load, cost.overhead) == ({1: 1.0, 8: 2.0}, 1.0, 0.0)
 
 
 def test_a_pause_beside_a_pass_counts_for_no_more_than_the_pass():

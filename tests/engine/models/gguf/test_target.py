@@ -292,7 +292,7 @@ def test_the_engine_hears_a_cancel_in_the_middle_of_a_prompt(file):
     number = engine.submit(GenerationRequest(tuple(IDS) * 6, 8, drafter="none"))
     engine.listen = lambda: engine.cancel(number)
     assert engine.step() == []
-    assert engine._target.length(engine._sessions[number].slot) == 0
+    assert engine.components.target.length(engine.requests[number].slot) == 0
     [(_, done)] = engine.step()
     assert done.reason is FinishReason.CANCELLED
 

@@ -8,12 +8,12 @@ import torch
 import transformers
 
 from engine.build import assemble, build
-from engine.drafters import AUTO, DRAFTERS
+from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Rows
 from engine.models.hf.target import Abilities, HfTarget, load
-from engine.request import GenerationRequest, ModelSpec
+from engine.request import AUTO, GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
 from engine.statistics.pass_cost import PassCost
 from tests.engine.decoder.test_families import IDS, SMALL, TREE, oracle, path_tokens, saved

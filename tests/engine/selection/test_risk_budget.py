@@ -1,7 +1,6 @@
-"""Auto's stake: what an answer may lose on one proposal is a plain pass and what its drafts won."""
+"""The risk budget: an answer may lose a plain pass, and what its drafts saved, on one proposal."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -10,23 +9,31 @@ from hypothesis import strategies as st
 from engine.draft_length.fixed import Fixed
 from engine.drafters.auto import Auto
 from engine.drafters.none import Plain
-from engine.interfaces.drafter import Arm, Budget, Context, DrafterResources, Outcome, RowPrices
+from engine.interfaces.drafter import (
+    Arm,
+    Budget,
+    Context,
+    Drafter,
+    DrafterResources,
+    Outcome,
+    RowPrices,
+)
 from engine.request import SamplingParams
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
-from tests.engine.selection.scripted import Judge
+from tests.engine.selection.scripted import Offers
 
 ROW = 0.4  # plain passes: as 4-bit weights have it on a processor
 ROOM = Budget(32, 32)
 
 
 @dataclass
-class Copier:
+class Copier(Drafter):
     """Finds a text to copy in every round, is sure of it, and takes as much as pays."""
 
-    length: ClassVar[Budget] = ROOM
-    declines: ClassVar[bool] = True
+    max_draft = ROOM
+    proposes_rarely = True
     sizes: list[int] = field(default_factory=list)
 
     def draft(self, batch, budgets):
@@ -37,23 +44,14 @@ class Copier:
             return [single(1)]
         return [replace(chain([1] * (1 + taken)), expected=expected, later=later)]
 
-    def observe(self, outcomes):
-        pass
-
-    def forget(self, request, slot):
-        pass
-
 
 def steep():
-    cost = PassCost()
-    for rows in (1, 2, 3, 4, 8, 16, 32, 64):
-        cost.profile(rows, 1 + ROW * (rows - 1))
-    return cost
+    return PassCost({rows: 1 + ROW * (rows - 1) for rows in (1, 2, 3, 4, 8, 16, 32, 64)})
 
 
 def play(rounds, *, right):
     """Passes that each round lost, and the sizes of its copies."""
-    parts, copier = DrafterResources(Judge(), cost=steep()), Copier()
+    parts, copier = DrafterResources(Offers(), cost=steep()), Copier()
     arms = {"none": Plain(parts), "copier": copier}
     auto = Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in arms.items()}))
     context, lost = Context(1, 0, [1], SamplingParams(), None), []
@@ -66,13 +64,13 @@ def play(rounds, *, right):
     return lost, copier.sizes
 
 
-def test_a_copy_that_fails_loses_no_more_than_the_stake():
+def test_a_copy_that_fails_loses_no_more_than_the_risk_budget():
     lost, sizes = play(12, right=False)
     assert max(sizes) > 0
     assert max(lost) <= 1.0
 
 
-def test_a_copy_that_pays_grows_with_what_it_won():
+def test_a_copy_that_pays_grows_with_what_it_saved():
     lost, sizes = play(8, right=True)
     assert sizes[0] <= 1 / ROW
     assert sizes[0] < sizes[1] < sizes[2]
@@ -84,9 +82,9 @@ def test_a_copy_that_pays_grows_with_what_it_won():
     st.lists(st.floats(0.0, 3.0), min_size=12, max_size=12).map(sorted),
     st.floats(0.0, 4.0),
 )
-def test_a_budget_has_as_many_rows_as_the_stake_pays_for_and_never_none(prices, stake):
-    nodes = RowPrices.of((0.0, *prices)).budget(ROOM, ROOM, 1.0, stake).nodes
-    assert nodes == max(1, sum(price <= stake for price in prices))
+def test_a_budget_has_as_many_rows_as_the_risk_budget_pays_for_and_at_least_one(prices, risk):
+    nodes = RowPrices.of((0.0, *prices)).budget(ROOM, ROOM, 1.0, risk).nodes
+    assert nodes == max(1, sum(price <= risk for price in prices))
 
 
 @pytest.mark.parametrize("own", [Budget(8, 8), Budget(8, 64)])
