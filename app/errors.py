@@ -10,11 +10,11 @@ class AppError(Exception):
 
 
 class WorkerCrashed(AppError):
-    """The engine's process ended by itself, in the middle of an answer or while it loaded."""
+    """The engine's process ended unexpectedly, during an answer or while it loaded."""
 
 
 class RequestFailed(AppError):
-    """The engine failed on one request in a way that nothing expected; it goes on with others."""
+    """The engine failed on one request unexpectedly; other requests continue."""
 
 
 class UnknownModel(AppError):
@@ -41,11 +41,11 @@ class UnknownConversation(AppError):
 
 
 class AttachmentRefused(AppError):
-    """A file that was to be put in front of a message is too large, or no text."""
+    """An attached file is too large or not text."""
 
 
 class ConversationFileError(AppError):
-    """A file that was to become a conversation is not one."""
+    """An imported file is not a conversation."""
 
 
 class PromptFileError(AppError):
@@ -69,7 +69,7 @@ class HistoryError(AppError):
 
 
 class HubError(AppError):
-    """The hub cannot be reached, or answers what cannot be used."""
+    """The hub cannot be reached, or its answer cannot be used."""
 
 
 class UnknownRepository(HubError):
@@ -77,19 +77,19 @@ class UnknownRepository(HubError):
 
 
 class AccessDenied(HubError):
-    """The hub wants a person's agreement, or a token, before it gives these files."""
+    """The hub requires accepted terms or a token for these files."""
 
 
 class DownloadFailed(AppError):
-    """A download ended without its file; what arrived is kept unless it is known to be wrong."""
+    """A download failed; what arrived is kept unless its digest is wrong."""
 
 
 class ChecksumMismatch(DownloadFailed):
-    """What arrived is not what the hub says it holds."""
+    """A file's digest differs from the one that the hub states."""
 
 
 class DiskFull(DownloadFailed):
-    """The disk has too little room for what is still to come."""
+    """The disk has too little space for the rest of the download."""
 
 
 class ModelInUse(AppError):

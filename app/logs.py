@@ -1,4 +1,4 @@
-"""The log file: warnings and errors of the app, in the user's own folder."""
+"""The log file in the user's folder, at the level that the settings name."""
 
 import logging
 import sys
@@ -12,33 +12,34 @@ from app.settings import Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LARGEST_BYTES = 1_000_000
+OURS = ("app", "engine", "ui")  # loggers that the level applies to; others write warnings
 
 
 class _LogFile(RotatingFileHandler):
-    """A log that cannot grow says so once, in one sentence; the app goes on without it."""
+    """Reports once if it cannot be written; the app continues without a log."""
 
-    _told = False
+    _reported = False
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
-        """A record that was not written: of a full disk no traceback for each."""
+        """Report an I/O error in one line, without a traceback for each record."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
-            self._tell(error)
+            self._report(error)
         else:
             super().handleError(record)
 
     @override
     def close(self) -> None:
-        """What could not be written before is tried once more."""
+        """Close the file; what is still buffered may fail to be written."""
         try:
             super().close()
         except OSError as error:
-            self._tell(error)
+            self._report(error)
 
-    def _tell(self, error: OSError) -> None:
-        if not self._told:
-            self._told = True
+    def _report(self, error: OSError) -> None:
+        if not self._reported:
+            self._reported = True
             sys.stderr.write(
                 f"slipstream: the log {self.baseFilename} cannot be written ({error.strerror}); "
                 "check free space and permissions\n"
@@ -47,20 +48,27 @@ class _LogFile(RotatingFileHandler):
 
 @contextmanager
 def logging_to_file(settings: Settings) -> Iterator[None]:
-    """Meanwhile records go to a file, so that people read sentences and not tracebacks."""
+    """Write records to a file, so that people read sentences and not tracebacks."""
+    level = settings.log_level.upper()
     handler = _LogFile(
         settings.logs / "slipstream.log",
         maxBytes=LARGEST_BYTES,
         backupCount=3,
         encoding="utf-8",
-        errors="backslashreplace",  # a file's name may hold bytes that are no text
-        delay=True,  # no file while there is nothing to say
+        errors="backslashreplace",  # file names may hold bytes that are not text
+        delay=True,  # no file before the first record
     )
     handler.setFormatter(logging.Formatter(FORMAT))
-    handler.setLevel(logging.WARNING)
+    handler.setLevel(level)
     logging.getLogger().addHandler(handler)
+    loggers = [logging.getLogger(name) for name in OURS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(level)
     try:
         yield
     finally:
+        for logger, old in zip(loggers, before, strict=True):
+            logger.setLevel(old)
         logging.getLogger().removeHandler(handler)
         handler.close()

@@ -7,15 +7,19 @@ from pathlib import Path
 
 from app.chat.assistant import Assistant
 from app.models.catalog import load_catalog, resolve
+from app.models.downloads.job import ENDED, Snapshot, State
 from app.models.downloads.manifest import manifests_for
-from app.models.downloads.queue import Downloads
-from app.models.downloads.snapshot import ENDED, Snapshot, State
-from app.models.downloads.start import open_downloads, open_hub
+from app.models.downloads.queue import Downloads, open_downloads, open_hub
+from app.models.hub.client import keep_token, read_token
 from app.models.hub.search import Found, search
-from app.models.hub.token import keep_token, read_token
 from app.models.library.importing import Import, import_model
-from app.models.library.installed import Removed, installed_models, remove_model
-from app.models.library.inventory import Inventory, read_inventory
+from app.models.library.installed import (
+    Inventory,
+    Removed,
+    installed_models,
+    read_inventory,
+    remove_model,
+)
 from app.models.library.repository_view import RepositoryView, inspect_repository
 from app.observable import Observable
 from engine.errors import EngineError, InvalidRequest

@@ -1,4 +1,4 @@
-"""Work on files that strangers made: in a process of its own, with limits, and killed when late."""
+"""Work on untrusted files: in a process of its own, with limits, killed when it takes too long."""
 
 import ctypes
 import multiprocessing
@@ -7,20 +7,33 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from app.interrupts import interrupts_blocked
-
 Work = Callable[..., None]  # (connection, *arguments); a function of a module
 
 JOIN_SECONDS = 2.0  # after it was killed
-EXIT_SECONDS = 30.0  # after it closed its end of the pipe: a busy machine takes seconds to tell
+EXIT_SECONDS = 30.0  # after it closed its end of the pipe; a busy machine takes seconds
 OUT_OF_MEMORY = 77  # exit code
-_BEGUN = "begun"  # the first message: what ends before it ended without having seen any file
+_STARTED = "started"  # the first message: a process that ends before it has seen no file
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """A process started inside has Ctrl-C blocked from its first instruction on."""
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # it unblocks Ctrl-C as it starts, with the first process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class SandboxTimeout(Exception):
@@ -30,8 +43,8 @@ class SandboxTimeout(Exception):
 class SandboxEnded(Exception):
     """The process ended without an answer; the message says how.
 
-    ``passing`` says that its work may not be to blame: it never began, memory was short, or the
-    machine busy.
+    ``passing``: its work may not be to blame, because it never began or the machine was short of
+    memory or busy.
     """
 
     def __init__(self, message: str, *, passing: bool = False) -> None:
@@ -40,10 +53,10 @@ class SandboxEnded(Exception):
 
 
 class Sandbox:
-    """One process that runs ``work`` and talks over a pipe; ends with its owner.
+    """One process that runs ``work`` and sends messages over a pipe; ends with its owner.
 
-    ``memory`` bounds what it may allocate, in bytes, where the system can (Linux); files that it
-    maps do not count. What it writes to standard error is dropped: libraries print there as they die.
+    ``memory`` bounds what it may allocate, in bytes, where the system can (Linux); mapped files
+    do not count. Its standard error is dropped: libraries print there when they crash.
     """
 
     def __init__(self, work: Work, arguments: tuple[Any, ...], memory: int) -> None:
@@ -56,25 +69,30 @@ class Sandbox:
         with interrupts_blocked():
             process.start()
         theirs.close()
-        self._process, self._memory, self._begun = process, memory, False
+        self._process, self._memory, self._started = process, memory, False
         self._end = weakref.finalize(self, _end, process, self._connection)
 
+    @property
+    def pid(self) -> int | None:
+        """The process id, for logs and tests."""
+        return self._process.pid
+
     def send(self, message: object) -> None:
-        """Raises Ended."""
+        """Send a message; raises SandboxEnded."""
         try:
             self._connection.send(message)
         except OSError as error:
             raise self._ended() from error
 
     def receive(self, seconds: float) -> Any:
-        """The next message; raises Late or Ended, and the process is gone then."""
+        """The next message; raises SandboxTimeout or SandboxEnded, and the process is then gone."""
         deadline = time.monotonic() + seconds
         try:
             while self._connection.poll(max(0.0, deadline - time.monotonic())):
                 message = self._connection.recv()
-                if self._begun:
+                if self._started:
                     return message
-                self._begun = True
+                self._started = True
             self.close()
             raise SandboxTimeout(f"it took more than {seconds:g} seconds")
         except (EOFError, OSError) as error:
@@ -86,7 +104,7 @@ class Sandbox:
 
     def _ended(self) -> SandboxEnded:
         self._process.join(EXIT_SECONDS)
-        code, begun = self._process.exitcode, self._has_begun()
+        code, started = self._process.exitcode, self._has_started()
         self.close()
         if code is None:
             return SandboxEnded(
@@ -99,18 +117,18 @@ class Sandbox:
             return SandboxEnded(
                 "it was killed, often because the machine ran out of memory", passing=True
             )
-        if not begun:
+        if not started:
             return SandboxEnded(f"its process ended with code {code} before it began", passing=True)
         if code < 0:
             return SandboxEnded(f"its process was ended by signal {-code}")
         return SandboxEnded(f"its process ended with code {code}")
 
-    def _has_begun(self) -> bool:
-        """Also of a process whose first message nobody has read."""
+    def _has_started(self) -> bool:
+        """Whether the work began; the first message may still be in the pipe."""
         with suppress(EOFError, OSError):
-            if not self._begun and self._connection.poll():
-                self._begun = self._connection.recv() == _BEGUN
-        return self._begun
+            if not self._started and self._connection.poll():
+                self._started = self._connection.recv() == _STARTED
+        return self._started
 
 
 def _end(process: BaseProcess, connection: Connection) -> None:
@@ -120,11 +138,11 @@ def _end(process: BaseProcess, connection: Connection) -> None:
 
 
 def _main(connection: Connection, work: Work, arguments: tuple[Any, ...], memory: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C
     _limit(memory)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
-        connection.send(_BEGUN)
+        connection.send(_STARTED)
         work(connection, *arguments)
     except (EOFError, ConnectionError):
         return  # the owner is gone

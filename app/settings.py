@@ -1,9 +1,12 @@
-"""Where state lives and what the server listens on: read once from the environment, then frozen."""
+"""Settings: flags override the environment, which overrides config.toml; read once, then frozen."""
 
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -11,7 +14,10 @@ from app.errors import SettingsError
 from engine.platform.threads import sleep_soon
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
+CONFIG_VARIABLE = "SLIPSTREAM_CONFIG"
 HUB = "https://huggingface.co"
+DTYPES = ("float32", "bfloat16", "float16", "int8")  # number formats of weights
+LEVELS = ("debug", "info", "warning", "error")
 
 # Each of these libraries would otherwise look up a host of its own when it starts.
 QUIET = {
@@ -24,7 +30,7 @@ QUIET = {
 
 @dataclass(frozen=True, slots=True)
 class OtherFolders:
-    """Where other programs keep models that need not be downloaded again; None is nowhere."""
+    """Where other programs keep models that can be used without a download; None: not there."""
 
     hub: Path | None = None  # huggingface_hub's cache
     lm_studio: Path | None = None
@@ -33,16 +39,18 @@ class OtherFolders:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One folder per user holds all state; the page and the endpoint share one address."""
+    """All settings; one folder per user holds all state."""
 
     home: Path
     host: str = "127.0.0.1"
     port: int = 7860
     model: str = "pocket"
     dtype: str | None = None  # of the first model's weights; None: the catalogue's, or the plan's
-    read_ahead: bool = True  # what a person is about to ask about, while nobody asks anything
-    hub: str = HUB  # asked only when a person searches or downloads
-    hub_token: str | None = field(default=None, repr=False)  # of the environment
+    keep_alive: float | None = None  # seconds until an idle model is unloaded; None: never
+    read_ahead: bool = True  # read a conversation or file while the engine is idle
+    log_level: str = "warning"  # least severe records in the log file: one of LEVELS
+    hub: str = HUB  # used only when a person searches or downloads
+    hub_token: str | None = field(default=None, repr=False)  # from the environment
     others: OtherFolders = OtherFolders()
 
     @property
@@ -57,7 +65,7 @@ class Settings:
 
     @property
     def token_file(self) -> Path:
-        """The person's own token for gated models, readable by nobody else."""
+        """The token for gated models, readable by its owner only."""
         return self.home / "hub-token"
 
     @property
@@ -66,16 +74,135 @@ class Settings:
         return self.home / "logs"
 
 
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What may be written for one setting, in config.toml or in a variable."""
+
+    kind: str  # as an error says it
+    accepts: Callable[[Any], bool]
+    from_text: Callable[[str], object] = str  # of a variable; raises ValueError
+    convert: Callable[[Any], object] = lambda value: value
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _one_of(names: tuple[str, ...]) -> _Key:
+    return _Key(f"one of {', '.join(names)}", lambda value: value in names)
+
+
+_NEVER = "never"
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_TEXT = _Key("a text that is not empty", _is_text)
+KEYS = {
+    "host": _TEXT,
+    "port": _Key(
+        "a whole number from 0 to 65535",
+        lambda value: isinstance(value, int) and _is_number(value) and 0 <= value <= 65535,
+        int,
+    ),
+    "model": _TEXT,
+    "home": _Key("a folder", _is_text, convert=lambda text: expanded(Path(text)).absolute()),
+    "dtype": _one_of(DTYPES),
+    "keep_alive": _Key(
+        'a number of seconds from 0, or "never"; 0 is never, too',
+        lambda value: value == _NEVER or (_is_number(value) and 0 <= value < float("inf")),
+        lambda text: text if text == _NEVER else float(text),
+        lambda value: None if value in {_NEVER, 0} else float(value),
+    ),
+    "read_ahead": _Key(
+        "true or false",
+        lambda value: isinstance(value, bool),
+        lambda text: _BOOLEANS.get(text.lower(), text),
+    ),
+    "log_level": _one_of(LEVELS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value that replaces a default, and where it was found."""
+
+    value: object
+    source: str
+
+
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Defaults, overridden by the environment; creates nothing on disk."""
-    chosen = environ.get(HOME_VARIABLE, "").strip()
-    home = Path(chosen) if chosen else platformdirs.user_data_path("slipstream", appauthor=False)
+    """Defaults, overridden by config.toml, then by the environment; creates nothing on disk.
+
+    Raises SettingsError for a value that cannot be used.
+    """
+    chosen = {name: given.value for name, given in _given(environ).items()}
+    chosen.setdefault("home", platformdirs.user_data_path("slipstream", appauthor=False).absolute())
     return Settings(
-        home=expanded(home).absolute(),
         hub=environ.get("HF_ENDPOINT", "").strip().rstrip("/") or HUB,
         hub_token=environ.get("HF_TOKEN", "").strip() or None,
         others=_other_folders(environ),
+        **chosen,  # type: ignore[arg-type]  # each value was checked by its key
     )
+
+
+def setting_sources(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Each setting and where its value comes from: a variable, the file, or the default."""
+    given = _given(environ)
+    return {name: given[name].source if name in given else "default" for name in KEYS}
+
+
+def config_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The path of config.toml, whether or not it exists."""
+    chosen = environ.get(CONFIG_VARIABLE, "").strip()
+    if chosen:
+        return expanded(Path(chosen)).absolute()
+    return platformdirs.user_config_path("slipstream", appauthor=False) / "config.toml"
+
+
+def _given(environ: Mapping[str, str]) -> dict[str, _Given]:
+    found = dict(_from_file(config_file(environ), required=CONFIG_VARIABLE in environ))
+    for name, key in KEYS.items():
+        variable = f"SLIPSTREAM_{name.upper()}"
+        if text := environ.get(variable, "").strip():
+            found[name] = _Given(_checked(variable, key, _parsed(key, text)), variable)
+    return found
+
+
+def _from_file(file: Path, *, required: bool) -> Iterator[tuple[str, _Given]]:
+    """The settings in config.toml, which only has to exist if a person named it."""
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if required:
+            raise SettingsError(f"{CONFIG_VARIABLE} is {file}, which does not exist") from error
+        return
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise SettingsError(f"{file} is not TOML: {error}") from error
+    for name, value in table.items():
+        if name not in KEYS:
+            near = get_close_matches(name.replace("-", "_"), KEYS, n=1, cutoff=0)
+            raise SettingsError(
+                f"{file} has an unknown key {name!r}; did you mean {near[0]!r}? "
+                f"Known keys: {', '.join(KEYS)}"
+            )
+        yield name, _Given(_checked(f"{name} in {file}", KEYS[name], value), str(file))
+
+
+def _parsed(key: _Key, text: str) -> object:
+    try:
+        return key.from_text(text)
+    except ValueError:
+        return text  # which its key does not accept
+
+
+def _checked(place: str, key: _Key, value: object) -> object:
+    if not key.accepts(value):
+        raise SettingsError(f"{place} is {value!r}; give {key.kind}")
+    return key.convert(value)
 
 
 def expanded(path: Path) -> Path:
@@ -84,7 +211,7 @@ def expanded(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError as error:
         raise SettingsError(
-            f"{path} begins with a home folder that this machine does not know; write the whole path"
+            f"{path} begins with a home folder that this machine does not know; give the full path"
         ) from error
 
 
@@ -103,7 +230,7 @@ def _other_folders(environ: Mapping[str, str]) -> OtherFolders:
 
 
 def prepare_home(settings: Settings) -> None:
-    """Create the folders of ``settings``, or say in one sentence why that cannot be done."""
+    """Create the folders of ``settings``; raises SettingsError."""
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private
         settings.models_folder.mkdir(exist_ok=True)
@@ -116,7 +243,7 @@ def prepare_home(settings: Settings) -> None:
 
 
 def tame_libraries() -> None:
-    """Keep libraries off the network, and their waiting threads off the cores that others need.
+    """Keep libraries off the network, and let their idle threads sleep.
 
     Call it before they are imported; child processes inherit it.
     """

@@ -12,8 +12,8 @@ from app.bench.measure import Measurement, Sample
 from app.bench.summary import LaneSummary, summarize
 from app.errors import OutputFileError
 from app.files import replace_file
-from app.placement.dtype import dtype_name
-from app.placement.machine_name import cores, processor
+from app.placement.machine import cores, processor
+from app.placement.plans import dtype_name
 from engine.request import ModelFacts, ModelSpec
 
 PATIENCE = 20  # times that writing a file took pass before it is written again

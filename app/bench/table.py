@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from app.bench.report import BenchReport
 from app.bench.summary import LaneSummary, Spread
-from app.placement.dtype import dtype_name
+from app.placement.plans import dtype_name
 from engine.request import DepthCount
 
 DEEPEST = 8  # levels of acceptance shown; the file for machines has all

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from weakref import WeakValueDictionary
 
 from app.chat.loaded_model import ContextUse, LoadedModel, PreparedRequest
@@ -61,11 +60,8 @@ class Assistant:
 
         Raises UnknownModel, ModelUnusable, WorkerCrashed, HistoryError.
         """
-        # half a second of imports, for the history, while the model loads in its own process
-        importing = asyncio.create_task(asyncio.to_thread(import_module, "sqlite_utils"))
         loaded = await LoadedModel.open(settings, model, draft, settings.dtype)
         try:
-            await importing
             history = await asyncio.to_thread(History.open, settings.database)
         except BaseException:
             await loaded.worker.close()
@@ -145,7 +141,9 @@ class Assistant:
         try:
             self._model = await LoadedModel.open(self._settings, model)
         except (AppError, EngineError):
-            self._model = await LoadedModel.load(previous.entry, previous.spec, previous.plan)
+            self._model = await LoadedModel.load(
+                previous.entry, previous.spec, previous.plan, self._settings
+            )
             raise
 
     def _set_loading(self, model: str) -> None:

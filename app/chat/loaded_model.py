@@ -11,8 +11,8 @@ from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
 from app.observable import Observable
-from app.placement.dtype import INT8, place_with_dtype
-from app.placement.machine_name import machine_name
+from app.placement.machine import machine_name
+from app.placement.plans import INT8, place_with_dtype
 from app.request import (
     AS_TAUGHT,
     ChatRequest,
@@ -83,21 +83,20 @@ class LoadedModel:
         entry = find_entry(load_catalog(settings), model)
         spec = await asyncio.to_thread(resolve, settings, model, draft)
         found = await asyncio.to_thread(place_with_dtype, settings, spec, dtype or entry.dtype)
-        return await cls.load(entry, found.spec, found.plan)
+        return await cls.load(entry, found.spec, found.plan, settings)
 
     @classmethod
     async def load(
         cls,
         entry: CatalogEntry,
         spec: ModelSpec,
-        plan: Plan | None = None,
-        level: str = "WARNING",
+        plan: Plan | None,
+        settings: Settings,
     ) -> "LoadedModel":
-        """Load a model whose spec is known; ``level`` as in ``EngineWorker``.
-
-        Raises ModelUnusable, WorkerCrashed.
-        """
-        worker = EngineWorker(spec, level=level)
+        """Load a model whose spec is known; raises ModelUnusable, WorkerCrashed."""
+        worker = EngineWorker(
+            spec, level=settings.log_level.upper(), keep_alive=settings.keep_alive
+        )
         reading = asyncio.to_thread(ChatText.load, Path(spec.folder))
         try:
             facts, text = await asyncio.gather(worker.start(), reading)

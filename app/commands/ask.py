@@ -1,18 +1,88 @@
 """The command ``ask``: one answer, streamed to the terminal."""
 
+import argparse
 import asyncio
 import json
 import sys
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 
 from app.chat.assistant import Assistant
-from app.commands.options import AskOptions
+from app.commands.arguments import (
+    add_dtype,
+    add_model,
+    add_sampling,
+    number,
+    sampling,
+    set_command,
+    whole,
+)
 from app.errors import RequestFailed
 from app.progress import waiting
-from app.request import Completion, Delta
+from app.request import (
+    AS_TAUGHT,
+    THINKING,
+    ChatRequest,
+    Completion,
+    Delta,
+    Message,
+    check_request,
+)
+from app.settings import Settings
+from app.text.formats.format_file import read_format
+from engine.request import AUTO, Penalties
 
 
-def ask(options: AskOptions) -> int:
+@dataclass(frozen=True, slots=True)
+class AskOptions:
+    """One question, answered in the terminal."""
+
+    settings: Settings
+    model: str
+    turn: ChatRequest
+    json: bool
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    option = parser.add_argument
+    option("prompt", metavar="TEXT", help="the question")
+    add_model(parser)
+    add_dtype(parser)
+    option("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default %(default)s)")
+    add_sampling(parser, "the same seed gives the same tokens (default: random)")
+    option("--repeat-penalty", type=number(0.1, 10), default=1.0, help="1 is off (default)")
+    option("--max-tokens", type=whole(1), help="longest answer (default: the rest of the context)")
+    option(
+        "--format",
+        metavar="json|FILE",
+        help="constrain the answer to JSON, or to the JSON Schema or grammar (.gbnf) in FILE",
+    )
+    option(
+        "--thinking",
+        choices=THINKING,
+        default=AS_TAUGHT,
+        help="reasoning effort, for models that support it (default: the model's own)",
+    )
+    option("--json", action="store_true", help="print one line of JSON at the end")
+    set_command(parser, _options, run)
+
+
+def _options(given: argparse.Namespace, settings: Settings) -> AskOptions:
+    repeat = None if given.repeat_penalty == 1 else Penalties(repeat=given.repeat_penalty)
+    turn = ChatRequest(
+        messages=(Message("user", given.prompt),),
+        sampling=replace(sampling(given), penalties=repeat),
+        max_tokens=given.max_tokens,
+        drafter=given.draft,
+        grammar=None if given.format is None else read_format(given.format),
+        thinking=given.thinking,
+    )
+    check_request(turn)
+    return AskOptions(replace(settings, dtype=given.dtype), given.model, turn, given.json)
+
+
+def run(options: AskOptions) -> int:
     """Answer on standard output; returns the exit code."""
     report = asyncio.run(_answer(options))
     if report.text and not report.text.endswith("\n"):

@@ -1,20 +1,43 @@
 """The command ``bench``: load, measure, print the table, write the file for machines."""
 
+import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import override
 
+from app.bench.lanes import parse_lane, with_baseline
 from app.bench.measure import Conversations, Measurement, Progress, finished, measure
-from app.bench.options import BenchOptions
+from app.bench.options import (
+    CLAIMS,
+    GGUF_KINDS,
+    BenchOptions,
+    Conditions,
+    GgufOptions,
+    OffloadOptions,
+    SeedsOptions,
+    check_output,
+)
+from app.bench.prompt_files import Turns, read_prompts
 from app.bench.report import BenchReport, ResultFile, as_record, describe_machine
 from app.bench.runners import Clock, EngineRunner, base_request
 from app.bench.table import table
-from app.errors import RequestFailed
+from app.commands.arguments import (
+    add_answer_tokens,
+    add_model,
+    add_prompts,
+    add_sampling,
+    sampling,
+    set_command,
+    whole,
+)
+from app.errors import LaneError, RequestFailed
 from app.models.catalog import resolve
-from app.placement.dtype import place_with_dtype
+from app.placement.plans import place_with_dtype
 from app.progress import show_progress
+from app.settings import DTYPES, Settings
 from app.text.chat_text import ChatText
 from app.worker.engine_process import build_engine
 from engine.hardware.footprint import LLAMA_CPP
@@ -24,8 +47,115 @@ from engine.request import ModelFacts, ModelSpec
 EXACT = "float32"  # unless another is asked for
 
 
-def bench(options: BenchOptions) -> int:
-    """Measure in this process: the pipe to another one would be measured too."""
+AnyBench = BenchOptions | SeedsOptions | OffloadOptions | GgufOptions
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    option = parser.add_argument
+    option(
+        "what",
+        nargs="?",
+        choices=("seeds", "offload", "gguf"),
+        help="seeds: check the claim of each built-in method, with lanes and prompts of its own; "
+        "offload: stream a model of more than 4 GB through 1 GB of memory; "
+        "gguf: compare GGUF files of several types with llama-cpp-python",
+    )
+    option("--folder", type=Path, help="for offload and gguf: where large models are kept")
+    option(
+        "--only",
+        metavar="NAMES",
+        help="for seeds: only these claims; for gguf: only these types; names with commas",
+    )
+    add_model(parser)
+    add_prompts(parser, required=False)
+    add_answer_tokens(parser)
+    option(
+        "--lane",
+        action="append",
+        metavar="[NAME=]DRAFTER[:KEY=VALUE,...]",
+        help="what to measure; repeat for more. Keys: length, depth, nodes, or the drafter's own",
+    )
+    option("--repeats", type=whole(1), default=3, help="runs of a prompt (default %(default)s)")
+    option(
+        "--concurrent", metavar="N", type=whole(1), default=1, help="prompts at once (default 1)"
+    )
+    add_sampling(parser, "the same seed gives the same tokens (default: random)")
+    option("--dtype", choices=DTYPES, help=f"default {DTYPES[0]}; a GGUF file has its own")
+    option(
+        "--inflate",
+        metavar="N",
+        type=whole(1),
+        default=1,
+        help="make the model N times as wide: the same answers at a higher cost (default 1)",
+    )
+    option("--json", metavar="FILE", type=Path, help="also write every number to this file")
+    set_command(parser, _options, run)
+
+
+def _options(given: argparse.Namespace, settings: Settings) -> AnyBench:
+    if given.json is not None:
+        check_output(given.json)
+    if given.what is None:
+        return _lanes(given, settings)
+    # read now: a bad file is reported before anything is measured
+    prompts = () if given.prompts is None else _prompts(given)
+    if given.what == "offload":
+        return OffloadOptions(settings, given.model, prompts, given.json, given.folder)
+    if given.what == "gguf":
+        only = _only(given.only, GGUF_KINDS, "type")
+        return GgufOptions(settings, given.model, given.prompts, given.json, given.folder, only)
+    only = _only(given.only, CLAIMS, "claim")
+    return SeedsOptions(settings, given.model, given.prompts, given.json, only)
+
+
+def _lanes(given: argparse.Namespace, settings: Settings) -> BenchOptions:
+    if not given.lane or given.prompts is None:
+        raise LaneError("bench needs at least one --lane and the --prompts to measure on")
+    drawn = sampling(given)
+    drawn.check()
+    return BenchOptions(
+        settings=settings,
+        model=given.model,
+        prompts=_prompts(given),
+        lanes=with_baseline([parse_lane(text) for text in given.lane]),
+        conditions=Conditions(drawn, given.max_tokens, given.repeats, given.concurrent),
+        dtype=given.dtype,
+        inflate=given.inflate,
+        json=given.json,
+    )
+
+
+def _only(given: str | None, known: Sequence[str], noun: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in given.split(",")) if given else ()
+    if unknown := [name for name in names if name not in known]:
+        raise LaneError(f"there is no {noun} {unknown[0]!r}; choose from {', '.join(known)}")
+    return names
+
+
+def _prompts(given: argparse.Namespace) -> tuple[Turns, ...]:
+    return tuple(read_prompts(given.prompts, given.limit))
+
+
+def run(options: AnyBench) -> int:
+    """Measure and print a table; returns the exit code."""
+    if isinstance(options, GgufOptions):
+        from app.bench.gguf.command import bench_gguf
+
+        return bench_gguf(options)
+    if isinstance(options, OffloadOptions):
+        from app.bench.offload.command import bench_offload
+
+        return bench_offload(options)
+    if isinstance(options, SeedsOptions):
+        from app.bench.papers.command import show_claims
+
+        return show_claims(options)
+    return _bench(options)
+
+
+def _bench(options: BenchOptions) -> int:
+    """Measure in this process: the pipe to a separate engine process would be measured too."""
     report = _measured(options, bench_spec(options))
     sys.stdout.writelines(f"{line}\n" for line in table(report))
     sys.stdout.flush()

@@ -1,19 +1,37 @@
 """The command ``doctor``: what this machine has, what is missing, and the remedy for it."""
 
+import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-from app.commands.hardware_options import DoctorOptions
-from app.placement.machine_profile import measured_profile
+from app.commands.arguments import set_command
+from app.placement.machine import measured_profile
+from app.settings import Settings
 from app.setup.checks import Finding, findings, software
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.reasons import gib
 
 
-def doctor(options: DoctorOptions) -> int:
-    """Print the profile and what is missing; 1 when something is missing that is needed."""
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """Look at this machine; ``again`` measures its rates again."""
+
+    settings: Settings
+    again: bool = False
+    json: bool = False
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--again", action="store_true", help="measure the machine's speed again")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    set_command(parser, lambda given, s: DoctorOptions(s, given.again, given.json), run)
+
+
+def run(options: DoctorOptions) -> int:
+    """Print the profile and what is missing; returns 1 if something needed is missing."""
     profile = measured_profile(options.settings, again=options.again)
     found = tuple(findings(profile, software()))
     if options.json:

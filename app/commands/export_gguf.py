@@ -1,16 +1,19 @@
 """The command ``export-gguf``: a folder of safetensors as one GGUF file."""
 
+import argparse
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from app.commands.options import ExportGgufOptions
+from app.commands.arguments import set_command
 from app.errors import OutputFileError
 from app.models.catalog import resolve
 from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
+from app.settings import Settings
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.export import FULL_TYPES, Source, open_source, write_gguf, write_vocabulary
@@ -23,7 +26,7 @@ MEMORY = 16 << 30
 
 # Rules by llama.cpp's names, the commonest first; several models share each.
 PRE = ("smollm", "qwen2", "llama-bpe", "gpt-2", "default", "deepseek-llm", "starcoder", "olmo")
-TELLING = (
+SAMPLE = (
     "Hello, World! I'm sure they've 3 apples, 42 pears and 1234567 plums; 3.14159.\n"
     "  def f(x):\n\t\treturn x**2  # squared\n\n\n   \r\n if we'll  go\n"
     "naïve café Übergrößenträger Привет, мир! 你好世界。こんにちは 안녕하세요 שלום مرحبا\n"
@@ -31,7 +34,28 @@ TELLING = (
 )
 
 
-def export_gguf(options: ExportGgufOptions) -> int:
+@dataclass(frozen=True, slots=True)
+class ExportGgufOptions:
+    """Which folder of safetensors becomes which GGUF file."""
+
+    settings: Settings
+    model: str
+    type: str  # of the weights: a key of WIDTHS
+    out: Path
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    option = parser.add_argument
+    option("--model", required=True, help="a name of models.yaml, or a folder of safetensors")
+    option("--type", choices=tuple(WIDTHS), required=True, help="type of the weights")
+    option("--out", metavar="FILE", type=Path, required=True, help="the file to write, *.gguf")
+    set_command(
+        parser, lambda given, s: ExportGgufOptions(s, given.model, given.type, given.out), run
+    )
+
+
+def run(options: ExportGgufOptions) -> int:
     """Write the file; progress on standard error, one line of result on standard output."""
     if find_spec("gguf") is None or find_spec("llama_cpp") is None:
         raise ModelUnusable(
@@ -54,7 +78,7 @@ def export_gguf(options: ExportGgufOptions) -> int:
 
 
 def _made(source: Source, kind: str, pre: str, folder: Path) -> Path:
-    """The finished file, in a folder that goes away with whatever is left in it."""
+    """Write the file into a temporary ``folder`` and return its path."""
     full = folder / "full.gguf"
     try:
         for done, total in write_gguf(source, _full_type(source, kind), pre, full):
@@ -71,7 +95,7 @@ def _made(source: Source, kind: str, pre: str, folder: Path) -> Path:
 
 
 def _full_type(source: Source, kind: str) -> str:
-    """What is written first: nothing of a checkpoint is lost before it is quantised."""
+    """The type to write first: full precision, from which the file is quantised."""
     if kind in FULL_TYPES:
         return kind
     stored = str(source.config.get("dtype") or source.config.get("torch_dtype"))
@@ -81,10 +105,10 @@ def _full_type(source: Source, kind: str) -> str:
 def _quantise(full: Path, kind: str, small: Path) -> None:
     process = Sandbox(_quantise_there, (str(full), kind, str(small)), MEMORY)
     try:
-        while (told := process.receive(QUIET_SECONDS)) is not None:
-            if isinstance(told, str):
-                raise ModelUnusable(told)
-            _show(f"made {kind}", *told)
+        while (message := process.receive(QUIET_SECONDS)) is not None:
+            if isinstance(message, str):
+                raise ModelUnusable(message)
+            _show(f"made {kind}", *message)
     except (SandboxTimeout, SandboxEnded) as error:
         raise ModelUnusable(f"llama.cpp could not make {kind} of the model: {error}") from error
     finally:
@@ -92,7 +116,7 @@ def _quantise(full: Path, kind: str, small: Path) -> None:
 
 
 def _quantise_there(connection: Connection, full: str, kind: str, small: str) -> None:
-    """In a process of its own, as Ctrl-C cannot end llama.cpp's work in this one."""
+    """Runs in the sandbox: Ctrl-C cannot stop llama.cpp in this process."""
     from engine.models.gguf.export import quantise
 
     try:
@@ -104,14 +128,14 @@ def _quantise_there(connection: Connection, full: str, kind: str, small: str) ->
 
 
 def _pre(source: Source) -> str:
-    """The rule with which llama.cpp encodes a telling text as the model's own tokenizer does."""
-    expected = FolderVocabulary.load(source.folder).encode(TELLING)
+    """The llama.cpp tokenizer rule that encodes a test text as the model's own tokenizer does."""
+    expected = FolderVocabulary.load(source.folder).encode(SAMPLE)
     with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
         for name in PRE:
             file = Path(folder) / f"{name}.gguf"
             write_vocabulary(source, name, file)
             vocabulary = GgufVocabulary(file)
-            found = vocabulary.encode(TELLING, special=True)
+            found = vocabulary.encode(SAMPLE, special=True)
             vocabulary.close()
             if found == expected:
                 return name

@@ -1,24 +1,44 @@
 """The command ``history``: what was measured of the drafters, as a table, or forgotten."""
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from app.commands.options import HistoryOptions
+from app.commands.arguments import set_command
 from app.history.evidence import LIFE_DAYS, WINDOW
 from app.history.measurements import Measurements
 from app.history.records import Forgotten, Origin, Remembered
 from app.history.store import History
-from app.settings import expanded
+from app.settings import Settings, expanded
 
 DEPTHS = 4  # columns of acceptance; deeper ones are kept, but say little to people
 NAMES = ("drafter", "task", "temperature")
 FIGURES = ("replies", "tokens", "pace", *(f"at {depth}" for depth in range(1, DEPTHS + 1)))
 
 
-def report(options: HistoryOptions) -> int:
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """Show the measurements of drafters, or forget them."""
+
+    settings: Settings
+    reset: bool
+    model: str | None  # None is every model
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--reset", action="store_true", help="forget the measurements")
+    parser.add_argument(
+        "--model", dest="only", metavar="MODEL", help="of this model (default: all)"
+    )
+    set_command(parser, lambda given, s: HistoryOptions(s, given.reset, given.only), run)
+
+
+def run(options: HistoryOptions) -> int:
     """Print what is remembered, or forget it; returns the exit code."""
     history = History.open(options.settings.database)
     try:

@@ -1,25 +1,23 @@
-"""The command line: arguments to options, failures to one sentence and an exit code."""
+"""The command line: runs one command, reports a failure in one sentence and an exit code."""
 
+import argparse
 import errno
 import io
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
 
-from app.bench.options import BenchOptions, GgufOptions, OffloadOptions, SeedsOptions
-from app.commands.hardware_options import DoctorOptions, HardwareOptions, PlanOptions
-from app.commands.models_options import ModelsOptions
-from app.commands.options import (
-    AskOptions,
-    ExportGgufOptions,
-    HistoryOptions,
-    Options,
-    ServeOptions,
-    TrainHeadOptions,
-    VerifyOptions,
-    parse,
-)
+from typing_extensions import override
+
+from app.commands import COMMANDS, serve
+from app.commands.arguments import CommandParser, Options
+from app.commands.serve import ServeOptions
 from app.errors import (
     AppError,
     LaneError,
@@ -31,7 +29,8 @@ from app.errors import (
     UnknownModel,
     UnknownRepository,
 )
-from app.settings import load_settings, prepare_home, tame_libraries
+from app.logs import logging_to_file
+from app.settings import LEVELS, Settings, load_settings, prepare_home, tame_libraries
 from engine.errors import EngineError, InvalidRequest, ModelUnusable
 
 __all__ = ["ServeOptions", "main"]
@@ -54,114 +53,103 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command with its options, ready to run."""
+
+    options: Options
+    run: Callable[[Any], int]
+
+
 def main(argv: Sequence[str] | None, serve: Callable[[ServeOptions], int]) -> int:
     """Run one command; ``serve`` starts the page. Returns the exit code."""
     _open_streams()
-    _write_any_text()
+    _replace_unknown_characters()
     try:
-        return _run(parse(argv, load_settings()), serve)
+        return _run(parse(argv, load_settings(), serve))
     except BAD_INPUT as error:
         return _complain(error, MISUSED)
     except (AppError, EngineError) as error:
         return _complain(error, FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # the reader of our output has closed it
         _drop_output()
         return FAILED
     except OSError as error:
         return _complain_of_file(error)
 
 
-def _run(options: Options, serve: Callable[[ServeOptions], int]) -> int:
-    """Make the user's folder, and start."""
-    from app.logs import logging_to_file
+def parse(
+    argv: Sequence[str] | None,
+    settings: Settings,
+    serve: Callable[[ServeOptions], int] = lambda _: 0,
+) -> Command:
+    """The command that was typed; exits with code 2 on bad usage.
 
-    prepare_home(options.settings)
+    Raises AppError or InvalidRequest for values that argparse cannot check.
+    """
+    given = _parser(settings, serve).parse_args(argv)
+    chosen = replace(settings, log_level=given.log_level)
+    return Command(given.parse(given, chosen), given.run)
+
+
+class _Version(argparse.Action):
+    """Print the installed version and exit."""
+
+    @override
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        sys.stdout.write(f"slipstream {version('slipstream')}\n")
+        parser.exit()
+
+
+def _parser(settings: Settings, run: Callable[[ServeOptions], int]) -> CommandParser:
+    """Everything that can be typed after ``slipstream``."""
+    parser = CommandParser(
+        prog="slipstream",
+        allow_abbrev=False,
+        description="A local assistant that answers faster without changing the answer. "
+        "Without a command it opens the chat page and serves an OpenAI-style endpoint.",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    _add_log_level(parser, settings.log_level)
+    serve.add(parser, settings, run)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, (module, help_text) in COMMANDS.items():
+        commands.add_parser(name, help=help_text).declare = partial(_declare, module)
+    return parser
+
+
+def _declare(module: str, parser: CommandParser) -> None:
+    """Import a command's module and let it declare its arguments."""
+    import_module(module).add(parser)
+    _add_log_level(parser, argparse.SUPPRESS)
+
+
+def _add_log_level(parser: CommandParser, default: str) -> None:
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default=default,
+        help="least severe records in the log file (default: warning)",
+    )
+
+
+def _run(command: Command) -> int:
+    """Make the user's folder, and start."""
+    settings = command.options.settings
+    prepare_home(settings)
     tame_libraries()
-    with logging_to_file(options.settings):
+    with logging_to_file(settings):
         try:
-            code = _command(options, serve)
-            sys.stdout.flush()  # here, where a full disk can still be told
+            code = command.run(command.options)
+            sys.stdout.flush()  # here, where a full disk can still be reported
         except BrokenPipeError:
             raise
-        except OSError:  # people are told which file it was, the log says where it was used
+        except OSError:  # people read which file it was, the log has the traceback
             log.warning("a file could not be used", exc_info=True)
             raise
     return code
-
-
-def _command(options: Options, serve: Callable[[ServeOptions], int]) -> int:
-    """The command itself; only now is anything heavy imported."""
-    match options:
-        case ServeOptions():
-            return serve(options)
-        case AskOptions():
-            from app.commands.ask import ask
-
-            return ask(options)
-        case VerifyOptions():
-            from app.commands.verify import prove
-
-            return prove(options)
-        case BenchOptions() | SeedsOptions() | OffloadOptions() | GgufOptions():
-            return _bench(options)
-        case TrainHeadOptions() | ExportGgufOptions():
-            return _make(options)
-        case _:
-            return _keep(options)
-
-
-def _make(options: TrainHeadOptions | ExportGgufOptions) -> int:
-    """What is made of models: heads and files."""
-    if isinstance(options, ExportGgufOptions):
-        from app.commands.export_gguf import export_gguf
-
-        return export_gguf(options)
-    from app.commands.train_head import train_head
-
-    return train_head(options)
-
-
-def _keep(options: HistoryOptions | ModelsOptions | HardwareOptions) -> int:
-    """What is kept on this machine, measurements and models; what the machine can do."""
-    if isinstance(options, PlanOptions | DoctorOptions):
-        return _hardware(options)
-    if isinstance(options, HistoryOptions):
-        from app.commands.history import report
-
-        return report(options)
-    from app.commands.models import models
-
-    return models(options)
-
-
-def _hardware(options: HardwareOptions) -> int:
-    if isinstance(options, DoctorOptions):
-        from app.commands.doctor import doctor
-
-        return doctor(options)
-    from app.commands.plan import report
-
-    return report(options)
-
-
-def _bench(options: BenchOptions | SeedsOptions | OffloadOptions | GgufOptions) -> int:
-    if isinstance(options, GgufOptions):
-        from app.bench.gguf.command import bench_gguf
-
-        return bench_gguf(options)
-    if isinstance(options, OffloadOptions):
-        from app.bench.offload.command import bench_offload
-
-        return bench_offload(options)
-    if isinstance(options, SeedsOptions):
-        from app.bench.papers.command import show_claims
-
-        return show_claims(options)
-    from app.commands.bench import bench
-
-    return bench(options)
 
 
 def _complain(error: Exception | str, code: int) -> int:
@@ -170,7 +158,7 @@ def _complain(error: Exception | str, code: int) -> int:
 
 
 def _complain_of_file(error: OSError) -> int:
-    """A file that a person named is his to mend; a full disk, or an output that fails, is not."""
+    """Bad user-supplied path: exit code 2. Disk full or I/O error: exit code 1."""
     what, place = error.strerror or str(error), error.filename2 or error.filename
     try:
         sys.stdout.flush()
@@ -183,19 +171,19 @@ def _complain_of_file(error: OSError) -> int:
 
 
 def _drop_output() -> None:
-    """What is still to be written goes nowhere: the end of the process would try again, and fail."""
+    """Discard what is still buffered: Python would try to write it at exit, and fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_streams() -> None:
-    """A stream that the caller closed is none; what is read and written there is nothing."""
+    """Replace streams that the caller closed by ones that read and write nothing."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - to the end of the process
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until exit
 
 
-def _write_any_text() -> None:
-    """An answer may hold characters that the terminal's encoding lacks."""
+def _replace_unknown_characters() -> None:
+    """Print a question mark for characters that the terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -1,16 +1,19 @@
-"""The command ``plan``: how a model would run on this machine, or on one that one does not have."""
+"""The command ``plan``: how a model would run on this machine, or on another one."""
 
+import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 
-from app.commands.hardware_options import PlanOptions
+from app.commands.arguments import add_model, memory, set_command, whole
+from app.errors import SettingsError
 from app.models.catalog import load_catalog, resolve
 from app.models.library.fit import by_shape
-from app.placement.machine_profile import known_profile
+from app.placement.machine import known_profile
 from app.placement.plans import what_if
-from engine.hardware.plan import Plan, Refusal, Tier
+from app.settings import Settings
+from engine.hardware.plan import Plan, PlanConstraints, Refusal, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile, imagined
 from engine.hardware.published import MACHINES, MODELS, candidates
@@ -19,7 +22,48 @@ from engine.hardware.reasons import gib
 _HEAD = ("Model", "Machine", "Where", "Form", "Drafter", "Draft model", "Context", "GPU", "RAM")
 
 
-def report(options: PlanOptions) -> int:
+_MOST_TOKENS = 2**24
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Which model on which machine; without ``ram`` it is this one."""
+
+    settings: Settings
+    model: str
+    gpu: int | None = None  # bytes
+    ram: int | None = None  # bytes
+    wishes: PlanConstraints = field(default_factory=PlanConstraints)
+    json: bool = False
+    table: bool = False
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    option = parser.add_argument
+    add_model(parser)
+    option("--gpu", metavar="SIZE", type=memory, help="GPU memory to plan for, e.g. 8GiB")
+    option("--ram", metavar="SIZE", type=memory, help="main memory to plan for, e.g. 16GiB")
+    option("--context", metavar="TOKENS", type=whole(1, _MOST_TOKENS), help="longest conversation")
+    option("--dtype", choices=("float32", "bfloat16"), help="number format of the weights")
+    option("--no-draft", action="store_true", help="plan without a draft model")
+    option("--json", action="store_true", help="print one line of JSON")
+    option(
+        "--table", action="store_true", help="print published models on six machines as Markdown"
+    )
+    set_command(parser, _options, run)
+
+
+def _options(given: argparse.Namespace, settings: Settings) -> PlanOptions:
+    if given.gpu is not None and given.ram is None:
+        raise SettingsError(
+            "--gpu plans for another machine and needs --ram too, for example 16GiB"
+        )
+    wishes = PlanConstraints(context=given.context, dtype=given.dtype, draft=not given.no_draft)
+    return PlanOptions(settings, given.model, given.gpu, given.ram, wishes, given.json, given.table)
+
+
+def run(options: PlanOptions) -> int:
     """Print the plan, or the table of published models; 1 when the model cannot run."""
     if options.table:
         sys.stdout.writelines(f"{line}\n" for line in table())
@@ -97,7 +141,7 @@ def _found(options: PlanOptions) -> Plan | Refusal:
     entry = entries.get(options.model)
     if entry is None or entry.folder is not None or entry.shape is None:
         return what_if(profile, resolve(options.settings, options.model), options.wishes)
-    # not downloaded yet: its shape stands in the catalogue, and so does its draft's
+    # not downloaded yet: its shape is in the catalogue, and so is its draft's
     return plan(profile, by_shape(entry, entries.get(entry.draft or "")), options.wishes)
 
 

@@ -1,5 +1,6 @@
 """The command ``verify``: the same prompts plain and with every drafter, compared token by token."""
 
+import argparse
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,19 +18,57 @@ from app.bench.measure import (
     measure,
 )
 from app.bench.options import Conditions
+from app.bench.prompt_files import Turns, read_prompts
 from app.bench.runners import Generates, WorkerRunner, base_request
 from app.bench.summary import counts_of
-from app.commands.options import VerifyOptions
+from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
-from app.placement.dtype import INT8, dtype_name, place_with_dtype
+from app.placement.plans import INT8, dtype_name, place_with_dtype
 from app.progress import show_progress
-from app.request import ALL_DRAFTERS
+from app.request import ALL_DRAFTERS, check_drafter
+from app.settings import Settings
 from app.text.chat_text import ChatText
 from app.worker.worker import EngineWorker
 from engine.hardware.footprint import LLAMA_CPP
 from engine.request import PLAIN, ModelFacts, ModelSpec
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Which drafters to verify on which prompts."""
+
+    settings: Settings
+    model: str
+    drafters: tuple[str, ...]  # names, or ``all``
+    prompts: tuple[Turns, ...]
+    max_tokens: int
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_model(parser)
+    add_dtype(parser)
+    parser.add_argument(
+        "--draft",
+        metavar="DRAFTERS",
+        default=ALL_DRAFTERS,
+        help="names with commas, or all (default %(default)s)",
+    )
+    add_prompts(parser)
+    add_answer_tokens(parser)
+    set_command(parser, _options, run)
+
+
+def _options(given: argparse.Namespace, settings: Settings) -> VerifyOptions:
+    drafters = tuple(dict.fromkeys(name.strip() for name in given.draft.split(",")))
+    for name in drafters:
+        if name != ALL_DRAFTERS:
+            check_drafter(name)
+    chosen = replace(settings, dtype=given.dtype)
+    prompts = tuple(read_prompts(given.prompts, given.limit))
+    return VerifyOptions(chosen, given.model, drafters, prompts, given.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +85,7 @@ class Verified:
         return bool(self.measurement.samples) and not self.measurement.differences
 
 
-def prove(options: VerifyOptions) -> int:
+def run(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
     spec = exact_spec(options)
     verified = asyncio.run(_verified(options, spec))
@@ -55,9 +94,9 @@ def prove(options: VerifyOptions) -> int:
 
 
 def exact_spec(options: VerifyOptions) -> ModelSpec:
-    """Where a pass of many rows sums as a pass of one does, as far as the format allows.
+    """Settings in which a pass of many rows rounds like a pass of one, as far as possible.
 
-    A GGUF file keeps its own number format; llama.cpp keeps all else in float32.
+    A GGUF file keeps its own number format; so only its caches are set to float32.
     """
     settings, resolved = options.settings, resolve(options.settings, options.model)
     gguf = resolved.backend == LLAMA_CPP

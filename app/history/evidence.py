@@ -67,7 +67,7 @@ def priors(runs: Iterable[MeasuredRun], conditions: Conditions) -> tuple[Prior, 
 
     ``runs`` are of the model, draft model and temperature class of ``conditions``. Acceptance
     depends on these and on the task, pace on the machine too. At most ``WINDOW`` replies of the same
-    task and as many of all tasks are heard.
+    task and as many of all tasks count.
     """
     by_drafter: dict[str, list[_Weighed]] = {}
     for weighed in _weighed(list(runs), conditions.task):
@@ -174,8 +174,8 @@ def _drafted_passes(run: MeasuredRun) -> int:
 def _median(votes: Sequence[tuple[float, float]]) -> float:
     """The smallest value up to which at least half of the weight lies; there is some."""
     ordered = sorted(votes)
-    heard = list(accumulate(weight for _, weight in ordered))
-    return ordered[bisect_left(heard, heard[-1] / 2)][0]
+    totals = list(accumulate(weight for _, weight in ordered))
+    return ordered[bisect_left(totals, totals[-1] / 2)][0]
 
 
 def _own_shares(weighed: Sequence[_Weighed]) -> tuple[tuple[float, ...], float]:

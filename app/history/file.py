@@ -6,15 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from app.errors import HistoryError, UnknownConversation
-from app.history.migrations import STEPS, migrations
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
+from app.history.migrations import STEPS, UnknownSchemaError, applied_steps, apply_steps
 
 PATIENCE_SECONDS = 20.0  # how long a writer waits for another process
 POLL_SECONDS = 0.01
@@ -30,7 +27,7 @@ class HistoryFile:
     """The one connection of this process; every write holds a lock that all processes share.
 
     SQLite before 3.51.3 can damage a WAL file when two connections write and checkpoint at the
-    same moment. The lock file keeps them apart, and it vanishes with a process that dies.
+    same moment. The lock file prevents that, and the system releases it when a process dies.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, notice: str | None) -> None:
@@ -42,17 +39,17 @@ class HistoryFile:
 
     @classmethod
     def open(cls, path: Path) -> "HistoryFile":
-        """Open or create ``path``; a file that cannot be used is moved aside, never overwritten."""
-        with _told(path, "opened"):
+        """Open or create ``path``; a file that cannot be used is renamed, never overwritten."""
+        with failures_reported(path, "opened"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _process_lock(path):
                 return cls(path, *_connect_or_replace(path))
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: committed and on disk at the end, or as if it had never begun."""
+        """One transaction: committed and on disk at the end, or not at all."""
         with (
-            _told(self.path, "written"),
+            failures_reported(self.path, "written"),
             self._thread_lock,
             self._process_lock,
             _transaction(self._connection),
@@ -62,12 +59,12 @@ class HistoryFile:
     def read(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """All rows of one query; ``parameters`` fill its question marks, one mapping fills its names."""
         named = parameters[0] if parameters and isinstance(parameters[0], Mapping) else None
-        with _told(self.path, "read"), self._thread_lock:
+        with failures_reported(self.path, "read"), self._thread_lock:
             return self._connection.execute(sql, named or parameters).fetchall()
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and let go of it."""
-        with _told(self.path, "closed"), self._thread_lock, self._process_lock:
+        with failures_reported(self.path, "closed"), self._thread_lock, self._process_lock:
             self._connection.close()
 
 
@@ -89,8 +86,8 @@ def _process_lock(path: Path) -> FileLock:
 
 
 @contextmanager
-def _told(path: Path, deed: str) -> Iterator[None]:
-    """Turn failures of disk and database into one sentence."""
+def failures_reported(path: Path, deed: str) -> Iterator[None]:
+    """Raise failures of disk and database as HistoryError; ``deed`` is a participle."""
     try:
         yield
     except Timeout as error:
@@ -148,41 +145,29 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA busy_timeout = {PATIENCE_SECONDS * 1000:.0f}")
-    _check(connection)
+    done = _check(connection)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")  # a few commits a minute: durable is cheap
     connection.execute("PRAGMA foreign_keys = ON")
-    _migrate(path, connection)
+    _migrate(path, connection, done)
 
 
-def _check(connection: sqlite3.Connection) -> None:
+def _check(connection: sqlite3.Connection) -> int:
+    """The number of migration steps that the file has; raises UnusableFileError."""
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         raise UnusableFileError(f"it is damaged ({found})")
-    database = _database(connection)
-    applied = {step.name for step in migrations().applied(database)}
-    if newer := applied - {step.__name__ for step in STEPS}:
-        raise UnusableFileError(
-            f"a newer version of Slipstream wrote it ({', '.join(sorted(newer))})"
-        )
-    if not applied and database.table_names():
-        raise UnusableFileError("it is the database of another program")
+    try:
+        return applied_steps(connection)
+    except UnknownSchemaError as error:
+        raise UnusableFileError(str(error)) from error
 
 
-def _migrate(path: Path, connection: sqlite3.Connection) -> None:
-    database = _database(connection)
-    steps = migrations()
-    pending = steps.pending(database)
-    if pending and steps.applied(database):
-        _back_up(connection, path.with_name(f"{path.name}.before-{pending[0].name}"))
+def _migrate(path: Path, connection: sqlite3.Connection, done: int) -> None:
+    if 0 < done < len(STEPS):
+        _back_up(connection, path.with_name(f"{path.name}.before-{list(STEPS)[done]}"))
     with _transaction(connection):  # all steps or none
-        steps.apply(database)
-
-
-def _database(connection: sqlite3.Connection) -> "Database":
-    from sqlite_utils import Database  # here: it imports pandas, which takes half a second
-
-    return Database(connection)
+        apply_steps(connection, done)
 
 
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:

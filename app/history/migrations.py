@@ -1,10 +1,6 @@
-"""The shape of the history database, as steps that are applied once each, in order."""
+"""The schema of the history database, as steps that are applied once each, in order."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
-    from sqlite_utils.migrations import Migrations
+from sqlite3 import Connection
 
 MESSAGES = (
     """
@@ -12,7 +8,7 @@ MESSAGES = (
         id TEXT PRIMARY KEY,
         title TEXT NOT NULL,
         created TEXT NOT NULL,
-        touched INTEGER NOT NULL UNIQUE  -- grows with every change: order never asks the clock
+        touched INTEGER NOT NULL UNIQUE  -- grows with every change, unlike a clock
     ) STRICT
     """,
     # The parent has no cascade: a chain of a thousand messages would pass SQLite's depth limit.
@@ -97,7 +93,7 @@ CHATS = (
     "ALTER TABLE conversations ADD COLUMN system TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE conversations ADD COLUMN shown TEXT",  # the leaf that is open; empty: the newest
     "CREATE INDEX conversations_in_order ON conversations(pinned DESC, touched DESC)",
-    # JSON, since it is only ever shown whole, under the answer that it belongs to
+    # JSON, since it is only ever shown whole
     """
     CREATE TABLE answers (
         message TEXT PRIMARY KEY REFERENCES messages(id) ON DELETE CASCADE,
@@ -113,7 +109,7 @@ CHATS = (
     """,
 )
 
-# The words live in messages alone; the index only points there, so triggers keep it in step.
+# The index points into messages; triggers keep it up to date.
 SEARCH = (
     """
     CREATE VIRTUAL TABLE messages_text USING fts5(
@@ -143,45 +139,54 @@ SEARCH = (
 )
 
 
-def m001_messages(db: "Database") -> None:
-    """Conversations, and their messages as a tree."""
-    for statement in MESSAGES:
-        db.execute(statement)
+# In order; a step that was released is never edited. Files up to 0.1.0 hold these names in
+# sqlite-utils' table, later ones their count as user_version.
+STEPS = {
+    "m001_messages": MESSAGES,  # conversations, and their messages as a tree
+    "m002_replies": REPLIES,  # what each reply measured, and how much was accepted at each depth
+    "m003_runs": RUNS,  # what each drafter had of a reply, and under which conditions
+    "m004_chats": CHATS,  # pins, the open branch, facts under answers, presets
+    "m005_search": SEARCH,  # an index over the words of all messages
+}
+APPLICATION_ID = 0x736C6970  # "slip", in the header of a file of ours
+OLD_TABLE = "_sqlite_migrations"
 
 
-def m002_replies(db: "Database") -> None:
-    """What each reply measured, and how much was accepted at each depth."""
-    for statement in REPLIES:
-        db.execute(statement)
+class UnknownSchemaError(Exception):
+    """The file has a schema that this version does not know; the message says whose it is."""
 
 
-def m003_runs(db: "Database") -> None:
-    """What each drafter had of a reply, and under which conditions."""
-    for statement in RUNS:
-        db.execute(statement)
+def applied_steps(connection: Connection) -> int:
+    """How many of ``STEPS`` a file has; raises UnknownSchemaError for any other file."""
+    if _number(connection, "application_id") == APPLICATION_ID:
+        count = _number(connection, "user_version")
+        newer = [f"version {count}"] if count > len(STEPS) else []
+    else:
+        names = _old_names(connection)
+        count, newer = len(names), sorted(names - set(STEPS))
+    if newer:
+        raise UnknownSchemaError(f"a newer version of Slipstream wrote it ({', '.join(newer)})")
+    if not count and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        raise UnknownSchemaError("it is the database of another program")
+    return count
 
 
-def m004_chats(db: "Database") -> None:
-    """Pinned conversations, the branch that is open, what stands under answers, presets."""
-    for statement in CHATS:
-        db.execute(statement)
+def apply_steps(connection: Connection, done: int) -> None:
+    """Apply the steps after the first ``done``; inside a transaction."""
+    for statements in list(STEPS.values())[done:]:
+        for statement in statements:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(STEPS)}")
 
 
-def m005_search(db: "Database") -> None:
-    """An index over the words of all messages."""
-    for statement in SEARCH:
-        db.execute(statement)
+def _number(connection: Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
-# A step that was released is never edited.
-STEPS = (m001_messages, m002_replies, m003_runs, m004_chats, m005_search)
-
-
-def migrations() -> "Migrations":
-    """Every step so far, for a database to be brought up to date with."""
-    from sqlite_utils.migrations import Migrations  # here: it takes half a second
-
-    steps = Migrations("slipstream")
-    for step in STEPS:
-        steps()(step)
-    return steps
+def _old_names(connection: Connection) -> set[str]:
+    known = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    if connection.execute(known, (OLD_TABLE,)).fetchone() is None:
+        return set()
+    sql = f"SELECT name FROM {OLD_TABLE} WHERE migration_set = 'slipstream'"  # noqa: S608
+    return {name for (name,) in connection.execute(sql)}

@@ -16,7 +16,7 @@ class Conversation:
     title: str
     created: str  # UTC, ISO 8601; for people, never for order
     pinned: bool = False
-    system: str = ""  # what the model is told before the first message
+    system: str = ""  # the system prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """What is told under an answer; seconds are wall time."""
+    """What is shown under an answer; seconds are wall time."""
 
     model: str
     drafter: str

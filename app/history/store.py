@@ -1,19 +1,19 @@
-"""Conversations as trees of messages; beside them, what every reply measured."""
+"""Conversations as trees of messages, with the facts under answers, presets and a search."""
 
+import json
+import re
 import sqlite3
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from app.errors import UnknownConversation
-from app.history import search
-from app.history.answers import facts_of, put_facts
 from app.history.figures import Figures
 from app.history.file import HistoryFile, references_checked
 from app.history.measurements import Measurements
-from app.history.presets import Presets
-from app.history.records import AnswerFacts, Conversation, StoredMessage, utc_now
+from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage, utc_now
 from app.history.upkeep import Upkeep
 from engine.request import FinishReason
 
@@ -70,6 +70,57 @@ INSERT INTO messages(id, conversation, parent, role, content, finish_reason)
 VALUES (:id, :conversation, :parent, :role, :content, :finish_reason)
 """
 
+NEWEST_MATCHES = 5000  # matching messages looked at: a word of every message stays fast
+
+FOUND = f"""
+(title LIKE ? ESCAPE '\\' OR id IN (
+    SELECT conversation FROM messages WHERE seq IN (
+        SELECT rowid FROM messages_text WHERE messages_text MATCH ?
+        ORDER BY rowid DESC LIMIT {NEWEST_MATCHES})))
+"""  # noqa: S608 - the only thing put in is a number of ours
+
+FACTS = """
+SELECT answers.message, answers.facts
+FROM messages JOIN answers ON answers.message = messages.id WHERE messages.conversation = ?
+"""
+
+PUT_FACTS = """
+INSERT INTO answers(message, facts) VALUES (?, ?)
+ON CONFLICT(message) DO UPDATE SET facts = excluded.facts
+"""
+
+PUT_PRESET = """
+INSERT INTO presets(name, system, options) VALUES (?, ?, ?)
+ON CONFLICT(name) DO UPDATE SET system = excluded.system, options = excluded.options
+"""
+
+KNOWN_FACTS = frozenset(field.name for field in fields(AnswerFacts))
+
+
+class Presets:
+    """System prompts and sampling that a person keeps under a name; thread-safe."""
+
+    def __init__(self, file: HistoryFile) -> None:
+        self._file = file
+
+    def all(self) -> list[Preset]:
+        """By name."""
+        rows = self._file.read("SELECT name, system, options FROM presets ORDER BY name")
+        return [Preset(name, system, json.loads(options)) for name, system, options in rows]
+
+    def put(self, preset: Preset) -> None:
+        """Keep a preset, in place of one with the same name."""
+        row = (preset.name, preset.system, json.dumps(dict(preset.options)))
+        with self._file.writing() as database:
+            database.execute(PUT_PRESET, row)
+
+    def delete(self, name: str) -> None:
+        """Forget a preset."""
+        with self._file.writing() as database:
+            gone = database.execute("DELETE FROM presets WHERE name = ?", (name,))
+            if gone.rowcount != 1:
+                raise UnknownConversation(f"history holds no preset {name!r}")
+
 
 class History:
     """Everything that outlives the process; may be called from any thread."""
@@ -115,8 +166,8 @@ class History:
 
         With ``words``, only those whose title or messages have all of them, or words that begin so.
         """
-        query = search.query(words)
-        where, found = (search.FOUND, (search.like(words), query)) if query else ("true", ())
+        query = _query(words)
+        where, found = (FOUND, (_like(words), query)) if query else ("true", ())
         sql = (
             f"SELECT {LISTED} FROM conversations WHERE {where}"  # noqa: S608
             " ORDER BY pinned DESC, touched DESC LIMIT ?"
@@ -132,7 +183,7 @@ class History:
         self._update(conversation, "pinned", int(pinned))
 
     def instruct(self, conversation: str, system: str) -> None:
-        """Change what the model is told before the first message, from the next answer on."""
+        """Change the system prompt, from the next answer on."""
         self._update(conversation, "system", storable(system))
 
     def delete(self, conversation: str) -> None:
@@ -187,7 +238,7 @@ class History:
             if changed.rowcount != 1:
                 raise UnknownConversation(f"history holds no message {message!r}")
             if facts is not None:
-                put_facts(database, message, facts)
+                database.execute(PUT_FACTS, (message, json.dumps(asdict(facts))))
 
     def messages(self, conversation: str, leaf: str | None = None) -> list[StoredMessage]:
         """The path from the first message to ``leaf``; without one to the leaf that is open."""
@@ -219,8 +270,9 @@ class History:
         self._update(conversation, "shown", rows[0][0])
 
     def facts(self, conversation: str) -> dict[str, AnswerFacts]:
-        """What is told under the answers of a conversation, by message."""
-        return facts_of(self._file, conversation)
+        """What is shown under the answers of a conversation, by message."""
+        rows = self._file.read(FACTS, conversation)
+        return {message: _facts(json.loads(kept)) for message, kept in rows}
 
     def _update(self, conversation: str, column: str, value: str | int) -> None:
         with self._file.writing() as database:
@@ -234,6 +286,28 @@ class History:
 def storable(text: str) -> str:
     """The same text; half characters, which UTF-8 cannot hold, become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _query(words: str) -> str:
+    """A query of the full-text index for all words, or words that begin so; "" finds nothing.
+
+    Quoted, so that no word is read as an operator; the tokenizer splits inside quotes.
+    """
+    kept = (word.replace('"', " ") for word in words.split())
+    return " ".join(f'"{word}"*' for word in kept if re.search(r"\w", word))
+
+
+def _like(words: str) -> str:
+    """A pattern of LIKE for titles that contain the words as typed."""
+    escaped = re.sub(r"([\\%_])", r"\\\1", words.strip())
+    return f"%{escaped}%"
+
+
+def _facts(kept: dict[str, Any]) -> AnswerFacts:
+    """From what ``asdict`` wrote; fields of later versions are ignored."""
+    values = {name: value for name, value in kept.items() if name in KNOWN_FACTS}
+    values["spans"] = tuple((start, end) for start, end in values.get("spans", ()))
+    return AnswerFacts(**values)
 
 
 def _conversation(key: str, title: str, created: str, pinned: int, system: str) -> Conversation:

@@ -12,9 +12,9 @@ from enum import StrEnum
 from app.request import Message
 from engine.request import SamplingParams
 
-HEAD, TAIL = 320, 200  # characters of a long message that are looked at: instructions stand there
+HEAD, TAIL = 320, 200  # characters of a long message that are read: the instructions are there
 COOL = 0.8  # the warmest temperature that is still called cool
-FOLLOW_UP = 120  # characters of the longest message that is read as "go on like that"
+FOLLOW_UP = 120  # characters of the longest message that is read as "continue like that"
 MATERIAL = 6  # characters of the shortest text that something can be done with
 
 
@@ -189,7 +189,7 @@ def _edits(text: str, *, answered: bool) -> bool:
         return True
     before, after = text[: found.start()].strip(), text[found.start() + 1 :]
     if found.start() > 0 and "\n" in text[: found.end()] and len(before) > MATERIAL:
-        return True  # the text stands before the instruction
+        return True  # the text comes before the instruction
     if len(text) == HEAD + TAIL + 1:
         return True  # a long message that asks for an edit brings its own text
     cut = re.search(r"[:\n\"“«]", after)
@@ -208,7 +208,7 @@ def _is_maths(text: str) -> bool:
 
 
 def _goes_on(text: str) -> bool:
-    """A short request that says too little to stand alone; thanks and greetings ask for nothing."""
+    """A short request that needs the messages before it; thanks and greetings do not."""
     idle = re.match(
         r"(?:thanks|thank you|ok|okay|great|hi|hello|hey|bye|good|nice|cool)\b", text, re.I
     )

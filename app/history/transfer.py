@@ -42,7 +42,7 @@ class _ConversationInFile(BaseModel):
 
 
 def to_json(history: History, conversation: str) -> str:
-    """All versions; what stands under the answers is left out, it belongs to this machine."""
+    """All versions, without the facts under answers, which belong to this machine."""
     about = history.conversation(conversation)
     rows = [asdict(message) for message in history.tree(conversation)]
     for row in rows:
@@ -54,10 +54,10 @@ def to_json(history: History, conversation: str) -> str:
 def to_markdown(history: History, conversation: str) -> str:
     """The messages that are shown, each below a comment that says whose it is."""
     about = history.conversation(conversation)
-    told = [("system", about.system)] if about.system else []
-    told += [(message.role, message.content) for message in history.messages(conversation)]
+    shown = [("system", about.system)] if about.system else []
+    shown += [(message.role, message.content) for message in history.messages(conversation)]
     parts = [f"# {' '.join(about.title.split())}\n"]
-    parts += [f"\n<!-- {role} -->\n## {ROLES[role]}\n\n{_escaped(text)}\n" for role, text in told]
+    parts += [f"\n<!-- {role} -->\n## {ROLES[role]}\n\n{_escaped(text)}\n" for role, text in shown]
     return "".join(parts)
 
 
@@ -72,7 +72,7 @@ def take_in(history: History, name: str, data: bytes) -> Conversation:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConversationFileError(
-            f"{name} is no conversation: it is not text in UTF-8; export one as JSON or Markdown"
+            f"{name} is not a conversation: it is not text in UTF-8; export one as JSON or Markdown"
         ) from error
     if text.lstrip().startswith("{"):
         return _from_json(history, name, text)
@@ -86,7 +86,7 @@ def _from_json(history: History, name: str, text: str) -> Conversation:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise ConversationFileError(
-            f"{name} is no conversation of Slipstream: {place}: {first['msg'].lower()}"
+            f"{name} is not a conversation of Slipstream: {place}: {first['msg'].lower()}"
         ) from error
     rows = [message.model_dump() for message in found.messages]
     return _store(history, name, (found.title, found.system), rows)
@@ -94,13 +94,13 @@ def _from_json(history: History, name: str, text: str) -> Conversation:
 
 def _from_markdown(history: History, name: str, text: str) -> Conversation:
     parts = _MARK_LINE.split(text)
-    head, told = parts[0], list(zip(parts[1::2], parts[2::2], strict=True))
-    if not told:
+    head, bodies = parts[0], list(zip(parts[1::2], parts[2::2], strict=True))
+    if not bodies:
         raise ConversationFileError(
-            f"{name} is no conversation of Slipstream: it has no line like <!-- user -->"
+            f"{name} is not a conversation of Slipstream: it has no line like <!-- user -->"
         )
     title = head.strip().removeprefix("#").strip() or name
-    bodies = [(role, _body(role, part)) for role, part in told]
+    bodies = [(role, _body(role, part)) for role, part in bodies]
     system = bodies.pop(0)[1] if bodies[0][0] == "system" else ""
     rows: list[dict[str, Any]] = []
     for number, (role, content) in enumerate(bodies):
@@ -112,7 +112,7 @@ def _from_markdown(history: History, name: str, text: str) -> Conversation:
 
 
 def _body(role: str, part: str) -> str:
-    """What stands between a mark and the next: a heading of ours, a blank line, the text, an end."""
+    """The text between two marks, without our heading and the final line end."""
     text = part.removeprefix(f"## {ROLES[role]}\n\n").removesuffix("\n")
     return "\n".join(map(_unescaped_line, text.split("\n")))
 
@@ -132,7 +132,7 @@ def _unescaped_line(line: str) -> str:
 def _store(
     history: History, name: str, about: tuple[str, str], rows: Sequence[dict[str, Any]]
 ) -> Conversation:
-    """All messages under new ids; a parent must stand before its children."""
+    """All messages under new ids; parents must come before their children."""
     ids: dict[str, str] = {}
     made: list[StoredMessage] = []
     reasons = {reason.value for reason in FinishReason}
@@ -140,10 +140,10 @@ def _store(
         parent = row["parent"]
         if parent is not None and parent not in ids:
             raise ConversationFileError(
-                f"{name}: message {number} follows {parent!r}, which does not stand before it"
+                f"{name}: message {number} follows {parent!r}, which does not come before it"
             )
         if row["id"] in ids:
-            raise ConversationFileError(f"{name}: the id {row['id']!r} stands there twice")
+            raise ConversationFileError(f"{name}: the id {row['id']!r} occurs twice")
         ids[row["id"]] = uuid.uuid4().hex
         reason = row["finish_reason"] if row["finish_reason"] in reasons else None
         made.append(

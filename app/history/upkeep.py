@@ -1,17 +1,16 @@
-"""The database as a file: its size, a copy of it, and whether it is sound."""
+"""The database as a file: its size, copies of it, and its integrity."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from app.errors import HistoryError
-from app.history.file import SIDE_FILES, HistoryFile
+from app.history.file import SIDE_FILES, HistoryFile, failures_reported
 
 FOLDER = "backups"
-_FAULTS = 20  # that are told; one is enough to act on
+_FAULTS = 20  # reported at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +25,14 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A copy that was written and looked through."""
+    """A copy that was written and checked."""
 
     path: Path
     bytes: int
 
 
 class Upkeep:
-    """Care for one database; answers go on being stored meanwhile. Call it from any thread."""
+    """Looks after one database while answers are stored; may be called from any thread."""
 
     def __init__(self, file: HistoryFile) -> None:
         self._file = file
@@ -65,7 +64,7 @@ class Upkeep:
         now = datetime.now(UTC)
         target = self.folder / f"{self.path.stem}-{now:%Y-%m-%d-%H%M%S-%f}{self.path.suffix}"
         draft = target.with_name(f"{target.name}.part")
-        with _told(self.path, "copied"):
+        with failures_reported(self.path, "copied"):
             self.folder.mkdir(mode=0o700, exist_ok=True)
             try:
                 self._copy(draft)
@@ -75,10 +74,12 @@ class Upkeep:
         return Backup(target, target.stat().st_size)
 
     def _copy(self, target: Path) -> None:
+        from sqlite_utils import Database  # here: it imports pandas, which takes half a second
+
         target.touch(mode=0o600)  # conversations are private
         with closing(_reader(self.path)) as source, closing(_writer(target)) as copy:
             source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
+            Database(copy).disable_wal()
             faults = _faults(copy)
         if faults:
             raise HistoryError(f"the copy would be damaged ({faults[0]}); check the history")
@@ -91,23 +92,13 @@ class Upkeep:
         return made.get(name)
 
     def faults(self) -> tuple[str, ...]:
-        """What is wrong with the database, read whole; nothing when it is sound."""
-        with _told(self.path, "checked"), closing(_reader(self.path)) as connection:
+        """Every fault of the database, which is read whole; empty if there is none."""
+        with failures_reported(self.path, "checked"), closing(_reader(self.path)) as connection:
             return _faults(connection)
 
 
-@contextmanager
-def _told(path: Path, deed: str) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise HistoryError(
-            f"the history {path} could not be {deed} ({error}); check free space and permissions"
-        ) from error
-
-
 def _reader(path: Path) -> sqlite3.Connection:
-    """A second connection that only reads: nobody waits for it, and it cannot harm the file."""
+    """A second connection that only reads, so it blocks no writer."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=20)
 
 

@@ -1,22 +1,62 @@
 """models.yaml, and from a name or a folder to what the engine needs to load a model."""
 
+import json
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from app.errors import SettingsError, UnknownModel
+from app.files import replace_file
 from app.models.gguf_check import check_gguf, gguf_file
-from app.models.model_record import recorded_models
-from app.placement.dtype import DTYPES
-from app.settings import Settings, expanded
+from app.settings import DTYPES, Settings, expanded
 from engine.decoder.config import backend_for
 from engine.errors import ModelUnusable
 from engine.hardware.shape import ModelShape
 from engine.models.gguf.layers import first_layers
 from engine.request import ModelSpec
+
+RECORD = "slipstream.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """``name`` is what a person types; ``reference`` is a folder or GGUF file that stays elsewhere."""
+
+    name: str
+    source: str  # repository and commit, or the path that was imported
+    licence: str = "unknown"
+    draft: str | None = None
+    reference: str | None = None
+
+    def write(self, folder: Path) -> None:
+        """Put the record into ``folder`` in one step."""
+        replace_file(folder / RECORD, json.dumps(asdict(self), indent=1))
+
+
+def read_record(folder: Path) -> ModelRecord | None:
+    """The record in ``folder``, None without one that can be used."""
+    try:
+        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = ModelRecord(**content)
+    except (OSError, ValueError, TypeError):
+        return None  # a folder that a person made, or that is being made
+    texts = (record.name, record.source, record.licence)
+    others = (record.draft, record.reference)
+    good = all(isinstance(text, str) for text in texts)
+    return record if good and all(isinstance(text, str | None) for text in others) else None
+
+
+def recorded_models(models_folder: Path) -> Iterator[tuple[Path, ModelRecord]]:
+    """Every folder of ``models_folder`` with a record, by name."""
+    if models_folder.is_dir():
+        for folder in sorted(models_folder.iterdir()):
+            record = None if folder.name.startswith(".") else read_record(folder)
+            if record is not None and record.name == folder.name:
+                yield folder, record
+
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FIELDS = {
@@ -43,7 +83,7 @@ FIELDS = {
 }
 REQUIRED = ("name", "description", "licence")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-LAYERS = re.compile(r"layers:(\d+)")  # a draft: so many of a GGUF file's own
+LAYERS = re.compile(r"layers:(\d+)")  # a draft: the first N layers of a GGUF file
 NEEDED_FILES = ("config.json", "tokenizer.json")
 PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
@@ -81,7 +121,7 @@ class CatalogEntry:
 
 def load_catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
     """Every entry of the product's models.yaml, in its order, then what a person added."""
-    # A wheel has the file inside the package, a checkout beside it.
+    # A wheel has the file inside the package, a checkout next to it.
     inside = PACKAGE / "models.yaml"
     file = inside if inside.exists() else PACKAGE.parent / "models.yaml"
     shipped = read_catalog(file, (PACKAGE.parent, settings.models_folder))
@@ -103,7 +143,7 @@ def resolve(settings: Settings, name_or_path: str, draft: str | None = None) -> 
 
     It is a name or a path, too, or ``layers:N`` for the first layers of a GGUF file.
 
-    Raises UnknownModel for a name nobody knows, ModelUnusable for files that cannot be loaded.
+    Raises UnknownModel for an unknown name, ModelUnusable for files that cannot be loaded.
     """
     catalog = load_catalog(settings)
     entry = find_entry(catalog, name_or_path)
@@ -251,7 +291,7 @@ def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:
     names = [entry.name for entry in entries]
     for name in names:
         if names.count(name) > 1:
-            raise SettingsError(f"{file.name}: the name {name!r} stands there twice")
+            raise SettingsError(f"{file.name}: the name {name!r} occurs twice")
     for entry in entries:
         if entry.dtype not in (None, *DTYPES):
             raise SettingsError(

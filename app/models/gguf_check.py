@@ -1,4 +1,4 @@
-"""A GGUF file is tried out in a confined process before the app relies on it; once per file."""
+"""Each new GGUF file is loaded in a sandbox once before the app uses it."""
 
 import hashlib
 import json
@@ -20,11 +20,11 @@ SMOKE_TOKENS = 8
 BASE_SECONDS = 60.0
 SLOWEST_READ = 40e6  # bytes a second
 NO_MODEL = re.compile(r"^mmproj|-(?!00001-)\d{5}-of-\d{5}\.gguf$")  # pictures; later parts
-BASE_MEMORY = 4 << 30  # bytes, beside twice the file itself
+BASE_MEMORY = 4 << 30  # bytes, plus twice the size of the file
 
 
 def check_gguf(settings: Settings, file: Path) -> None:
-    """Raise ModelUnusable, with one sentence, unless this file loads and speaks.
+    """Raise ModelUnusable, with one sentence, unless this file loads and generates.
 
     What was found is remembered by the file's size, time and header, so a file is tried once.
     """

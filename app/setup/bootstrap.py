@@ -68,7 +68,7 @@ Become = Callable[[Sequence[str]], int]  # a command that takes this process's p
 
 
 class SetupError(AppError):
-    """Set-up cannot go on; the message says why and where the log is."""
+    """Set-up failed; the message says why and where the log is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ class Environment:
 
     @property
     def log(self) -> Path:
-        """Beside the folder, so that it is there also when the folder is not."""
+        """Next to the folder, so that it exists even without the folder."""
         return self.folder.with_name(f"{self.folder.name}-setup.log")
 
     def fingerprint(self) -> str:
         """Changes with everything that asks for a new installation."""
-        told = f"{self.root}\n{self.extra}\n{sys.version_info[:2]}\n".encode()
-        return hashlib.sha256(told + (self.root / "pyproject.toml").read_bytes()).hexdigest()
+        inputs = f"{self.root}\n{self.extra}\n{sys.version_info[:2]}\n".encode()
+        return hashlib.sha256(inputs + (self.root / "pyproject.toml").read_bytes()).hexdigest()
 
     def ready(self) -> bool:
         """Whether everything was installed and nothing has changed since."""
@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def set_up_and_go(argv: Sequence[str], run: Run, become: Become, root: Path = ROOT) -> int:
-    """Choose the environment for ``argv``, make it ready, and go on inside it."""
+    """Choose the environment for ``argv``, make it ready, and run the command in it."""
     if testing := list(argv[:1]) == ["test"]:
         place, rest = _test_arguments(argv[1:], root)
         environment = Environment(place, "test", root)
@@ -163,7 +163,7 @@ def install(environment: Environment, run: Run) -> None:
 
 
 def _can_be_updated(environment: Environment, run: Run) -> bool:
-    """Only a finished installation is; after an interrupted one nobody knows what is missing."""
+    """Only a finished installation is; an interrupted one may lack anything."""
     stamp = environment.stamp
     if not stamp.exists() or stamp.read_text() == UNFINISHED or not environment.python.exists():
         return False
@@ -203,7 +203,7 @@ def _pip_install(environment: Environment, requirement: str) -> list[str]:
 
 
 def _compiling(install: list[str]) -> list[str]:
-    """On x86: in a way that makes llama.cpp right and fast, and not as somebody compiled it before."""
+    """On x86, with our build flags, and without pip's cache of other builds."""
     found = instruction_sets()
     if X86 not in found:
         return install

@@ -1,9 +1,16 @@
 """What software and hardware is missing on this machine, and the remedy for each."""
 
+import asyncio
 import importlib.util
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib.metadata import version
+from multiprocessing import get_context
 
+from app.placement.machine import known_profile, measured_profile
+from app.placement.plans import torch_for_cuda
+from app.settings import Settings
 from engine.errors import ModelUnusable
 from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import gib
@@ -39,7 +46,7 @@ class Finding:
 
 
 def software() -> Software:
-    """Asked of this environment; importing torch tells whether it was built for CUDA."""
+    """Checks this environment; imports torch to see whether it was built for CUDA."""
     import torch
 
     library = _llama_library()
@@ -109,7 +116,42 @@ def _of_llama_cpp(software: Software) -> Iterator[Finding]:
         )
     elif software.spills:
         yield Finding(
-            "llama.cpp was compiled by GCC as it comes: checking drafts of 4-bit GGUF files takes up to "
+            "llama.cpp was compiled by GCC with its default flags: checking drafts of 4-bit GGUF files takes up to "
             "a third longer than it could",
             f"compile it again: {REORDER}",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """What was found at one moment."""
+
+    profile: HardwareProfile
+    missing: tuple[Finding, ...]
+
+
+def look(settings: Settings) -> MachineView:
+    """In milliseconds: rates are those that are remembered, and torch is not imported."""
+    profile = known_profile(settings)
+    there = Software(
+        compiler=compiler_found(),
+        llama_cpp=importlib.util.find_spec("llama_cpp") is not None,
+        torch_cuda=torch_for_cuda(),
+        torch=version("torch"),
+    )
+    return MachineView(profile, tuple(findings(profile, there)))
+
+
+async def measure(settings: Settings) -> MachineView:
+    """Every rate again, in a process of its own: neither answers nor pages wait for it."""
+    return await asyncio.to_thread(_in_a_process, settings)
+
+
+def _in_a_process(settings: Settings) -> MachineView:
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(_measure, settings).result()
+
+
+def _measure(settings: Settings) -> MachineView:
+    profile = measured_profile(settings, again=True)
+    return MachineView(profile, tuple(findings(profile, software())))

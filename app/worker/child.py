@@ -7,6 +7,7 @@ import multiprocessing
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from app.errors import RequestFailed, WorkerCrashed
-from app.interrupts import interrupts_blocked
+from app.sandbox import interrupts_blocked
 from app.worker.messages import (
     Broken,
     Cancel,
@@ -67,6 +68,7 @@ class EngineChild:
         self._name = spec.name
         self._keys = itertools.count(1)
         self._streams: dict[int, EventStream] = {}
+        self._idle_since = time.monotonic()  # when the model was loaded or the last request ended
         self._lock = threading.Lock()  # guards _streams, _ahead and _end_reason
         self._ahead: int | None = None  # of the newest request, if it only reads ahead
         self._end_reason: str | None = None  # set once, at the end: how the process ended
@@ -90,6 +92,17 @@ class EngineChild:
     def alive(self) -> bool:
         """Whether requests can still be answered."""
         return self._end_reason is None
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since the model was loaded or the last request ended; 0 while one runs."""
+        with self._lock:
+            busy = self._streams or not self.ready.done()
+            return 0.0 if busy else time.monotonic() - self._idle_since
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until the process has ended, at most ``seconds``; whether it has."""
+        return self._ended.wait(seconds)
 
     def submit(self, request: GenerationRequest, stream: EventStream) -> int:
         """Send a request down; raises WorkerCrashed when the process has ended.
@@ -142,6 +155,7 @@ class EngineChild:
     def _dispatch(self, message: Up) -> None:
         match message:
             case Ready(facts):
+                self._idle_since = time.monotonic()
                 self.ready.set_result(facts)
             case Unusable(text):
                 self.ready.set_exception(ModelUnusable(text))
@@ -162,6 +176,7 @@ class EngineChild:
         with self._lock:
             last = isinstance(item, Done | Exception)
             stream = self._streams.pop(key, None) if last else self._streams.get(key)
+            self._idle_since = time.monotonic()
         if stream is not None:
             stream.push(item)
 

@@ -9,15 +9,25 @@ from app.worker import engine_process
 from app.worker.child import EngineChild, Entry, EventStream
 from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 
+SHORTEST_LOOK = 0.01  # seconds between two looks at whether the engine is idle
+
 
 class EngineWorker:
-    """Starts the engine's process when it is needed, and again after it died."""
+    """Starts the engine's process when it is needed, and again after it ended.
+
+    After ``keep_alive`` idle seconds the process ends, which unloads the model; None: it stays.
+    """
 
     def __init__(
-        self, spec: ModelSpec, entry: Entry = engine_process.main, level: str = "WARNING"
+        self,
+        spec: ModelSpec,
+        entry: Entry = engine_process.main,
+        level: str = "WARNING",
+        keep_alive: float | None = None,
     ) -> None:
         """``level``: log records of the engine from this level on come to the app's log."""
-        self._spec, self._entry, self._level = spec, entry, level
+        self._spec, self._entry = spec, entry
+        self._level, self._keep_alive = level, keep_alive
         self._lock = threading.Lock()  # one start at a time, whatever loop or thread asks
         self._child: EngineChild | None = None
         self._closed = False
@@ -34,7 +44,9 @@ class EngineWorker:
 
     async def start(self) -> ModelFacts:
         """Load the model; raises ModelUnusable or WorkerCrashed."""
-        ready = asyncio.wrap_future(self._living_child().ready)
+        with self._lock:
+            child = self._living_child()
+        ready = asyncio.wrap_future(child.ready)
         ready.add_done_callback(_retrieve)
         return await asyncio.shield(ready)  # a caller that gives up does not stop the load
 
@@ -57,17 +69,33 @@ class EngineWorker:
     ) -> tuple[EngineChild, int]:
         """The process that took ``request``, and its key there."""
         await self.start()
-        child = self._living_child()
-        return child, child.submit(request, stream)
+        with self._lock:  # so that the process is not unloaded before it has the request
+            child = self._living_child()
+            return child, child.submit(request, stream)
 
     def _living_child(self) -> EngineChild:
-        """Starting a process takes milliseconds; what takes seconds is awaited as ``ready``."""
-        with self._lock:
-            if self._closed:
-                raise WorkerCrashed("the engine is closed; open the model again to continue")
-            if self._child is None or not self._child.alive:
-                self._child = EngineChild(self._spec, self._entry, self._level)
-            return self._child
+        """The process, started if need be; called with the lock held.
+
+        Starting takes milliseconds; loading, which takes seconds, is awaited as ``ready``.
+        """
+        if self._closed:
+            raise WorkerCrashed("the engine is closed; open the model again to continue")
+        if self._child is None or not self._child.alive:
+            self._child = EngineChild(self._spec, self._entry, self._level)
+            if self._keep_alive is not None:
+                arguments = (self._child, self._keep_alive)
+                threading.Thread(target=self._unload_when_idle, args=arguments, daemon=True).start()
+        return self._child
+
+    def _unload_when_idle(self, child: EngineChild, keep_alive: float) -> None:
+        """Runs in a thread of its own until ``child`` has ended."""
+        while not child.wait_for_end(max(keep_alive - child.idle_seconds, SHORTEST_LOOK)):
+            with self._lock:
+                if child.idle_seconds < keep_alive:
+                    continue  # a request came meanwhile
+                if self._child is child:
+                    self._child = None
+            child.end()
 
 
 class Generation:

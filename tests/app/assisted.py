@@ -31,15 +31,15 @@ async def assisted(
     *,
     read_ahead: bool = True,
     text: ChatText = TEXT,
+    settings: Settings | None = None,
 ) -> AsyncIterator[Assistant]:
     """An assistant whose engine is a fake; all else is real."""
     spec = ModelSpec("fake", str(POCKET))
     worker = EngineWorker(spec, entry)
     entry_of_fake = CatalogEntry("fake", "a fake", POCKET)
     model = LoadedModel(entry_of_fake, spec, await worker.start(), worker, text)
-    assistant = Assistant(
-        Settings(home=folder, read_ahead=read_ahead), model, History.open(folder / "history.db")
-    )
+    chosen = settings or Settings(home=folder, read_ahead=read_ahead)
+    assistant = Assistant(chosen, model, History.open(folder / "history.db"))
     try:
         yield assistant
     finally:

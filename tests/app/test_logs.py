@@ -23,6 +23,32 @@ def test_warnings_go_to_the_file_and_nothing_else_does(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        ("debug", ["app fine", "app detail", "app odd", "httpx odd", "app bad"]),
+        ("error", ["app bad"]),
+    ],
+)
+def test_the_level_is_of_our_own_records(tmp_path: Path, level: str, written: list[str]) -> None:
+    settings = Settings(home=tmp_path, log_level=level)
+    prepare_home(settings)
+    before = logging.getLogger("app").level
+    with logging_to_file(settings):
+        for name, number, text in (
+            ("app.x", logging.INFO, "app fine"),
+            ("app.x", logging.DEBUG, "app detail"),
+            ("httpx", logging.INFO, "httpx chatter"),
+            ("app.x", logging.WARNING, "app odd"),
+            ("httpx", logging.WARNING, "httpx odd"),
+            ("app.x", logging.ERROR, "app bad"),
+        ):
+            logging.getLogger(name).log(number, text)
+    lines = (settings.logs / "slipstream.log").read_text().splitlines()
+    assert [line.split(": ")[1] for line in lines] == written
+    assert logging.getLogger("app").level == before
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
 def test_a_log_that_cannot_grow_says_so_once_and_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

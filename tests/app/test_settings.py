@@ -30,6 +30,77 @@ def test_a_relative_home_and_a_tilde_become_absolute(tmp_path, monkeypatch):
     assert load_settings({"SLIPSTREAM_HOME": "~/there"}).home == Path.home() / "there"
 
 
+@pytest.fixture
+def config(tmp_path):
+    """Writes config.toml and loads the settings with it."""
+
+    def load(text, **environ):
+        file = tmp_path / "config.toml"
+        file.write_text(text)
+        return load_settings({"SLIPSTREAM_CONFIG": str(file), **environ})
+
+    return load
+
+
+def test_the_file_overrides_defaults_and_the_environment_overrides_the_file(config, tmp_path):
+    text = f"""
+        host = "::1"
+        port = 8000
+        model = "m"
+        home = "{tmp_path}/state"
+        dtype = "bfloat16"
+        keep_alive = 600
+        read_ahead = false
+        log_level = "debug"
+    """
+    found = config(text)
+    shown = (found.host, found.port, found.model, found.dtype, found.read_ahead, found.log_level)
+    assert shown == ("::1", 8000, "m", "bfloat16", False, "debug")
+    assert (found.home, found.keep_alive) == (tmp_path / "state", 600.0)
+    environ = {
+        "SLIPSTREAM_PORT": "9000",
+        "SLIPSTREAM_KEEP_ALIVE": "1.5",
+        "SLIPSTREAM_READ_AHEAD": "true",
+        "SLIPSTREAM_HOST": " ",
+    }
+    changed = config(text, **environ)
+    assert (changed.port, changed.keep_alive, changed.read_ahead) == (9000, 1.5, True)
+    assert changed.host == "::1"
+
+
+@pytest.mark.parametrize("never", ["0", '"never"'])
+def test_a_model_may_stay_loaded(config, never):
+    assert config(f"keep_alive = {never}").keep_alive is None
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "sentence"),
+    [
+        ("prot = 1", {}, r"config\.toml has an unknown key 'prot'; did you mean 'port'\? Known"),
+        ("log-level = 'debug'", {}, "did you mean 'log_level'"),
+        (
+            "port = 70000",
+            {},
+            r"port in .*config\.toml is 70000; give a whole number from 0 to 65535",
+        ),
+        ("port = true", {}, "is True; give a whole number"),
+        ("port = '80'", {}, "is '80'; give a whole number"),
+        ("host = ''", {}, "is ''; give a text"),
+        ("keep_alive = -1", {}, 'is -1; give a number of seconds from 0, or "never"'),
+        ("keep_alive = inf", {}, "is inf; give a number"),
+        ("log_level = 'loud'", {}, "is 'loud'; give one of debug, info, warning, error"),
+        ("dtype = 'int3'", {}, "is 'int3'; give one of float32"),
+        ("port = ", {}, r"config\.toml is not TOML"),
+        ("", {"SLIPSTREAM_PORT": "x"}, "SLIPSTREAM_PORT is 'x'; give a whole number"),
+        ("", {"SLIPSTREAM_READ_AHEAD": "maybe"}, "is 'maybe'; give true or false"),
+        ("", {"SLIPSTREAM_CONFIG": "/nowhere/c.toml"}, "/nowhere/c.toml, which does not exist"),
+    ],
+)
+def test_a_wrong_setting_is_reported_with_its_value_and_the_remedy(config, text, environ, sentence):
+    with pytest.raises(SettingsError, match=sentence):
+        config(text, **environ)
+
+
 def test_loading_creates_nothing_and_preparing_creates_all(home):
     settings = load_settings()
     assert not home.exists()

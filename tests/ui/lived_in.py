@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.history.store import History
-from app.models.model_record import ModelRecord
+from app.models.catalog import ModelRecord
 from app.settings import Settings
 from tests.app.history.replies import CHAT, EDIT, run, stats
 from tests.ui.application import ROOT

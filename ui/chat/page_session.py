@@ -12,7 +12,7 @@ from app.chat.assistant import Assistant
 from app.chat.attachments import compose
 from app.chat.prefetch import ExpectedQuestion
 from app.chat.reply import RunningReply
-from app.models.library.inventory import suggestion
+from app.models.library.installed import suggestion
 from app.request import Completion
 from ui.chat.command import ChatCommand, valid_settings
 from ui.chat.view import ChatState, Counted, running_values, values

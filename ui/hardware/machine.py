@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from app.setup.checks import Finding
-from app.setup.machine_view import MachineView
+from app.setup.checks import Finding, MachineView
 from engine.hardware.profile import HardwareProfile
 from ui.widgets import bar, button, gib, notice, sentence
 

@@ -93,7 +93,7 @@ def _kind(need: Need) -> str:
 
 def _reasons(one: Planned) -> str:
     if not isinstance(one.found, Plan):
-        why = one.found.sentence if isinstance(one.found, Refusal) else one.told
+        why = one.found.sentence if isinstance(one.found, Refusal) else one.note
         return f'<div class="why"><p>{escape(sentence(why))}</p></div>'
     reasons = "".join(
         f"<div><dt>{_FIELDS[reason.field]}</dt><dd>{escape(reason.sentence)}</dd></div>"

@@ -6,8 +6,8 @@ from typing_extensions import override
 
 from app.chat.assistant import Assistant
 from app.models.library.simulation import PUBLISHED, Memory, SimulatedPlans, published_plan, without
-from app.setup import machine_view
-from app.setup.machine_view import MachineView
+from app.setup import checks
+from app.setup.checks import MachineView
 from engine.hardware.profile import HardwareProfile
 from ui.hardware import machine, plans, sliders
 from ui.hardware.sliders import HardwareCommand
@@ -58,7 +58,7 @@ class HardwarePage(View[HardwareCommand]):
     def _read(self) -> None:
         settings = self._assistant.settings
         self._simulated = SimulatedPlans.read(settings)
-        self._machine = machine_view.look(settings)
+        self._machine = checks.look(settings)
         self._show_machine()
         profile = self._machine.profile
         self._values["sliders"] = sheet(sliders.section(profile))
@@ -67,12 +67,12 @@ class HardwarePage(View[HardwareCommand]):
     async def _measure(self, _: HardwareCommand) -> None:
         self._show_machine(machine.measuring())
         self.source.change()
-        self._machine = await machine_view.measure(self._assistant.settings)
+        self._machine = await checks.measure(self._assistant.settings)
         self._show_machine()
 
     async def _plan(self, command: HardwareCommand) -> None:
         self._newest = number = self._newest + 1
-        profile = (await asyncio.to_thread(machine_view.look, self._assistant.settings)).profile
+        profile = (await asyncio.to_thread(checks.look, self._assistant.settings)).profile
         made = await asyncio.to_thread(self._plans, profile, command)
         if number == self._newest:
             self._values["plans"] = made

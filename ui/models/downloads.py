@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from app.model_manager import ModelManager
+from app.models.downloads.job import Snapshot, State
 from app.models.downloads.partial_file import shown_bytes
-from app.models.downloads.snapshot import Snapshot, State
 from ui.models.installed import token_form
 from ui.widgets import button, icon, sentence
 

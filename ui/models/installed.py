@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from html import escape
 
 from app.models.downloads.partial_file import shown_bytes
-from app.models.library.installed import Installed
-from app.models.library.inventory import Inventory
+from app.models.library.installed import Installed, Inventory
 from app.models.library.other_programs import ForeignModel
 from ui.widgets import button, confirmed
 

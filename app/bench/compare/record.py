@@ -10,7 +10,7 @@ from app.bench.lanes import Lane
 from app.bench.measure import Measurement, Sample
 from app.bench.summary import agreeing, counts_of, passes_by_drafter
 from app.chat.loaded_model import LoadedModel
-from app.placement.machine_name import machine_name
+from app.placement.machine import machine_name
 from engine.request import tokens_per_pass
 
 VERSION = 1

@@ -16,7 +16,7 @@ from app.history import records
 from app.history.file import HistoryFile
 from app.history.measurements import Measurements
 from app.history.task_class import task_class, temperature_class
-from app.placement.machine_name import machine_name
+from app.placement.machine import machine_name
 from app.request import Message
 from engine.engine import Engine
 from engine.request import AUTO, PLAIN, GenerationRequest, Prior, SamplingParams

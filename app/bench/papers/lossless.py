@@ -10,7 +10,7 @@ from app.bench.options import Conditions
 from app.bench.papers.harness import Harness
 from app.bench.prompt_files import Turns
 from app.bench.rows import Check, Row, row
-from app.placement.machine_name import cores
+from app.placement.machine import cores
 from engine.request import PLAIN, SamplingParams
 
 PROMPTS, TOKENS, EVERY = 2, 48, 8  # takes one open question of EVERY

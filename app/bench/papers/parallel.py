@@ -22,7 +22,7 @@ from threading import Thread
 from app.bench.papers.harness import Asked, Harness, begin_worker
 from app.bench.rows import Row
 from app.errors import AppError
-from app.placement.machine_name import cores
+from app.placement.machine import cores
 from engine.errors import EngineError
 
 log = logging.getLogger(__name__)

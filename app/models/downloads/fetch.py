@@ -1,4 +1,4 @@
-"""One file from the hub: ranges, retries, and nothing believed before its digest is right."""
+"""One file from the hub: ranges, retries, and a check of the digest."""
 
 import random
 import re
@@ -19,18 +19,18 @@ RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 class Watch(Protocol):
-    """Who looks on: is told every byte, and may end the download by raising."""
+    """Observes a download byte by byte; may end it by raising."""
 
     def received(self, count: int) -> None:
-        """So many bytes came over the network and are stored."""
+        """``count`` bytes came over the network and are stored."""
         ...
 
     def recalled(self, count: int) -> None:
-        """So many bytes were here from an earlier process; below zero: thrown away."""
+        """``count`` bytes were here already; below zero: they were discarded."""
         ...
 
     def wait(self, seconds: float) -> None:
-        """Sleep before the next try, unless somebody pauses or cancels."""
+        """Sleep before the next try, unless the download is paused or cancelled."""
         ...
 
 
@@ -54,7 +54,7 @@ class _Retry(Exception):
 
 
 def fetch(source: Source, part: PartialFile, watch: Watch) -> None:
-    """Complete and check the file of ``part``, from wherever it stands.
+    """Complete and check the file of ``part``, from the first missing byte.
 
     Raises DownloadFailed and its kinds, HubError, and whatever ``watch`` raises; what arrived stays
     for the next call unless its digest is wrong.
@@ -68,7 +68,7 @@ def fetch(source: Source, part: PartialFile, watch: Watch) -> None:
 
 
 def _finish(source: Source, part: PartialFile, watch: Watch) -> None:
-    """A wrong digest of bytes from several answers may be our own mixture: once, all anew."""
+    """A wrong digest of bytes from several answers may be our own mixture: download again, once."""
     pieced, size = part.pieced, part.size
     try:
         part.finish()

@@ -1,7 +1,11 @@
-"""Job: one order in work, in a thread of its own, told to stop by an event."""
+"""Job: one download in a thread of its own, its state and its speed."""
 
 import threading
+import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from filelock import Timeout
@@ -9,19 +13,84 @@ from filelock import Timeout
 from app.models.downloads.fetch import Source, fetch
 from app.models.downloads.manifest import Manifest
 from app.models.downloads.partial_file import PartialFile
-from app.models.downloads.rate import TransferRate
-from app.models.downloads.reuse import cached_blob, link_or_copy
-from app.models.downloads.snapshot import Snapshot, State
-from app.models.downloads.space import CHECK_EVERY, Space
-from app.models.downloads.staging import Staging
+from app.models.downloads.staging import CHECK_EVERY, Space, Staging, cached_blob, link_or_copy
 from app.models.hub.client import Hub
 from app.models.hub.repository import RemoteFile
+
+WINDOW = 10.0  # seconds that the speed is an average of
+STEP = 0.25  # seconds between two samples, at least
+
+
+class TransferRate:
+    """Bytes over the last seconds; for one thread that adds and others that read."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._samples: deque[tuple[float, int]] = deque([(clock(), 0)])
+        self._total = 0
+
+    def add(self, count: int) -> None:
+        """``count`` bytes came over the network."""
+        self._total += count
+        now = self._clock()
+        if now - self._samples[-1][0] >= STEP:
+            self._samples.append((now, self._total))
+            while now - self._samples[0][0] > WINDOW:
+                self._samples.popleft()
+
+    def speed(self) -> float:
+        """Bytes per second over the window, up to now, so that it falls when nothing comes."""
+        started, before = self._samples[0]
+        passed = self._clock() - started
+        return (self._total - before) / passed if passed > 0 else 0.0
+
+    def seconds_left(self, rest: int) -> float | None:
+        """How long ``rest`` bytes take at this speed; None while nothing comes."""
+        speed = self.speed()
+        return rest / speed if speed > 0 else None
+
+
+class State(StrEnum):
+    """The state of a download."""
+
+    QUEUED = "queued"
+    WAITING = "waiting"  # another process downloads the same model
+    CHECKING = "checking"  # what is here already is hashed
+    DOWNLOADING = "downloading"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"  # it can be resumed
+    CANCELLED = "cancelled"
+
+
+ENDED = frozenset({State.PAUSED, State.DONE, State.FAILED, State.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One download at one moment; sizes in bytes, speed in bytes per second."""
+
+    name: str
+    state: State
+    done: int
+    total: int
+    speed: float = 0.0
+    seconds_left: float | None = None  # None while nothing comes
+    file: str | None = None  # the one in work
+    error: str | None = None  # one sentence, with FAILED
+    gated: bool = False  # it failed because a token or accepted terms are missing
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self.done / self.total if self.total else 1.0
+
 
 LOCK_WAIT = 0.2  # seconds between looks at a lock that another process holds
 
 
 class Stopped(Exception):
-    """A person paused or cancelled."""
+    """The download was paused or cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +138,7 @@ class Job:
             lock.release()
 
     def stop(self, *, discard: bool) -> None:
-        """Let ``run`` raise Stopped at the next piece; ``discard`` takes away what arrived."""
+        """Let ``run`` raise Stopped at the next piece; ``discard`` deletes what arrived."""
         self._discard = self._discard or discard
         self._stop.set()
 

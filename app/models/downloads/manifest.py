@@ -10,11 +10,15 @@ from app.errors import SettingsError, UnknownModel
 from app.models.catalog import CatalogEntry
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.client import Hub
-from app.models.hub.complete import check_runs
-from app.models.hub.digest import Digest, Kind
-from app.models.hub.names import is_repository
-from app.models.hub.repository import RemoteFile, Repository, read_repository
-from app.models.hub.selection import choose_files, model_name
+from app.models.hub.repository import (
+    Digest,
+    Kind,
+    RemoteFile,
+    Repository,
+    is_repository,
+    read_repository,
+)
+from app.models.hub.selection import check_runs, choose_files, model_name
 
 
 @dataclass(frozen=True, slots=True)

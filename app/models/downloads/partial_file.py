@@ -9,12 +9,11 @@ from pathlib import Path
 
 from app.errors import ChecksumMismatch, DiskFull
 from app.files import replace_file, sync_folder
-from app.models.hub.digest import PIECE, Hash
-from app.models.hub.repository import RemoteFile
+from app.models.hub.repository import PIECE, Hash, RemoteFile
 
 
 class PartialFile:
-    """``<name>.part`` beside ``<name>.part.json``; the name itself appears only when all is checked.
+    """``<name>.part`` with ``<name>.part.json``; the name itself appears once all is checked.
 
     Bytes are appended without a buffer, so a killed process loses none that it was given.
     """
@@ -30,7 +29,7 @@ class PartialFile:
         self.pieced = False  # whether they came in more than one answer
 
     def open(self, seen: Callable[[int], None]) -> None:
-        """Take up what an earlier process left; ``seen`` is told the bytes hashed again."""
+        """Continue what an earlier process left; ``seen`` gets the counts of bytes hashed again."""
         self.place.parent.mkdir(parents=True, exist_ok=True)
         self.etag = self._left_over()
         self._raw = self._part.open("ab+", buffering=0)
@@ -47,7 +46,7 @@ class PartialFile:
     def restart(self, etag: str | None) -> None:
         """Forget every byte; what comes next carries ``etag``."""
         raw = self._opened()
-        raw.truncate(0)  # before the note: bytes must never stand under another answer's etag
+        raw.truncate(0)  # before the note: bytes must never get another answer's etag
         self._note(etag)
         self._hash = self.file.digest.start(self.file.size)
         self.size, self.pieced = 0, False

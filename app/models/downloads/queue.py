@@ -1,4 +1,4 @@
-"""Downloads: what is asked for, several at once, watched and steered from any thread."""
+"""Downloads: a queue that runs several at once, watched and controlled from any thread."""
 
 import asyncio
 import logging
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
 from app.errors import AccessDenied, AppError, DownloadFailed
-from app.models.downloads.job import Job, JobContext, Stopped
+from app.models.downloads.job import ENDED, Job, JobContext, Snapshot, State, Stopped
 from app.models.downloads.manifest import Manifest
-from app.models.downloads.snapshot import ENDED, Snapshot, State
-from app.models.downloads.staging import Staging, unfinished
-from app.models.hub.client import Hub
+from app.models.downloads.staging import Space, Staging, unfinished
+from app.models.hub.client import Hub, read_token
+from app.settings import Settings
 
 AT_ONCE = 3
 LOOK_EVERY = 0.25  # seconds between snapshots of ``follow``
@@ -50,7 +50,7 @@ class Downloads:
         return self._around.hub
 
     def add(self, orders: Iterable[Manifest]) -> None:
-        """Queue ``orders``; one that is there already goes on. Raises DiskFull before anything."""
+        """Queue ``orders``; one that is there already resumes. Raises DiskFull before anything."""
         with self._change:
             new = list(orders)
             names = {order.name for order in new}
@@ -68,7 +68,7 @@ class Downloads:
         self._end(name, State.PAUSED, discard=False)
 
     def resume(self, name: str) -> None:
-        """Go on where it stopped; also after a failure."""
+        """Resume where it stopped; also after a failure."""
         self.add([self._known(name).job.order])
 
     def cancel(self, name: str) -> None:
@@ -76,7 +76,7 @@ class Downloads:
         self._end(name, State.CANCELLED, discard=True)
 
     def forget(self, name: str) -> None:
-        """Say no more of a download that is whole or was cancelled."""
+        """Drop a download that is complete or was cancelled."""
         with self._change:
             item = self._items.get(name)
             if item is not None and item.ended in (State.DONE, State.CANCELLED) and not item.busy:
@@ -100,7 +100,7 @@ class Downloads:
             await asyncio.sleep(every)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until everything has ended, or so many seconds; whether it has."""
+        """Sleep until everything has ended, or ``timeout`` seconds; returns whether it has."""
         with self._change:
             return self._change.wait_for(lambda: not self._open(), timeout)
 
@@ -167,3 +167,14 @@ class Downloads:
             item.thread = None
             self._start_next()
             self._change.notify_all()
+
+
+def open_hub(settings: Settings) -> Hub:
+    """The hub that the settings name, with the person's token."""
+    return Hub(settings.hub, read_token(settings))
+
+
+def open_downloads(settings: Settings, hub: Hub) -> Downloads:
+    """The queue, with what earlier processes left unfinished as paused; closing it closes ``hub``."""
+    folder = settings.models_folder
+    return Downloads(JobContext(hub, folder, Space(folder), settings.others.hub))

@@ -1,18 +1,81 @@
-"""Where a model is while it is incomplete: a folder beside the models, moved there when it is whole."""
+"""Where a model is while it is incomplete; the disk's free space, and files that are linked."""
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from app.errors import DownloadFailed
+from app.errors import DiskFull, DownloadFailed
 from app.files import replace_file, sync_folder
+from app.models.catalog import ModelRecord
 from app.models.downloads.manifest import Manifest, stored_manifest
+from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.repository import RemoteFile
-from app.models.model_record import ModelRecord
+
+RESERVE = 512_000_000  # stays free: conversations and history live on the same disk
+CHECK_EVERY = 256_000_000
+
+
+def free_bytes(folder: Path) -> int:
+    """What this user may still write to the disk of ``folder``."""
+    return shutil.disk_usage(folder).free
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The room on one disk; ``free`` is replaced where another limit than the disk counts."""
+
+    folder: Path
+    reserve: int = RESERVE
+    free: Callable[[Path], int] = free_bytes
+
+    def check(self, what: str, needed: int) -> None:
+        """Raise DiskFull unless ``needed`` more bytes leave the reserve free."""
+        there = self.free(self.folder)
+        lacking = needed + self.reserve - there
+        if needed and lacking > 0:
+            raise DiskFull(
+                f"{what} needs {shown_bytes(needed)} more and {shown_bytes(self.reserve)} stay "
+                f"free, but {self.folder} has {shown_bytes(there)}; make room for "
+                f"{shown_bytes(lacking)}, or set SLIPSTREAM_HOME to another disk"
+            )
+
+
+def cached_blob(cache: Path | None, repo: str, file: RemoteFile) -> Path | None:
+    """The cache's copy of ``file``, which it keeps under its digest; checked, or None."""
+    if cache is None:
+        return None
+    blob = cache / f"models--{repo.replace('/', '--')}" / "blobs" / file.digest.value
+    try:
+        if not blob.is_file() or blob.stat().st_size != file.size:
+            return None
+        return blob if file.digest.matches(blob) else None
+    except OSError:
+        return None  # unreadable to us: then it is downloaded
+
+
+def link_or_copy(source: Path, place: Path, *, copied: bool = False) -> None:
+    """Put ``source`` at ``place``: linked where the disk allows, unless it must be ``copied``."""
+    source = source.resolve()  # a link to a symbolic link would break with its target's folder
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_name(f"{place.name}.part")
+    draft.unlink(missing_ok=True)
+    if copied or not _link(source, draft):
+        shutil.copyfile(source, draft)
+    draft.replace(place)
+
+
+def _link(source: Path, place: Path) -> bool:
+    try:
+        os.link(source, place)
+    except OSError:  # another disk, or a file system without links
+        return False
+    return True
+
 
 INCOMPLETE = ".incomplete"  # in the models' own folder: moving must not cross disks
 ORDER = "order.json"
@@ -133,7 +196,7 @@ class Staging:
 def unfinished(models_folder: Path) -> Iterator[Manifest]:
     """Every download that some process began and none finished, by name.
 
-    A process that was killed after its model had its name may have left the order behind.
+    A process that was killed after its model had its name may have left the manifest here.
     """
     incomplete = models_folder / INCOMPLETE
     for folder in sorted(incomplete.iterdir()) if incomplete.is_dir() else ():
@@ -145,7 +208,7 @@ def unfinished(models_folder: Path) -> Iterator[Manifest]:
 
 
 def abandoned(models_folder: Path) -> Iterator[Staging]:
-    """What imports left that were killed, by name: nothing says how they could go on.
+    """What imports left that were killed, by name: they cannot be resumed.
 
     Not what has the name of a model that is here: by that name, the model would be removed.
     """

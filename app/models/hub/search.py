@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from app.errors import HubError
 from app.models.hub.client import Hub
-from app.models.hub.names import is_repository
+from app.models.hub.repository import is_repository
 
 KNOWN_OF_EACH = ("downloads", "gated", "tags", "safetensors", "gguf")
 BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I8": 1, "U8": 1, "F8_E4M3": 1}

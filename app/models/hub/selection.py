@@ -1,13 +1,16 @@
-"""Which files of a repository make a model that can be run."""
+"""Which files of a repository make a model, and whether that model can run, before a download."""
 
+import json
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from app.errors import UnknownRepository
-from app.models.hub.names import MODEL_NAME
-from app.models.hub.repository import RemoteFile, Repository
+from app.errors import AccessDenied, UnknownRepository
+from app.models.hub.client import Hub
+from app.models.hub.repository import MODEL_NAME, RemoteFile, Repository, read_small
+from engine.decoder.config import check_config
+from engine.errors import ModelUnusable
 
 # Everything that loading reads; never code, never pickles.
 BESIDE_WEIGHTS = (
@@ -94,3 +97,91 @@ def _some(repository: Repository) -> str:
     names = [file.name for file in repository.files]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return (", ".join(names[:5]) or "no files") + more
+
+
+CONFIG = "config.json"
+NEEDED = (CONFIG, "tokenizer.json")
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+LARGEST_INDEX = 1 << 24  # bytes; one line for each tensor, megabytes where there are many experts
+PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+
+
+def check_runs(hub: Hub, repository: Repository, files: Sequence[RemoteFile]) -> None:
+    """Raises ModelUnusable for ``files`` that no engine here can load, HubError and its kinds.
+
+    Files of a gated repository are not checked: the download reports the refusal and waits for a
+    token.
+    """
+    check_parts(repository, files)
+    if not any(file.name.endswith(".safetensors") for file in files):
+        return
+    _check_names(repository)
+    try:
+        _check_index(hub, repository, {file.name for file in files})
+        _check_config(hub, repository)
+    except AccessDenied:
+        return
+
+
+def check_parts(repository: Repository, files: Sequence[RemoteFile]) -> None:
+    """Raises ModelUnusable unless a GGUF model in parts has all of them."""
+    found = [part for file in files if (part := PART.fullmatch(file.name))]
+    if not found:
+        return
+    count = max(int(part[3]) for part in found)
+    here, name = len({int(part[2]) for part in found}), found[0][1]
+    if here < count:
+        raise ModelUnusable(
+            f"{repository.repo}: {here} of the {count} parts of {name} are not enough to run it; "
+            f"choose another file, or all parts with --file '{name}-*.gguf' where they are there"
+        )
+
+
+def _check_names(repository: Repository) -> None:
+    """By what is there, not by what is fetched: a person may name files that he lacks."""
+    names = {file.name for file in repository.files}
+    missing = [name for name in NEEDED if name not in names]
+    if not {INDEX, SINGLE} & names:
+        missing.append(SINGLE)
+    if missing:
+        raise ModelUnusable(
+            f"{repository.repo} cannot run: it has no {' and no '.join(missing)}; choose "
+            "another repository of the model"
+        )
+
+
+def _check_index(hub: Hub, repository: Repository, names: set[str]) -> None:
+    if INDEX not in names:
+        return
+    written = read_small(hub, repository, INDEX, LARGEST_INDEX)
+    if written is None:
+        return  # larger than any that is known: the loader reads it
+    index = _parsed(repository, INDEX, written)
+    placed = index.get("weight_map")
+    named = {str(file) for file in placed.values()} if isinstance(placed, dict) else set[str]()
+    if not named:
+        raise ModelUnusable(
+            f"{repository.repo} cannot run: its {INDEX} names no files; choose another repository "
+            "of the model"
+        )
+    if lost := sorted(named - names):
+        raise ModelUnusable(
+            f"{repository.repo} cannot run: {len(lost)} of the {len(named)} files of weights that "
+            f"its index names are missing, {lost[0]} first; try again when they are there"
+        )
+
+
+def _check_config(hub: Hub, repository: Repository) -> None:
+    written = read_small(hub, repository, CONFIG)
+    if written is not None:
+        check_config(repository.repo, _parsed(repository, CONFIG, written))
+
+
+def _parsed(repository: Repository, name: str, written: bytes) -> dict[str, object]:
+    try:
+        content = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise ModelUnusable(f"{repository.repo}: {name} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelUnusable(f"{repository.repo}: {name} holds no fields")
+    return content

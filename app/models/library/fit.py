@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from app.models.catalog import CatalogEntry
 from app.models.downloads.partial_file import shown_bytes
-from app.models.downloads.space import RESERVE
+from app.models.downloads.staging import RESERVE
 from app.placement.plans import FORMS, usable
 from engine.errors import EngineError
 from engine.hardware.checkpoint_sizes import Size, Stored

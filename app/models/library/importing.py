@@ -7,13 +7,10 @@ from pathlib import Path
 
 from app.errors import SettingsError
 from app.files import sync_folder
-from app.models.catalog import load_catalog
-from app.models.downloads.reuse import link_or_copy
-from app.models.downloads.space import Space
-from app.models.downloads.staging import Staging
-from app.models.hub.names import MODEL_NAME
+from app.models.catalog import ModelRecord, load_catalog
+from app.models.downloads.staging import Space, Staging, link_or_copy
+from app.models.hub.repository import MODEL_NAME
 from app.models.hub.selection import BESIDE_WEIGHTS, SHARD
-from app.models.model_record import ModelRecord
 from app.settings import Settings, expanded
 from engine.errors import ModelUnusable
 

@@ -1,4 +1,4 @@
-"""The models on this machine: what each one takes, and taking one away."""
+"""The models on this machine: what each one takes, removing one, and a list of all for the page."""
 
 import shutil
 from collections.abc import Collection
@@ -7,11 +7,16 @@ from pathlib import Path
 
 from app.errors import ModelInUse, SettingsError, UnknownModel
 from app.files import sync_folder
-from app.models.catalog import CatalogEntry, load_catalog
+from app.models.catalog import CatalogEntry, load_catalog, read_record
 from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
-from app.models.model_record import read_record
+from app.models.hub.client import read_token
+from app.models.library.fit import Fit, best, fits
+from app.models.library.other_programs import ForeignModel, found_models
+from app.models.library.simulation import without
+from app.placement.machine import known_profile
 from app.settings import Settings
+from engine.hardware.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +91,8 @@ def _installed(settings: Settings, entry: CatalogEntry, folder: Path) -> Install
 
 def _remove_unfinished(settings: Settings, name: str, known: Collection[str]) -> Removed:
     left = {staging.name for staging in abandoned(settings.models_folder)}
-    begun = {order.name for order in unfinished(settings.models_folder)}
-    if name not in left | begun:
+    known_orders = {order.name for order in unfinished(settings.models_folder)}
+    if name not in left | known_orders:
         raise UnknownModel(name, known)
     return Removed(name, Staging(settings.models_folder, name).discard_unlocked())
 
@@ -109,3 +114,39 @@ def _idle_draft(gone: CatalogEntry, rest: Collection[CatalogEntry]) -> str | Non
     if gone.draft not in here or any(entry.draft == gone.draft for entry in rest):
         return None
     return gone.draft
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """For the screen of models; nothing of it is asked of the network."""
+
+    installed: tuple[Installed, ...]  # with drafts, but not those of the box
+    elsewhere: tuple[ForeignModel, ...]  # of other programs
+    offered: tuple[Fit, ...]  # in the catalogue, and not here
+    suggested: Fit | None  # better than everything that is here
+    token: bool  # whether one is kept or in the environment
+
+
+def read_inventory(settings: Settings, loaded: Plan | None = None) -> Inventory:
+    """Read the disk and look at the machine, as it is without the model that is ``loaded`` now."""
+    here = installed_models(settings)
+    folders = [model.entry.folder for model in here if model.entry.folder is not None]
+    offered = fits(load_catalog(settings), without(known_profile(settings), loaded))
+    return Inventory(
+        installed=tuple(model for model in here if model.entry.visible or not model.bundled),
+        elsewhere=found_models(settings.others, folders),
+        offered=offered,
+        suggested=_better(best(offered), here),
+        token=read_token(settings) is not None,
+    )
+
+
+def suggestion(settings: Settings, loaded: Plan | None = None) -> Fit | None:
+    """The best model for this machine that is not here; None where nothing better fits."""
+    offered = fits(load_catalog(settings), without(known_profile(settings), loaded))
+    return _better(best(offered), installed_models(settings))
+
+
+def _better(chosen: Fit | None, here: tuple[Installed, ...]) -> Fit | None:
+    most = max((model.entry.parameters or 0 for model in here), default=0)
+    return chosen if chosen is not None and (chosen.entry.parameters or 0) > most else None

@@ -1,4 +1,4 @@
-"""A closer look at one repository of the hub: what can be had of it, and whether that fits here."""
+"""A closer look at one repository of the hub: what can be downloaded, and whether it fits here."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from app.errors import AccessDenied, UnknownRepository
 from app.models.catalog import CatalogEntry, load_catalog
 from app.models.hub.client import Hub
-from app.models.hub.complete import check_parts, check_runs
-from app.models.hub.names import is_repository
-from app.models.hub.repository import RemoteFile, Repository, read_repository, read_small
-from app.models.hub.selection import SHARD, choose_files
+from app.models.hub.repository import (
+    RemoteFile,
+    Repository,
+    is_repository,
+    read_repository,
+    read_small,
+)
+from app.models.hub.selection import SHARD, check_parts, check_runs, choose_files
 from app.models.library.fit import Unplanned, by_size, planned, shape_forms
 from app.models.library.simulation import without
-from app.placement.machine_profile import known_profile
+from app.placement.machine import known_profile
 from app.settings import Settings
 from engine.decoder.config import foreign
 from engine.errors import ModelUnusable

@@ -38,7 +38,7 @@ class Planned:
 
     name: str
     found: Plan | Refusal | None
-    told: str = ""
+    note: str = ""
     layers: int = 0  # where there is no plan
 
 
@@ -109,17 +109,17 @@ def _read(settings: Settings, entry: CatalogEntry) -> Candidates | Planned:
     try:
         spec = resolve(settings, entry.name)
         if spec.backend not in {TORCH, LLAMA_CPP}:
-            told = (
+            note = (
                 "this family is loaded whole, into RAM, by transformers: there is nothing to plan"
             )
-            return Planned(entry.name, None, told)
+            return Planned(entry.name, None, note)
         found, size = candidates(spec), weights_size(Path(spec.folder))
     except (AppError, EngineError) as error:
         return Planned(entry.name, None, str(error))
     if size >= SMALL:
         return found
-    told = (
+    note = (
         f"{size / 2**20:.0f} MiB of weights, all in RAM: any machine holds a model below "
         f"{SMALL // 2**20} MiB whole, so there is nothing to plan"
     )
-    return Planned(entry.name, None, told, len(found.forms[0].layers))
+    return Planned(entry.name, None, note, len(found.forms[0].layers))

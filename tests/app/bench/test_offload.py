@@ -23,7 +23,7 @@ from app.bench.offload.process import (
 )
 from app.bench.offload.rows import PLAIN, TREES, rows
 from app.bench.options import OffloadOptions
-from app.commands.options import parse
+from app.commands.main import parse
 from app.errors import OutputFileError, RequestFailed
 from app.settings import Settings
 from engine.models.own.target import load_target
@@ -196,7 +196,7 @@ def test_the_exit_code_is_the_verdict_and_the_last_line_a_summary(
 
 def test_the_command_line(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    asked = parse(["bench", "offload", "--json", str(out)], SETTINGS)
+    asked = parse(["bench", "offload", "--json", str(out)], SETTINGS).options
     assert asked == OffloadOptions(SETTINGS, SETTINGS.model, (), out)
     assert asked.limit == LIMIT
     with pytest.raises(OutputFileError):

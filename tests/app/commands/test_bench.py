@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.commands import main as cli
-from app.commands.options import ServeOptions
+from app.commands.serve import ServeOptions
 
 ROOT = Path(__file__).parents[3]
 WORDY = "Repeat after me: the cat and the dog and the cat and the dog"

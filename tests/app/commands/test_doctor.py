@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.commands import doctor as command
-from app.commands.doctor import doctor, lines
-from app.commands.hardware_options import DoctorOptions
-from app.commands.options import parse
+from app.commands.doctor import DoctorOptions, lines, run
+from app.commands.main import parse
 from app.settings import Settings
 from app.setup.checks import Finding, Software, findings
 from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram, Rates
@@ -20,7 +19,7 @@ MACHINE = HardwareProfile("A processor", 4, ("avx2",), Ram(16 * GIB, 12 * GIB), 
 POOR = HardwareProfile("p", 1, (), Ram(GIB, GIB, "a group"), (GPU,), disk_free=0)
 
 
-def told(profile: HardwareProfile, software: Software) -> list[Finding]:
+def found_in(profile: HardwareProfile, software: Software) -> list[Finding]:
     return list(findings(profile, software))
 
 
@@ -32,7 +31,7 @@ def asked(tmp_path: Path) -> Settings:
 
 
 def test_a_whole_machine_lacks_nothing() -> None:
-    assert told(MACHINE, WHOLE) == []
+    assert found_in(MACHINE, WHOLE) == []
     assert "Nothing is missing." in list(lines(MACHINE, ()))
 
 
@@ -84,7 +83,7 @@ def test_a_whole_machine_lacks_nothing() -> None:
 def test_one_thing_that_is_missing_is_one_finding(
     profile: HardwareProfile, software: Software, what: str, remedy: str
 ) -> None:
-    (found,) = told(profile, software)
+    (found,) = found_in(profile, software)
     assert what in found.what
     assert remedy in found.remedy
     assert found.needed == ("of memory" in what)
@@ -92,12 +91,12 @@ def test_one_thing_that_is_missing_is_one_finding(
 
 def test_a_gpu_without_its_software_is_missing_and_no_gpu_is_not() -> None:
     without = replace(WHOLE, torch_cuda=False)
-    assert told(MACHINE, without) == []
-    assert len(told(replace(MACHINE, gpus=(GPU,)), without)) == 1
+    assert found_in(MACHINE, without) == []
+    assert len(found_in(replace(MACHINE, gpus=(GPU,)), without)) == 1
 
 
 def test_everything_missing_at_once_is_told_and_the_needed_stands_out() -> None:
-    found = told(POOR, Software(False, False, False, "2.13+cpu"))
+    found = found_in(POOR, Software(False, False, False, "2.13+cpu"))
     assert [one.needed for one in found] == [True, False, False, False, False]
     text = "\n".join(lines(POOR, tuple(found)))
     assert text.count("needed: ") == 1
@@ -121,14 +120,14 @@ def test_rates_are_told_or_said_to_be_unknown() -> None:
 def test_the_command_tells_of_this_machine(
     asked: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = parse(["doctor", "--json"], asked)
+    options = parse(["doctor", "--json"], asked).options
     assert isinstance(options, DoctorOptions)
-    status = doctor(options)
+    status = run(options)
     content = json.loads(capsys.readouterr().out)
     assert content["profile"]["ram"]["total"] > 0
     assert content["profile"]["rates"]["memory"] > 0
     assert status == int(any(one["needed"] for one in content["missing"]))
-    doctor(replace(options, json=False))  # rates are remembered by now
+    run(replace(options, json=False))  # rates are remembered by now
     text = capsys.readouterr().out
     assert f"reads {content['profile']['rates']['memory'] / 1e9:.1f} GB/s" in text
     assert content["profile"]["processor"] in text
@@ -138,5 +137,5 @@ def test_what_is_needed_and_missing_shows_in_the_exit_status(
     asked: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measured_profile", lambda *_, **__: POOR)
-    assert doctor(DoctorOptions(asked)) == 1
+    assert run(DoctorOptions(asked)) == 1
     assert "close programs or raise the limit" in capsys.readouterr().out

@@ -163,8 +163,7 @@ class TestTheSameText:
         law()
 
     def test_tokens_have_the_same_bytes(self, text) -> None:
-        ours, theirs = text._vocabulary.bytes, TEXT._vocabulary.bytes
-        assert all(ours.of(token) == theirs.of(token) for token in range(4100))
+        assert all(text.token_bytes(n) == TEXT.token_bytes(n) for n in range(4100))
 
     def test_answers_end_at_the_same_tokens(self, text) -> None:
         assert TEXT.stop_tokens <= text.stop_tokens <= set(range(6))
@@ -173,10 +172,10 @@ class TestTheSameText:
 class TestMistakes:
     def refused(self, capsys, *arguments: str) -> str:
         code = main(["export-gguf", *arguments], lambda options: 0)
-        told = capsys.readouterr().err
+        err = capsys.readouterr().err
         assert code == 2
-        assert told.count("\n") == 1
-        return told
+        assert err.count("\n") == 1
+        return err
 
     def test_a_type_that_does_not_exist(self, home, capsys) -> None:
         with pytest.raises(SystemExit) as left:
@@ -186,33 +185,33 @@ class TestMistakes:
 
     def test_a_model_that_does_not_exist(self, home, capsys, tmp_path) -> None:
         out = str(tmp_path / "a.gguf")
-        told = self.refused(capsys, "--model", "nobody", "--type", "f32", "--out", out)
-        assert "there is no model named 'nobody'" in told
+        err = self.refused(capsys, "--model", "nobody", "--type", "f32", "--out", out)
+        assert "there is no model named 'nobody'" in err
 
     def test_a_file_that_is_there_already(self, home, capsys, tmp_path) -> None:
         out = tmp_path / "a.gguf"
         out.write_text("precious")
-        told = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", str(out))
-        assert "exists already; remove it or give another name" in told
+        err = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", str(out))
+        assert "exists already; remove it or give another name" in err
         assert out.read_text() == "precious"
 
     def test_a_folder_that_is_not_there(self, home, capsys, tmp_path) -> None:
         out = str(tmp_path / "no" / "a.gguf")
-        told = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
-        assert "there is no folder" in told
+        err = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
+        assert "there is no folder" in err
 
     def test_another_suffix(self, home, capsys, tmp_path) -> None:
         out = str(tmp_path / "a.bin")
-        told = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
-        assert "must end in .gguf" in told
+        err = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
+        assert "must end in .gguf" in err
 
     def test_a_disk_that_is_too_small(self, home, capsys, tmp_path, monkeypatch) -> None:
         usage = namedtuple("usage", "total used free")
         monkeypatch.setattr(export_gguf.shutil, "disk_usage", lambda place: usage(0, 0, 10**6))
         out = str(tmp_path / "a.gguf")
-        told = self.refused(capsys, "--model", "pocket", "--type", "q8_0", "--out", out)
-        assert "making it needs" in told
-        assert "1 MB free; free some" in told
+        err = self.refused(capsys, "--model", "pocket", "--type", "q8_0", "--out", out)
+        assert "making it needs" in err
+        assert "1 MB free; free some" in err
 
     def test_a_disk_that_fills_up_leaves_nothing(self, home, capsys, tmp_path, monkeypatch) -> None:
         def full(*arguments):
@@ -221,15 +220,15 @@ class TestMistakes:
 
         monkeypatch.setattr(export_gguf, "write_gguf", full)
         out = str(tmp_path / "a.gguf")
-        told = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
-        assert "cannot be written to" in told
-        assert "No space left on device" in told
+        err = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
+        assert "cannot be written to" in err
+        assert "No space left on device" in err
         assert [found.name for found in tmp_path.iterdir() if found != home] == []
 
     def test_a_model_that_is_gguf_already(self, home, capsys, made, tmp_path) -> None:
         model, out = str(made("f32")), str(tmp_path / "a.gguf")
-        told = self.refused(capsys, "--model", model, "--type", "q8_0", "--out", out)
-        assert "is a GGUF file already" in told
+        err = self.refused(capsys, "--model", model, "--type", "q8_0", "--out", out)
+        assert "is a GGUF file already" in err
 
     @pytest.mark.parametrize(
         ("changes", "says"),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.history import report
-from app.commands.options import HistoryOptions
+from app.commands.history import HistoryOptions
+from app.commands.history import run as report
 from app.history.store import History
 from app.settings import Settings
 from tests.app.history.replies import CHAT, EDIT, run, stats

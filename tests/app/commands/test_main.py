@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.commands import main as cli
-from app.commands.options import ServeOptions
+from app.commands.serve import ServeOptions
 from app.errors import HistoryError, SettingsError
 from app.worker.child import Entry
 from app.worker.worker import EngineWorker
@@ -75,6 +76,47 @@ class TestStart:
         )
         assert options.settings.home == home
         assert home.is_dir()
+
+    def test_the_version_is_the_projects(self, home: Path) -> None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert run("--version") == (0, f"slipstream {project['version']}\n", "")
+        assert not home.exists()
+
+    def test_config_lists_every_setting_and_its_source(
+        self,
+        home: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        file = tmp_path / "config.toml"
+        file.write_text("port = 8000\nkeep_alive = 300\n")
+        monkeypatch.setenv("SLIPSTREAM_CONFIG", str(file))
+        monkeypatch.setenv("SLIPSTREAM_HOST", "::1")
+        assert cli.main(["config"], no_page) == 0
+        out = capsys.readouterr().out
+        assert out.splitlines()[0] == f"config file  {file}"
+        for line in (
+            "host         ::1  (SLIPSTREAM_HOST)",
+            f"port         8000  ({file})",
+            f"home         {home}  (SLIPSTREAM_HOME)",
+            f"keep_alive   300.0  ({file})",
+            "dtype        automatic  (default)",
+        ):
+            assert line in out
+
+    def test_flags_override_the_environment_which_overrides_the_file(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = tmp_path / "config.toml"
+        file.write_text('port = 1\nhost = "::1"\nmodel = "file"\n')
+        monkeypatch.setenv("SLIPSTREAM_CONFIG", str(file))
+        monkeypatch.setenv("SLIPSTREAM_PORT", "2")
+        monkeypatch.setenv("SLIPSTREAM_MODEL", "variable")
+        seen: list[tuple[str, int, str]] = []
+        page = lambda given: seen.append((given.host, given.port, given.model)) or 0  # noqa: E731
+        cli.main(["--model", "flag"], page)
+        assert seen == [("::1", 2, "flag")]
 
     @pytest.mark.parametrize("given", [[], ["--no-reading-ahead"]])
     def test_it_reads_ahead_unless_told_otherwise(self, home: Path, given: list[str]) -> None:
@@ -347,11 +389,11 @@ class TestVerify:
         assert "chain cannot run with pocket: it has no draft" in capsys.readouterr().err
 
 
-def test_output_needs_no_particular_encoding() -> None:
+def test_output_needs_no_particular_encoding(home: Path) -> None:
     """A terminal in Latin-1 shows a question mark, not a traceback."""
     code = (
         "import sys, io; sys.stdout = io.TextIOWrapper(sys.stdout.buffer, 'latin-1')\n"
-        "from app.commands.main import _write_any_text\n"
-        "_write_any_text(); sys.stdout.write('☃')"
+        "from app.commands.main import main\n"
+        "sys.exit(main([], lambda options: print('☃', end='') or 0))"
     )
     assert run(code=code) == (0, "?", "")

@@ -130,7 +130,7 @@ def test_a_gated_model_and_the_token(models, home, stand_in, monkeypatch):
     assert f"org/tiny is gated; open {stand_in.url}/org/tiny, accept the terms" in err
     with start("token", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         out, _ = process.communicate("hf_secret\n")
-    assert "for you alone" in out
+    assert "readable by you only" in out
     assert (home / "hub-token").stat().st_mode & 0o777 == 0o600
     code, out, err = models("pull", "org/tiny")
     assert code == 0, err
@@ -150,9 +150,9 @@ def test_wrong_bytes_end_with_one_sentence_and_no_model(models, home, stand_in):
 
 def test_a_full_disk_is_told_before_the_first_byte(models, stand_in, monkeypatch):
     monkeypatch.setattr(
-        "app.models.downloads.start.Space", lambda folder: replace(space, folder=folder)
+        "app.models.downloads.queue.Space", lambda folder: replace(space, folder=folder)
     )
-    from app.models.downloads.space import Space
+    from app.models.downloads.staging import Space
 
     space = Space(Path(), free=lambda folder: 1_000_000)
     code, _, err = models("pull", "org/tiny")
@@ -180,7 +180,7 @@ def test_an_interrupted_pull_goes_on_where_it_was(models, home, stand_in, how, c
         _, err = process.communicate(timeout=20)
     assert process.returncode == code
     assert err.count("\n") == (1 if how is signal.SIGINT else 0), err
-    assert "go on with: slipstream models pull tiny" in models("list")[1]
+    assert "resume with: slipstream models pull tiny" in models("list")[1]
     stand_in.rate = 0
     assert models("pull", "tiny")[0] == 0
     assert sum(stand_in.sent.values()) < 1.2 * MIB
@@ -295,7 +295,7 @@ def test_removing_a_model_names_its_idle_draft(models):
     code, out, _ = models("rm", "smollm2-360m-instruct")
     assert code == 0
     assert "smollm2-360m-instruct is removed; 2.1 MB are free again." in out
-    assert "it can go with: slipstream models rm smollm2-135m-instruct" in out
+    assert "remove it with: slipstream models rm smollm2-135m-instruct" in out
 
 
 def test_a_token_that_is_none_is_refused_and_an_empty_one_is_forgotten(home, stand_in):

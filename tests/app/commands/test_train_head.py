@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.options import TrainHeadOptions
-from app.commands.train_head import train_head
+from app.commands.train_head import TrainHeadOptions, run
 from app.models.catalog import resolve
 from app.settings import Settings
 from engine.draft_length.acceptance_head import load_head
@@ -22,7 +21,7 @@ def options(tmp_path: Path, **changed) -> TrainHeadOptions:
 
 
 def test_it_writes_a_head_and_says_how_to_use_it(tmp_path, capsys):
-    assert train_head(options(tmp_path)) == 0
+    assert run(options(tmp_path)) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith(f"acceptance head written to {tmp_path / 'head'}: AUC 0.")
     assert shown.out.count("\n") == 1
@@ -35,7 +34,7 @@ def test_it_writes_a_head_and_says_how_to_use_it(tmp_path, capsys):
 
 def test_too_few_prompts_are_explained(tmp_path):
     with pytest.raises(InvalidRequest, match="give at least 10 prompts"):
-        train_head(options(tmp_path, prompts=(("Hello!", "and a second turn"),)))
+        run(options(tmp_path, prompts=(("Hello!", "and a second turn"),)))
 
 
 def test_models_of_different_vocabularies_are_refused(tmp_path):
@@ -47,4 +46,4 @@ def test_models_of_different_vocabularies_are_refused(tmp_path):
     tokenizer = folder / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace('"<|unused|>"', '"<|other|>"').replace('"the":', '"teh":'))  # fmt: skip
     with pytest.raises(ModelUnusable, match="vocabulary differs"):
-        train_head(options(tmp_path, draft=str(folder)))
+        run(options(tmp_path, draft=str(folder)))

@@ -10,8 +10,14 @@ import pytest
 from app.bench.lanes import Lane
 from app.bench.measure import Difference, Measurement
 from app.bench.summary import counts_of
-from app.commands.options import VerifyOptions
-from app.commands.verify import Verified, agreeing_tokens, choose_drafters, table, verify
+from app.commands.verify import (
+    Verified,
+    VerifyOptions,
+    agreeing_tokens,
+    choose_drafters,
+    table,
+    verify,
+)
 from app.errors import RequestFailed
 from app.settings import Settings
 from app.text.chat_text import ChatText

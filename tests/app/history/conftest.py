@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.history.file import HistoryFile
 from app.history.store import History
 
 
@@ -14,7 +15,13 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def history(database: Path) -> Iterator[History]:
-    opened = History.open(database)
+def file(database: Path) -> Iterator[HistoryFile]:
+    """The file of ``history``, for a look at its rows."""
+    opened = HistoryFile.open(database)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def history(file: HistoryFile) -> History:
+    return History(file)

@@ -1,6 +1,8 @@
 """A history as large as years of use make it."""
 
 import random
+import sqlite3
+from contextlib import closing
 
 from app.history.store import History
 
@@ -12,7 +14,7 @@ def fill(history: History, conversations: int) -> None:
     """Conversations c0, c1, ... of ten messages with thirty words each."""
     rng = random.Random(7)
     texts = [" ".join(rng.choices(WORDS, k=30)) for _ in range(2000)]
-    with history._file.writing() as database:
+    with closing(sqlite3.connect(history.upkeep.path)) as database, database:
         database.executemany(
             "INSERT INTO conversations(id, title, created, touched) VALUES (?, ?, '2026', ?)",
             ((f"c{n}", " ".join(rng.choices(WORDS, k=4)), n) for n in range(conversations)),

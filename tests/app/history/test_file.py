@@ -1,18 +1,25 @@
 """The file under stress: killed writers, several processes, damage, older and newer versions."""
 
+import gzip
 import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
+from sqlite_utils.migrations import Migrations
 
 from app.errors import HistoryError
-from app.history.migrations import migrations
+from app.history.file import HistoryFile
+from app.history.migrations import STEPS
 from app.history.store import History
 from tests.app.history.replies import CHAT, run, stats
+
+OLD_FILE = Path(__file__).parents[2] / "data" / "history-of-0.1.0.db.gz"
 
 WRITER = """
 import sys
@@ -45,12 +52,12 @@ def test_kill_loses_nothing_that_was_acknowledged(database):
         acknowledged += writer.stdout.read().split("\n")[:-1]  # complete lines only
         writer.wait()
         writer.stdout.close()
-    history = History.open(database)
-    assert history.notice is None
-    stored = {row[0] for row in history._file.read("SELECT id FROM messages")}
+    file = HistoryFile.open(database)
+    assert file.notice is None
+    stored = {row[0] for row in file.read("SELECT id FROM messages")}
     assert stored.issuperset(acknowledged)
-    assert history._file.read("PRAGMA integrity_check") == [("ok",)]
-    history.close()
+    assert file.read("PRAGMA integrity_check") == [("ok",)]
+    file.close()
 
 
 def test_processes_write_at_the_same_time_and_none_loses_a_message(database):
@@ -113,18 +120,23 @@ def cut_short(database: Path) -> None:
 
 def newer_schema(database: Path) -> None:
     filled(database)
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+
+
+def newer_step_of_sqlite_utils(database: Path) -> None:
+    old_file(database)
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute(
             "INSERT INTO _sqlite_migrations(migration_set, name, applied_at)"
             " VALUES ('slipstream', 'm999_future', 'tomorrow')"
         )
-    connection.close()
 
 
 def another_program(database: Path) -> None:
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE recipes(name)")
-    connection.close()
+        connection.execute("PRAGMA user_version = 3")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +145,8 @@ def another_program(database: Path) -> None:
         (not_a_database, "damaged"),
         (overwritten_pages, "damaged"),
         (cut_short, "damaged"),
-        (newer_schema, "newer version of Slipstream wrote it (m999_future)"),
+        (newer_schema, "newer version of Slipstream wrote it (version 999)"),
+        (newer_step_of_sqlite_utils, "newer version of Slipstream wrote it (m999_future)"),
         (another_program, "another program"),
     ],
 )
@@ -161,13 +174,64 @@ def test_an_empty_file_is_a_new_history(database):
     history.close()
 
 
+def old_file(database: Path) -> None:
+    """The file that the last version with sqlite-utils' migrations wrote, with one conversation."""
+    database.write_bytes(gzip.decompress(OLD_FILE.read_bytes()))
+
+
+def test_a_file_of_sqlite_utils_migrations_opens_and_no_step_runs_twice(database):
+    old_file(database)
+    before = Schema.of(database)
+    for _ in range(2):
+        history = History.open(database)
+        assert history.notice is None
+        (chat,) = history.conversations(words="zebra")
+        assert (chat.title, chat.pinned, chat.system) == (
+            "A chat of the old version",
+            True,
+            "Answer briefly.",
+        )
+        assert [m.content for m in history.messages(chat.id)] == [
+            "What is a zebra?",
+            "A horse, almost.",
+        ]
+        ((_, answers),) = history.siblings(chat.id).items()
+        assert history.facts(chat.id)[answers[0]].spans == ((0, 2),)
+        assert [one.name for one in history.presets.all()] == ["brief"]
+        assert [row.origin.drafter for row in history.measurements.remembered()] == ["chain"]
+        history.close()
+    after = Schema.of(database)
+    assert after == replace(before, version=len(STEPS))
+    assert not list(database.parent.glob("*.before-*"))
+    new = database.with_name("new.db")
+    History.open(new).close()
+    assert Schema.of(new) == replace(after, tables=after.tables - {"_sqlite_migrations"})
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a file is made of, apart from its rows."""
+
+    tables: frozenset[str]
+    version: int
+
+    @classmethod
+    def of(cls, database: Path) -> "Schema":
+        with closing(sqlite3.connect(database)) as connection:
+            names = connection.execute("SELECT name FROM sqlite_master WHERE sql NOT NULL")
+            found = frozenset(name for (name,) in names if "_migrations_" not in name)
+            return cls(found, connection.execute("PRAGMA user_version").fetchone()[0])
+
+
 def migrated_until(step: str, database: Path, fill: str) -> None:
-    """A file of an older version, which did not know ``step``, with one row."""
-    connection = sqlite3.connect(database)
-    migrations().apply(Database(connection), stop_before=step)
-    connection.execute(fill)
-    connection.commit()
-    connection.close()
+    """A file that sqlite-utils' migrations made before ``step`` was written, with one row."""
+    migrations = Migrations("slipstream")
+    for name, statements in STEPS.items():
+        migrations(name=name)(lambda db, run=statements: [db.execute(one) for one in run])
+    with closing(sqlite3.connect(database)) as connection:
+        migrations.apply(Database(connection), stop_before=step)
+        connection.execute(fill)
+        connection.commit()
 
 
 def test_an_older_schema_is_backed_up_and_brought_up_to_date(database):
@@ -198,9 +262,9 @@ def test_replies_of_before_the_runs_still_count_and_guide_nothing(database):
     history.close()
 
 
-def test_a_lost_write_ahead_log_loses_only_what_was_in_it(database, history):
+def test_a_lost_write_ahead_log_loses_only_what_was_in_it(database, history, file):
     chat = history.create_conversation("safe").id
-    history._file.read("PRAGMA wal_checkpoint(TRUNCATE)")
+    file.read("PRAGMA wal_checkpoint(TRUNCATE)")
     history.add_message(chat, None, "user", "in the log only")
     copy = database.with_name("copy.db")
     copy.write_bytes(database.read_bytes())
@@ -216,19 +280,19 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path):
         History.open(tmp_path / "file" / "history.db")
 
 
-def test_a_full_disk_is_said_and_the_history_stays_usable(history):
+def test_a_full_disk_is_said_and_the_history_stays_usable(history, file):
     chat = history.create_conversation("small disk").id
-    (pages,) = history._file.read("PRAGMA page_count")[0]
-    history._file.read(f"PRAGMA max_page_count = {pages + 2}")
+    (pages,) = file.read("PRAGMA page_count")[0]
+    file.read(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(HistoryError, match="full"):
         history.add_message(chat, None, "user", "x" * 100_000)
     history.add_message(chat, None, "user", "short")
     assert [m.content for m in history.messages(chat)] == ["short"]
 
 
-def test_a_writer_that_never_ends_is_named(database, history, monkeypatch):
+def test_a_writer_that_never_ends_is_named(database, history, monkeypatch, file):
     monkeypatch.setattr("app.history.file.PATIENCE_SECONDS", 0.05)
     other = History.open(database)
-    with history._file.writing(), pytest.raises(HistoryError, match="another Slipstream"):
+    with file.writing(), pytest.raises(HistoryError, match="another Slipstream"):
         other.create_conversation("waits")
     other.close()

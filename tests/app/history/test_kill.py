@@ -1,4 +1,4 @@
-"""A process that is killed while it writes loses no message that it was told is stored."""
+"""A process that is killed while it writes loses no message that was reported as stored."""
 
 import random
 import subprocess
@@ -46,13 +46,13 @@ def test_kills_lose_nothing(kills: int, tmp_path: Path) -> None:
         for number, writer in enumerate(running):
             writer.kill()
             # what the kill cut off in the middle of a line was not acknowledged
-            told = writer.communicate()[0].splitlines(keepends=True)
-            acknowledged += _check(tmp_path / f"{number}.db", told)
+            lines = writer.communicate()[0].splitlines(keepends=True)
+            acknowledged += _check(tmp_path / f"{number}.db", lines)
     assert acknowledged > kills
 
 
-def _check(database: Path, told: list[str]) -> int:
-    whole = [line.split() for line in told if line.endswith("\n")]
+def _check(database: Path, lines: list[str]) -> int:
+    whole = [line.split() for line in lines if line.endswith("\n")]
     history = History.open(database)
     try:
         assert history.notice is None

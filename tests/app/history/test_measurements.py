@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.history.evidence import LIFE_DAYS, WINDOW
+from app.history.file import HistoryFile
 from app.history.measurements import RECENT_RUNS, _insert
 from app.history.records import Forgotten, Origin, utc_now
 from app.history.store import History
@@ -152,7 +153,7 @@ def test_everything_remembered_is_listed_by_origin(history):
     assert len(history.measurements.remembered()) == 4
 
 
-def test_forgetting_takes_the_figures_and_leaves_the_words(history):
+def test_forgetting_takes_the_figures_and_leaves_the_words(history, file):
     chat = history.create_conversation("kept").id
     answer = history.add_message(chat, None, "assistant", "yes")
     counts = (DepthCount(3, 2),)
@@ -166,18 +167,18 @@ def test_forgetting_takes_the_figures_and_leaves_the_words(history):
     assert history.measurements.forget() == Forgotten(replies=1, runs=1)
     assert history.measurements.remembered() == []
     assert history.measurements.acceptance("pocket", "auto") is None
-    assert history._file.read("SELECT * FROM acceptance") == []
+    assert file.read("SELECT * FROM acceptance") == []
     assert history.messages(chat) == [answer]
 
 
-def test_a_reply_starts_within_milliseconds_however_much_is_stored(history):
+def test_a_reply_starts_within_milliseconds_however_much_is_stored(history, file):
     """The read itself took 0.4 ms and all of it 3 ms; the limits leave room for slow machines."""
-    fill(history)
+    fill(file)
     asked = asdict(CHAT) | {"now": utc_now()}
     assert len(history.measurements.priors(CHAT)) == 4
-    assert least_seconds(lambda: history._file.read(RECENT_RUNS, asked)) < 0.005
+    assert least_seconds(lambda: file.read(RECENT_RUNS, asked)) < 0.005
     assert least_seconds(lambda: history.measurements.priors(CHAT)) < 0.020
-    assert walks(history) == []
+    assert walks(file) == []
 
 
 def least_seconds(work: Callable[[], object]) -> float:
@@ -191,7 +192,7 @@ def least_seconds(work: Callable[[], object]) -> float:
     return min(once() for _ in range(20))
 
 
-def fill(history: History) -> None:
+def fill(file: HistoryFile) -> None:
     """Every reply has five drafters, trees among them; tasks and temperatures take turns."""
     names = ("lookup", "early_exit", "chain", "specexec")
     depths = tuple((60 - 4 * depth, 56 - 4 * depth) for depth in range(14))
@@ -200,7 +201,7 @@ def fill(history: History) -> None:
         *(run(name, depths, shares=(0.5, 0.2, 0.1), share_weight=50.0) for name in names),
     )
     tasks, temperatures = list(TaskClass), list(TemperatureClass)[:2]
-    with history._file.writing() as database:  # one transaction, or every reply waits for the disk
+    with file.writing() as database:  # one transaction, or every reply waits for the disk
         for number in range(STORED // len(made)):
             task = tasks[number % len(tasks)]
             temperature = temperatures[number // 7 % 2]
@@ -209,10 +210,10 @@ def fill(history: History) -> None:
             _insert(database, row, stats(runs=made))
 
 
-def walks(history: History) -> list[str]:
+def walks(file: HistoryFile) -> list[str]:
     """Steps of the read that look at every row of a table, or sort."""
     named = asdict(CHAT) | {"now": utc_now()}
-    plan = history._file.read(f"EXPLAIN QUERY PLAN {RECENT_RUNS}", named)
+    plan = file.read(f"EXPLAIN QUERY PLAN {RECENT_RUNS}", named)
     steps = [str(row[3]) for row in plan]
     slow = ("SCAN replies", "SCAN runs", "ORDER BY")
     return [step for step in steps if any(word in step for word in slow)]

@@ -111,10 +111,10 @@ def test_rename_and_delete(history):
     assert history.messages(gone.id) == []
 
 
-def test_a_conversation_of_thousands_of_messages_opens_and_is_deleted_in_one_go(history):
+def test_a_conversation_of_thousands_of_messages_opens_and_is_deleted_in_one_go(history, file):
     chat = history.create_conversation("long").id
     parent = None
-    with history._file.writing() as database:
+    with file.writing() as database:
         for number in range(3000):
             key = f"m{number}"
             database.execute(

@@ -58,20 +58,20 @@ USER = {"id": "a", "role": "user", "content": "hello"}
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "sentence"),
     [
         (b"just a text", "no line like <!-- user -->"),
         (b"\xff\xfe\x00", "not text in UTF-8"),
         (b"{}", "format"),
-        (b"{", "no conversation"),
+        (b"{", "not a conversation"),
         (kept(USER | {"role": "root"}), "messages.0.role"),
         (kept(USER | {"parent": "z"}), "follows 'z'"),
-        (kept(USER, USER), "stands there twice"),
+        (kept(USER, USER), "occurs twice"),
         (b"x" * (transfer.MAX_BYTES + 1), "at most 5 MiB"),
     ],
 )
-def test_what_is_no_conversation_is_refused_and_nothing_is_kept(history, data, told):
-    with pytest.raises(ConversationFileError, match=told):
+def test_what_is_no_conversation_is_refused_and_nothing_is_kept(history, data, sentence):
+    with pytest.raises(ConversationFileError, match=sentence):
         transfer.take_in(history, "file", data)
     assert history.conversations() == []
 

@@ -6,14 +6,50 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError, UnknownModel
-from app.models.catalog import CatalogEntry, find_entry, load_catalog, read_catalog, resolve
-from app.models.hub.names import MODEL_NAME, is_repository
-from app.models.model_record import ModelRecord
+from app.models.catalog import (
+    RECORD,
+    CatalogEntry,
+    ModelRecord,
+    find_entry,
+    load_catalog,
+    read_catalog,
+    read_record,
+    recorded_models,
+    resolve,
+)
+from app.models.hub.repository import MODEL_NAME, is_repository
 from app.settings import Settings
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.models.gguf.header import read_header
 from tests.engine.models.gguf.files import random_gguf
+
+
+def test_it_is_read_as_it_was_written(tmp_path):
+    record = ModelRecord("m", "org/m@c", "MIT", "draft", "/there")
+    record.write(tmp_path)
+    assert read_record(tmp_path) == record
+    assert [file.name for file in tmp_path.iterdir()] == [RECORD]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "1", '{"name": "m"}', '{"name": 1, "source": "x"}', '{"name": "m", "source": "x", "more": 1}',
+     '{"name": "m", "source": "x", "draft": 5}'],
+)  # fmt: skip
+def test_what_is_no_record_is_none(tmp_path, text):
+    (tmp_path / RECORD).write_text(text)
+    assert read_record(tmp_path) is None
+
+
+def test_a_folder_is_found_under_its_own_name_only(tmp_path):
+    for folder, name in (("a", "a"), ("b", "other"), (".hidden", ".hidden")):
+        (tmp_path / folder).mkdir()
+        ModelRecord(name, "x").write(tmp_path / folder)
+    (tmp_path / "file").touch()
+    assert [record.name for _, record in recorded_models(tmp_path)] == ["a"]
+    assert list(recorded_models(tmp_path / "none")) == []
+
 
 SHAPE = "{hidden: 1, layers: 1, heads: 1, kv_heads: 1, head_dim: 1, feed_forward: 1, vocab: 2}"
 GOOD = """
@@ -305,7 +341,7 @@ def test_a_path_that_is_no_text_has_a_name_that_is(tmp_path):
         (GOOD + "    context: 9\n    shape: {width: 1}", "unexpected keyword argument 'width'"),
         (GOOD + f"    context: 9\n    shape: {SHAPE.replace('2', 'x')}", "vocab must be a count"),
         (GOOD + "    draft: nobody", "small drafts with 'nobody', no entry"),
-        (GOOD + GOOD.replace("models:", "").strip("\n"), "the name 'small' stands there twice"),
+        (GOOD + GOOD.replace("models:", "").strip("\n"), "the name 'small' occurs twice"),
         ("models: !!python/object/apply:os.getcwd []", "is not YAML"),
     ],
 )

@@ -108,18 +108,18 @@ class TestAsAPersonAddsThem:
     """``models import FILE`` and ``--model FILE``: one sentence and exit code 2, whatever the file."""
 
     @staticmethod
-    def told(capsys, *argv: str) -> tuple[int, str]:
+    def run(capsys, *argv: str) -> tuple[int, str]:
         code = main(argv, lambda options: 0)
         return code, capsys.readouterr().err
 
     @pytest.mark.parametrize("name", sorted(tiny.damaged()))
     def test_damaged_models(self, name, home, capsys, tmp_path) -> None:
         file = tiny.write(tmp_path / "m.gguf", tiny.damaged()[name])
-        code, said = self.told(capsys, "models", "import", str(file))
+        code, said = self.run(capsys, "models", "import", str(file))
         if code == 0:  # what llama.cpp ignores is no damage
             assert name.startswith("flips") or name == "other vocabulary"
             return
-        asked = self.told(capsys, "ask", "a", "--model", str(file))
+        asked = self.run(capsys, "ask", "a", "--model", str(file))
         for left, sentence in ((code, said), asked):
             assert left == 2
             assert sentence.startswith("slipstream: ")
@@ -132,7 +132,7 @@ class TestAsAPersonAddsThem:
         data, says = HEADERS[name]
         file = tiny.write(tmp_path / "m.gguf", data)
         for argv in (["models", "import", str(file)], ["ask", "a", "--model", str(file)]):
-            code, said = self.told(capsys, *argv)
+            code, said = self.run(capsys, *argv)
             assert code == 2
             assert said.startswith("slipstream: ")
             assert said.count("\n") == 1
@@ -142,7 +142,7 @@ class TestAsAPersonAddsThem:
         self, home, capsys, tmp_path, tries
     ) -> None:
         file = tiny.write(tmp_path / "m.gguf")
-        assert self.told(capsys, "models", "import", str(file)) == (0, "")
+        assert self.run(capsys, "models", "import", str(file)) == (0, "")
         settings = Settings(home=home)
         assert resolve(settings, "m").backend == "llama_cpp"
         assert resolve(settings, str(file)).folder == str(file)
@@ -151,7 +151,7 @@ class TestAsAPersonAddsThem:
     def test_a_blob_under_its_digest_is_a_model(self, home, capsys, tmp_path) -> None:
         blob = tiny.write(tmp_path / "sha256-0123")
         argv = ("models", "import", str(blob), "--name", "b", "--reference")
-        assert self.told(capsys, *argv) == (0, "")
+        assert self.run(capsys, *argv) == (0, "")
         spec = resolve(Settings(home=home), "b")
         assert (spec.backend, spec.folder) == ("llama_cpp", str(blob))
 

@@ -199,6 +199,36 @@ async def test_what_the_engine_logs_is_in_the_log_of_the_app(
     assert (("engine.fake", "INFO", "a detail") in found) is (level == "INFO")
 
 
+class TestKeepAlive:
+    @asynchronous
+    async def test_an_idle_engine_is_unloaded_and_the_next_request_loads_it_again(self) -> None:
+        worker = EngineWorker(SPEC, fake_engine.counting, keep_alive=1.5)
+        try:
+            await worker.start()
+            first = worker.pid
+            assert len(ids_of(await all_of(worker.generate(GenerationRequest((1,), 30))))) == 30
+            assert worker.pid == first
+            while exists(first):
+                await asyncio.sleep(0.02)
+            assert worker.pid is None
+            assert len(ids_of(await all_of(worker.generate(GenerationRequest((1,), 30))))) == 30
+            assert worker.pid not in {None, first}
+        finally:
+            await worker.close()
+
+    @asynchronous
+    async def test_a_running_answer_keeps_it_loaded(self) -> None:
+        worker = EngineWorker(SPEC, fake_engine.endless, keep_alive=0.1)
+        try:
+            generation = worker.generate(FOREVER)
+            await anext(generation)
+            await asyncio.sleep(0.5)
+            assert exists(worker.pid)
+            await anext(generation)
+        finally:
+            await worker.close()
+
+
 class TestCrash:
     @asynchronous
     async def test_kill_in_mid_answer_keeps_what_came_and_the_next_request_works(self) -> None:

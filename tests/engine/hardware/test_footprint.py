@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from app.commands.export_gguf import export_gguf
-from app.commands.options import ExportGgufOptions
+from app.commands.export_gguf import ExportGgufOptions
+from app.commands.export_gguf import run as export_gguf
 from app.placement.plans import forms
 from app.settings import Settings
 from engine.hardware.checkpoint_sizes import safetensors, stored

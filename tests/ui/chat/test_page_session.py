@@ -130,7 +130,7 @@ async def test_export_and_import(tmp_path: Path) -> None:
             await page.until(lambda n=before: len(assistant.history.conversations()) == n + 1)
             await page.until(lambda: not page.state["busy"] and "hello" in page.text)
         page.do("import", name="bad.json", data=base64.b64encode(b"{}").decode())
-        await page.until(lambda: "bad.json is no conversation" in page.regions["notice"])
+        await page.until(lambda: "bad.json is not a conversation" in page.regions["notice"])
 
 
 @asynchronous

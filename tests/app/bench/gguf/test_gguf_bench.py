@@ -15,7 +15,7 @@ from app.bench.gguf.measure import AUTO, CHORES, LANES, OURS, PROBLEMS, Figures,
 from app.bench.gguf.rivals import LOOKUP, PLAIN
 from app.bench.options import GgufOptions
 from app.bench.prompt_files import PromptSet
-from app.commands.options import parse
+from app.commands.main import parse
 from app.errors import LaneError
 from app.settings import load_settings
 from engine.request import ModelSpec

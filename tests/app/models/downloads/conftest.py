@@ -8,7 +8,7 @@ import pytest
 
 from app.models.downloads.job import JobContext
 from app.models.downloads.queue import Downloads
-from app.models.downloads.space import Space
+from app.models.downloads.staging import Space
 from app.models.hub.client import Hub
 from tests.app.models.downloads.hub import Repo, StandInHub, model_files
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models.hub.digest import PIECE
+from app.models.hub.repository import PIECE
 from tests.app.models.downloads.hub import Repo, StandInHub, model_files
 
 ROOT = Path(__file__).parents[4]
@@ -23,11 +23,11 @@ CHILD = """
 import socket
 import sys
 from pathlib import Path
-from app.models.downloads.job import Surroundings
-from app.models.downloads.manifest import orders_for
+from app.models.downloads.job import JobContext
+from app.models.downloads.manifest import manifests_for
 from app.models.downloads.queue import Downloads
-from app.models.downloads.snapshot import State
-from app.models.downloads.space import Space
+from app.models.downloads.job import State
+from app.models.downloads.staging import Space
 from app.models.hub.client import Hub
 class Small(socket.socket):
     def connect(self, address):
@@ -35,9 +35,9 @@ class Small(socket.socket):
         super().connect(address)
 socket.socket = Small
 hub, folder = Hub(sys.argv[1]), Path(sys.argv[2])
-queue = Downloads(Surroundings(hub, folder, Space(folder, 0)))
+queue = Downloads(JobContext(hub, folder, Space(folder, 0)))
 names = [f"m{number}" for number in range(int(sys.argv[3]))]
-queue.add(orders_for(hub, (), f"org/{name}")[0] for name in names if not (folder / name).exists())
+queue.add(manifests_for(hub, (), f"org/{name}")[0] for name in names if not (folder / name).exists())
 queue.wait()
 failed = [seen for seen in queue.snapshots() if seen.state is not State.DONE]
 sys.exit(str(failed) if failed else 0)

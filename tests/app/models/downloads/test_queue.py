@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 from app.errors import DownloadFailed
-from app.models.downloads.job import JobContext
+from app.models.catalog import read_record
+from app.models.downloads.job import JobContext, State
 from app.models.downloads.manifest import manifests_for
 from app.models.downloads.queue import Downloads
-from app.models.downloads.snapshot import State
-from app.models.downloads.space import Space
-from app.models.downloads.staging import INCOMPLETE, Staging, unfinished
+from app.models.downloads.staging import INCOMPLETE, Space, Staging, unfinished
 from app.models.hub.client import Hub
-from app.models.model_record import read_record
 from tests.app.models.downloads.hub import Content, Fixed, Repo, StandInHub, model_files
 from tests.app.models.downloads.queueing import (
     MIB,

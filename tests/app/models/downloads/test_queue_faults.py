@@ -7,11 +7,9 @@ import subprocess
 import pytest
 
 from app.errors import DiskFull
-from app.models.downloads.job import JobContext
+from app.models.downloads.job import JobContext, State
 from app.models.downloads.queue import Downloads
-from app.models.downloads.snapshot import State
-from app.models.downloads.space import Space
-from app.models.downloads.staging import Staging, unfinished
+from app.models.downloads.staging import Space, Staging, unfinished
 from tests.app.models.downloads.hub import Fixed, Repo, model_files
 from tests.app.models.downloads.queueing import (
     MIB,

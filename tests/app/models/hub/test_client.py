@@ -1,14 +1,16 @@
-"""Redirects, the token, and what is said when the hub says no."""
+"""Redirects, the token and where it is kept, and the sentences for a hub that refuses."""
 
 import sys
 from contextlib import closing
+from functools import partial
 
 import httpx
 import pytest
 
-from app.errors import AccessDenied, HubError, UnknownRepository
-from app.models.hub.client import Hub
+from app.errors import AccessDenied, HubError, SettingsError, UnknownRepository
+from app.models.hub.client import Hub, keep_token, read_token
 from app.models.hub.repository import read_repository
+from app.settings import Settings, load_settings
 from tests.app.models.downloads.hub import COMMIT
 
 FILE = "model.safetensors"
@@ -84,10 +86,21 @@ def test_a_hub_that_is_not_there():
     ["http://169.254.169.254/x", "https://10.0.0.1/x", "https://localhost/x", "https://[::1]/x",
      "http://cdn.example.com/x", "file:///etc/passwd"],
 )  # fmt: skip
-def test_a_redirect_into_the_own_network_or_off_tls_is_not_followed(target):
-    hub = Hub("https://hub.example.com", "hf_secret")
-    with pytest.raises(HubError, match="not safe to follow"):
-        hub._redirected(httpx.URL("https://hub.example.com/a"), target)
+def test_a_redirect_into_the_own_network_or_off_tls_is_not_followed(monkeypatch, target):
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(302, headers={"Location": target})
+
+    client = partial(httpx.Client, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr("app.models.hub.client.httpx.Client", client)
+    with (
+        closing(Hub("https://hub.example.com", "hf_secret")) as hub,
+        pytest.raises(HubError, match="not safe to follow"),
+    ):
+        hub.read("https://hub.example.com/a")
+    assert asked == ["https://hub.example.com/a"]
 
 
 def test_redirects_end(stand_in):
@@ -100,3 +113,38 @@ def test_redirects_end(stand_in):
 def test_the_token_is_in_no_text_about_the_hub():
     hub = Hub("https://hub.example.com", "hf_secret")
     assert "hf_secret" not in repr(hub) + str(hub)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(home=tmp_path, hub_token="from-environment")
+
+
+def test_a_kept_token_is_its_owners_alone(settings):
+    settings.token_file.touch(mode=0o644)
+    keep_token(settings, " hf_abc\n")
+    assert settings.token_file.stat().st_mode & 0o777 == 0o600
+    assert read_token(settings) == "hf_abc"
+    assert [file.name for file in settings.home.iterdir()] == ["hub-token"]
+
+
+def test_an_empty_one_is_forgotten_and_then_the_environment_counts(settings):
+    keep_token(settings, "hf_abc")
+    keep_token(settings, "")
+    keep_token(settings, "")
+    assert read_token(settings) == "from-environment"
+    assert read_token(Settings(home=settings.home)) is None
+
+
+@pytest.mark.parametrize("token", ["two words", "caf\u00e9", "a\nb", "a\tb"])
+def test_what_is_no_token_is_refused_without_repeating_it(settings, token):
+    with pytest.raises(SettingsError) as caught:
+        keep_token(settings, token)
+    assert token not in str(caught.value)
+    assert not settings.token_file.exists()
+
+
+def test_settings_never_show_it():
+    settings = load_settings({"HF_TOKEN": "hf_abc", "HF_ENDPOINT": "http://127.0.0.1:1/"})
+    assert (settings.hub_token, settings.hub) == ("hf_abc", "http://127.0.0.1:1")
+    assert "hf_abc" not in repr(settings)

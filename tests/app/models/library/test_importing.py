@@ -107,7 +107,7 @@ def test_a_taken_name_is_told(settings, tmp_path):
 
 
 def test_a_copy_needs_room(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("app.models.downloads.space.RESERVE", 0)
+    monkeypatch.setattr("app.models.downloads.staging.RESERVE", 0)
     monkeypatch.setattr("app.models.library.importing.Space", lambda folder: Full())
     with pytest.raises(DiskFull):
         import_model(settings, Import(model_folder(tmp_path / "mine"), way=Way.COPY))
@@ -122,7 +122,7 @@ def test_a_copy_that_is_broken_off_leaves_nothing(settings, tmp_path, monkeypatc
         draft.write_bytes(b"half")
         raise fault
 
-    monkeypatch.setattr("app.models.downloads.reuse.shutil.copyfile", broken)
+    monkeypatch.setattr("app.models.downloads.staging.shutil.copyfile", broken)
     with pytest.raises(fault):
         import_model(settings, Import(model_folder(tmp_path / "mine"), way=Way.COPY))
     assert not [name for name in names(settings.models_folder / INCOMPLETE) if "lock" not in name]

@@ -5,14 +5,12 @@ from dataclasses import replace
 import pytest
 
 from app.errors import DownloadFailed, ModelInUse, SettingsError, UnknownModel
-from app.models.catalog import load_catalog
+from app.models.catalog import ModelRecord, load_catalog
 from app.models.downloads.manifest import Manifest
 from app.models.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
-from app.models.hub.digest import Digest, Kind
-from app.models.hub.repository import RemoteFile
+from app.models.hub.repository import Digest, Kind, RemoteFile
 from app.models.library.importing import Import, Way, import_model
 from app.models.library.installed import installed_models, remove_model
-from app.models.model_record import ModelRecord
 from tests.app.models.library.places import model_folder
 
 ORDER = Manifest("half", "org/half", "c" * 40, (RemoteFile("model.safetensors", 10, Digest(Kind.GIT, "0" * 40)),))  # fmt: skip

@@ -13,12 +13,11 @@ import pytest
 from app.chat.assistant import Assistant
 from app.errors import DiskFull, HubError, SettingsError, UnknownRepository
 from app.model_manager import ModelManager
-from app.models.downloads.snapshot import State
-from app.models.library.inventory import suggestion
+from app.models.downloads.job import State
+from app.models.library.installed import suggestion
 from app.settings import OtherFolders, Settings, prepare_home
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.hardware.plan import Plan
-from engine.request import ModelSpec
 from tests.app.assisted import POCKET, assisted
 from tests.app.asynchronous import asynchronous
 from tests.app.models.downloads.hub import Fixed, Repo, StandInHub, model_files
@@ -51,12 +50,15 @@ def copied(folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def library(folder: Path, stand_in: StandInHub) -> AsyncIterator[ModelManager]:
+async def library(
+    folder: Path, stand_in: StandInHub, hub: str | None = None
+) -> AsyncIterator[ModelManager]:
     """One whose assistant has a fake engine until another model is used."""
-    settings = Settings(home=folder, hub=stand_in.url, others=OtherFolders(lm_studio=folder / "lm"))
+    settings = Settings(
+        home=folder, hub=hub or stand_in.url, others=OtherFolders(lm_studio=folder / "lm")
+    )
     prepare_home(settings)
-    async with assisted(folder) as assistant:
-        assistant._settings = settings
+    async with assisted(folder, settings=settings) as assistant:
         made = ModelManager(assistant)
         try:
             await made.visit()
@@ -104,12 +106,11 @@ async def test_a_model_in_use_is_unloaded_before_it_goes(tmp_path, stand_in):
         for name in ("smollm2-360m-instruct", "smollm2-135m-instruct"):
             await made.add(str(copied(tmp_path / name)), name)
             shutil.rmtree(tmp_path / name)  # the imported links stay, and are alone
-        loaded = made.assistant._model
-        spec = ModelSpec("x", str(made.assistant.settings.models_folder / "smollm2-360m-instruct"))
-        made.assistant._model = replace(loaded, spec=spec)
+        await made.use("smollm2-360m-instruct")
+        loaded = made.assistant.loaded
         with pytest.raises(SettingsError, match="pocket comes with Slipstream"):
             await made.remove("pocket")
-        assert made.assistant.loaded.spec is spec, "nothing was unloaded for a refusal"
+        assert made.assistant.loaded is loaded, "nothing was unloaded for a refusal"
         gone = await made.remove("smollm2-360m-instruct")
         assert (gone.instead, made.assistant.entry.name) == ("pocket", "pocket")
         assert gone.removed.freed > 2 * MIB
@@ -236,9 +237,7 @@ def awq(folder: Path) -> Fixed:
 
 @asynchronous
 async def test_without_a_network_the_rest_works(tmp_path, stand_in):
-    async with library(tmp_path, stand_in) as made:
-        made.assistant._settings = replace(made.assistant.settings, hub="http://127.0.0.1:9")
-        made._downloads = None
+    async with library(tmp_path, stand_in, hub="http://127.0.0.1:9") as made:
         with pytest.raises(HubError, match="cannot be reached"):
             await made.search("x")
         await made.visit()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.models.hub.names import MODEL_NAME
+from app.models.hub.repository import MODEL_NAME
 from app.models.library.importing import Import, import_model
 from app.models.library.other_programs import found_models
 from app.settings import OtherFolders

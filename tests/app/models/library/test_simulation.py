@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from app.models.catalog import ModelRecord
 from app.models.library.simulation import (
     PUBLISHED,
     Memory,
@@ -18,7 +19,6 @@ from app.models.library.simulation import (
     published_plan,
     without,
 )
-from app.models.model_record import ModelRecord
 from app.settings import Settings
 from engine.hardware.plan import Plan, Refusal, Tier
 from engine.hardware.planner import plan
@@ -95,7 +95,7 @@ def test_installed_models_are_planned_and_small_ones_say_why_not(settings: Setti
     shelf = SimulatedPlans.read(settings)
     here = {one.name: one for one in shelf.plans(HERE, Memory())}
     assert here["pocket"].found is None
-    assert "nothing to plan" in here["pocket"].told
+    assert "nothing to plan" in here["pocket"].note
     assert isinstance(here["wide"].found, Plan)
     assert here["wide"].found.device == "cpu"
     there = {one.name: one for one in shelf.plans(HERE, Memory(24 * GIB, 16 * GIB))}
@@ -109,5 +109,5 @@ def test_a_model_whose_files_are_damaged_says_so_and_leaves_the_others(settings:
     (folder / "filler.safetensors").write_bytes(b"\xff" * 64)
     found = {one.name: one for one in SimulatedPlans.read(settings).plans(HERE, Memory())}
     assert found["broken"].found is None
-    assert "broken" in found["broken"].told
+    assert "broken" in found["broken"].note
     assert "pocket" in found

@@ -1,6 +1,6 @@
 """Speed and time left, by a clock that the test turns."""
 
-from app.models.downloads.rate import WINDOW, TransferRate
+from app.models.downloads.job import WINDOW, TransferRate
 
 
 class Clock:

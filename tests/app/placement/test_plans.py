@@ -7,14 +7,13 @@ import pytest
 
 from app.chat.loaded_model import LoadedModel
 from app.commands.bench import bench_spec
-from app.commands.options import parse
+from app.commands.main import parse
 from app.commands.verify import exact_spec
 from app.errors import SettingsError
 from app.models.catalog import read_catalog
-from app.placement import dtype as number_format
-from app.placement.dtype import DTYPES, FORMATS, dtype_name, place_with_dtype, with_dtype
-from app.placement.plans import Placed
-from app.settings import Settings
+from app.placement import plans
+from app.placement.plans import FORMATS, Placed, dtype_name, place_with_dtype, with_dtype
+from app.settings import DTYPES, Settings
 from engine.errors import ModelUnusable
 from engine.request import ModelSpec
 from tests.app.asynchronous import asynchronous
@@ -49,7 +48,9 @@ def test_the_engine_takes_every_format() -> None:
 
 def test_a_gguf_file_keeps_its_own(settings) -> None:
     assert dtype_name(GGUF) == "numbers as in the file"
-    with pytest.raises(ModelUnusable, match="GGUF file, whose numbers stay as they are"):
+    with pytest.raises(
+        ModelUnusable, match="GGUF file, whose number format is fixed; omit --dtype bfloat16"
+    ):
         place_with_dtype(settings, GGUF, "bfloat16")
 
 
@@ -66,7 +67,7 @@ class TestPlan:
             resident = 10**9 if spec.name == "large" else None
             return Placed(replace(spec, dtype="bfloat16", context=4096, resident=resident), None)
 
-        monkeypatch.setattr(number_format, "place", place)
+        monkeypatch.setattr(plans, "place", place)
         return asked
 
     @pytest.mark.parametrize("name", ["float16", "int8"])
@@ -88,7 +89,7 @@ class TestPlan:
 
 class TestWhereItComesFrom:
     def options(self, settings, *argv):
-        return parse(list(argv), settings)
+        return parse(list(argv), settings).options
 
     def test_serve_and_ask_and_verify_keep_it_with_the_settings(self, settings, tmp_path) -> None:
         file = tmp_path / "p.jsonl"
@@ -126,7 +127,7 @@ class TestWhereItComesFrom:
         """What is typed goes before it."""
         loaded = []
 
-        async def load(entry, spec, plan):
+        async def load(entry, spec, plan, keep_alive):
             loaded.append(dtype_name(spec))
 
         entry = replace(read_catalog(_catalogue(settings), (POCKET_HOME,))[0])

@@ -1,0 +1,151 @@
+"""What the commands share: argument types with ranges, groups of options, the parser itself."""
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from typing_extensions import override
+
+from app.settings import DTYPES, Settings
+from engine.request import SamplingParams
+
+ANSWER_TOKENS = 256  # default of ``verify`` and ``bench``
+LARGEST = 2**31 - 1
+BAD_USAGE = 2
+_UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)")
+
+
+class Options(Protocol):
+    """The arguments of one command, checked."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, with the command's own flags applied."""
+        ...
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+Parse = Callable[[argparse.Namespace, Settings], OptionsT]
+Run = Callable[[OptionsT], int]
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that reports a mistake in one line and declares its arguments when it is used."""
+
+    declare: Callable[["CommandParser"], None] | None = None
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_USAGE, f"{self.prog}: {message}\n")
+
+    @override
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        declare, self.declare = self.declare, None
+        if declare is not None:
+            declare(self)
+        return super().parse_known_args(args, namespace)
+
+
+def set_command(
+    parser: argparse.ArgumentParser, parse: Parse[OptionsT], run: Run[OptionsT]
+) -> None:
+    """Make ``parser`` yield the options of ``parse``, for ``run`` to act on."""
+    parser.set_defaults(parse=parse, run=run)
+
+
+def add_model(parser: argparse.ArgumentParser, default: str = argparse.SUPPRESS) -> None:
+    """--model; a command has no default of its own, which would hide a --model before it."""
+    parser.add_argument(
+        "--model", default=default, help="a name of models.yaml, or the path of a model"
+    )
+
+
+def add_dtype(parser: argparse.ArgumentParser, default: str | None = argparse.SUPPRESS) -> None:
+    """--dtype; a command has no default of its own, as with --model."""
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default=default,
+        help="number format of the weights (default: the fastest here that fits; GGUF has its own)",
+    )
+
+
+def add_sampling(parser: argparse.ArgumentParser, seed_help: str) -> None:
+    """The options that ``sampling`` reads."""
+    add = parser.add_argument
+    add("--temperature", type=number(0, 100), default=0.0, help="0 is greedy (default %(default)s)")
+    add(
+        "--top-p", type=number(0, 1), default=1.0, help="sample from this probability mass (1: all)"
+    )
+    add("--top-k", type=whole(0), default=0, help="sample from this many tokens (0: all)")
+    add("--min-p", type=number(0, 1), default=0.0, help="least share of the best token (0: off)")
+    add("--seed", type=whole(0), help=seed_help)
+
+
+def sampling(given: argparse.Namespace) -> SamplingParams:
+    """The sampling parameters that were given."""
+    return SamplingParams(
+        temperature=given.temperature,
+        top_k=given.top_k,
+        top_p=given.top_p,
+        min_p=given.min_p,
+        seed=given.seed,
+    )
+
+
+def add_prompts(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """--prompts and --limit, which ``read_prompts`` takes."""
+    parser.add_argument(
+        "--prompts", metavar="FILE", type=Path, required=required, help="JSON lines with 'turns'"
+    )
+    parser.add_argument("--limit", type=whole(1), help="use only the first LIMIT lines of FILE")
+
+
+def add_answer_tokens(parser: argparse.ArgumentParser) -> None:
+    """--max-tokens of a command that measures."""
+    parser.add_argument(
+        "--max-tokens",
+        type=whole(1),
+        default=ANSWER_TOKENS,
+        help="longest answer (default %(default)s)",
+    )
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """An argument type: a finite number in a range."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:  # also false for nan
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
+        return value
+
+    return convert
+
+
+def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
+    """An argument type: a whole number in a range."""
+
+    def convert(text: str) -> int:
+        value = int(text) if text.isdecimal() and len(text) < 20 else -1
+        if not least <= value <= most:
+            limits = f"from {least}" + (f" to {most}" if most < LARGEST else "")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {limits}")
+        return value
+
+    return convert
+
+
+def memory(text: str) -> int:
+    """An argument type: bytes, written as 8GiB, 512MiB or 16GB."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory such as 8GiB")
+    return int(float(found[1]) * _UNITS[found[2]])

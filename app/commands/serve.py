@@ -1,0 +1,53 @@
+"""Without a command: the arguments of the chat page and the endpoint, which ``ui`` serves."""
+
+import argparse
+from dataclasses import dataclass, replace
+
+from app.commands.arguments import Run, add_dtype, add_model, set_command, whole
+from app.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How the page and the endpoint are started."""
+
+    settings: Settings
+    host: str
+    port: int
+    model: str
+    draft_model: str | None  # None is the catalogue's choice
+    browser: bool
+
+
+def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptions]) -> None:
+    """Declare the arguments; ``settings`` holds the defaults."""
+    parser.add_argument("--host", default=settings.host, help="address (default %(default)s)")
+    parser.add_argument(
+        "--port", type=whole(0, 65535), default=settings.port, help="port (default %(default)s)"
+    )
+    add_model(parser, settings.model)
+    parser.add_argument(
+        "--draft-model",
+        metavar="MODEL",
+        help="draft model (default: the model's own); layers:N is the first N layers of a GGUF file",
+    )
+    add_dtype(parser, settings.dtype)
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
+    parser.add_argument(
+        "--no-reading-ahead",
+        action="store_true",
+        help="do not read a conversation or file before a question is asked; saves battery",
+    )
+    set_command(parser, _options, run)
+
+
+def _options(given: argparse.Namespace, settings: Settings) -> ServeOptions:
+    read_ahead = settings.read_ahead and not given.no_reading_ahead
+    return ServeOptions(
+        replace(settings, dtype=given.dtype, read_ahead=read_ahead),
+        given.host,
+        given.port,
+        given.model,
+        given.draft_model,
+        not given.no_browser,
+    )

@@ -1,0 +1,87 @@
+"""This machine: its name in measurements, and its profile, whose rates are measured once."""
+
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+from app.files import replace_file
+from app.settings import Settings
+from engine.hardware import limits
+from engine.hardware.limits import this_machine
+from engine.hardware.profile import HardwareProfile, Rates, rates_from
+
+CPU_INFO = Path("/proc/cpuinfo")  # Linux; elsewhere the standard library knows the name
+CPU_FIELDS = ("model name", "Model", "Hardware", "cpu model")  # x86, ARM boards, MIPS
+
+
+def machine_name(device: str, dtype: str, cpu_info: Path = CPU_INFO) -> str:
+    """Processor, cores that this process may use, device and number format of the weights."""
+    count = cores()
+    noun = "core" if count == 1 else "cores"
+    return f"{processor(cpu_info)}, {count} {noun}, {device}, {dtype}"
+
+
+def cores() -> int:
+    """Cores that this process may use: a container or ``taskset`` may allow fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def processor(cpu_info: Path = CPU_INFO) -> str:
+    """The name that the maker gave it, as far as it is known."""
+    named = _fields(cpu_info)
+    found = next((named[field] for field in CPU_FIELDS if named.get(field)), None)
+    return " ".join((found or platform.processor() or platform.machine() or "cpu").split())
+
+
+def _fields(cpu_info: Path) -> dict[str, str]:
+    """Fields of the file; none where there is no such file."""
+    try:
+        text = cpu_info.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+_REMEMBERED = "hardware.json"
+
+
+def known_profile(settings: Settings) -> HardwareProfile:
+    """In milliseconds: without rates where none were measured on this machine yet."""
+    known = this_machine(processor(), settings.models_folder)
+    rates = _read(settings.home / _REMEMBERED, _fingerprint(known))
+    return known if rates is None else this_machine(processor(), settings.models_folder, rates)
+
+
+def measured_profile(settings: Settings, *, again: bool = False) -> HardwareProfile:
+    """With rates, measured in about two seconds where they are not remembered."""
+    known = known_profile(settings)
+    if known.rates.memory is not None and not again:
+        return known
+    from engine.hardware.rates import measure  # imports torch
+
+    rates = measure(settings.models_folder)
+    stored = {"machine": _fingerprint(known), "rates": asdict(rates)}
+    replace_file(settings.home / _REMEMBERED, json.dumps(stored, indent=1))
+    return this_machine(processor(), settings.models_folder, rates)
+
+
+def _fingerprint(known: HardwareProfile) -> str:
+    """Changes with anything that would change a rate."""
+    names = ", ".join(gpu.name for gpu in known.gpus)
+    return (
+        f"{known.processor}, {limits.cores():g} cores, {known.ram.total} bytes, {names or 'no GPU'}"
+    )
+
+
+def _read(file: Path, machine: str) -> Rates | None:
+    """What is remembered, if it can be read and is of this machine."""
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        return rates_from(stored["rates"]) if stored["machine"] == machine else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # it is measured again
