@@ -1,10 +1,13 @@
-"""Attention of new rows: what the definition says, however its heads are asked."""
+"""Attention of new rows and rotary embeddings: what their definitions say."""
+
+import math
 
 import pytest
 import torch
 
 from engine.decoder import attention
 from engine.decoder.attention import FEW, attend
+from engine.decoder.decoder import Rotary
 
 NEAR = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03, torch.float16: 4e-3}
 
@@ -65,3 +68,35 @@ def test_heads_of_a_group_are_asked_together_where_that_pays(
     q, keys = torch.zeros(rows, 4, 8), torch.zeros(2, 1, 8).expand(2, tokens, 8)
     attend(q, keys, keys, None, lacking=lacking)
     assert asked == [(2 * rows, 2, 8) if together else (rows, 4, 8)]
+
+
+# Rotary embeddings.
+
+FREQUENCIES = torch.tensor([1.0, 0.1])  # of two pairs: four rotated widths
+
+
+def rotated(x, position):
+    """Each pair (i, i + 2) as a complex number, turned by its angle."""
+    pairs = torch.complex(x[..., :2].double(), x[..., 2:4].double())
+    turned = pairs * torch.exp(1j * position * FREQUENCIES.double())
+    return torch.cat((turned.real, turned.imag, x[..., 4:].double()), -1)
+
+
+@pytest.mark.parametrize("width", [4, 7])
+@pytest.mark.parametrize("positions", [[5], [3, 4, 5], [3, 4, 4, 5, 4], [0, 9]])
+def test_every_row_is_turned_by_its_own_position(positions, width):
+    x = torch.randn(len(positions), 3, width, generator=torch.Generator().manual_seed(0))
+    found = Rotary.table(FREQUENCIES, 16).rows(positions).turn(x)
+    for row, position in enumerate(positions):
+        torch.testing.assert_close(
+            found[row].double(), rotated(x[row], position), atol=1e-6, rtol=0
+        )
+
+
+def test_a_dot_product_depends_on_the_distance_alone():
+    table = Rotary.table(FREQUENCIES, 64)
+    q, k = torch.randn(2, 1, 1, 4, generator=torch.Generator().manual_seed(1))
+    found = [
+        float((table.rows([at + 3]).turn(q) * table.rows([at]).turn(k)).sum()) for at in range(40)
+    ]
+    assert all(math.isclose(each, found[0], abs_tol=1e-5) for each in found)

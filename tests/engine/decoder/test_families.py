@@ -134,19 +134,14 @@ def test_all_own_families_are_tested():
     assert {config.model_type for config in FAMILIES.values()} == set(OWN)
 
 
-def test_a_prompt_equals_transformers(pair):
+def test_a_prompt_at_once_and_steps_after_a_fed_one_equal_transformers(pair):
     target, reference = pair
+    wanted = oracle(reference, IDS[:45])
     target.crop(0, 0)
-    logits = target.score([0], [chain(IDS[:45])])[0].logits
-    assert distance(logits, oracle(reference, IDS[:45])) < TOLERANCE
-
-
-def test_steps_after_a_fed_prompt_equal_transformers(pair):
-    target, reference = pair
+    assert distance(target.score([0], [chain(IDS[:45])])[0].logits, wanted) < TOLERANCE
     target.crop(0, 0)
     target.feed(0, IDS[:13])
     target.feed(0, IDS[13:36])
-    wanted = oracle(reference, IDS[:45])
     for at in range(36, 45):
         logits = target.score([0], [single(IDS[at])])[0].logits
         assert distance(logits[0], wanted[at]) < TOLERANCE
@@ -207,39 +202,26 @@ def test_the_context_ends_where_the_sliding_window_does(family, tmp_path):
     assert distance(logits, oracle(reference, IDS[:48])) < TOLERANCE
 
 
-class TestLongRange:
-    """Two sets of rotary factors: one inside the first context, one for anything longer."""
-
-    def test_the_short_set_rules_unless_more_is_asked_for(self, tmp_path):
-        reference = saved(PHI4_MINI, tmp_path)
-        target = ours(tmp_path)
-        assert target.context == 64
-        logits = target.score([0], [chain(IDS[:64])])[0].logits
-        assert distance(logits, oracle(reference, IDS[:64])) < TOLERANCE
-
-    def test_the_long_set_rules_when_it_is(self, tmp_path):
-        reference = saved(PHI4_MINI, tmp_path)
-        target = ours(tmp_path, context=200)
-        assert target.context == 200
-        target.feed(0, IDS[:70])
-        logits = target.score([0], [chain(IDS[70:])])[0].logits
-        assert distance(logits, oracle(reference, IDS)[70:]) < TOLERANCE
-
-    def test_the_two_sets_differ(self, tmp_path):
-        saved(PHI4_MINI, tmp_path)
-        short, long = ours(tmp_path), ours(tmp_path, context=200)
-        short, long = (t.score([0], [chain(IDS[:30])])[0].logits for t in (short, long))
-        assert (short - long).abs().max() > 0.01
+@pytest.mark.parametrize(("asked", "context", "fed"), [(None, 64, 10), (200, 200, 70)])
+def test_of_two_sets_of_rotary_factors_the_long_one_is_for_longer_contexts(
+    tmp_path, asked, context, fed
+):
+    reference = saved(PHI4_MINI, tmp_path)
+    target = ours(tmp_path, context=asked)
+    assert target.context == context
+    target.feed(0, IDS[:fed])
+    ids = IDS[:context]
+    logits = target.score([0], [chain(ids[fed:])])[0].logits
+    assert distance(logits, oracle(reference, ids)[fed:]) < TOLERANCE
+    other = ours(tmp_path, context=200 if asked is None else None)
+    short, long = (t.score([1], [chain(IDS[:30])])[0].logits for t in (target, other))
+    assert (short - long).abs().max() > 0.01
 
 
-def test_a_context_asked_for_bounds_the_table(tmp_path):
+def test_the_context_asked_for_and_a_limit_bound_the_table(tmp_path):
     saved(FAMILIES["llama 2"], tmp_path)
     assert ours(tmp_path, context=100).context == 100
     assert ours(tmp_path, context=10_000).context == 256
-
-
-def test_an_enormous_context_takes_no_enormous_table(tmp_path):
-    saved(FAMILIES["llama 2"], tmp_path)
     edit_config(tmp_path, max_position_embeddings=1 << 27)
     weights = load_weights(tmp_path, torch.float32, torch.device("cpu"))
     assert weights.arch.context == LONGEST == weights.rotary.cos.shape[0]

@@ -10,7 +10,7 @@ from engine.decoder.inflate import inflated, padded
 from engine.errors import ModelUnusable
 from engine.interfaces.target import Rows
 from engine.models.own.target import TorchTarget
-from engine.speculation.tree import DraftTree, ReusedRows, chain, single
+from engine.speculation.tree import DraftTree, ReusedRows, single
 from tests.engine.tiny import tiny_weights
 
 TOLERANCE = 1e-5
@@ -37,29 +37,15 @@ def pair(weights):
     return targets
 
 
-def test_logits_of_a_chain_stay(pair):
-    small, large = (target.score([0], [chain([4, 5, 6])])[0].logits for target in pair)
-    assert near(large, small)
-
-
-def test_logits_of_a_tree_stay(pair):
-    small, large = (target.score([0], [TREE])[0].logits for target in pair)
-    assert near(large, small)
-
-
-def test_steps_behind_a_kept_path_stay(pair):
+def test_a_tree_a_kept_path_and_states_after_every_layer_stay(pair):
     found = []
     for target in pair:
-        target.score([0], [TREE])
+        scores = target.score([0], [replace(TREE, trace=True)])[0]
+        assert scores.states.shape == (3, 6, 32)
         target.commit(0, (0, 2, 5))
-        found.append(target.score([0], [single(7)])[0].logits)
-    assert near(found[1], found[0])
-
-
-def test_states_after_every_layer_stay(pair):
-    small, large = (target.score([0], [replace(TREE, trace=True)])[0].states for target in pair)
-    assert small.shape == (3, 6, 32)
-    assert near(large, small)
+        found.append((scores.logits, scores.states, target.score([0], [single(7)])[0].logits))
+    for small, large in zip(*found, strict=True):
+        assert near(large, small)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -83,47 +69,43 @@ def test_a_tree_grown_level_by_level_stays(pair):
     assert near(found[1], found[0])
 
 
-def test_the_cost_grows_by_what_is_claimed(weights):
+def test_the_cost_grows_by_what_is_claimed_and_alike_every_time(weights):
     """All of it is real work: rows that were zero could be skipped by a clever kernel."""
     small, large, times = weights
+    again = inflated(small, times)
     arch = small.arch
     added = 3 * arch.hidden * arch.feed_forward * (times - 1) * arch.layers
     assert large.parameters - small.parameters == added
     assert large.arch == replace(arch, feed_forward=arch.feed_forward * times)
-    for layer in large.layers:
+    for layer, same in zip(large.layers, again.layers, strict=True):
+        assert torch.equal(layer.gate_up.weight, same.gate_up.weight)
         gate, up = layer.gate_up.weight.chunk(2)
         assert (gate[arch.feed_forward :] != 0).all()
         assert (up[arch.feed_forward :] != 0).all()
         assert layer.down.weight.shape == (arch.hidden, arch.feed_forward * times)
 
 
-def test_the_same_weights_are_inflated_alike_every_time(weights):
-    small, large, times = weights
-    again = inflated(small, times)
-    for ours, theirs in zip(large.layers, again.layers, strict=True):
-        assert torch.equal(ours.gate_up.weight, theirs.gate_up.weight)
-
-
 def test_in_bfloat16_it_stays_bfloat16_and_the_same_function():
-    small = tiny_weights()
-    half = replace(
-        small,
-        embedding=small.embedding.bfloat16(),
-        norm=small.norm.bfloat16(),
-        head=Dense(small.head.weight.bfloat16()),
-        layers=tuple(_halved(layer) for layer in small.layers),
-    )
+    half = halved(tiny_weights())
     large = inflated(half, 3)
     assert large.layers[0].gate_up.weight.dtype is torch.bfloat16
     scores = [TorchTarget(w).score([0], [TREE])[0].logits.float() for w in (half, large)]
     assert (scores[1] - scores[0]).abs().max() < 0.05 * scores[0].abs().max()
 
 
-def _halved(layer):
-    maps = ("qkv", "out", "gate_up", "down")
-    halves = {name: Dense(getattr(layer, name).weight.bfloat16()) for name in maps}
-    norms = ("attention_norm", "mlp_norm")
-    return replace(layer, **halves, **{name: getattr(layer, name).bfloat16() for name in norms})
+def halved(weights):
+    def half(part, *names):
+        """The same with these fields in bfloat16."""
+        fields = {name: getattr(part, name) for name in names}
+        halves = {
+            name: Dense(field.weight.bfloat16()) if isinstance(field, Dense) else field.bfloat16()
+            for name, field in fields.items()
+        }
+        return replace(part, **halves)
+
+    names = ("qkv", "out", "gate_up", "down", "attention_norm", "mlp_norm")
+    layers = tuple(half(layer, *names) for layer in weights.layers)
+    return replace(half(weights, "embedding", "norm", "head"), layers=layers)
 
 
 def test_a_bias_is_refused_with_a_sentence():

@@ -34,15 +34,6 @@ def test_every_node_is_masked_along_its_own_path():
     ]  # fmt: skip
 
 
-def test_the_state_advances_with_the_answer():
-    one = matcher()
-    assert allowed(one.mask(single(9), torch.zeros(1, 7), [9], greedy=False)[0]) == [1, 4, 5]
-    ids = [9, 1, 2]
-    assert allowed(one.mask(single(2), torch.zeros(1, 7), ids, greedy=False)[0]) == [3]
-    ids = [9, 1, 2, 3]
-    assert allowed(one.mask(single(3), torch.zeros(1, 7), ids, greedy=False)[0]) == [STOP]
-
-
 def test_greedy_rows_with_an_allowed_token_are_not_copied():
     rows = np.zeros((1, 7), np.float32)
     rows[0, 4] = 1
@@ -78,13 +69,14 @@ def test_a_request_without_a_grammar_is_not_changed_by_one_with_a_grammar():
 @pytest.mark.parametrize(
     ("changed", "words", "said"),
     [
+        ({}, None, "no tokenizer, which grammars need"),
         ({"stop_tokens": frozenset()}, WORDS, "needs at least one stop token"),
         ({}, WORDS[:2], "the byte 0x62"),
         ({"grammar": Grammar((("root", Choice(())),))}, WORDS, "empty choice"),
     ],
 )
 def test_an_invalid_grammar_is_refused(changed, words, said):
-    engine = engine_over(tiny_target(), speller=Words(words))
+    engine = engine_over(tiny_target(), speller=words and Words(words))
     asked = {"stop_tokens": STOPS, "grammar": ABC, **changed}
     with pytest.raises(InvalidRequest, match=said):
         engine.submit(GenerationRequest((1,), 5, **asked))
@@ -112,13 +104,6 @@ def test_a_grammar_that_fails_ends_its_own_answer_only(grammar, code, drafter):
     assert (ended.reason, ended.code) == (FinishReason.ERROR, code)
     assert (ids, done.reason) == (alone[0], alone[1].reason)
     assert run_all(engine, [held])[0][1].code == code  # compiled again, it fails again
-
-
-def test_an_engine_without_a_tokenizer_refuses_grammars():
-    with pytest.raises(InvalidRequest, match="no tokenizer, which grammars need"):
-        engine_over(tiny_target()).submit(
-            GenerationRequest((1,), 5, stop_tokens=STOPS, grammar=ABC)
-        )
 
 
 def test_the_vocabulary_is_read_once_and_the_least_recent_grammar_is_dropped():

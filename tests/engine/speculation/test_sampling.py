@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given
@@ -10,20 +11,16 @@ from hypothesis import strategies as st
 from engine.errors import InvalidRequest, NumericalError
 from engine.request import SamplingParams
 from engine.speculation.sampling import filter_batched, filter_by_row, probabilities
-from engine.speculation.top_k import ROW_BLOCK, RowBlocks
-from tests.engine.speculation.rows import peaked_row
+from engine.speculation.top_k import BLOCK, ROW_BLOCK, SHORT, RowBlocks, top_k
 
 LAW = torch.tensor([0.5, 0.25, 0.15, 0.1], dtype=torch.float64)
 LOGITS = LAW.log()
 
 
-def test_temperature_one_without_filters_is_softmax():
-    assert torch.allclose(probabilities(LOGITS, SamplingParams(1.0)), LAW)
-
-
-def test_temperature_sharpens():
-    sharp = probabilities(LOGITS, SamplingParams(0.5))
-    assert torch.allclose(sharp, LAW**2 / (LAW**2).sum())
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_temperature_sharpens(temperature):
+    law = LAW ** (1 / temperature)
+    assert torch.allclose(probabilities(LOGITS, SamplingParams(temperature)), law / law.sum())
 
 
 def test_zero_temperature_is_one_hot_at_the_first_largest():
@@ -131,6 +128,15 @@ def test_the_smallest_temperatures_work(temperature, filters):
 
 # Row by row on the CPU equals the batched operations.
 
+
+def peaked_row(size: int, seed: int, peaks: int = 10) -> torch.Tensor:
+    """Logits [V] with a few peaks, as models have. Float64, so that rounding makes no ties."""
+    random = np.random.default_rng(seed)
+    logits = 2 * random.standard_normal(size)
+    logits[random.integers(0, size, min(peaks, size))] += np.linspace(12, 3, min(peaks, size))
+    return torch.from_numpy(logits)
+
+
 SIZES = (2, 7, ROW_BLOCK - 1, ROW_BLOCK, 3 * ROW_BLOCK + 5, 80 * ROW_BLOCK, 300 * ROW_BLOCK + 17)
 KINDS = [
     SamplingParams(0.7, top_k=20, top_p=0.8),
@@ -199,3 +205,46 @@ def test_where_a_grammar_leaves_few_tokens_no_others_are_read(params):
     one, other = filter_by_row(logits, params), filter_batched(logits, params)
     assert torch.equal(one > 0, other > 0)
     assert torch.allclose(one, other, rtol=1e-9)
+
+
+# The largest logits of a row are found, and few others are read.
+
+
+@given(
+    st.integers(1, 3), st.integers(8, 1400), st.integers(1, 8), st.integers(0, 99), st.booleans()
+)
+def test_it_equals_torch_topk(rows, vocab, count, seed, long):
+    vocab += SHORT * long
+    logits = torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
+    found, wanted = top_k(logits, count), logits.topk(count)
+    assert torch.equal(found.values, wanted.values)
+    assert torch.equal(logits.gather(1, found.indices), wanted.values)  # of equals any
+
+
+@pytest.mark.parametrize("vocab", [9 * BLOCK + 5, SHORT + 5])
+def test_tokens_after_the_last_whole_block_are_found(vocab):
+    logits = torch.zeros(1, vocab)
+    logits[0, -1], logits[0, 3] = 2.0, 1.0
+    assert top_k(logits, 2).indices.tolist() == [[vocab - 1, 3]]
+
+
+def test_impossible_tokens_are_the_smallest():
+    logits = torch.full((2, SHORT + 5), -torch.inf)
+    logits[0, 70], logits[1, SHORT + 4] = -5.0, 3.0
+    assert top_k(logits, 1).indices.tolist() == [[70], [SHORT + 4]]
+
+
+@given(st.integers(1, 40 * ROW_BLOCK), st.integers(1, 300), st.integers(0, 99))
+def test_a_threshold_keeps_all_of_the_largest(size, count, seed):
+    logits = np.random.default_rng(seed).integers(0, 1000, size).astype(np.float32)
+    blocks = RowBlocks(logits)
+    bound = blocks.threshold(count)
+    tokens = blocks.reaching(bound)
+    assert np.array_equal(tokens, np.flatnonzero(logits >= bound))
+    assert len(tokens) >= min(count, size)
+
+
+def test_a_threshold_keeps_few_tokens_of_a_large_vocabulary():
+    blocks = RowBlocks(peaked_row(600 * ROW_BLOCK, 3).numpy())
+    assert len(blocks.reaching(blocks.threshold(20))) < 100
+    assert len(blocks.reaching(blocks.threshold(64))) < 300

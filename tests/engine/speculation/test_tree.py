@@ -1,11 +1,12 @@
-"""DraftTree: malformed trees are refused, ancestors are what parents say."""
+"""DraftTree: malformed trees are refused, ancestors are what parents say. Common prefixes."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.speculation.tree import DraftTree, ancestor_bits, bit_rows, chain, graft, single
+from engine.speculation.common_prefix import common_prefix
+from engine.speculation.tree import DraftTree, ancestor_bits, bit_rows, chain, graft
 
 
 @st.composite
@@ -53,12 +54,10 @@ def test_malformed_trees_are_refused(tokens, parents):
         DraftTree(tokens, parents)
 
 
-def test_chain_and_single():
-    assert single(7) == DraftTree((7,), (-1,))
-    assert chain([7, 8, 9]).parents == (-1, 0, 1)
+def test_a_chain_is_a_tree_without_branches():
+    assert chain([7, 8, 9]) == DraftTree((7, 8, 9), (-1, 0, 1))
     assert chain([7, 8, 9]).is_chain
     assert not DraftTree((1, 2, 3), (-1, 0, 0)).is_chain
-    assert chain([7, 8, 9]).drafted == 2
 
 
 @st.composite
@@ -88,9 +87,7 @@ def test_with_room_a_graft_says_all_that_either_says_and_nothing_twice(tree, oth
 
 
 @given(trees(), trees(), st.integers(0, 20))
-def test_what_is_grafted_stands_behind_the_trees_own_nodes_and_no_more_than_there_is_room_for(
-    tree, other, most
-):
+def test_a_graft_comes_after_the_trees_own_nodes_and_takes_no_more_than_the_room(tree, other, most):
     found = graft(tree, other, most)
     assert found.own == tree
     assert len(found) <= max(most, len(tree))
@@ -102,3 +99,18 @@ def test_what_is_grafted_stands_behind_the_trees_own_nodes_and_no_more_than_ther
 def test_what_was_drawn_from_a_law_gets_no_company():
     with pytest.raises(AssertionError):
         graft(chain([0, 1], {0: np.zeros(3)}), chain([0, 2]), 9)
+
+
+IDS = st.lists(st.integers(0, 1), max_size=6)
+
+
+@given(begin=IDS, one=IDS, other=IDS)
+def test_a_common_prefix_is_all_that_two_sequences_begin_with(begin, one, other):
+    left, right = [*begin, *one], (*begin, *other)
+    assert common_prefix(left, list(right)) == common_prefix(left, right)
+    found = common_prefix(left, right)
+    assert found >= len(begin)
+    assert found == common_prefix(right, left)
+    assert left[:found] == list(right[:found])
+    assert found in (len(left), len(right)) or left[found] != right[found]
+    assert common_prefix("drafted", "draughts") == 3  # of texts too

@@ -142,12 +142,6 @@ def drops_unlikely_drafts(tree, logits, sampling, rng):
     return verify(tree, logits, sampling, rng)
 
 
-def sorts_siblings(tree, logits, sampling, rng):
-    """Draws without replacement are judged in order of probability, not in draw order."""
-    tokens = sorted(tree.tokens[1:], key=lambda t: -float(tree.q[0][t]))
-    return verify(star(tokens, tree.q), logits, sampling, rng)
-
-
 def judges_top_k_by_ratio(tree, logits, sampling, rng):
     """Deterministic candidates are judged as if they had been drawn."""
     best = tree.q[0].topk(len(tree) - 1).indices.tolist()
@@ -189,12 +183,6 @@ def test_negative_control_sorted_siblings():
     assert distance(law_of(run), p) > 1e-3
 
 
-def test_sibling_left_in_q_gives_the_known_wrong_law():
-    p, q = VISIBLE
-    wrong = level_law(p, q, 2, keeps_sibling_in_q)
-    assert [round(wrong[t], 3) for t in range(4)] == [0.1, 0.461, 0.2, 0.239]
-
-
 # Greedy is the one-hot case.
 
 
@@ -222,11 +210,6 @@ def test_greedy_judges_sampled_proposals_by_the_largest_logit():
     tree = star([2, 1], {0: q})
     logits = torch.tensor([[0.0, 3.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
     assert verify(tree, logits, GREEDY, rng=None) == Verdict((0, 2), 2)
-
-
-def test_tree_of_one_node_is_plain_decoding():
-    logits = torch.tensor([[0.0, 2.0, 1.0]])
-    assert verify(DraftTree((5,), (-1,)), logits, GREEDY, rng=None) == Verdict((0,), 1)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -52,7 +52,10 @@ class Text:
     def emitted(self, rule, rng, stop=None):
         """The first ``depth`` + 1 tokens, continued with the target's own where the round was short."""
         tree = self.draft(rng, stop)
-        verdict = rule(tree, self.logits(tree), SAMPLED, rng)
+        return self.continued(tree, rule(tree, self.logits(tree), SAMPLED, rng), rng)
+
+    def continued(self, tree, verdict, rng):
+        """A round's tokens, and the target's own up to ``depth`` + 1."""
         tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
         while len(tokens) < self.depth + 1:
             tokens.append(rng.draw(self.p[tuple(tokens)]))
@@ -60,7 +63,10 @@ class Text:
 
     def error(self, rule=verify, stop=None):
         """Largest difference between the joint law of a rule and the target's."""
-        found = law_of(lambda rng: self.emitted(rule, rng, stop))
+        return self.difference(lambda rng: self.emitted(rule, rng, stop))
+
+    def difference(self, run):
+        found = law_of(run)
         every = product(range(len(self.p[()])), repeat=self.depth + 1)
         return max(abs(found.get(s, 0.0) - self.share(s)) for s in every)
 
@@ -197,19 +203,17 @@ def grown(text, widths, rng, replaced=False):
 @pytest.mark.parametrize("widths", [(2,), (3,), (2, 1), (1, 2), (2, 2)])
 @pytest.mark.parametrize("zeros", [(0, 0), (1, 0), (0, 1)])
 def test_joint_law_of_a_sampled_tree_is_the_targets(widths, replaced, zeros):
-    text = Text(2, len(widths), zeros=zeros)
+    assert tree_error(Text(2, len(widths), zeros=zeros), widths, replaced, verify) < EXACT
+
+
+def tree_error(text, widths, replaced, rule):
+    """Largest difference between the joint law of drawn trees and the target's."""
 
     def run(rng):
         tree, logits = grown(text, widths, rng, replaced)
-        verdict = verify(tree, logits, SAMPLED, rng)
-        tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
-        while len(tokens) < len(widths) + 1:
-            tokens.append(rng.draw(text.p[tuple(tokens)]))
-        return tuple(tokens)
+        return text.continued(tree, rule(tree, logits, SAMPLED, rng), rng)
 
-    found = law_of(run)
-    for sequence in product(range(3), repeat=len(widths) + 1):
-        assert found.get(sequence, 0.0) == pytest.approx(text.share(sequence), abs=EXACT)
+    return text.difference(run)
 
 
 def child_wise(tree, logits, sampling, rng):
@@ -252,16 +256,4 @@ def test_leaves_before_inner_nodes_accept_more(widths, replaced, gain):
 
 
 def test_the_rule_that_goes_down_only_is_exact_too():
-    text = Text(1, 2)
-
-    def run(rng):
-        tree, logits = grown(text, (2, 1), rng)
-        verdict = child_wise(tree, logits, SAMPLED, rng)
-        tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
-        while len(tokens) < 3:
-            tokens.append(rng.draw(text.p[tuple(tokens)]))
-        return tuple(tokens)
-
-    found = law_of(run)
-    for sequence in product(range(3), repeat=3):
-        assert found.get(sequence, 0.0) == pytest.approx(text.share(sequence), abs=EXACT)
+    assert tree_error(Text(1, 2), (2, 1), False, child_wise) < EXACT
