@@ -17,52 +17,47 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_memory_without_a_control_group_is_the_machines(tmp_path: Path) -> None:
-    found = ram(write(tmp_path, {}))
-    assert (found.total, found.available) == (16000000 * KIB, 12000000 * KIB)
+V1 = "sys/fs/cgroup/memory/memory"
+V2 = "sys/fs/cgroup/user"
+GROUPS = {
+    "no control group": ({}, 16_000_000 * KIB, 12_000_000 * KIB, "the machine"),
+    "the tightest group of version 2, its cache counted as free": (
+        {
+            "proc/self/cgroup": "0::/user/job\n",
+            f"{V2}/job/memory.max": "max\n",
+            f"{V2}/memory.max": "4000000000\n",
+            f"{V2}/memory.current": "3000000000\n",
+            f"{V2}/memory.stat": "anon 9\ninactive_file 500000000\n",
+        },
+        4_000_000_000, 1_500_000_000, "memory.max",
+    ),
+    "a container with version 1, which sees its own group as the mount": (
+        {
+            "proc/self/cgroup": "4:memory:/docker/abc\n3:cpuset:/\n",
+            f"{V1}.limit_in_bytes": "2000000000\n",
+            f"{V1}.usage_in_bytes": "800000000\n",
+            f"{V1}.stat": "inactive_file 1\ntotal_inactive_file 300\n",
+        },
+        2_000_000_000, 1_200_000_300, "memory",
+    ),
+    "a group without a limit": (
+        {
+            "proc/self/cgroup": "4:memory:/\n",
+            f"{V1}.limit_in_bytes": "9223372036854771712\n",
+            f"{V1}.usage_in_bytes": "5\n",
+        },
+        16_000_000 * KIB, 12_000_000 * KIB, "the machine",
+    ),
+}  # fmt: skip
 
 
-def test_the_tightest_group_of_version_2_limits_with_its_cache_counted_as_free(
-    tmp_path: Path,
+@pytest.mark.parametrize(("files", "total", "available", "limit"), GROUPS.values(), ids=GROUPS)
+def test_memory_is_what_the_control_groups_leave(
+    tmp_path: Path, files: dict[str, str], total: int, available: int, limit: str
 ) -> None:
-    found = ram(
-        write(
-            tmp_path,
-            {
-                "proc/self/cgroup": "0::/user/job\n",
-                "sys/fs/cgroup/user/job/memory.max": "max\n",
-                "sys/fs/cgroup/user/memory.max": "4000000000\n",
-                "sys/fs/cgroup/user/memory.current": "3000000000\n",
-                "sys/fs/cgroup/user/memory.stat": "anon 9\ninactive_file 500000000\n",
-            },
-        )
-    )
-    assert (found.total, found.available) == (4_000_000_000, 1_500_000_000)
-    assert "memory.max" in found.limit
-
-
-def test_a_container_with_version_1_sees_its_own_group_as_the_mount(tmp_path: Path) -> None:
-    found = ram(
-        write(
-            tmp_path,
-            {
-                "proc/self/cgroup": "4:memory:/docker/abc\n3:cpuset:/\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000000000\n",
-                "sys/fs/cgroup/memory/memory.usage_in_bytes": "800000000\n",
-                "sys/fs/cgroup/memory/memory.stat": "inactive_file 1\ntotal_inactive_file 300\n",
-            },
-        )
-    )
-    assert (found.total, found.available) == (2_000_000_000, 1_200_000_300)
-
-
-def test_a_group_without_limit_changes_nothing(tmp_path: Path) -> None:
-    files = {
-        "proc/self/cgroup": "4:memory:/\n",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-        "sys/fs/cgroup/memory/memory.usage_in_bytes": "5\n",
-    }
-    assert ram(write(tmp_path, files)).limit == "the machine"
+    found = ram(write(tmp_path, files))
+    assert (found.total, found.available) == (total, available)
+    assert limit in found.limit
 
 
 @pytest.mark.parametrize(

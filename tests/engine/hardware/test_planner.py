@@ -68,14 +68,6 @@ def test_more_memory_never_gives_a_worse_plan(
 
 
 @given(MODEL, MEMORY, MEMORY, WISHES)
-def test_the_same_question_gets_the_same_answer(
-    model: str, gpu: int, ram: int, wishes: PlanConstraints
-) -> None:
-    machine = imagined(gpu, ram)
-    assert plan(machine, candidates(model), wishes) == plan(machine, candidates(model), wishes)
-
-
-@given(MODEL, MEMORY, MEMORY, WISHES)
 def test_every_choice_has_a_sentence(
     model: str, gpu: int, ram: int, wishes: PlanConstraints
 ) -> None:

@@ -1,6 +1,9 @@
-"""Measured rates: they are rates, they leave no files, and only sound ones are accepted."""
+"""Measured rates are rates, leave no files, and only sound ones are accepted; the GPU report runs."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,6 +32,7 @@ def test_the_disk_is_measured_with_a_file_that_goes_away(tmp_path: Path) -> None
     assert rate is not None
     assert SLOWEST / 10 < rate < FASTEST
     assert not list(tmp_path.iterdir())
+    assert disk_rate(tmp_path / "nowhere") is None
 
 
 def test_a_large_model_is_read_in_place_of_a_scratch_file(tmp_path: Path) -> None:
@@ -42,11 +46,10 @@ def test_a_large_model_is_read_in_place_of_a_scratch_file(tmp_path: Path) -> Non
     assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
 
 
-def test_a_folder_that_is_not_there_gives_no_rate(tmp_path: Path) -> None:
-    assert disk_rate(tmp_path / "nowhere") is None
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@NO_GPU
 def test_all_rates_of_a_machine_without_a_gpu(tmp_path: Path) -> None:
     rates = measure(tmp_path)
     assert rates.gpus == ()
@@ -102,3 +105,38 @@ def test_a_profile_of_a_folder_that_is_yet_to_come(tmp_path: Path) -> None:
     assert found.cores > 0
     assert 0 < found.ram.available <= found.ram.total
     assert found.rates == Rates()
+
+
+# The GPU report, which runs from end to end without a GPU.
+
+
+def report(*arguments, cwd):
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-m", "engine.hardware.gpu_report", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+@NO_GPU
+def test_without_a_device_it_says_so_in_one_sentence(tmp_path):
+    found = report(cwd=tmp_path)
+    assert found.returncode == 2
+    assert found.stderr.startswith("no CUDA device")
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_a_small_report_is_whole(tmp_path):
+    pytest.importorskip("triton", reason="triton is not installed: pip install 'slipstream[test]'")
+    found = report("--smoke", "--json", "out.json", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    rows = {row["name"]: row for row in document["rows"]}
+    assert document["smoke"] is True
+    assert rows["plain decoding"]["value"] > 0
+    assert rows["pass of 4 rows, static"]["value"] > 0
+    judged = [row for name, row in rows.items() if name.startswith("verify ")]
+    assert len(judged) == 3
+    assert all("same verdict" in row["note"] for row in judged)
+    assert "needs a CUDA device" in rows["streamed from RAM"]["note"]
+    assert len(found.stdout.splitlines()) == len(document["rows"])

@@ -31,50 +31,42 @@ FLAT = {1: 21.7, 2: 16.0, 8: 20.0, 10: 24.0, 12: 26.0, 14: 29.0, 16: 32.0}
 class Machine:
     """Passes take what a curve says, by rows and dummy rows together."""
 
-    def __init__(self, milliseconds: Mapping[int, float], mood: Callable[[int], float]) -> None:
-        self.curve, self.mood = milliseconds, mood
+    def __init__(
+        self, milliseconds: Mapping[int, float], load: Callable[[int], float] = lambda _: 1.0
+    ) -> None:
+        self.curve, self.load = milliseconds, load
         self.passes: Counter[tuple[int, int]] = Counter()
 
     def __call__(self, rows: int, added: int) -> float:
         self.passes[rows, added] += 1
         usual = float(np.interp(rows + added, list(self.curve), list(self.curve.values())))
-        return usual / 1e3 * self.mood(sum(self.passes.values()))
+        return usual / 1e3 * self.load(sum(self.passes.values()))
 
 
-def steady(_: int) -> float:
-    return 1.0
-
-
-def test_parts_of_a_block_that_take_longer_than_all_of_it_become_one():
-    found = choose_padding(Machine(STEEP, steady))
-    assert found == {12: 4, 13: 3, 14: 2, 15: 1}
-    for rows, added in found.items():
-        assert np.interp(rows, list(STEEP), list(STEEP.values())) > STEEP[rows + added]
-
-
-def test_a_row_gets_another_where_two_are_faster():
-    assert choose_padding(Machine(FLAT, steady)) == {1: 1}
-
-
-def test_an_odd_number_of_rows_gets_another_where_they_are_multiplied_in_pairs():
-    found = choose_padding(Machine(PAIRS, steady))
-    assert found == dict.fromkeys((3, 5, 7, 9, 11, 13, 15), 1)
-    assert all(PAIRS[rows + added] < PAIRS[rows] for rows, added in found.items())
+@pytest.mark.parametrize(
+    ("curve", "chosen"),
+    [
+        (STEEP, {12: 4, 13: 3, 14: 2, 15: 1}),  # parts of a block take longer than all of it
+        (FLAT, {1: 1}),
+        (PAIRS, dict.fromkeys((3, 5, 7, 9, 11, 13, 15), 1)),
+        ({1: 10.0, 16: 40.0}, {}),  # every row costs something
+        ({1: 10.0, 16: 10.3}, {}),  # all cost the same
+    ],
+)
+def test_a_pass_gets_dummy_rows_where_it_is_faster_with_them(curve, chosen):
+    assert choose_padding(Machine(curve)) == chosen
+    for rows, added in chosen.items():
+        assert curve[rows + added] < np.interp(rows, list(curve), list(curve.values()))
 
 
 def test_parts_of_four_rows_get_what_lacks_where_they_are_multiplied_by_fours():
-    found = choose_padding(Machine(FOURS, steady))
+    found = choose_padding(Machine(FOURS))
     assert {rows + added for rows, added in found.items()} == {8, 12, 16, 20, 24, 28, 32}
     assert set(found) == {rows for rows in range(5, 32) if rows % 4}
     assert row_blocks(found) == (5, 9, 13, 17)
-    assert row_blocks(choose_padding(Machine(STEEP, steady))) == (17,)
+    assert row_blocks(choose_padding(Machine(STEEP))) == (17,)
     measured = found.keys() & FOURS.keys()
     assert all(FOURS[rows + found[rows]] < FOURS[rows] for rows in measured)
-
-
-def test_no_pass_is_widened_where_every_row_costs_something():
-    assert choose_padding(Machine({1: 10.0, 16: 40.0}, steady)) == {}
-    assert choose_padding(Machine({1: 10.0, 16: 10.3}, steady)) == {}  # nor where all cost the same
 
 
 @pytest.mark.parametrize("first", range(1, 60, 7))
@@ -83,15 +75,15 @@ def test_a_machine_that_is_busy_for_a_moment_changes_nothing(first):
         return 3.0 if first <= passed < first + 3 else 1.0
 
     for curve in (STEEP, FLAT, PAIRS, FOURS):
-        assert choose_padding(Machine(curve, busy)) == choose_padding(Machine(curve, steady))
+        assert choose_padding(Machine(curve, busy)) == choose_padding(Machine(curve))
 
 
 @pytest.mark.parametrize(("seconds", "trials"), [(60.0, TRIALS), (0.0, LEAST_TRIALS)])
 def test_a_large_file_is_not_measured_for_long(monkeypatch, seconds, trials):
     monkeypatch.setattr("engine.platform.batch_padding.TRIAL_SECONDS", seconds)
-    slow = Machine({rows: 2000 * AFFORDABLE * ms for rows, ms in FLAT.items()}, steady)
+    slow = Machine({rows: 2000 * AFFORDABLE * ms for rows, ms in FLAT.items()})
     assert choose_padding(slow) == {1: 1}
     assert slow.passes == {(1, 0): trials, (1, 1): trials}
-    quick = Machine(STEEP, steady)
+    quick = Machine(STEEP)
     choose_padding(quick)
     assert quick.passes[BLOCK, 0] == quick.passes[PARTS[-1], 0] == BLOCK_TRIALS

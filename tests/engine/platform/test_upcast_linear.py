@@ -75,22 +75,18 @@ def test_a_map_is_the_plain_map_rounded_once(dtype, biased, swaps, shape, monkey
     assert ((found.double() - exact).abs() <= (2.5 if alone else 0.6) * step + 1e-3).all()
 
 
-def test_blocks_are_the_weight_in_order_and_float32_is_not_copied():
-    widening, halves = Widening(), weight(3000, 700, torch.bfloat16)
+@pytest.mark.parametrize("block", [upcast.BLOCK, 50])  # a row longer than a block is a block
+def test_blocks_are_the_weight_in_order_and_float32_is_not_copied(block, monkeypatch):
+    monkeypatch.setattr(upcast, "BLOCK", block)
+    widening = Widening()
+    halves = weight(*((3, 64) if block == 50 else (3000, 700)), torch.bfloat16)
     parts = [(first, part.clone()) for first, part in widening.blocks(halves)]
     assert len(parts) > 1
-    assert [first for first, _ in parts] == [
-        sum(len(part) for _, part in parts[:at]) for at in range(len(parts))
-    ]
     assert torch.equal(torch.cat([part for _, part in parts]), halves.float())
+    for first, part in parts:
+        assert torch.equal(part, halves[first : first + len(part)].float())
     full = halves.float()
     assert [part.data_ptr() for _, part in widening.blocks(full)] == [full.data_ptr()]
-
-
-def test_a_row_that_is_longer_than_a_block_is_a_block(monkeypatch):
-    monkeypatch.setattr(upcast, "BLOCK", 50)
-    halves = weight(3, 64, torch.bfloat16)
-    assert torch.equal(torch.cat([p.clone() for _, p in Widening().blocks(halves)]), halves.float())
 
 
 @pytest.mark.parametrize(
