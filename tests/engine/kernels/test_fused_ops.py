@@ -1,4 +1,9 @@
-"""Fused operations: the kernels give the results of the torch code."""
+"""Every kernel compiles for a CUDA device; fused operations give the results of the torch code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -68,3 +73,22 @@ def test_queries_are_rotated_and_keys_and_values_lie_in_the_cache(device, dtype,
         near(own, reference)
         assert not own[:, :3].any()
         assert not own[:, 3 + rows :].any()
+
+
+CAPABILITY = "80"  # the oldest that multiplies bfloat16
+
+
+def test_every_kernel_compiles_without_a_warning(tmp_path):
+    pytest.importorskip("triton", reason="triton is not installed: pip install 'slipstream[test]'")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-m", "tests.engine.kernels.without_a_device", CAPABILITY]
+    found = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert found.returncode == 0, found.stderr[-3000:]
+    compiled = {line.split()[0] for line in found.stdout.splitlines()[:-1]}
+    assert compiled == {
+        "lookup_walk", "chain_statistics", "chain_walk", "tree_probs", "reject_level",
+        "traversal_walk", "_attend", "_norm", "_gated", "_turn", "_rates",
+    }  # fmt: skip

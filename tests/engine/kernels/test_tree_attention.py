@@ -44,6 +44,19 @@ def reference(q, keys, values, seen, length):
     return found[0].transpose(0, 1)
 
 
+def attended(device, given, seen, length):
+    """Attention by the kernel, with the rows ``seen`` [n, m] after ``length`` cached ones."""
+    from engine.kernels.tree_attention import tree_attention
+
+    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
+    extent = torch.tensor([length, length + seen.shape[1]], dtype=torch.int32, device=device)
+    return tree_attention(*given, bits, extent)
+
+
+def near(found, expected):
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("rows", "length", "shape"),
     [
@@ -56,65 +69,38 @@ def reference(q, keys, values, seen, length):
     ],
 )
 def test_it_is_attention_with_the_trees_mask(device, rows, length, shape):
-    from engine.kernels.tree_attention import tree_attention
-
-    q, keys, values = tensors(device, rows, shape, length + rows + 9)
+    given = tensors(device, rows, shape, length + rows + 9)
     seen = bit_rows(ancestor_bits(parents_of(rows, length)), rows)
-    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
-    extent = torch.tensor([length, length + rows], dtype=torch.int32, device=device)
-    found = tree_attention(q, keys, values, bits, extent)
-    torch.testing.assert_close(
-        found, reference(q, keys, values, seen, length), atol=2e-6, rtol=2e-5
-    )
+    near(attended(device, given, seen, length), reference(*given, seen, length))
 
 
 def test_queries_may_lie_among_others(device):
     """As the decoder gives them: queries and keys of a row are turned together."""
-    from engine.kernels.tree_attention import tree_attention
-
-    q, keys, values = tensors(device, 5, (6, 2, 16), 30)
+    q, *cached = tensors(device, 5, (6, 2, 16), 30)
+    given = (q[:, :4], *cached)
     seen = bit_rows(ancestor_bits(parents_of(5, 2)), 5)
-    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
-    extent = torch.tensor([9, 14], dtype=torch.int32, device=device)
-    found = tree_attention(q[:, :4], keys, values, bits, extent)
-    expected = reference(q[:, :4], keys, values, seen, 9)
-    torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-5)
+    near(attended(device, given, seen, 9), reference(*given, seen, 9))
 
 
-def test_rows_behind_other_rows_of_the_tree(device):
-    from engine.kernels.tree_attention import tree_attention
-
-    q, keys, values = tensors(device, 3, (4, 2, 16), 64)
+def test_rows_after_other_rows_of_the_tree(device):
+    given = tensors(device, 3, (4, 2, 16), 64)
     early = ancestor_bits([-1, 0, 0, 1])
     seen = bit_rows(ancestor_bits([1, 3, 4], early), 7)
-    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
-    extent = torch.tensor([20, 27], dtype=torch.int32, device=device)
-    found = tree_attention(q, keys, values, bits, extent)
-    torch.testing.assert_close(found, reference(q, keys, values, seen, 20), atol=2e-6, rtol=2e-5)
+    near(attended(device, given, seen, 20), reference(*given, seen, 20))
 
 
 def test_half_precision_stays_near(device):
-    from engine.kernels.tree_attention import tree_attention
-
     half = torch.bfloat16 if device.type == "cuda" else torch.float16  # NumPy has no bfloat16
-    q, keys, values = tensors(device, 6, (4, 2, 16), 90, half)
+    given = tensors(device, 6, (4, 2, 16), 90, half)
     seen = bit_rows(ancestor_bits(parents_of(6, 1)), 6)
-    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
-    extent = torch.tensor([80, 86], dtype=torch.int32, device=device)
-    found = tree_attention(q, keys, values, bits, extent)
-    exact = reference(q.float(), keys.float(), values.float(), seen, 80)
-    torch.testing.assert_close(found.float(), exact, atol=2e-2, rtol=2e-2)
+    exact = reference(*(tensor.float() for tensor in given), seen, 80)
+    found = attended(device, given, seen, 80).float()
+    torch.testing.assert_close(found, exact, atol=2e-2, rtol=2e-2)
 
 
 def test_rows_that_do_not_exist_and_rows_that_see_nothing_do_no_harm(device):
-    from engine.kernels.tree_attention import tree_attention
-
-    q, keys, values = tensors(device, 2, (4, 2, 16), 64)
+    given = _, keys, values = tensors(device, 2, (4, 2, 16), 64)
     keys[:, 12:], values[:, 12:] = float("nan"), float("nan")
     seen = bit_rows(ancestor_bits([-1, 0]), 2)
-    bits = torch.from_numpy(packed_bits(seen, WORDS)).to(device)
-    extent = torch.tensor([10, 12], dtype=torch.int32, device=device)
-    found = tree_attention(q, keys, values, bits, extent)
-    torch.testing.assert_close(found, reference(q, keys, values, seen, 10), atol=2e-6, rtol=2e-5)
-    extent = torch.tensor([0, 2], dtype=torch.int32, device=device)
-    assert bool(torch.isfinite(tree_attention(q, keys, values, bits * 0, extent)).all())
+    near(attended(device, given, seen, 10), reference(*given, seen, 10))
+    assert bool(torch.isfinite(attended(device, given, seen & False, 0)).all())

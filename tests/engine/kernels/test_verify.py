@@ -95,30 +95,21 @@ def test_chosen_candidates(device, seed, nodes, vocab, sampling, calls):
     same(device, tree, logits, sampling, seed, calls)
 
 
-@settings(max_examples=10)
+WIDTHS = [(2,), (3, 2), (4,), (2, 2, 2), (5, 1), *((1,) * length for length in range(1, 8))]
+
+
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10**6),
-    widths=st.sampled_from([(2,), (3, 2), (4,), (2, 2, 2), (5, 1)]),
+    widths=st.sampled_from(WIDTHS),
     vocab=st.sampled_from([6, 19]),
-    closeness=st.sampled_from([0.0, 0.5, 0.9]),
+    closeness=st.sampled_from([0.0, 0.3, 0.5, 0.8, 0.95]),
     how=st.tuples(st.booleans(), st.sampled_from([SAMPLED, FILTERED])),
 )
-def test_drawn_trees(device, seed, widths, vocab, closeness, how):
-    replaced, sampling = how
+def test_drawn_trees_and_chains(device, seed, widths, vocab, closeness, how):
+    sampling = how[1]
+    replaced = how[0] and widths[0] > 1
     tree, logits = drawn_tree(seed, widths, vocab, closeness, replaced)
-    same(device, tree, logits, sampling, seed)
-
-
-@settings(max_examples=10)
-@given(
-    seed=st.integers(0, 10**6),
-    length=st.integers(1, 7),
-    vocab=st.sampled_from([4, 19]),
-    closeness=st.sampled_from([0.3, 0.8, 0.95]),
-    sampling=st.sampled_from([SAMPLED, FILTERED]),
-)
-def test_drawn_chains(device, seed, length, vocab, closeness, sampling):
-    tree, logits = drawn_tree(seed, (1,) * length, vocab, closeness)
     same(device, tree, logits, sampling, seed)
 
 
@@ -139,27 +130,17 @@ def test_tokens_that_a_format_forbids_are_never_kept(device, seed, sampling):
         assert all(logits[node, token] > -torch.inf for node, token in zip(path, said, strict=True))
 
 
-def seeds_of_all_outcomes(tree, logits, outcome, times=2):
-    """A few seeds of every outcome, found by the reference: the interpreter is slow."""
+@pytest.mark.parametrize("widths", [(3, 1), (1, 1, 1)])
+def test_every_outcome_of_a_small_sampled_tree_occurs_and_agrees(device, widths):
+    """Two seeds of every outcome, found by the reference: the interpreter is slow."""
+    tree, logits = drawn_tree(3, widths, 6, 0.0) if widths[0] > 1 else drawn_tree(6, widths, 6, 0.2)
     seeds = defaultdict(list)
     for seed in range(40):
-        seeds[outcome(verify(tree, logits, SAMPLED, PhiloxRandom(seed)))].append(seed)
-    return [seed for found in seeds.values() for seed in found[:times]]
-
-
-def test_every_outcome_of_a_small_sampled_tree_occurs_and_agrees(device):
-    tree, logits = drawn_tree(3, (3, 1), 6, 0.0)
-    seeds = seeds_of_all_outcomes(tree, logits, lambda verdict: verdict.path)
-    verdicts = {same(device, tree, logits, SAMPLED, seed) for seed in seeds}
-    assert {len(verdict.path) for verdict in verdicts} == {1, 2, 3}
-    assert len({verdict.path[1] for verdict in verdicts if len(verdict.path) > 1}) == 3
-
-
-def test_every_length_of_a_sampled_chain_occurs_and_agrees(device):
-    tree, logits = drawn_tree(6, (1, 1, 1), 6, 0.2)
-    seeds = seeds_of_all_outcomes(tree, logits, lambda verdict: len(verdict.path))
-    lengths = {len(same(device, tree, logits, SAMPLED, seed).path) for seed in seeds}
-    assert lengths == {1, 2, 3, 4}
+        seeds[verify(tree, logits, SAMPLED, PhiloxRandom(seed)).path].append(seed)
+    for path, found in seeds.items():
+        assert {same(device, tree, logits, SAMPLED, seed).path for seed in found[:2]} == {path}
+    assert {len(path) for path in seeds} == set(range(1, len(widths) + 2))
+    assert len({path[1] for path in seeds if len(path) > 1}) == widths[0]
 
 
 def test_rows_wider_than_a_program(device, monkeypatch):
