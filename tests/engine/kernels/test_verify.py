@@ -147,15 +147,12 @@ def test_rows_wider_than_a_program(device, monkeypatch):
     from engine.kernels import verify as host
 
     monkeypatch.setattr(host, "_WIDEST", 16)
-    for seed in range(2):
-        tree = chosen_tree(seed, 8, 53)
-        logits = torch.randn(8, 53, generator=torch.Generator().manual_seed(seed))
-        same(device, tree, logits, SAMPLED, seed)
-        same(device, tree, logits, GREEDY, seed)
-        drawn, scores = drawn_tree(seed, (3, 2), 53, 0.8)
-        same(device, drawn, scores, SAMPLED, seed)
-        strand, scores = drawn_tree(seed, (1, 1, 1), 53, 0.9)
-        same(device, strand, scores, SAMPLED, seed)
+    logits = torch.randn(8, 53, generator=torch.Generator().manual_seed(0))
+    for sampling in (SAMPLED, GREEDY):
+        same(device, chosen_tree(0, 8, 53), logits, sampling, 0)
+    for seed, widths, closeness in ((0, (3, 2), 0.8), (1, (3, 2), 0.8), (1, (1, 1, 1), 0.9)):
+        tree, scores = drawn_tree(seed, widths, 53, closeness)
+        same(device, tree, scores, SAMPLED, seed)
 
 
 def test_of_equal_logits_the_first_wins(device):
