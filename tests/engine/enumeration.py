@@ -1,9 +1,10 @@
 """Exact laws by running a program once for every outcome of its random decisions."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
+from scipy.stats import chisquare
 from torch import Tensor
 
 
@@ -58,6 +59,17 @@ def law_of(run: Callable[[ScriptedChance], Hashable]) -> dict[Hashable, float]:
 def distance(law: dict[int, float], wanted: Tensor) -> float:
     """Largest absolute difference between an enumerated law and a vector [V]."""
     return max(abs(law.get(t, 0.0) - p) for t, p in enumerate(wanted.double().tolist()))
+
+
+def follows(counts: Mapping[Hashable, int], law: Mapping[Hashable, float]) -> bool:
+    """Chi-square at 1e-4; outcomes that are expected less than five times are one cell."""
+    assert {key for key, count in counts.items() if count} <= set(law)
+    runs = sum(counts.values())
+    cells = [(counts.get(key, 0), share * runs) for key, share in law.items() if share * runs >= 5]
+    rest = (runs - sum(count for count, _ in cells), runs - sum(share for _, share in cells))
+    found, wanted = zip(*cells, *([rest] if rest[1] >= 1 else []), strict=True)
+    scale = sum(found) / sum(wanted)
+    return chisquare(found, [share * scale for share in wanted]).pvalue > 1e-4
 
 
 def random_law(size: int, seed: int, zeros: int = 0) -> Tensor:

@@ -1,4 +1,4 @@
-"""Log probabilities: the model's own, whoever drafted and however many tokens a pass gave."""
+"""Log probabilities: the model's own, with any drafter and any number of tokens a pass."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ from tests.engine.tiny import SlowMachine, engine_over, tiny_target
 PROMPT = (1, 2, 3, 1, 2, 3)
 
 
-def told(request):
-    """Ids, and what was said of each."""
+def answered(request):
+    """Ids, their log probabilities, and the most tokens of a pass."""
     engine = engine_over(tiny_target(), tiny_target(), cost=SlowMachine())
     engine.submit(request)
     ids, found, widest = [], [], 0
@@ -32,7 +32,9 @@ def told(request):
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(0.7, top_k=4, seed=2)])
 @pytest.mark.parametrize("drafter", [*DRAFTERS, "auto"])
 def test_they_are_the_models_before_temperature_and_filters(drafter, sampling):
-    ids, found, widest = told(GenerationRequest(PROMPT, 24, sampling, drafter=drafter, logprobs=3))
+    ids, found, widest = answered(
+        GenerationRequest(PROMPT, 24, sampling, drafter=drafter, logprobs=3)
+    )
     assert [one.token for one in found] == ids
     assert drafter == "none" or widest > 1
     whole = tiny_target().score([0], [chain([*PROMPT, *ids])])[0].logits
@@ -48,37 +50,30 @@ def test_they_are_the_models_before_temperature_and_filters(drafter, sampling):
         assert all(one.likeliest[0][0] == one.token for one in found)
 
 
-def test_nobody_who_did_not_ask_is_told():
-    assert told(GenerationRequest(PROMPT, 8))[1] == []
-
-
-def test_of_none_but_the_token_itself_on_request():
-    _, found, _ = told(GenerationRequest(PROMPT, 8, logprobs=0))
-    assert len(found) == 8
-    assert all(one.likeliest == () for one in found)
-
-
-def test_a_small_vocabulary_has_no_more_than_it_has():
-    _, found, _ = told(GenerationRequest(PROMPT, 2, logprobs=20))
-    assert all(len(one.likeliest) == 13 for one in found)
-    total = torch.tensor([[value for _, value in one.likeliest] for one in found]).exp().sum(1)
-    assert total.tolist() == pytest.approx([1.0, 1.0], abs=1e-5)
+@pytest.mark.parametrize(("logprobs", "likeliest"), [(0, 0), (20, 13)])
+def test_there_are_no_more_than_asked_for_and_than_the_vocabulary_has(logprobs, likeliest):
+    assert answered(GenerationRequest(PROMPT, 8))[1] == []
+    _, found, _ = answered(GenerationRequest(PROMPT, 8, logprobs=logprobs))
+    assert [len(one.likeliest) for one in found] == [likeliest] * 8
+    if likeliest:
+        total = torch.tensor([[value for _, value in one.likeliest] for one in found]).exp().sum(1)
+        assert total.tolist() == pytest.approx([1.0] * 8, abs=1e-5)
 
 
 @pytest.mark.parametrize("drafter", ["none", "suffix", "specexec"])
 def test_what_ends_an_answer_is_not_among_them(drafter):
-    plain, _, _ = told(GenerationRequest(PROMPT, 20))
+    plain, _, _ = answered(GenerationRequest(PROMPT, 20))
     stops = frozenset({plain[6]})
     wanted = plain[: plain.index(plain[6])]
     request = GenerationRequest(PROMPT, 20, stop_tokens=stops, drafter=drafter, logprobs=1)
-    ids, found, _ = told(request)
+    ids, found, _ = answered(request)
     assert ids == wanted
     assert [one.token for one in found] == wanted
-    ids, found, _ = told(replace(request, max_tokens=2, stop_tokens=frozenset()))
+    ids, found, _ = answered(replace(request, max_tokens=2, stop_tokens=frozenset()))
     assert [one.token for one in found] == ids == plain[:2]
 
 
 @pytest.mark.parametrize("many", [-1, 21])
 def test_more_than_twenty_are_refused(many):
     with pytest.raises(InvalidRequest, match="0 to 20"):
-        told(GenerationRequest(PROMPT, 2, logprobs=many))
+        answered(GenerationRequest(PROMPT, 2, logprobs=many))

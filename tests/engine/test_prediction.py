@@ -54,7 +54,7 @@ def test_where_an_answer_departs_from_it_the_rest_is_found_again(drafter, plain)
 
 
 def test_nothing_is_drafted_beyond_its_end():
-    """Behind the prediction stands a stop token, then the prompt's end again: neither is proposed."""
+    """After the prediction come a stop token and the prompt's end again: neither is proposed."""
     target = tiny_target(vocab=97)
     request = GenerationRequest(PROMPT, 9, stop_tokens=frozenset({END}), prediction=(7, 8, 9))
     engine = engine_over(target)
@@ -95,18 +95,24 @@ def test_tokens_that_the_model_does_not_have_are_refused():
 
 
 @given(st.integers(1, 60), st.integers(0, 30), st.integers(0, 30), st.integers(0, 9))
-def test_read_in_pieces_it_is_the_same_text(prompt, foretold, answer, first):
-    """Whoever copies may be asked for the first time when there is some of the answer already."""
-    before, told = [*range(prompt)], [*range(100, 100 + foretold)]
+def test_read_in_pieces_it_is_the_same_text(prompt, length, answer, first):
+    """A drafter may be asked for the first time when there is some of the answer already."""
+    before, predicted = [*range(prompt)], [*range(100, 100 + length)]
     ids, text = [*before], []
     for token in [*range(200, 200 + answer), None]:
         if len(ids) >= prompt + min(first, answer):
             here = Context(
-                1, 0, ids, SamplingParams(), SeededRandom(0), prompt_length=prompt, predicted=told
+                1,
+                0,
+                ids,
+                SamplingParams(),
+                SeededRandom(0),
+                prompt_length=prompt,
+                predicted=predicted,
             )
             text += here.copyable(len(text))
         ids += [] if token is None else [token]
-    assert text == [*before, *told, *range(200, 200 + answer)]
+    assert text == [*before, *predicted, *range(200, 200 + answer)]
 
 
 def test_the_end_of_a_long_prompt_leads_into_it():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Generator, Tensor
 
@@ -19,6 +20,16 @@ from engine.statistics.pass_cost import PassCost
 
 DTYPE = torch.float32
 torch.set_num_threads(1)  # at these sizes a second thread only waits, and spins while it does
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_load():
+    """For a conftest: loading measures hardly any costs and warms nothing up, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in ("PROFILE_SECONDS", "NARROW_SECONDS", "STREAMED_SECONDS"):
+            patch.setattr(f"engine.runtime.profiling.{limit}", 0.0)
+        patch.setattr("engine.build.WARM_SECONDS", 0.0)
+        yield
 
 
 def tiny_weights(seed=0, vocab=13, layers=3, sharpness=6.0, context=96):
@@ -126,16 +137,13 @@ class Markov(Target):
         self._committed[slot] = self._committed.get(slot, [])[:length]
         self._rows[slot] = []
 
-    def committed(self, slot: int) -> list[int]:
-        return self._committed.get(slot, [])
-
 
 class Words:
-    """A tokenizer of a few words, the longest first; tokens beyond them stand for letters nobody has."""
+    """A tokenizer of a few words, the longest first; tokens beyond them are letters of no text."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
         self.words = tuple(words)
-        self.read = 0  # how often somebody asked for all of them
+        self.read = 0  # how often all of them were read
 
     def tokens(self, many: int) -> Sequence[bytes]:
         self.read += 1

@@ -43,18 +43,21 @@ def held_by_hand(row, said, prompt, penalties, grammar):
     return row
 
 
-def by_hand_in_full(target, request):
-    """A greedy answer with penalties: every token from a fresh pass over the whole text."""
-    ids, sampling = list(request.prompt), request.sampling
-    while len(ids) < len(request.prompt) + request.max_tokens:
+def greedy_by_hand(target, request, row_of):
+    """A greedy answer, every token from a fresh pass over the whole text.
+
+    ``row_of(logits, ids, answer)`` gives the row [V] after penalties or a format.
+    """
+    ids, answer = list(request.prompt), []
+    while len(answer) < request.max_tokens:
         target.crop(0, 0)
         logits = target.score([0], [chain(ids)])[0].logits[-1]
-        answer = ids[len(request.prompt) :]
-        token = int(by_hand(logits, sampling.penalties, ids, answer).argmax())
+        token = int(row_of(logits, ids, answer).argmax())
         if token in request.stop_tokens:
             break
         ids.append(token)
-    return ids[len(request.prompt) :]
+        answer.append(token)
+    return answer
 
 
 WORDS = (b"", b"a", b"b", b"c", b"ab", b"ba", b"ca", b"aa", b"bb", b"cab", b"abc", b"aba", b"")
@@ -72,21 +75,9 @@ def fits_pairs(letters):
     return any(word.startswith(letters) for word in PAIR)
 
 
-def by_hand_in_format(target, request, goes_on, size):
-    """A greedy answer in a format: the likeliest token that fits, from a fresh pass each time.
-
-    It may end after every ``size`` letters.
-    """
-    ids, answer = list(request.prompt), []
-    while len(answer) < request.max_tokens:
-        target.crop(0, 0)
-        logits = target.score([0], [chain(ids)])[0].logits[-1]
-        text = spelled(answer, WORDS)
-        fitting = [bool(word) and goes_on(text + word) for word in WORDS]
-        fitting[0] = len(text) % size == 0  # the stop token
-        token = int(torch.where(torch.tensor(fitting), logits, -torch.inf).argmax())
-        if token == 0:
-            break
-        ids.append(token)
-        answer.append(token)
-    return answer
+def in_format(logits, answer, goes_on, size):
+    """One row of logits [V] in a format that may end after every ``size`` letters."""
+    text = spelled(answer, WORDS)
+    fitting = [bool(word) and goes_on(text + word) for word in WORDS]
+    fitting[0] = len(text) % size == 0  # the stop token
+    return torch.where(torch.tensor(fitting), logits, -torch.inf)

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from engine.build import build
 from engine.drafters import DRAFTERS
-from engine.request import GenerationRequest, ModelSpec, SamplingParams
+from engine.request import GenerationRequest, ModelSpec
 from tests.engine.tiny import run_all
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def ask(engine, tokenizer, row, drafter, **fields):
 def plain_answers(engine, tokenizer):
     """The answers of plain decoding, computed once for all drafters."""
     return {
-        name: [ask(engine, tokenizer, row, "none")[0] for row in rows(name, 10)]
+        name: [ask(engine, tokenizer, row, "none")[0] for row in rows(name, 6)]
         for name in ("word_problems.jsonl", "edit_chores.jsonl")
     }
 
@@ -58,7 +58,7 @@ def plain_answers(engine, tokenizer):
 @pytest.mark.parametrize("name", ["word_problems.jsonl", "edit_chores.jsonl"])
 @pytest.mark.parametrize("drafter", SPECULATIVE)
 def test_drafted_answers_are_the_plain_answers(engine, tokenizer, plain_answers, drafter, name):
-    for row, plain in zip(rows(name, 10), plain_answers[name], strict=True):
+    for row, plain in zip(rows(name, 6), plain_answers[name], strict=True):
         drafted, _ = ask(engine, tokenizer, row, drafter)
         assert drafted == plain
 
@@ -96,16 +96,7 @@ def test_it_greets_a_person_sensibly(engine, tokenizer, said, expected):
     assert expected in tokenizer.decode(ids)
 
 
-def test_sampling_stays_on_the_plain_law_of_short_answers(engine, tokenizer):
-    """Texts may differ between drafters with the same seed; a likely text must stay likely."""
-    row = {"turns": ["Hello!"]}
-    for drafter in DRAFTERS:
-        ids, _ = ask(engine, tokenizer, row, drafter, sampling=SamplingParams(0.3, seed=1))
-        assert "Hello" in tokenizer.decode(ids)
-
-
 def test_each_model_has_a_card_with_its_licence():
     for name in ("pocket", "pocket-draft"):
-        card = (BUNDLED / name / "README.md").read_text()
-        assert "Apache-2.0" in card
-        assert sum(f.stat().st_size for f in BUNDLED.rglob("*") if f.is_file()) < 40e6
+        assert "Apache-2.0" in (BUNDLED / name / "README.md").read_text()
+    assert sum(f.stat().st_size for f in BUNDLED.rglob("*") if f.is_file()) < 40e6

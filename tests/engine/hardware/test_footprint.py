@@ -1,4 +1,4 @@
-"""Bytes foretold from headers against bytes measured in a process of its own."""
+"""Bytes predicted from headers against bytes measured in a process of its own."""
 
 import json
 import os
@@ -50,13 +50,13 @@ def inflated(folder: Path, times: int) -> Path:
 @pytest.mark.parametrize(("dtype", "times"), [("float32", 1), ("float32", 8), ("bfloat16", 12)])
 def test_weights_and_cache_of_the_torch_target(tmp_path: Path, dtype: str, times: int) -> None:
     folder = inflated(tmp_path, times)
-    foretold = footprint(folder, dtype)
+    predicted = footprint(folder, dtype)
     found = memory_of("torch", folder, dtype)
-    expected = foretold.weights + foretold.position * foretold.context
+    expected = predicted.weights + predicted.position * predicted.context
     assert found["weights"] == pytest.approx(expected, rel=0.05)
-    assert found["peak"] < expected + foretold.loading
-    assert foretold.loading < 0.8 * expected  # far from two models
-    assert found["cache"] == foretold.cache(TOKENS, 0, 1)
+    assert found["peak"] < expected + predicted.loading
+    assert predicted.loading < 0.8 * expected  # far from two models
+    assert found["cache"] == predicted.cache(TOKENS, 0, 1)
 
 
 @pytest.mark.skipif(find_spec("gguf") is None, reason="gguf is not installed: slipstream[gguf]")
@@ -68,8 +68,8 @@ def test_all_that_a_gguf_target_takes(tmp_path: Path) -> None:
         shutil.copy(POCKET / name, wide)
     write = ExportGgufOptions(Settings(home=tmp_path), str(wide), "f16", file)
     assert export_gguf(write) == 0
-    (foretold,) = forms("wide", file, "llama_cpp")
-    expected = foretold.weights + foretold.cache(TOKENS, 0, 1) + foretold.working(TOKENS, 64)
+    (predicted,) = forms("wide", file, "llama_cpp")
+    expected = predicted.weights + predicted.cache(TOKENS, 0, 1) + predicted.working(TOKENS, 64)
     found = memory_of("llama_cpp", file)
     assert found["all"] == pytest.approx(expected, rel=0.05)
 

@@ -62,7 +62,7 @@ def test_what_was_there_before_stays_as_it_was():
 
 @needs_blocks
 @pytest.mark.skipif(ALWAYS, reason="here all memory is in huge pages from the start")
-def test_memory_that_nobody_uses_is_not_taken():
+def test_unused_memory_is_not_taken():
     def resident():
         pages = int((huge_pages.MAPS.parent / "statm").read_text().split()[1])
         return pages * mmap.PAGESIZE

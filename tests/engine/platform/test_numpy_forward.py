@@ -82,7 +82,7 @@ def test_what_is_kept_is_what_torch_keeps(pair):
             assert torch.allclose(kept, usual, atol=CLOSE)
 
 
-def test_a_cache_that_grows_is_seen_anew(pair):
+def test_a_cache_that_grows_is_read_again(pair):
     for target in pair:
         target.grow([Rows(0, [1], [-1])])
         target.crop(0, 0)

@@ -148,11 +148,6 @@ def test_a_block_of_several_tokens_accepts_more(depth, gain):
     assert ratio == pytest.approx(1.0) if depth == 1 else ratio > gain
 
 
-def test_the_same_draft_and_target_accept_everything():
-    text = Text(5, 3, same=True)
-    assert text.accepted(verify) == pytest.approx(3)
-
-
 def plain_residual(tree, logits, sampling, rng):
     """Block verification that draws the next token from max(p - q, 0), without the pi."""
     verdict = verify(tree, logits, sampling, SplitChance(rng))
