@@ -7,7 +7,7 @@ from engine.models.hf.target import load
 from engine.request import Done, GenerationRequest, SamplingParams, Tokens
 from engine.speculation.tree import DraftTree, chain
 from tests.engine.decoder.test_families import saved
-from tests.engine.models.hf.families import ALL, near, spec
+from tests.engine.models.hf.conftest import ALL, near, spec
 
 PROMPT = (1, 2, 3, 4, 1, 2, 3, 4, 1, 2)
 pytestmark = pytest.mark.gpu

@@ -1,6 +1,7 @@
 """Poisoned weights in every target: an error that names the files, and never a token of garbage."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from safetensors.torch import load_file, save_file
 from engine.build import build
 from engine.decoder.config import backend_for
 from engine.errors import EngineError, ModelUnusable, NumericalError
+from engine.models.gguf.header import read_header
 from engine.request import AUTO, FinishReason, GenerationRequest, ModelSpec, SamplingParams
 from tests.engine.decoder.test_families import SMALL, saved
 from tests.engine.models.gguf import tiny as tiny_gguf
+from tests.engine.models.hf.conftest import TREES
 from tests.engine.tiny import run_all
 
 POISON = 50  # the one token whose embedding is no number
@@ -26,21 +29,13 @@ PLACES = {  # kind -> (weights that every token needs, weights of one token)
 CONFIGS = {
     "torch": transformers.LlamaConfig(**SMALL),
     "streamed": transformers.LlamaConfig(**SMALL),
-    "hf": transformers.GPTNeoXConfig(
-        **{name: value for name, value in SMALL.items() if name != "num_key_value_heads"}
-    ),
+    "hf": TREES["gpt_neox"],
 }
 SAMPLINGS = {
     "greedy": SamplingParams(),
     "drawn": SamplingParams(1.0),
     "seeded": SamplingParams(1.0, seed=3, top_p=0.9),
 }
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr("engine.runtime.profiling.PROFILE_SECONDS", 0.0)
-    monkeypatch.setattr("engine.build.WARM_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -67,8 +62,6 @@ def poisoned(tmp_path):
 
 
 def _poisoned_file(path, tensor, whole):
-    from engine.models.gguf.header import read_header
-
     header = read_header(tiny_gguf.write(path))
     found = next(t for t in header.tensors if t.name == tensor)
     at = header.data_start + found.offset
@@ -106,8 +99,6 @@ def test_a_request_that_meets_the_damage_ends_with_the_files_and_others_go_on(po
 
 
 def test_in_float16_another_format_is_advised(poisoned):
-    from dataclasses import replace
-
     with pytest.raises(ModelUnusable, match="too narrow for this model, choose bfloat16$"):
         build(replace(poisoned("torch", whole=True), dtype="float16"))
 

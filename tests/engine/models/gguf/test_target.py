@@ -16,10 +16,11 @@ from engine.build import build
 from engine.errors import ModelUnusable, NumericalError
 from engine.interfaces.target import Rows
 from engine.models.gguf.context import CacheFull
+from engine.models.gguf.header import read_header
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
 from engine.models.own.target import load_target
-from engine.platform.batch_padding import BLOCK, BLOCK_TRIALS, ODD_TRIALS, PARTS, TRIALS
+from engine.platform.batch_padding import BLOCK, PARTS
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree, chain, single
@@ -32,11 +33,6 @@ TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     return exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
-
-
-@pytest.fixture(scope="module")
-def draft_file(tmp_path_factory):
-    return exported(BUNDLED / "pocket-draft", tmp_path_factory.mktemp("gguf") / "draft.gguf")
 
 
 @pytest.fixture(scope="module")
@@ -65,39 +61,13 @@ def random_tree(chance, most=40):
 
 
 IDS = random.Random(5).choices(range(6, 4096), k=40)
-TREE = DraftTree((IDS[20], 5, 10, 11, 20, 21), (-1, 0, 0, 1, 1, 2))
 
 
-def test_every_node_of_a_tree_equals_its_path_alone(target):
-    target.feed(0, IDS[:20])
-    logits = target.score([0], [TREE])[0].logits
-    for node in range(len(TREE)):
-        path = [TREE.tokens[n] for n in path_to(TREE, node)]
-        target.crop(1, 0)
-        alone = target.score([1], [chain(IDS[:20] + path)])[0].logits[-1]
-        assert (logits[node] - alone).abs().max() < TOLERANCE
-
-
-@pytest.mark.parametrize("path", [(0,), (0, 2, 5), (0, 1, 4), (0, 1), ()])
-def test_a_kept_path_equals_the_plain_sequence(target, path):
-    target.feed(0, IDS[:20])
-    target.score([0], [TREE])
-    target.commit(0, path)
-    assert list(target.tokens(0)) == IDS[:20] + [TREE.tokens[n] for n in path]
-    logits = target.score([0], [single(7)])[0].logits
-    plain = [*target.tokens(0), 7]
-    assert (logits[0] - target.score([1], [chain(plain)])[0].logits[-1]).abs().max() < TOLERANCE
-
-
-def test_a_batch_equals_each_sequence_alone(target):
-    chance = random.Random(2)
-    trees = [random_tree(chance) for _ in range(SLOTS)]
-    for slot in range(SLOTS):
-        target.feed(slot, IDS[slot : slot + 9])
-    together = target.score(range(SLOTS), trees)
-    for slot, tree in enumerate(trees):
-        alone = target.score([slot], [tree])[0].logits
-        assert (together[slot].logits - alone).abs().max() < TOLERANCE
+def test_only_rows_that_are_asked_for_come_back(target):
+    [grown] = target.grow([Rows(0, IDS[:9], range(-1, 8), last=1)])
+    assert grown.logits.shape == (1, 4096)
+    whole = target.score([1], [chain(IDS[:9])])[0].logits
+    assert (grown.logits[0] - whole[-1]).abs().max() < TOLERANCE
 
 
 @pytest.mark.parametrize("branches", [64, 2, 5])
@@ -143,29 +113,17 @@ def _grown(target, slots, trees, whole):
     """Logits of every node, scored at once or grown in two halves."""
     if whole:
         return [scores.logits for scores in target.score(slots, trees)]
-    for slot in slots:
+    found, waves = {slot: [] for slot in slots}, ([], [])
+    for slot, tree in zip(slots, trees, strict=True):
         target.crop(slot, target.length(slot))
-    found = []
-    for half in (0, 1):
-        rows = []
-        for slot, tree in zip(slots, trees, strict=True):
-            cut = len(tree) // 2 + 1
-            part = slice(0, cut) if half == 0 else slice(cut, None)
-            rows.append(Rows(slot, tree.tokens[part], tree.parents[part]))
-        longer = [r for r in rows if r.tokens]
-        found.append([grown.logits for grown in target.grow(longer)] if longer else [])
-    firsts, seconds = found[0], iter(found[1])
-    halved = [len(tree) > len(tree) // 2 + 1 for tree in trees]
-    return [
-        torch.cat((a, next(seconds))) if two else a for a, two in zip(firsts, halved, strict=True)
-    ]
-
-
-def test_only_asked_rows_come_back(target):
-    [grown] = target.grow([Rows(0, IDS[:9], range(-1, 8), last=1)])
-    assert grown.logits.shape == (1, 4096)
-    whole = target.score([1], [chain(IDS[:9])])[0].logits
-    assert (grown.logits[0] - whole[-1]).abs().max() < TOLERANCE
+        cut = len(tree) // 2 + 1
+        waves[0].append(Rows(slot, tree.tokens[:cut], tree.parents[:cut]))
+        if cut < len(tree):
+            waves[1].append(Rows(slot, tree.tokens[cut:], tree.parents[cut:]))
+    for wave in filter(None, waves):
+        for rows, grown in zip(wave, target.grow(wave), strict=True):
+            found[rows.slot].append(grown.logits)
+    return [torch.cat(found[slot]) for slot in slots]
 
 
 def test_trees_and_prompts_longer_than_a_pass(file, oracle):
@@ -222,19 +180,15 @@ def test_dummy_rows_take_no_cell_from_a_conversation(file, added):
 )
 def test_padding_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen):
     target = LlamaCppTarget(exact(file))
-    llama, ran = target.llama, []
+    llama = target.llama
 
     def took(rows, added, measure=llama.timed):
-        ran.append(measure(rows, added))
+        assert measure(rows, added) > 0
         return 0.005 if rows + added in fast else 0.01
 
     monkeypatch.setattr(llama, "timed", took)
     target.choose_padding()
     assert llama.padding == chosen
-    small = 1 if fast == {4} else 2  # where pairs are no faster, fours are asked about
-    wanted = 2 * TRIALS + 2 * small * ODD_TRIALS + (len(PARTS) + 1) * BLOCK_TRIALS
-    assert len(ran) == wanted
-    assert min(ran) > 0
     assert target.length(0) == 0
     target.feed(0, [7] * 40)
     assert target.score([0], [chain([8] * 12)])[0].logits.shape == (12, 4096)
@@ -286,7 +240,7 @@ def test_a_prompt_chunk_ends_soon_after_it_is_cancelled(tmp_path):
     assert (found[0] - wanted).abs().max() < TOLERANCE
 
 
-def test_the_engine_hears_a_cancel_in_the_middle_of_a_prompt(file):
+def test_a_cancel_in_the_middle_of_a_prompt_ends_it(file):
     engine = build(exact(file))
     number = engine.submit(GenerationRequest(tuple(IDS) * 6, 8, drafter="none"))
     engine.listen = lambda: engine.cancel(number)
@@ -332,7 +286,7 @@ def test_logits_that_are_not_finite_end_the_request(tmp_path):
         ({"slots": 126}, "at most 125"),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_the_reason(file, change, says):
+def test_settings_that_cannot_work_are_refused_with_the_reason(file, change, says):
     with pytest.raises(ModelUnusable, match=says):
         LlamaCppTarget(exact(file, **change))
 
@@ -344,16 +298,21 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
         LlamaCppTarget(exact(junk))
 
 
-@pytest.mark.parametrize("backend", ["torch", "llama_cpp"])
-def test_a_draft_of_either_kind_drafts_for_a_gguf_target(file, draft_file, backend):
-    folder = BUNDLED / "pocket-draft" if backend == "torch" else draft_file
-    spec = exact(file, draft_folder=str(folder), draft_backend=backend)
-    engine = build(spec)
-    prompt = tuple(IDS[:12])
-    requests = {name: GenerationRequest(prompt, 24, drafter=name, length="fixed") for name in ("none", "chain", "specexec")}  # fmt: skip
-    found = {name: run_all(engine, [request])[0] for name, request in requests.items()}
-    assert found["chain"][0] == found["specexec"][0] == found["none"][0]
-    assert found["chain"][1].stats.accepted > 0
+@pytest.mark.parametrize("kind", ["folder", "file", "its own first layers"])
+def test_a_draft_of_any_kind_drafts_for_a_gguf_target(file, tmp_path, kind):
+    draft = {
+        "folder": lambda: BUNDLED / "pocket-draft",
+        "file": lambda: exported(BUNDLED / "pocket-draft", tmp_path / "draft.gguf"),
+        "its own first layers": lambda: first_layers(file, 4, tmp_path),
+    }[kind]()
+    backend = "torch" if kind == "folder" else "llama_cpp"
+    engine = build(exact(file, draft_folder=str(draft), draft_backend=backend))
+    requests = [
+        GenerationRequest(tuple(IDS[:12]), 24, drafter=name, length="fixed")
+        for name in ("none", "chain", "specexec")
+    ]
+    (plain, _), *drafted = run_all(engine, requests)
+    assert all(ids == plain and done.stats.accepted > 0 for ids, done in drafted)
 
 
 def test_a_draft_with_another_vocabulary_is_refused_with_the_first_mismatch(file, tmp_path):
@@ -364,12 +323,37 @@ def test_a_draft_with_another_vocabulary_is_refused_with_the_first_mismatch(file
     assert "'t0' in the draft model" in refused["specexec"]
 
 
-def test_the_files_own_first_layers_draft_for_it(file, tmp_path):
-    short = first_layers(file, 4, tmp_path)
-    engine = build(exact(file, draft_folder=str(short), draft_backend="llama_cpp"))
-    requests = [
-        GenerationRequest(tuple(IDS[:12]), 24, drafter=d, length="fixed") for d in ("none", "chain")
+# A file of its first layers.
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_the_logits_of_first_layers_are_those_of_the_exit(file, oracle, tmp_path, layers):
+    short = LlamaCppTarget(exact(first_layers(file, layers, tmp_path), slots=1))
+    found = short.score([0], [chain(IDS[:5])])[0].logits
+    oracle.crop(0, 0)
+    wanted = torch.cat([oracle.shallow([0], [token], layers)[0] for token in IDS[:5]])
+    assert (found - wanted).abs().max() < TOLERANCE
+
+
+def test_a_file_of_first_layers_is_written_once_and_again_when_the_source_changed(tmp_path):
+    source = random_gguf(tmp_path / "a.gguf", layers=3)
+    first = first_layers(source, 2, tmp_path / "short")
+    written = first.stat().st_mtime_ns
+    assert first_layers(source, 2, tmp_path / "short") == first
+    assert first.stat().st_mtime_ns == written
+    source.write_bytes(source.read_bytes() + bytes(32))
+    assert first_layers(source, 2, tmp_path / "short") != first
+
+
+def test_a_file_of_first_layers_is_the_source_in_all_else(tmp_path):
+    source = random_gguf(tmp_path / "a.gguf", layers=3)
+    long, short = read_header(source), read_header(first_layers(source, 1, tmp_path))
+    assert short.of("block_count") == 1
+    assert {**short.metadata, "llama.block_count": 3} == dict(long.metadata)
+    kept = [t for t in long.tensors if not t.name.startswith(("blk.1", "blk.2"))]
+    assert [(t.name, t.shape, t.type) for t in short.tensors] == [
+        (t.name, t.shape, t.type) for t in kept
     ]
-    (plain, _), (drafted, done) = run_all(engine, requests)
-    assert drafted == plain
-    assert done.stats.accepted > 0
+    for layers in (0, 3, 9):
+        with pytest.raises(ModelUnusable, match="3 layers"):
+            first_layers(source, layers, tmp_path)

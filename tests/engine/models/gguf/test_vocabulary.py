@@ -1,12 +1,16 @@
-"""Vocabularies of GGUF files: control tokens, tokens that end an answer, and comparison of two models."""
+"""Vocabularies of GGUF files, and the library that reads them."""
 
+import gc
+import sys
 from pathlib import Path
 
 import pytest
 
 from app.text.vocabulary import FileVocabulary
 from engine.errors import ModelUnusable
+from engine.models.gguf.library import Library, llama_library
 from engine.models.gguf.vocabulary import GgufVocabulary, vocabulary_mismatch
+from engine.platform.toolchain import REBUILD, REORDER
 from tests.engine.models.gguf import tiny
 from tests.engine.models.gguf.files import BUNDLED, exported, random_gguf
 
@@ -65,7 +69,7 @@ def test_a_folder_and_its_gguf_are_the_same(tmp_path):
     assert vocabulary_mismatch(file, BUNDLED / "pocket") == ""
 
 
-def test_the_first_mismatch_is_told(tmp_path):
+def test_the_first_mismatch_is_named(tmp_path):
     texts = [f"t{i}" for i in range(64)]
     ours = random_gguf(tmp_path / "a.gguf")
     theirs = random_gguf(tmp_path / "b.gguf", vocab=[*texts[:17], "x", "y", *texts[19:]])
@@ -83,3 +87,40 @@ def test_a_file_is_gguf_under_any_name(tmp_path):
 def test_a_folder_without_tokenizer_is_refused(tmp_path):
     with pytest.raises(ModelUnusable, match=r"tokenizer.json is missing"):
         vocabulary_mismatch(BUNDLED / "pocket", tmp_path)
+
+
+# The library: its log has one way out, which outlives every listener.
+
+
+def test_a_listener_can_be_forgotten(tmp_path):
+    """A callback that was freed ended the process at the next line of the log."""
+    lines: list[str] = []
+    with llama_library().listening(lambda level, text: lines.append(text)):
+        with pytest.raises(ModelUnusable):
+            GgufVocabulary(tmp_path / "first")
+        assert any("first" in text for text in lines)
+    said = len(lines)
+    gc.collect()
+    with pytest.raises(ModelUnusable):
+        GgufVocabulary(tmp_path / "second")
+    assert len(lines) == said
+    assert "second" in " ".join(llama_library().errors)
+
+
+def test_a_file_whose_name_is_no_text_is_read(tmp_path):
+    file = tmp_path / "l\udce9.gguf"
+    file.write_bytes(tiny.whole())
+    assert GgufVocabulary(file).size > 0
+
+
+def test_weights_are_not_repacked_for_an_amx_that_ends_the_process():
+    library = llama_library()
+    assert Library(library.api).model_parameters().use_extra_bufts
+    assert not Library(library.api, "GCC 12.2").model_parameters().use_extra_bufts
+
+
+def test_set_up_compiled_this_library_rightly_and_fast():
+    assert llama_library().amx_left_out_by == "", f"run: {REBUILD}"
+    if not (Path(sys.prefix) / "slipstream-setup.txt").exists():
+        pytest.skip("this environment was not made by set-up")
+    assert not llama_library().spills, f"run: {REORDER}"

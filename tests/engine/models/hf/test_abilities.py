@@ -13,7 +13,7 @@ from engine.models.hf.model import CausalModel
 from engine.models.hf.target import HfTarget, abilities_of
 from engine.speculation.tree import single
 from tests.engine.decoder.test_families import IDS, oracle
-from tests.engine.models.hf.families import near
+from tests.engine.models.hf.conftest import near
 
 
 def test_the_check_notices_a_model_that_is_wrong_token_by_token(loaded):

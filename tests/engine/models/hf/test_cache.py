@@ -7,16 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.build import assemble
-from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Rows
 from engine.models.hf.cache import RowCache
-from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import chain, single
 from tests.engine.decoder.test_families import IDS, oracle
-from tests.engine.models.hf.families import CHAINS, RECURRENT, TREES, near
-from tests.engine.models.hf.test_target import greedy
-from tests.engine.tiny import SlowMachine, run_all
+from tests.engine.models.hf.conftest import CHAINS, RECURRENT, TREES, near
 
 
 @given(
@@ -60,7 +55,7 @@ def rows_of(numbers):
 
 @pytest.mark.parametrize("family", [*TREES, *CHAINS])
 def test_a_chunk_that_is_left_in_any_layer_leaves_no_trace(loaded, family):
-    """Behind a prefix and without one; what comes next equals the library's own pass."""
+    """After a prefix and without one; what comes next equals the library's own pass."""
     target, reference = loaded(family)
     for before in (0, 10):
         for layers in range(target.layers):
@@ -99,17 +94,3 @@ def test_logits_are_computed_of_the_rows_that_are_asked_for_alone(loaded, family
         assert rows == [1, 1, 2]
     assert set(rows) <= {1, 2}
     handle.remove()
-
-
-def test_what_is_read_ahead_spares_the_next_question_its_reading(loaded):
-    target, reference = loaded("gemma3")
-    engine = assemble(
-        ModelSpec("tiny", ""), DrafterResources(target, cost=SlowMachine()), "no pair"
-    )
-    prompt = tuple(IDS[n % 40] for n in range(60))
-    engine.submit(GenerationRequest(prompt, 1, ahead=True))
-    while engine.busy:
-        engine.step()
-    [(ids, done)] = run_all(engine, [GenerationRequest((*prompt, 3, 4), 8)])
-    assert done.stats.cached_tokens == len(prompt) - 1
-    assert ids == greedy(reference, (*prompt, 3, 4), 8)

@@ -12,17 +12,28 @@ from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Rows
-from engine.models.hf.target import Abilities, HfTarget, load
+from engine.models.hf import model as hf_model
+from engine.models.hf.target import Abilities, HfTarget, abilities_of, load
 from engine.request import AUTO, GenerationRequest, ModelSpec
+from engine.runtime.profiling import profile
 from engine.speculation.tree import DraftTree, chain, single
 from engine.statistics.pass_cost import PassCost
-from tests.engine.decoder.test_families import IDS, SMALL, TREE, oracle, path_tokens, saved
-from tests.engine.models.hf.families import ALL, CHAINS, RECURRENT, TREES, near, spec
+from tests.engine.decoder.test_families import (
+    IDS,
+    SMALL,
+    TREE,
+    edit_config,
+    oracle,
+    path_tokens,
+    saved,
+)
+from tests.engine.decoder.test_weights import edit_weights
+from tests.engine.models.hf.conftest import ALL, CHAINS, RECURRENT, TREES, near, spec
 from tests.engine.tiny import SlowMachine, run_all
 
 
 @pytest.mark.parametrize("family", ALL)
-def test_a_prompt_in_chunks_and_steps_behind_it_equal_transformers(loaded, family):
+def test_a_prompt_in_chunks_and_steps_after_it_equal_transformers(loaded, family):
     target, reference = loaded(family)
     target.feed(0, IDS[:13])
     target.feed(0, IDS[13:30])
@@ -90,22 +101,16 @@ def test_a_batch_equals_each_sequence_alone(loaded, family):
 
 
 @pytest.mark.parametrize("family", ALL)
-def test_a_pass_that_is_given_up_leaves_no_trace(loaded, family):
-    """A request is cancelled between the pass and the commit."""
+def test_a_shorter_prefix_can_be_continued(loaded, family):
+    """A running state cannot go back, so it forgets everything, and cannot be shared."""
     target, reference = loaded(family)
+    assert target.can_share == (family not in RECURRENT)
     target.feed(0, IDS[:10])
     target.score([0], [chain(IDS[30:34])])
-    target.crop(0, 10)
+    target.crop(0, 10)  # a request is cancelled between the pass and the commit
     assert target.length(0) == 10
     again = target.score([0], [single(8)])[0].logits
     assert near(again[0], oracle(reference, [*IDS[:10], 8])[-1])
-
-
-@pytest.mark.parametrize("family", ALL)
-def test_a_shorter_prefix_can_be_gone_on_from(loaded, family):
-    """A running state cannot go back, so it forgets everything and says so."""
-    target, reference = loaded(family)
-    target.feed(0, IDS[:10])
     target.crop(0, 6)
     assert target.length(0) == (0 if family in RECURRENT else 6)
     target.feed(0, IDS[target.length(0) : 12])
@@ -140,30 +145,6 @@ def test_a_slot_takes_over_what_another_has_read(loaded, family):
     found = target.score([0, 1], [single(7), single(9)])
     assert near(found[0].logits[0], oracle(reference, [*IDS[:22], 7])[-1])
     assert near(found[1].logits[0], oracle(reference, [*IDS[:12], *IDS[30:33], 9])[-1])
-
-
-@pytest.mark.parametrize("family", ALL)
-def test_only_what_can_be_cut_anywhere_is_shared(loaded, family):
-    target, _ = loaded(family)
-    assert target.can_share == (family not in RECURRENT)
-
-
-@pytest.mark.parametrize("family", ["gemma3", "mamba"])
-def test_answers_to_one_question_are_those_of_each_alone(loaded, family):
-    target, _ = loaded(family)
-    asked = GenerationRequest(tuple(IDS[n % 36] for n in range(40)), 12)
-
-    def run(count):
-        for slot in range(2):
-            target.crop(slot, 0)
-        spec = ModelSpec("tiny", "", slots=2)
-        engine = assemble(spec, DrafterResources(target, cost=SlowMachine()), "no pair")
-        return run_all(engine, [asked] * count)
-
-    [(alone, _)], found = run(1), run(2)
-    assert [ids for ids, _ in found] == [alone, alone]
-    cached = [done.stats.cached_tokens for _, done in found]
-    assert cached == [0, 39 if family == "gemma3" else 0]
 
 
 @pytest.fixture(scope="module")
@@ -212,134 +193,131 @@ def test_what_cannot_run_is_said_with_the_reason(engine_of, family):
         assert {"none", "lookup", "suffix", "recycling"} <= set(engine.facts.drafters)
 
 
-class TestRefused:
-    @pytest.fixture
-    def folder(self, tmp_path):
-        saved(TREES["gpt_neox"], tmp_path)
-        return tmp_path
+@pytest.fixture
+def folder(tmp_path):
+    saved(TREES["gpt_neox"], tmp_path)
+    return tmp_path
 
-    @staticmethod
-    def refuse(folder, match, **changes):
-        with pytest.raises(ModelUnusable, match=match) as refusal:
-            load(spec(folder, **changes))
-        assert "\n" not in str(refusal.value)
 
-    def test_more_weights_than_the_files_hold(self, folder):
-        """Before memory for them is taken."""
-        file = folder / "config.json"
-        config = json.loads(file.read_text())
-        file.write_text(json.dumps(config | {"num_hidden_layers": 1000}))
-        self.refuse(folder, r"config\.json describes \d+ weights and the files hold 69376")
+def refused(folder, match, **changes):
+    with pytest.raises(ModelUnusable, match=match) as refusal:
+        load(spec(folder, **changes))
+    assert "\n" not in str(refusal.value)
 
-    def test_a_missing_tensor(self, folder):
-        from tests.engine.decoder.test_weights import edit_weights
 
-        gone = "gpt_neox.layers.1.mlp.dense_h_to_4h.weight"
-        spare = torch.zeros(64, 48)
-        edit_weights(folder, lambda t: (t.pop(gone), t.update({"spare": spare})))
-        self.refuse(folder, r"1 tensors are missing, gpt_neox\.layers\.1\.mlp\.dense_h_to_4h")
+def config(**changes):
+    return lambda folder: edit_config(folder, **changes)
 
-    def test_a_tensor_without_a_place(self, folder):
-        from tests.engine.decoder.test_weights import edit_weights
 
-        edit_weights(folder, lambda t: t.update({"spare": torch.zeros(2)}))
-        self.refuse(folder, "1 tensors have no place in this family, spare first")
+def weights(change):
+    return lambda folder: edit_weights(folder, change)
 
-    def test_a_misshapen_tensor(self, folder):
-        from tests.engine.decoder.test_weights import edit_weights
 
-        name = "gpt_neox.final_layer_norm.weight"
-        edit_weights(folder, lambda t: t.update({name: torch.ones(96)}))
-        self.refuse(folder, rf"1 tensors have another shape than the config says, {name}")
+def pickled(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
 
-    def test_a_family_whose_forward_takes_a_cache_and_gives_none(self, tmp_path):
-        """RecurrentGemma's keeps its state in the module, where sequences would share it."""
-        config = transformers.RecurrentGemmaConfig(**SMALL, attention_window_size=8, lru_width=48)
-        saved(config, tmp_path)
-        self.refuse(
-            tmp_path, "gives family 'recurrent_gemma' no cache that can be handed from pass"
-        )
 
-    @pytest.mark.parametrize("good", [0, 7], ids=["the very first", "after a cache"])
-    def test_a_family_that_breaks_in_its_passes(self, folder, good, monkeypatch):
-        """It was an error of the library's own that the engine's process ended with."""
-        model = transformers.GPTNeoXForCausalLM
-        forward, passes = model.forward, []
+def outside(folder):
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
 
-        @functools.wraps(forward)
-        def breaks(self, *args, **kwargs):
-            passes.append(kwargs)
-            if len(passes) > good:
-                raise AttributeError("it has no 'cache'\nand more")
-            return forward(self, *args, **kwargs)
 
-        monkeypatch.setattr(model, "forward", breaks)
-        said = r"family 'gpt_neox' fail in the transformers library \(AttributeError: it has no 'cache'\)"
-        self.refuse(folder, said)
+GONE, NORM = "gpt_neox.layers.1.mlp.dense_h_to_4h.weight", "gpt_neox.final_layer_norm.weight"
+ODD = {"AutoModelForCausalLM": "modeling_odd.OddForCausalLM"}
+REFUSED = {
+    "more weights than the files hold": (
+        config(num_hidden_layers=1000), r"config\.json describes \d+ weights and the files hold 69376"
+    ),
+    "a missing tensor": (
+        weights(lambda t: t.update(spare=t.pop(GONE))), f"1 tensors are missing, {GONE}"
+    ),
+    "a tensor without a place": (
+        weights(lambda t: t.update(spare=torch.zeros(2))), "1 tensors have no place .*, spare first"
+    ),
+    "a misshapen tensor": (
+        weights(lambda t: t.update({NORM: torch.ones(96)})),
+        f"1 tensors have another shape than the config says, {NORM}",
+    ),
+    "no causal model": (
+        lambda folder: (folder / "config.json").write_text('{"model_type": "vit"}'),
+        "Unrecognized configuration class",
+    ),
+    # the library itself would follow the index, run the code and unpickle the weights
+    "an index that points outside": (outside, "points outside the model's folder"),
+    "code of its own": (config(auto_map=ODD), r"needs code of its own \(modeling_odd\.OddFor"),
+    "weights that can run code": (pickled, "are in pytorch_model.bin, a format that can run code"),
+}  # fmt: skip
 
-    def test_a_family_that_is_no_causal_model(self, folder):
-        file = folder / "config.json"
-        file.write_text(json.dumps({"model_type": "vit"}))
-        self.refuse(folder, "Unrecognized configuration class")
 
-    @pytest.mark.parametrize(
-        "changes", [{"weights": "int8"}, {"inflate": 2}, {"resident": 1 << 20}], ids=str
+@pytest.mark.parametrize(("damage", "says"), REFUSED.values(), ids=REFUSED)
+def test_a_folder_that_cannot_be_right_is_refused(folder, damage, says):
+    damage(folder)
+    (folder / "modeling_odd.py").write_text("raise SystemExit('ran')")
+    refused(folder, says)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"weights": "int8"}, {"inflate": 2}, {"resident": 1 << 20}], ids=str
+)
+def test_what_only_the_own_decoder_does_is_refused(folder, changes):
+    refused(folder, "tiny runs on the transformers library, which has no", **changes)
+
+
+def test_a_family_whose_forward_takes_a_cache_and_gives_none_is_refused(tmp_path):
+    """RecurrentGemma's keeps its state in the module, where sequences would share it."""
+    saved(
+        transformers.RecurrentGemmaConfig(**SMALL, attention_window_size=8, lru_width=48), tmp_path
     )
-    def test_what_only_the_own_decoder_does(self, folder, changes):
-        self.refuse(folder, "tiny runs on the transformers library, which has no", **changes)
+    refused(tmp_path, "gives family 'recurrent_gemma' no cache that can be handed from pass")
 
-    def test_an_index_that_points_outside(self, folder):
-        """The library itself would follow it."""
-        index = folder / "model.safetensors.index.json"
-        index.write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
-        self.refuse(folder, "points outside the model's folder")
 
-    def test_code_of_a_models_own(self, folder):
-        file = folder / "config.json"
-        config = json.loads(file.read_text())
-        wanted = {"auto_map": {"AutoModelForCausalLM": "modeling_odd.OddForCausalLM"}}
-        file.write_text(json.dumps(config | wanted))
-        (folder / "modeling_odd.py").write_text("raise SystemExit('ran')")
-        self.refuse(folder, r"needs code of its own \(modeling_odd\.OddForCausalLM, in auto_map\)")
+@pytest.mark.parametrize("good", [0, 7], ids=["the very first", "after a cache"])
+def test_a_family_that_breaks_in_its_passes_is_refused(folder, good, monkeypatch):
+    """It was an error of the library's own that the engine's process ended with."""
+    model = transformers.GPTNeoXForCausalLM
+    forward, passes = model.forward, []
 
-    def test_weights_that_can_run_code(self, folder):
-        """The library itself would unpickle them."""
-        (folder / "model.safetensors").unlink()
-        torch.save({}, folder / "pytorch_model.bin")
-        self.refuse(folder, "the weights are in pytorch_model.bin, a format that can run code")
+    @functools.wraps(forward)
+    def breaks(self, *args, **kwargs):
+        passes.append(kwargs)
+        if len(passes) > good:
+            raise AttributeError("it has no 'cache'\nand more")
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(model, "forward", breaks)
+    refused(
+        folder,
+        r"family 'gpt_neox' fail in the transformers library \(AttributeError: it has no 'cache'\)",
+    )
 
 
 def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
     """Negative control: without masks of our own a node would see its siblings."""
-    from engine.models.hf import model as hf_model
-    from engine.models.hf import target as hf_target
 
     def blind(branches, window, dtype):
         return torch.zeros(1, 1, len(branches.seen), branches.length + len(branches.depths))
 
     model = loaded("granite")[0].model
-    assert hf_target.abilities_of(model) == Abilities()
+    assert abilities_of(model) == Abilities()
     monkeypatch.setattr(hf_model, "_mask", blind)
-    assert "scores trees wrongly" in hf_target.abilities_of(model).trees
+    assert "scores trees wrongly" in abilities_of(model).trees
 
 
 def test_trees_that_break_a_family_are_refused_and_the_family_is_not(loaded, monkeypatch):
     """Some families look for the shape of a mask that is two masks by kind of layer."""
-    from engine.models.hf import target as hf_target
 
     def breaks(self, branches):
         raise AttributeError("'dict' object has no attribute 'shape'")
 
     model = loaded("granite")[0].model
     monkeypatch.setattr(type(model), "_masks", breaks)
-    abilities = hf_target.abilities_of(model)
+    abilities = abilities_of(model)
     assert "cannot score trees: 'dict' object has no attribute 'shape'" in abilities.trees
     assert not abilities.chains
 
 
-def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path, monkeypatch):
-    """Through ``build``: both folders, both backends."""
-    monkeypatch.setattr("engine.runtime.profiling.PROFILE_SECONDS", 0.0)
+def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path):
     folders = {}
     for family in ("granite", "mamba"):
         folders[family] = tmp_path / family
@@ -375,8 +353,6 @@ def test_an_unusual_tree_of_one_long_branch_and_stubs(loaded):
 
 
 def test_costs_are_measured_for_a_model_that_cannot_go_back(loaded):
-    from engine.runtime.profiling import profile
-
     target, _ = loaded("falcon_h1")
     cost = PassCost()
     profile(target, cost)

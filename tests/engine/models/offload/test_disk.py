@@ -1,10 +1,10 @@
-"""The disk source: right weights in any order, bounded memory, and every fault reported."""
+"""The disk source: right weights in any order, bounded memory, every fault reported; pieces of maps."""
 
 import gc
-import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +12,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engine.errors import LayerUnreadable, ModelUnusable
+from engine.interfaces.target import MapParts
 from engine.models.offload.direct_files import read_into
 from engine.models.offload.disk import BUFFERS, FEWEST_ROWS, MOST_ROWS, Disk, divide, open_disk
+from engine.models.offload.shards import PAGE, cut
+from engine.models.offload.tensor_ranges import TensorRange, locate
 from tests.engine.models.offload.conftest import LAYERS, LIMIT, MEGABYTE, Stored
 
 
@@ -33,13 +36,12 @@ def check(source: Disk, stored: Stored, layer: int, name: str) -> None:
 
 
 def test_every_map_is_what_is_stored_pass_after_pass(stored: Stored) -> None:
+    """Most of them are streamed: otherwise the tests below would test what stays."""
     source = open_disk(stored.streaming)
-    assert source.streamed > 0
+    assert source.streamed > LIMIT // 4
     assert source.resident > 0
     for _ in range(3):
-        for layer in range(LAYERS):
-            check(source, stored, layer, "gate_up")
-            check(source, stored, layer, "down")
+        full_pass(source, stored)
     source.close()
 
 
@@ -51,7 +53,7 @@ def test_any_order_gives_the_right_weights(stored: Stored, order: tuple[int, ...
     source.close()
 
 
-def test_a_map_that_is_left_in_the_middle_harms_nobody(stored: Stored) -> None:
+def test_a_map_that_is_left_in_the_middle_does_no_harm(stored: Stored) -> None:
     source = open_disk(replace(stored.streaming, limit=12 * MEGABYTE))
     for _ in range(2 * BUFFERS):
         next(iter(source.blocks(LAYERS - 1, "gate_up")))
@@ -202,36 +204,13 @@ def test_waiting_for_the_disk_is_counted(stored: Stored) -> None:
     source.close()
 
 
-def test_a_truncated_file_is_told(stored: Stored) -> None:
-    source = open_disk(stored.streaming)
-    full_pass(source, stored)
-    file = stored.file_of(LAYERS - 1)
-    os.truncate(file, file.stat().st_size // 2)
-    with pytest.raises(LayerUnreadable, match=rf"layer {LAYERS - 1} .*was cut from"):
-        two_passes(source, stored)
-    source.close()
-
-
-def test_a_changed_file_is_told_and_stays_refused(stored: Stored) -> None:
-    source = open_disk(stored.streaming)
-    full_pass(source, stored)
-    with stored.file_of(LAYERS - 2).open("r+b") as file:
-        file.seek(-64, os.SEEK_END)
-        file.write(b"\0" * 64)
-    for _ in range(2):
-        with pytest.raises(LayerUnreadable, match=rf"layer {LAYERS - 2} .*changed"):
-            two_passes(source, stored)
-    source.close()
-
-
 def test_a_file_that_was_replaced_stays_the_one_that_was_opened(stored: Stored) -> None:
     source = open_disk(stored.streaming)
     file = stored.file_of(LAYERS - 1)
     other = file.with_suffix(".new")
     other.write_bytes(b"something else")
     other.replace(file)
-    full_pass(source, stored)
-    full_pass(source, stored)
+    two_passes(source, stored)
     source.close()
 
 
@@ -253,15 +232,7 @@ def test_without_direct_reads_the_weights_are_the_same(
 ) -> None:
     monkeypatch.setattr("engine.models.offload.direct_files._DIRECT", 0)
     source = open_disk(stored.streaming)
-    full_pass(source, stored)
-    full_pass(source, stored)
-    source.close()
-
-
-def test_the_fixture_streams_most_of_its_bytes(stored: Stored) -> None:
-    """Otherwise the tests above would test what stays."""
-    source = open_disk(stored.streaming)
-    assert source.streamed > LIMIT // 4
+    two_passes(source, stored)
     source.close()
 
 
@@ -288,6 +259,52 @@ def test_more_memory_never_means_shorter_passes(limit: int, row: int) -> None:
     assert divide(2 * limit, 0, row).widest >= less.widest
 
 
-def test_a_refusal_says_what_is_needed() -> None:
-    with pytest.raises(ModelUnusable, match="limit of 100 MB is too small"):
-        divide(100_000_000, 90_000_000, 10_000)
+# Pieces: every row once, every span on pages and inside the bound.
+
+
+@given(
+    rows=st.lists(st.integers(1, 700), min_size=1, max_size=3),
+    columns=st.integers(1, 3000),
+    start=st.integers(0, 10_000),
+    most=st.integers(4 * PAGE, 40 * PAGE),
+)
+def test_pieces_tile_their_map(rows: list[int], columns: int, start: int, most: int) -> None:
+    extents = {
+        str(i): TensorRange(Path("f"), start, count, columns, torch.float32)
+        for i, count in enumerate(rows)
+    }
+    pieces = cut([MapParts(0, "m", tuple(extents))], extents, most)[0, "m"]
+    following = 0
+    for piece in pieces:
+        assert piece.first == following
+        following += piece.rows
+        first, size = piece.span
+        assert first % PAGE == 0
+        assert size % PAGE == 0
+        assert first <= piece.start
+        assert piece.start + piece.size <= first + size
+        assert size <= most or piece.rows == 1
+    assert following == sum(rows)
+
+
+def test_tensors_are_found_where_their_bytes_are(stored: Stored) -> None:
+    found = locate(stored.streaming.files)
+    assert set(found) == set(stored.tensors)  # the vectors are left out
+    for name, extent in found.items():
+        with extent.file.open("rb") as file:
+            file.seek(extent.start)
+            data = bytearray(file.read(extent.size))
+        read = torch.frombuffer(data, dtype=extent.dtype).view(extent.rows, extent.columns)
+        assert torch.equal(read, stored.tensors[name])
+
+
+def test_a_tensor_that_cannot_be_streamed_is_named() -> None:
+    with pytest.raises(ModelUnusable, match=r"lm\.weird cannot be streamed"):
+        cut([MapParts(0, "m", ("lm.weird",))], {}, 10 * PAGE)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(b"\xff" * 100)
+    with pytest.raises(ModelUnusable, match="not a readable safetensors file"):
+        locate([file])

@@ -5,13 +5,13 @@
 """
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
 from engine.errors import ModelUnusable
+from engine.interfaces.target import LayerSource
 from engine.models.offload.ram import PackedLayer, Ram, open_ram, open_resident, pack
 from tests.engine.models.offload.conftest import LAYERS, Stored
 
@@ -58,7 +58,7 @@ def layers(stored: Stored) -> list[PackedLayer]:
     return pack(stored.streaming, pinned=False)
 
 
-def check(source: Ram, stored: Stored, layer: int) -> None:
+def check(source: LayerSource, stored: Stored, layer: int) -> None:
     for name in ("gate_up", "down"):
         (block,) = source.blocks(layer, name)
         assert block.first == 0
@@ -95,14 +95,6 @@ def test_any_order_gives_the_right_weights(
         check(source, stored, layer)
 
 
-def test_a_layer_is_one_contiguous_piece_of_memory(layers: list[PackedLayer]) -> None:
-    for layer in layers:
-        assert layer.data.is_contiguous()
-        ends = sorted((p.start, p.start + p.rows * p.columns * 4) for p in layer.places.values())
-        assert all(one[1] <= other[0] for one, other in pairwise(ends))
-        assert ends[-1][1] <= len(layer.data)
-
-
 def test_less_room_than_two_layers_is_refused(layers: list[PackedLayer]) -> None:
     with pytest.raises(ModelUnusable, match="two layers of"):
         Ram(layers, Eager(), CPU, room=len(layers[0].data))
@@ -116,9 +108,6 @@ def test_without_a_cuda_device_it_says_so(stored: Stored) -> None:
 def test_a_resident_map_comes_in_one_block(stored: Stored) -> None:
     source = open_resident(stored.streaming)
     for layer in range(LAYERS):
-        for name in ("gate_up", "down"):
-            (block,) = source.blocks(layer, name)
-            assert block.first == 0
-            assert torch.equal(block.weight, stored.map(layer, name))
+        check(source, stored, layer)
     assert (source.streamed, source.whole) == (0, LAYERS)
     assert source.resident == sum(tensor.nbytes for tensor in stored.tensors.values())

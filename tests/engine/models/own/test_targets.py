@@ -1,4 +1,4 @@
-"""The CUDA target's static passes, on any device: TorchTarget's scores from a cache that stays put."""
+"""TorchTarget against itself, and CudaTarget's static passes, on any device, against TorchTarget."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import engine
+from engine.decoder import static_cache
 from engine.decoder.weights import load_weights
 from engine.errors import OutOfMemory
 from engine.interfaces.target import Rows
@@ -15,11 +16,52 @@ from engine.models.own.pass_kernels import WRITTEN_OUT, kernels_for
 from engine.models.own.target import TorchTarget
 from engine.platform.device_memory import out_of_memory_as_ours
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.tree import DraftTree, ReusedRows, chain
-from tests.engine.tiny import engine_over, run_all, tiny_weights
+from engine.speculation.tree import DraftTree, ReusedRows, chain, single
+from tests.engine.tiny import engine_over, run_all, tiny_target, tiny_weights
 
 POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
 TREE = DraftTree((3, 4, 5, 6, 7, 8), (-1, 0, 0, 1, 1, 2))
+
+
+def test_growing_level_by_level_equals_scoring_at_once():
+    target = tiny_target()
+    target.feed(0, [1, 2, 3])
+    tree = DraftTree((4, 5, 6, 7, 8), (-1, 0, 0, 1, 2))
+    whole = target.score([0], [tree])[0].logits
+    target.crop(0, target.length(0))
+    cuts = (slice(0, 1), slice(1, 3), slice(3, 5))
+    rows = [Rows(0, tree.tokens[cut], tree.parents[cut]) for cut in cuts]
+    parts = [target.grow([row])[0].logits for row in rows]
+    assert (torch.cat(parts) - whole).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("exit_layer", [1, 2])
+def test_resuming_after_early_exit_equals_a_full_pass(exit_layer):
+    target = tiny_target()
+    target.feed(0, [1, 2, 3])
+    whole = target.score([0], [chain([4, 5, 6])])[0].logits
+    target.crop(0, target.length(0))
+    states = [target.shallow([0], [token], exit_layer)[1] for token in (4, 5)]
+    warm = ReusedRows(torch.cat(states, 1))
+    resumed = target.score([0], [DraftTree((4, 5, 6), (-1, 0, 1), warm=warm)])[0].logits
+    assert (resumed - whole).abs().max() < 1e-4
+
+
+def test_a_batch_equals_each_sequence_alone():
+    batch, alone = tiny_target(), tiny_target()
+    prompts = ([1, 2, 3], [4, 5, 6, 7, 8], [9])
+    trees = (chain([4, 5]), DraftTree((1, 2, 3), (-1, 0, 0)), single(2))
+    for slot, prompt in enumerate(prompts):
+        batch.feed(slot, prompt)
+        alone.feed(slot, prompt)
+    warm = replace(trees[0], warm=ReusedRows(batch.shallow([0], [4], 1)[1]))
+    together = batch.score([0, 1, 2], [warm, *trees[1:]])
+    for slot, tree in enumerate(trees):
+        single_run = alone.score([slot], [tree])[0].logits
+        assert (together[slot].logits - single_run).abs().max() < 1e-4
+
+
+# The CUDA target.
 
 
 def pair(**shape):
@@ -50,13 +92,6 @@ def test_scores_of_chains_and_trees_over_several_rounds():
             static.cache.rows(0, layer), plain.cache.rows(0, layer), strict=True
         ):
             near(found, expected)
-
-
-def test_scores_behind_a_prompt():
-    plain, static = pair()
-    for target in (plain, static):
-        target.feed(2, list(range(10)))
-    near(static.score([2], [TREE])[0].logits, plain.score([2], [TREE])[0].logits)
 
 
 def test_a_tree_that_is_grown_in_waves():
@@ -132,13 +167,13 @@ def test_kernels_in_place_of_what_they_stand_for():
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_several_sequences_in_one_pass():
+def test_several_sequences_in_one_pass_after_a_prompt():
     plain, static = pair()
-    trees = [TREE, chain([1, 2])]
-    for found, expected in zip(
-        static.score([0, 1], trees), plain.score([0, 1], trees), strict=True
-    ):
-        near(found.logits, expected.logits)
+    for target in (plain, static):
+        target.feed(1, list(range(10)))
+    found, expected = (target.score([0, 1], [TREE, chain([1, 2])]) for target in (static, plain))
+    near(found[0].logits, expected[0].logits)
+    near(found[1].logits, expected[1].logits)
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.9, seed=4)])
@@ -146,16 +181,12 @@ def test_several_sequences_in_one_pass():
 def test_whole_answers_are_the_same(drafter, sampling):
     plain, static = pair()
     draft = CudaTarget(tiny_weights(1), WRITTEN_OUT, graphs=False)
-    asked = [GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter=drafter)]
-    expected = run_all(
-        engine_over(plain), [GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter="none")]
-    )
-    assert run_all(engine_over(static, draft), asked)[0][0] == expected[0][0]
+    asked = GenerationRequest((1, 2, 3, 1, 2, 3), 20, sampling, drafter=drafter)
+    [(expected, _)] = run_all(engine_over(plain), [replace(asked, drafter="none")])
+    assert run_all(engine_over(static, draft), [asked])[0][0] == expected
 
 
 def test_addresses_stay_while_a_conversation_fits_and_rows_survive_a_move(monkeypatch):
-    from engine.decoder import static_cache
-
     monkeypatch.setattr(static_cache, "FIRST_ROWS", 8)
     monkeypatch.setattr(static_cache, "SPARE", 8)
     plain, static = pair()
