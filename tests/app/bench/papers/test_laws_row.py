@@ -8,7 +8,7 @@ from app.bench.papers import lossless
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """A test that takes no time stands for the laws."""
-    monkeypatch.setattr(lossless, "LAWS", ("tests/engine/speculation/test_common_prefix.py",))
+    monkeypatch.setattr(lossless, "LAWS", ("tests/engine/speculation/test_tree.py",))
     monkeypatch.setattr(lossless, "SAMPLED", "prefix")
 
 
