@@ -107,14 +107,6 @@ def test_what_could_have_been_copied_is_heard_of_whoever_drafted():
     assert arms["model"].heard == counts["model"] < 60
 
 
-def test_an_answer_that_ends_tells_how_long_answers_are():
-    auto = auto_over(a=Scripted(3, 1.5))
-    _, _, tokens = play(auto, 40)
-    assert auto.stats.usual_tokens == 0
-    auto.forget(1, 0)
-    assert 0 < auto.stats.usual_tokens <= tokens
-
-
 def test_rounds_are_measured_by_plain_passes_over_as_many_requests():
     auto = auto_over(cost=PassCost({1: 1.0, 8: 8.0}), a=Scripted(3, 1.5))
     auto.stats.speedups["a"].count(200, 100.0)  # it leads

@@ -94,23 +94,12 @@ def test_no_budget_is_exceeded_and_no_child_stands_twice(seed, depth, nodes, flo
     assert tree.q is None
 
 
-def test_an_exact_budget_is_spent():
-    assert drafted(taught(), [3], Budget(6, 80, exact=True)).drafted == 80
-
-
 @given(st.integers(0, 99), st.floats(0.01, 0.5))
 def test_nodes_below_the_floor_are_not_proposed(seed, floor):
     drafter = taught(seed)
     tree = drafted(drafter, [1], Budget(3, 999, floor=floor))
     wanted = {path for chance, path in best_paths(drafter, 1, 3, 999) if chance >= floor}
     assert paths(tree) == wanted
-
-
-def test_rows_are_kept_likeliest_first_and_sum_to_one():
-    drafter = taught()
-    assert (drafter._chances[:, :-1] >= drafter._chances[:, 1:]).all()
-    assert drafter._chances.sum(-1) == pytest.approx(1.0, abs=1e-5)
-    assert drafter._tokens.shape == (V, WIDTH)
 
 
 def test_a_token_that_was_never_seen_proposes_nothing():

@@ -1,7 +1,7 @@
 """Sequoia: budgets are spent along the optimal shape, the law is kept."""
 
 from dataclasses import replace
-from itertools import permutations, product
+from itertools import permutations
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
 from engine.statistics.pass_cost import PassCost
 from tests.engine.drafting.test_node_allocation import Trusted
-from tests.engine.enumeration import law_of, random_law
+from tests.engine.enumeration import assert_joint_law, law_of, random_law
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
 
 HOT, WARM, GREEDY = SamplingParams(1.0), SamplingParams(0.6), SamplingParams()
@@ -101,15 +101,6 @@ def test_nodes_go_where_the_draft_is_sure_and_width_where_it_is_not():
     ]
     assert max(trees[0].depth) > max(trees[1].depth)
     assert len(trees[0].children[0]) < len(trees[1].children[0])
-
-
-def test_a_tree_is_spread_over_its_own_nodes_whatever_the_neighbours_are():
-    budgets = [exact(20), exact(12, 4)]
-    model = tiny_target(5, sharpness=4.0)
-    batch = [context(request=r, slot=r) for r in range(2)]
-    together = sequoia_over(model).draft(batch, budgets)
-    alone = [drafted(sequoia_over(model), b, request=r) for r, b in enumerate(budgets)]
-    assert [t.tokens for t in together] == [t.tokens for t in alone]
 
 
 def test_siblings_are_distinct_and_inner_nodes_alone_have_a_law():
@@ -243,10 +234,7 @@ def test_joint_law_of_emitted_tokens_is_the_targets(
             ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
         return tuple(ids[2 : 2 + length])
 
-    found = law_of(run)
-    for first, second in product(range(3), repeat=2):
-        wanted = float(LAWS[1][first] * LAWS[first][second])
-        assert found.get((first, second), 0.0) == pytest.approx(wanted, abs=1e-12)
+    assert_joint_law(law_of(run), LAWS, last=1, length=length)
 
 
 def test_how_many_siblings_there_are_hangs_on_their_elders_alone(monkeypatch):

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from engine.drafters.sequoia import (
-    ASKED,
     DEFAULT,
     PROBE_FIRST,
     Sequoia,
@@ -120,16 +119,6 @@ def test_temperatures_and_ways_of_drafting_are_learned_apart():
         assert trial.believed(sampling)[0] != pytest.approx(before[0])
 
 
-def test_shapes_are_kept_while_the_acceptance_stays():
-    trial = Trial(P, Q)
-    trial.play(300, exact(12, 3))
-    plans = set()
-    for _ in range(40):
-        trial.play(1, exact(12, 3))
-        plans.add(id(trial.drafter._class(context()).plan))
-    assert len(plans) <= 4
-
-
 def test_history_is_where_a_class_begins_and_what_a_request_showed_is_reported():
     trial = Trial(P, Q)
     prior = Prior("sequoia", shares=(0.2, 0.15, 0.1), share_weight=500.0)
@@ -164,16 +153,6 @@ def test_where_no_tree_pays_none_is_drafted_but_now_and_then():
     sizes = Trial(P, Q, cost=cost(50.0)).play(6 * PROBE_FIRST, Budget(8, 31))
     probes = [at for at, size in enumerate(sizes) if size]
     assert probes == [PROBE_FIRST, 3 * PROBE_FIRST + 1]  # the second one waits twice as long
-
-
-@pytest.mark.parametrize("per_row", [0.02, 50.0])
-def test_a_size_and_that_none_pays_is_believed_for_a_few_rounds(per_row, monkeypatch):
-    trial, looked = Trial(P, Q, cost=cost(per_row)), []
-    seconds = Sequoia._seconds
-    monkeypatch.setattr(Sequoia, "_seconds", lambda *given: looked.append(1) or seconds(*given))
-    sizes = trial.play(8 * ASKED, Budget(8, 31))
-    assert 8 <= len(looked) <= 8 + 2  # and anew behind each probe
-    assert (sizes[0] > 0) == (per_row < 1)
 
 
 def test_what_was_found_under_other_limits_does_not_count():

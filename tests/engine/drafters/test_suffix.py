@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafters.suffix import FLOOR, Suffix
+from engine.drafters.suffix import Suffix
 from engine.engine import Engine
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import GenerationRequest, SamplingParams
@@ -77,15 +77,6 @@ def test_no_budget_is_exceeded_and_no_child_stands_twice(ids, finished, depth, n
         assert len(set(paths(tree))) == tree.drafted
 
 
-@given(TOKENS, HISTORY, st.sampled_from([0.05, 0.15, 0.4]))
-def test_a_higher_floor_only_takes_nodes_away(ids, finished, floor):
-    """Probabilities fall along a path and do not depend on the floor, up to what it cuts off."""
-    whole = set(paths(drafted(suffix(finished), ids, Budget(6, 999, exact=True))))
-    some = set(paths(drafted(suffix(finished), ids, Budget(6, 999, floor=floor / 2))))
-    few = set(paths(drafted(suffix(finished), ids, Budget(6, 999, floor=floor))))
-    assert few <= some <= whole
-
-
 @given(TOKENS, HISTORY)
 def test_the_same_past_gives_the_same_draft(ids, finished):
     assert drafted(suffix(finished), ids) == drafted(suffix(finished), list(ids))
@@ -106,12 +97,6 @@ def test_the_longest_match_is_drafted_first_and_shorter_ones_beside_it():
     assert drafted(suffix(), ids, Budget(1, 4, exact=True)).tokens == (2, 9, 8)
 
 
-def test_equal_matches_are_drafted_by_frequency():
-    finished = [[1, 2, 7], [1, 2, 8], [1, 2, 8, 3], [1, 2, 8]]
-    assert drafted(suffix(finished), [0, 1, 2], Budget(1, 1)).tokens == (2, 8)
-    assert drafted(suffix(finished), [0, 1, 2], Budget(1, 2)).tokens == (2, 8, 7)
-
-
 def test_the_own_request_beats_a_finished_one_at_equal_length():
     finished = [[3, 1, 2, 8]] * 2 + [[6, 1, 2, 8]]
     assert drafted(suffix(finished), [4, 1, 2, 7, 1, 2], Budget(1, 1)).tokens == (2, 7)
@@ -120,15 +105,6 @@ def test_the_own_request_beats_a_finished_one_at_equal_length():
 def test_a_longer_match_in_a_finished_request_beats_the_own_one():
     finished = [[5, 1, 2, 8]]
     assert drafted(suffix(finished), [4, 2, 7, 5, 1, 2], Budget(1, 1)).tokens == (2, 8)
-
-
-def test_nodes_below_the_floor_are_not_proposed():
-    """One short match: 0.6 for the first token, 0.6 * 5/7 for two, 0.6 * 5/7 * 7/9 for three."""
-    ids = [1, 2, 3, 4, 5, 6, 0, 1]
-    for floor, wanted in ((0.61, 0), (0.59, 1), (0.42, 2), (0.34, 2), (0.33, 3)):
-        assert drafted(suffix(), ids, Budget(9, 9, floor=floor)).drafted == wanted
-    assert drafted(suffix(), ids, Budget(9, 9)).drafted == 8
-    assert 1.5 / 10.5 < FLOOR < 1.5 / 9.5
 
 
 def test_a_stop_token_ends_a_path_and_is_not_part_of_it():

@@ -1,7 +1,6 @@
 """Chains with candidates beside them: which tokens these are, and the target's law whatever they are."""
 
 from dataclasses import dataclass, field
-from itertools import product
 
 import pytest
 import torch
@@ -13,8 +12,8 @@ from engine.request import SamplingParams
 from engine.speculation.rng import SeededRandom
 from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
-from tests.engine.draft_length.counted import GREEDY
-from tests.engine.enumeration import law_of, random_law
+from tests.engine.draft_length.exits import GREEDY
+from tests.engine.enumeration import assert_joint_law, law_of, random_law
 from tests.engine.tiny import Markov, tiny_target
 
 
@@ -109,14 +108,7 @@ def test_the_joint_law_is_the_targets_however_many_stand_beside(sampling, room):
             seen.add((tree.parents, verdict.path))
         return tuple(ids[2 : 2 + length])
 
-    found = law_of(run)
-    warped = probabilities(laws.log(), sampling)
-    for sequence in product(range(size), repeat=length):
-        wanted, last = 1.0, 1
-        for token in sequence:
-            wanted *= float(warped[last][token])
-            last = token
-        assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
+    assert_joint_law(law_of(run), probabilities(laws.log(), sampling), last=1, length=length)
     first = {parents[3:].count(0) for parents, _ in seen if len(parents) > 2}
     assert len(first) > 1  # it did depend on what was drawn below
     assert any(path[-1] > 1 and parents[path[-1]] == 0 for parents, path in seen)  # one was taken

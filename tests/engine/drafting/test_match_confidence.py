@@ -58,11 +58,6 @@ def test_a_copy_survives_as_the_match_that_grows_with_it_says(notes, length, mos
     assert all(later < sooner for sooner, later in pairwise(expected))
 
 
-def test_a_short_match_survives_less_far_than_a_long_one():
-    found = [MatchConfidence().survival(length, 100) for length in (1, 2, 4)]
-    assert [sum(chance >= 0.15 for chance in chances) for chances in found] == [8, 14, 25]
-
-
 def test_a_request_starts_from_what_is_usual_and_soon_goes_its_own_way():
     session = taught([(4, True)] * 200)
     copying, inventing = MatchConfidence(session), MatchConfidence(session)

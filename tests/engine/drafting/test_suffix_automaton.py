@@ -49,17 +49,8 @@ def test_continuation_is_what_followed(text, count, min_match):
         assert found == [(text + found)[end + i] for i in range(count)]
 
 
-def test_a_period_continues_into_itself():
-    assert fed([9, 1, 2, 3, 1, 2, 3]).continuation(7, 3) == [1, 2, 3, 1, 2, 3, 1]
-
-
 def test_a_run_of_one_token_is_fast_enough():
     """A run is the worst case for keeping the newest end: the walk per token is bounded."""
     automaton = fed([5] * 4000)
     assert automaton.match()[0] == 3999
     assert automaton.continuation(4, 3) == [5, 5, 5, 5]
-
-
-def test_all_counts_of_matches_below_the_minimum_propose_nothing():
-    assert fed([1, 2, 7, 1, 2]).continuation(4, 3) == []
-    assert fed([]).continuation(4, 1) == []

@@ -96,30 +96,6 @@ def test_a_dropped_text_is_gone_whole():
     assert len(index) == 5
 
 
-def test_a_conversation_that_goes_on_replaces_its_earlier_turns():
-    index = SuffixIndex()
-    for turns in range(1, 9):
-        index.add(list(range(10 * turns)))
-    assert len(index) == 80
-    assert [m.end for m in index.matches([3, 4])] == [5]
-    index.add(list(range(20)))
-    assert len(index) == 80
-
-
-def test_a_text_beyond_the_capacity_keeps_its_end():
-    index = SuffixIndex(3)
-    index.add([1, 2, 3, 4, 5])
-    assert index.matches([1, 2]) == []
-    assert [m.text for m in index.matches([3])] == [[3, 4, 5]]
-
-
-def test_nothing_is_held_without_capacity():
-    index = SuffixIndex(0)
-    index.add([1, 2, 1, 2])
-    assert len(index) == 0
-    assert index.matches([1]) == []
-
-
 def test_a_rare_long_match_survives_many_newer_short_ones():
     """The short gram's list is full of newer places; the long one still leads to the first."""
     start = [*range(10, 22), 7]
