@@ -92,7 +92,7 @@ def test_the_judge_says_what_the_network_says_of_one_state(scale, log):
             assert judge.acceptance(state.numpy(), log, kind) == pytest.approx(wanted, abs=1e-3)
 
 
-def test_two_sure_tokens_are_told_apart_by_what_is_left_of_them():
+def test_sure_tokens_differ_by_their_remaining_doubt():
     """Their logarithms differ by a hundredth, and one is refused ten times as often as the other."""
     sure, surer, certain = Kind(drawn=False, greedy=True).evidence(torch.tensor([-0.01, -0.001, 0.0]))  # fmt: skip
     assert float(sure[1] - surer[1]) == pytest.approx(math.log(10), abs=0.01)

@@ -203,14 +203,6 @@ def test_while_plain_the_gaps_between_traces_double_up_to_the_largest():
     assert gaps[-2:] == [TUNING.plain_trace_gap] * 2
 
 
-def test_while_plain_nothing_is_drafted():
-    target = Deep(WRONG, WRONG, RIGHT)
-    found = list(rounds(target, new(target), [0, 1, 2, 0], 300))
-    assert not any(outcome.tree.drafted for outcome in found[1:])  # the first one finds out
-    assert all((o.scores.states is not None) == o.tree.trace for o in found)
-    assert sum(outcome.tree.trace for outcome in found) < 10
-
-
 def test_an_exit_that_became_right_is_found_at_the_next_trace():
     target = Deep(WRONG, WRONG, RIGHT)
     policy, ids = new(target), [0, 1, 2, 0]
@@ -290,7 +282,7 @@ def test_never_more_than_allowed(longest):
         assert not (budget.trace and longest.depth == 0)
 
 
-def test_outcomes_without_states_are_heard_too():
+def test_outcomes_without_states_are_observed():
     policy, _ = ended({1})
     policy.budgets([context(5)], [LONGEST])
     for scores in (None, Scores(torch.zeros(2, 3))):

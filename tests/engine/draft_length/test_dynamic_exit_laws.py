@@ -111,7 +111,7 @@ def drafted(request, **options):
 )
 def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling):
     changed = 0
-    for seed in range(4):
+    for seed in range(2):
         prompts = [(1, 2, 3), (4,), (5, 6, 7, 8, 9, 1, 2), (3, 3, 3)]
         requests = [GenerationRequest(p, 30, sampling, frozenset({0})) for p in prompts]
         plain = run_all(engine_over(tiny_target(seed, layers=6)), [replace(r, drafter="none") for r in requests])  # fmt: skip
@@ -119,7 +119,7 @@ def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling):
         asked = [drafted(r, options=options, draft_depth=8) for r in requests]
         assert [ids for ids, _ in run_all(engine_over(target), asked)] == [ids for ids, _ in plain]
         changed += sum(len(exits) > 1 for exits in target.exits.values())
-    assert changed >= 4
+    assert changed >= 2
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(0.9, seed=4), SamplingParams(0.9)])

@@ -48,7 +48,7 @@ def test_a_token_is_as_sure_as_those_of_its_confidence_were():
     assert Exit(matches, misses, 0.5).survives(0.1) == pytest.approx(0.1)
 
 
-def test_a_draft_goes_on_further_where_what_stands_beside_the_next_token_is_worth_it():
+def test_siblings_that_pay_make_a_draft_longer():
     """0.8 of a draft survives; one more token brings half of that alone and 0.7 with two beside it."""
     for width, ends in ((1, True), (3, False)):
         price = Price(exit_of(0.3, 0.1), [0.5, 0.5, 0.5], width)

@@ -136,7 +136,7 @@ def test_unmeasured_passes_leave_chains():
     assert table.siblings(1, 2).tolist() == [0.0]
 
 
-def test_rows_beside_a_chain_cost_what_a_round_with_them_costs_more():
+def test_siblings_cost_what_they_add_to_a_round():
     table = ExitCost(stepped(), 4, paper=False).table([context(ids=[])], 12)
     for layer, depth in ((1, 1), (2, 3), (3, 2)):
         beside = table.siblings(layer, depth)

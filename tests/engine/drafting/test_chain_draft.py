@@ -69,7 +69,7 @@ def test_a_vocabulary_has_no_more_candidates_than_tokens():
     assert sorted(grown.tree().tokens[1:]) == [0, 1, 2]
 
 
-def test_nothing_stands_beside_what_was_not_drafted():
+def test_an_empty_draft_has_no_siblings():
     assert strand([3]).tree().tokens == (7,)
 
 
@@ -84,9 +84,11 @@ def test_no_candidate_is_drawn_where_the_mass_runs_out():
     assert sorted(grown.tree().tokens[1:]) == [1, 2]
 
 
-@pytest.mark.parametrize("sampling", [SamplingParams(1.0), SamplingParams(0.8, top_k=2)])
-@pytest.mark.parametrize("room", [1, 2])
-def test_the_joint_law_is_the_targets_however_many_stand_beside(sampling, room):
+CUT = SamplingParams(0.8, top_k=2)
+
+
+@pytest.mark.parametrize(("sampling", "room"), [(SamplingParams(1.0), 2), (CUT, 1), (CUT, 2)])
+def test_the_joint_law_is_the_targets_with_any_number_of_siblings(sampling, room):
     """How many stand beside the first token follows from how sure the draft was of the last one."""
     size, length = 3, 3
     laws, early = (
@@ -115,7 +117,7 @@ def test_the_joint_law_is_the_targets_however_many_stand_beside(sampling, room):
 
 
 @pytest.mark.parametrize("exit_layer", [1, 2, 4])
-def test_a_tree_that_resumes_behind_an_exit_scores_every_path_as_if_it_were_alone(exit_layer):
+def test_a_tree_resumed_after_an_exit_scores_each_path_like_the_path_alone(exit_layer):
     """Those beside the chain have not run through the early layers: they catch up in the pass."""
     target, fresh = tiny_target(3, layers=5), tiny_target(3, layers=5)
     ids = [1, 2, 3, 4]

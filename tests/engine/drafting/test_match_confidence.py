@@ -42,7 +42,7 @@ def test_evidence_overrules_the_guess_for_matches_of_that_length_only():
     assert taught([(2, True)] * 200).at(2) > 0.85
 
 
-def test_one_bad_day_fades():
+def test_old_evidence_fades():
     confidence = taught([(5, False)] * 300 + [(5, True)] * 300)
     assert confidence.at(5) > 0.9
 
@@ -112,7 +112,7 @@ def test_a_record_of_another_form_says_nothing(shares):
     assert confidence.at(3) == fresh.at(3)
 
 
-def test_kinds_of_tasks_are_told_apart_and_a_new_one_starts_from_all():
+def test_kinds_of_tasks_are_separate_and_a_new_one_starts_from_all():
     kinds, fresh = MatchConfidences(), MatchConfidence()
     edit = kinds.start("edit", None)
     for _ in range(20):

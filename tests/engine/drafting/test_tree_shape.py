@@ -79,7 +79,7 @@ def test_a_shape_is_what_its_number_says(acceptance, nodes, depth):
 
 
 @given(ranks, st.integers(1, 40), st.one_of(st.none(), st.integers(1, 6)))
-def test_parents_stand_before_their_children_level_by_level(acceptance, nodes, depth):
+def test_parents_come_before_children_level_by_level(acceptance, nodes, depth):
     optimum = OptimalTree(acceptance, nodes, depth)
     shape = optimum.shape(optimum.largest(nodes, depth), depth)
     assert all(first <= second for first, second in pairwise(shape.parents))
