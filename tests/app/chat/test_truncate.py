@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.truncate import ANSWER, AROUND, first_seen
+from app.chat.loaded_model import ANSWER, AROUND, first_seen
 from app.request import Message
 
 CONTEXT = 400
