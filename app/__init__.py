@@ -1,1 +1,1 @@
-"""The product without a screen: conversations, the engine's process, history, the command line."""
+"""The product without a screen: assistant, engine process, history, endpoint, command line."""

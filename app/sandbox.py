@@ -1,4 +1,4 @@
-"""Work on untrusted files: in a process of its own, with limits, killed when it takes too long."""
+"""Child processes: untrusted work with limits, Ctrl-C blocked at the start, an end with the parent."""
 
 import ctypes
 import multiprocessing
@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from threading import Thread
 from typing import Any
 
 Work = Callable[..., None]  # (connection, *arguments); a function of a module
@@ -160,3 +161,16 @@ def _limit(memory: int) -> None:
     most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     ctypes.CDLL(None).setenv(b"GGML_NO_BACKTRACE", b"1", 1)  # it would start a debugger to die
+
+
+def end_with_parent() -> None:
+    """From now on; does nothing in a process that has no parent of this program."""
+    if multiprocessing.parent_process() is not None:
+        Thread(target=_exit_after_parent, name="end with the parent", daemon=True).start()
+
+
+def _exit_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

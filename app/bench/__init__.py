@@ -1,1 +1,1 @@
-"""The measuring instrument: drafters side by side with plain decoding, on one machine."""
+"""Measurements: drafters against plain decoding; papers/ shows the claims of the papers."""

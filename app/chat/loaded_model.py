@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import ceil
 from pathlib import Path
 
 from app.chat.reply import AnswerReader, AnswerSink, ReplyBase, RunningReply
-from app.chat.truncate import AROUND, first_seen
 from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
@@ -34,6 +35,9 @@ from engine.grammar.rules import Grammar
 from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, ModelSpec, Stats
 from engine.speculation.common_prefix import common_prefix
+
+AROUND = 8  # tokens that a template puts around a message; more comes out of the answer's share
+ANSWER = 0.25  # share of the context that is kept free for the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,3 +246,23 @@ def _unfinished(request: GenerationRequest) -> Stats:
         prompt_seconds=0.0,
         decode_seconds=0.0,
     )
+
+
+def first_seen(messages: Sequence[Message], sizes: Sequence[int], context: int) -> int:
+    """The index of the question that the visible part starts with; 0 where all is visible.
+
+    ``sizes`` are the tokens of the messages. A system prompt is always visible. The oldest messages
+    are dropped in steps of half the room: dropping one exchange at a time would change the start of
+    every prompt, so that all of it is read again each time. The sizes alone decide where a step is,
+    so what was dropped once stays dropped.
+    """
+    system = 1 if messages and messages[0].role == "system" else 0
+    room = int((1 - ANSWER) * context) - sum(size + AROUND for size in sizes[:system])
+    before = [0, *accumulate(size + AROUND for size in sizes[system:])]
+    if before[-1] <= room or room <= 1:
+        return 0
+    step = room / 2
+    least = ceil((before[-1] - room) / step) * step
+    questions = [n for n in range(system, len(messages)) if messages[n].role == "user"]
+    later = (n for n in questions if before[n - system] >= least)
+    return next(later, questions[-1] if questions else 0)

@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from app.chat.assistant import Assistant
 from app.commands.arguments import (
@@ -29,8 +30,13 @@ from app.request import (
     check_request,
 )
 from app.settings import Settings
-from app.text.formats.format_file import read_format
+from app.text.formats.gbnf import gbnf_grammar
+from app.text.formats.json_schema import schema_grammar
+from engine.errors import InvalidRequest
+from engine.grammar.rules import Grammar
 from engine.request import AUTO, Penalties
+
+ANY_JSON, GBNF = "json", ".gbnf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +141,26 @@ async def _answer(options: AskOptions) -> Completion:
 def _show(delta: Delta) -> None:
     sys.stdout.write(delta.tagged)
     sys.stdout.flush()
+
+
+def read_format(name: str) -> Grammar:
+    """Any JSON object for ``json``, else the GBNF grammar (.gbnf) or JSON Schema in the file.
+
+    Raises InvalidRequest.
+    """
+    if name == ANY_JSON:
+        return schema_grammar({"type": "object"})
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+        if name.endswith(GBNF):
+            return gbnf_grammar(text)
+        return schema_grammar(json.loads(text))
+    except OSError as error:
+        raise InvalidRequest(
+            f"{name} cannot be read: {error.strerror}; name a file with a JSON Schema or a grammar "
+            "(.gbnf), or write json"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{name} is not a text in UTF-8: {error.reason}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{name} is not JSON: {error}") from error

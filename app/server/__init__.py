@@ -1,1 +1,1 @@
-"""The local HTTP endpoint: OpenAI-style chat completions over the assistant."""
+"""The local HTTP endpoint: OpenAI's and Anthropic's protocols."""

@@ -1,1 +1,1 @@
-"""The engine in a process of its own: what goes down to it and comes up."""
+"""The engine's own process, and the messages to it and from it."""

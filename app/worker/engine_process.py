@@ -15,6 +15,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
+from app.sandbox import end_with_parent
 from app.worker.messages import (
     Broken,
     Cancel,
@@ -29,7 +30,6 @@ from app.worker.messages import (
     Unusable,
     Up,
 )
-from app.worker.with_parent import end_with_parent
 from engine.errors import ContextOverflow, EngineError
 from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 

@@ -1,4 +1,4 @@
-"""Registry of targets: name -> ``module:function(spec) -> Target``."""
+"""Targets: our own decoder, transformers, llama.cpp. Registry: name -> ``module:function(spec) -> Target``."""
 
 TARGETS: dict[str, str] = {
     "torch": "engine.models.own.target:load",

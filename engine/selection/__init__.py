@@ -1,1 +1,1 @@
-"""What ``auto`` decides by: what arms measured, who is tried, which copies pay."""
+"""How ``auto`` chooses: statistics of every drafter, exploration, n-gram proposals."""

@@ -2,7 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from itertools import product
+from math import prod
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -78,3 +81,11 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
     rest = (p - q).clamp(min=0)
     mass = rest.sum()
     return rest / mass if mass > 0 else p
+
+
+def assert_joint_law(found: dict[Hashable, float], laws: Tensor, last: int, length: int) -> None:
+    """The found answers have the law of a Markov chain that follows the token ``last``."""
+    for answer in product(range(len(laws)), repeat=length):
+        steps = zip((last, *answer), answer, strict=False)
+        wanted = prod(float(laws[token, following]) for token, following in steps)
+        assert found.get(answer, 0.0) == pytest.approx(wanted, abs=1e-12)

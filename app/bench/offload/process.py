@@ -14,7 +14,7 @@ from app.bench.measure import Prompt, Prompts, Sample, finished, measure
 from app.bench.options import Conditions
 from app.bench.runners import EngineRunner, base_request
 from app.errors import AppError, RequestFailed
-from app.worker.with_parent import end_with_parent
+from app.sandbox import end_with_parent
 from engine.build import assemble, load
 from engine.engine import Engine
 from engine.errors import EngineError

@@ -31,9 +31,9 @@ from app.bench.runners import Clock, EngineRunner, base_request, frozen_heap
 from app.bench.summary import Run, counts_of, runs_of
 from app.errors import RequestFailed
 from app.models.catalog import resolve
+from app.sandbox import end_with_parent
 from app.settings import Settings
 from app.text.chat_text import ChatText
-from app.worker.with_parent import end_with_parent
 from engine.build import assemble, load
 from engine.decoder.weights import DecoderWeights
 from engine.engine import Engine

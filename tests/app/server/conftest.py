@@ -1,59 +1,23 @@
-"""A real server on a free port, in a thread of its own."""
+"""One server with a fake assistant and one with the bundled model, for all tests of this folder."""
 
-import asyncio
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import openai
 import pytest
 
-from app.server.app import create_app
-from app.server.listen import Server
-from tests.app.server.fake_assistant import FakeAssistant
+from tests.app.server.fake_assistant import open_fake
+from tests.app.server.serving import Running, served, serving
 
 
-@dataclass(frozen=True)
-class Running:
-    """A server that answers, and what is behind it."""
-
-    port: int
-    assistant: FakeAssistant
-    server: Server
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-
-@contextmanager
-def serving() -> Iterator[Running]:
-    assistant, ready = FakeAssistant(), threading.Event()
-    server = Server(create_app(assistant), ready.set)
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
-    thread.start()
-    assert ready.wait(20)
-    try:
-        yield Running(port, assistant, server)
-    finally:
-        server.should_exit = True
-        thread.join(10)
-    assert not thread.is_alive()
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[Running]:
-    with serving() as running:
+    with serving(open_fake) as running:
         yield running
 
 
 @pytest.fixture
 def running(server: Running) -> Running:
-    """The server of the module, with an assistant that remembers nothing."""
+    """The server with an assistant that remembers nothing."""
     server.assistant.forget()
     return server
 
@@ -63,3 +27,10 @@ def client(running: Running) -> Iterator[openai.OpenAI]:
     url = f"{running.url}/v1"
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=20) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of the bundled model."""
+    with served(tmp_path_factory.mktemp("home")) as url:
+        yield url

@@ -43,6 +43,9 @@ class FakeAssistant:
         self.ended = threading.Event()  # set when an answer ends, however it does
         self.running = 0  # answers
 
+    async def close(self) -> None:
+        """It holds nothing."""
+
     def token_bytes(self, token: int) -> bytes:
         """Every second token is the first half of a character."""
         return "é".encode()[:1] if token % 2 else b"word"
@@ -108,8 +111,12 @@ class FakeAssistant:
             self.ended.set()
 
 
+async def open_fake() -> FakeAssistant:
+    return FakeAssistant()
+
+
 def _pairs(text: str, most: int | None) -> Iterator[str]:
-    """Two words at a time, at most so many words."""
+    """Two words at a time, at most ``most`` words."""
     words, count = text.split(), 0
     while count < (most or 10**9) and (count < len(words) or text == FOREVER):
         pair = ["on", "on"] if text == FOREVER else words[count : count + 2]

@@ -1,18 +1,16 @@
 """Several answers to one request: each with its place, counted together, ended together."""
 
-import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import httpx
 import openai
 import pytest
 
-from tests.app.server.conftest import Running
+from tests.app.server import serving
 from tests.app.server.fake_assistant import BUG, CRASH, FOREVER
-from tests.app.server.serving import served
+from tests.app.server.serving import HTTP, Running, answer, events
 
 WANTED = {"model": "pocket", "messages": [{"role": "user", "content": "a b c d e"}]}
 
@@ -31,7 +29,7 @@ def test_each_has_its_place_and_they_are_counted_together(client: openai.OpenAI)
     assert (extra["timings"]["draft_n"], extra["timings"]["draft_n_accepted"]) == (18, 9)
 
 
-def test_a_stream_tells_of_every_piece_whose_it_is(client: openai.OpenAI) -> None:
+def test_each_chunk_of_a_stream_has_its_place(client: openai.OpenAI) -> None:
     asked: Any = {**WANTED, "n": 3, "stream": True, "stream_options": {"include_usage": True}}
     *chunks, last = client.chat.completions.create(**asked)
     texts: dict[int, str] = defaultdict(str)
@@ -49,11 +47,12 @@ def test_a_stream_tells_of_every_piece_whose_it_is(client: openai.OpenAI) -> Non
 
 def test_they_are_written_at_the_same_time(running: Running) -> None:
     running.assistant.pause = 0.1
-    places = [c["choices"][0]["index"] for c in streamed(running, n=2) if said(c)]
+    chunks = [chunk["choices"][0] for chunk in streamed(running, n=2)]
+    places = [chunk["index"] for chunk in chunks if chunk["delta"].get("content")]
     assert places[:4] in ([0, 1, 0, 1], [0, 1, 1, 0], [1, 0, 0, 1], [1, 0, 1, 0])
 
 
-def test_texts_that_are_gone_on_with_too(client: openai.OpenAI) -> None:
+def test_completions_have_places_too(client: openai.OpenAI) -> None:
     whole = client.completions.create(model="pocket", prompt="a b c", n=2, logprobs=1)
     assert [(c.index, c.text) for c in whole.choices] == [(0, "a b c "), (1, "a b c ")]
     assert whole.choices[0].logprobs == whole.choices[1].logprobs
@@ -61,7 +60,7 @@ def test_texts_that_are_gone_on_with_too(client: openai.OpenAI) -> None:
     assert {step.choices[0].index for step in steps} == {0, 1}
 
 
-def test_predictions_are_counted_of_all(client: openai.OpenAI) -> None:
+def test_predictions_are_counted_together(client: openai.OpenAI) -> None:
     prediction = {"type": "content", "content": "a b c d e f"}
     asked: Any = {**WANTED, "n": 2, "prediction": prediction}
     usage: Any = client.chat.completions.create(**asked).usage
@@ -84,20 +83,17 @@ def test_another_number_is_refused(running: Running, n: object) -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("wrong", [CRASH, BUG])
-def test_a_failure_of_one_is_one_of_all(running: Running, wrong: str, *, stream: bool) -> None:
+def test_a_failure_of_one_is_one_of_all(running: Running, wrong: str) -> None:
     asked = [{"role": "user", "content": wrong}]
-    if not stream:
-        assert post(running, n=3, messages=asked).status_code == 500
-        return
+    assert post(running, n=3, messages=asked).status_code == 500
     *_, last = streamed(running, n=3, messages=asked)
     assert last["error"]["type"] == "server_error"
 
 
-def test_who_leaves_ends_all(running: Running) -> None:
+def test_a_client_that_leaves_ends_all(running: Running) -> None:
     body = {**WANTED, "n": 4, "stream": True, "messages": [{"role": "user", "content": FOREVER}]}
-    with httpx.stream("POST", f"{running.url}/v1/chat/completions", json=body) as response:
+    with HTTP.stream("POST", f"{running.url}/v1/chat/completions", json=body) as response:
         next(response.iter_lines())
     assert running.assistant.ended.wait(5)
     end = time.monotonic() + 5
@@ -107,46 +103,31 @@ def test_who_leaves_ends_all(running: Running) -> None:
 
 
 def post(running: Running, **changes: object) -> httpx.Response:
-    return httpx.post(f"{running.url}/v1/chat/completions", json={**WANTED, **changes})
+    return serving.post(running.url, "chat/completions", **{**WANTED, **changes})
 
 
 def streamed(running: Running, **changes: object) -> list[dict[str, Any]]:
-    body = {**WANTED, "stream": True, **changes}
-    with httpx.stream("POST", f"{running.url}/v1/chat/completions", json=body) as response:
-        lines = [line[6:] for line in response.iter_lines() if line.startswith("data: ")]
-    return [json.loads(line) for line in lines if line != "[DONE]"]
-
-
-def said(chunk: dict[str, Any]) -> str:
-    return chunk["choices"][0]["delta"].get("content", "")
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(tmp_path_factory.mktemp("home")) as url:
-        yield url
+    return events(running.url, **{**WANTED, **changes})
 
 
 class TestThePocketModel:
-    """What a choice says does not depend on those beside it."""
+    """The text of a choice does not depend on the other choices."""
 
     ASKED: ClassVar[dict[str, Any]] = {
-        "model": "pocket",
         "messages": [{"role": "user", "content": "Tom has 3 apples and buys 4. How many?"}],
         "max_tokens": 24,
     }
 
     def answers(self, url: str, **changes: object) -> list[str]:
-        body = {**self.ASKED, **changes}
-        found = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).json()
+        found = answer(url, **{**self.ASKED, **changes})
         return [choice["message"]["content"] for choice in found["choices"]]
 
     @pytest.mark.parametrize("drafter", ["none", "auto", "specexec"])
-    def test_with_seeds_each_is_the_answer_to_its_own(self, url: str, drafter: str) -> None:
+    def test_each_is_the_answer_to_its_own_seed(self, url: str, drafter: str) -> None:
         drawn = {"temperature": 1.0, "drafter": drafter}
-        apart = [self.answers(url, seed=seed, **drawn) for seed in range(40, 44)]
-        assert self.answers(url, seed=40, n=4, **drawn) == [one for [one] in apart]
-        assert len({one for [one] in apart}) > 1
+        alone = [self.answers(url, seed=seed, **drawn) for seed in range(40, 44)]
+        assert self.answers(url, seed=40, n=4, **drawn) == [one for [one] in alone]
+        assert len({one for [one] in alone}) > 1
 
     def test_greedily_all_are_the_same(self, url: str) -> None:
         assert len(set(self.answers(url, n=3))) == 1

@@ -1,4 +1,4 @@
-"""Streams of events: encoding, comments while nothing happens, failures as events, an end that cleans up."""
+"""Streams of events in every state, and answers that a stop text ended."""
 
 import asyncio
 import json
@@ -15,10 +15,11 @@ from typing_extensions import override
 from app.chat.reply import Arrived
 from app.request import ChatRequest, Completion, Delta
 from app.server.errors import ApiError
-from app.server.respond import PING, EventStream, Protocol, event, respond
+from app.server.respond import PING, Protocol, event, respond
 from engine.request import FinishReason
 from tests.app.asynchronous import asynchronous
 from tests.app.history.replies import stats
+from tests.app.server.serving import answer
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5)
 DELTA = (0, Delta("", "a", (), "a", (1,)))
@@ -36,7 +37,7 @@ def test_law_event_is_one_line_of_data(body: dict[str, Any]) -> None:
 
 
 class Named(Protocol):
-    """Tells the type of every event only."""
+    """Events with nothing but their type."""
 
     names_events = True
 
@@ -85,30 +86,19 @@ class Answers:
             self.closed = True
 
 
-async def answered(answers: Answers, protocol: Protocol, *, stream: bool = True) -> Any:
+async def answered(answers: Answers, protocol: Protocol) -> Any:
     body: Any = SimpleNamespace(
-        stream=stream, chat_request=ChatRequest(()), choices=1, prompt_field="messages"
+        stream=True, chat_request=ChatRequest(()), choices=1, prompt_field="messages"
     )
     staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait())
     assistant: Any = answers
     return await respond(assistant, body, protocol, staying)
 
 
-async def sent(response: EventStream) -> list[bytes]:
-    return [part.split(b"\n")[0] async for part in response.events]
-
-
-@asynchronous
-async def test_an_answer_whole_and_as_events() -> None:
-    found = await answered(Answers(None, DELTA, END), Named(), stream=False)
-    assert json.loads(found.body) == {"answers": 1}
-    names = await sent(await answered(Answers(None, DELTA, END), Named()))
-    assert names == [b"event: created", b"event: delta", b"event: last"]
-
-
 @asynchronous
 async def test_comments_fill_a_pause() -> None:
-    parts = await sent(await answered(Answers(DELTA, None, None, END), Named()))
+    response = await answered(Answers(DELTA, None, None, END), Named())
+    parts = [part.split(b"\n")[0] async for part in response.events]
     ping = PING.strip()
     assert parts == [b"event: created", b"event: delta", ping, ping, b"event: last"]
 
@@ -123,7 +113,7 @@ async def test_closing_in_a_pause_closes_the_answer_at_once() -> None:
 
 
 @asynchronous
-async def test_a_stream_that_breaks_off_at_its_start_says_so_and_ends_its_answer() -> None:
+async def test_a_stream_that_fails_at_its_start_has_an_error_and_ends_its_answer() -> None:
     """It was torn without an event, and its answer ran on."""
     answers = Answers(DELTA, END)
     response = await answered(answers, Broken())
@@ -143,3 +133,59 @@ async def test_a_stream_that_fails_before_its_first_word_is_a_plain_error() -> N
         await answered(answers, Named())
     assert (caught.value.failure.status, caught.value.failure.code) == (500, "out_of_memory")
     assert answers.closed
+
+
+COUNTED = {"role": "user", "content": "Repeat this text exactly:\nred hat, blue hat, red hat, blue hat, red hat"}  # fmt: skip
+PREDICTED = {"type": "content", "content": "red hat, blue hat, red hat, blue hat, red hat"}
+DRAFTERS = ("none", "lookup", "suffix", "recycling", "chain", "sequoia", "auto")
+TOOL = {
+    "name": "note",
+    "input_schema": {"type": "object", "properties": {"text": {"enum": ["all is END well"]}}, "required": ["text"]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", ["blue", " hat, r", "t", ["zzz", "e hat"]])
+def test_counts_and_log_probabilities_end_with_the_answer(url: str, stop: object) -> None:
+    def asked(drafter: str) -> tuple[Any, ...]:
+        body = {"messages": [COUNTED], "stop": stop, "logprobs": True, "drafter": drafter, "max_tokens": 60}  # fmt: skip
+        found = answer(url, **body, prediction=PREDICTED)
+        choice, usage = found["choices"][0], found["usage"]
+        tokens = [entry["token"] for entry in choice["logprobs"]["content"]]
+        assert usage["completion_tokens"] == len(tokens) == found["timings"]["predicted_n"]
+        assert "".join(tokens).startswith(choice["message"]["content"])
+        details = usage["completion_tokens_details"]
+        assert details["accepted_prediction_tokens"] <= len(tokens)
+        return choice["message"]["content"], tokens, choice["finish_reason"], details
+
+    plain = asked("none")
+    assert plain[2] == "stop"
+    for drafter in DRAFTERS[1:]:
+        assert asked(drafter) == plain, drafter
+
+
+def test_anthropics_protocol_names_the_stop_text(url: str) -> None:
+    body = {"messages": [COUNTED], "max_tokens": 60}
+    ended = answer(url, "messages", **body, stop_sequences=["zzz", "blue"])
+    assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", "blue")
+    whole = answer(url, "messages", **body)
+    assert (whole["stop_reason"], whole["stop_sequence"]) == ("end_turn", None)
+
+
+def test_a_call_cut_by_a_stop_text_is_incomplete(url: str) -> None:
+    asks = {"messages": [COUNTED], "max_tokens": 90, "tools": [TOOL]}
+    cut = answer(url, "messages", **asks, tool_choice={"type": "any"}, stop_sequences=["END"])
+    assert (cut["stop_reason"], cut["stop_sequence"]) == ("stop_sequence", "END")
+    function = {"type": "function", "name": "note", "parameters": TOOL["input_schema"]}
+    body = {
+        "input": "Note it.",
+        "tools": [function],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
+    cut = answer(url, "responses", **body, stop=["END"])
+    assert cut["status"] == "incomplete"
+    assert cut["incomplete_details"] is None
+    assert [item["status"] for item in cut["output"]] == ["incomplete"]
+    whole = answer(url, "responses", **body)
+    assert whole["status"] == "completed"
+    assert {item["status"] for item in whole["output"]} == {"completed"}

@@ -1,138 +1,282 @@
-"""A model whose template opens a thought: the answer is told with its beginning, or has none."""
+"""Thoughts over HTTP: how much of them is asked for, where answers have them, and what is sent back."""
 
 import json
-import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx
 import openai
+import pydantic
 import pytest
 
-from app.text.template import TRUSTED
-from tests.app.server.conftest import Running
-from tests.app.server.serving import served
+from app.request import Message, ToolCall
+from app.server.anthropic.schemas import Conversation, MessagesBody
+from app.server.openai_chat.schemas import ChatBody, ChatMessage
+from app.server.openai_responses.schemas import Items, ResponsesBody
+from tests.app.server.serving import (
+    Running,
+    answer,
+    choice,
+    deltas,
+    joined,
+    served_changed,
+    serving,
+)
+from tests.app.text.harmony import channelled
+from tests.app.text.reasoning import marked
 
+HI = [{"role": "user", "content": "hi"}]
 ASKED = {"role": "user", "content": "What is 17 + 25?"}
 OPENING = "<think>\n"
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("models") / "pocket"
-    shutil.copytree(TRUSTED / "pocket", folder)
-    template = folder / "chat_template.jinja"
-    template.write_text(template.read_text() + "{{ '" + OPENING.replace("\n", "\\n") + "' }}")
-    with served(tmp_path_factory.mktemp("home"), str(folder)) as url:
-        yield url
+class TestEffort:
+    """How much a model shall think, in the fields of each protocol."""
+
+    @pytest.mark.parametrize(
+        ("effort", "thinking"),
+        [
+            (None, ""), ("none", "off"), ("minimal", "low"), ("low", "low"), ("medium", "medium"),
+            ("high", "high"), ("xhigh", "high"), ("max", "high"),
+        ],
+    )  # fmt: skip
+    def test_of_openai(self, effort, thinking):
+        chat = ChatBody(model="m", messages=HI, reasoning_effort=effort)
+        reasoning = {"effort": effort, "summary": "auto"}
+        response = ResponsesBody(model="m", input=HI, reasoning=reasoning)
+        assert chat.chat_request.thinking == response.chat_request.thinking == thinking
+
+    @pytest.mark.parametrize(
+        ("options", "thinking"),
+        [
+            ({"type": "enabled", "budget_tokens": 1024}, "on"),
+            ({"type": "adaptive"}, ""),
+            ({"type": "disabled"}, "off"),
+            (None, ""),
+        ],
+    )
+    def test_of_anthropic(self, options, thinking):
+        request = MessagesBody(model="m", messages=HI, max_tokens=5, thinking=options)
+        assert request.chat_request.thinking == thinking
+
+    def test_variables_reach_the_template(self):
+        sent = {"enable_thinking": False, "custom_instructions": "Be brief."}
+        body = ChatBody(model="m", messages=HI, chat_template_kwargs=sent)
+        assert body.chat_request.variables == sent
+        assert ChatBody(model="m", messages=HI).chat_request.variables == {}
+
+    @pytest.mark.parametrize(
+        ("body", "field", "value"),
+        [
+            (ChatBody, "reasoning_effort", "enormous"),
+            (ChatBody, "chat_template_kwargs", {"a": "\ud83d"}),
+            (ChatBody, "chat_template_kwargs", {"a": float("inf")}),
+            (ChatBody, "chat_template_kwargs", [1]),
+            (MessagesBody, "thinking", {"type": "perhaps"}),
+        ],
+    )
+    def test_wrong_values_are_refused(self, body, field, value):
+        with pytest.raises(pydantic.ValidationError, match=field):
+            body(model="m", messages=HI, max_tokens=5, **{field: value})
 
 
-def ask(url: str, **fields: Any) -> dict[str, Any]:
-    body = {"model": "pocket", "messages": [ASKED], "max_tokens": 60, **fields}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+class TestOpenedByThePrompt:
+    """The bundled model with a template that opens a thought, which the model never closes."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def url(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+        def change(folder: Path) -> None:
+            template = folder / "chat_template.jinja"
+            template.write_text(template.read_text() + "{{ '<think>\\n' }}")
+
+        with served_changed(tmp_path_factory.mktemp("opened"), change) as url:
+            yield url
+
+    def ask(self, url: str, **fields: Any) -> dict[str, Any]:
+        return answer(url, **{"messages": [ASKED], "max_tokens": 60, **fields})
+
+    def message(self, url: str, **fields: Any) -> dict[str, Any]:
+        return dict(self.ask(url, **fields)["choices"][0]["message"])
+
+    def thought(self, url: str, **fields: Any) -> str:
+        message = self.message(url, **fields)
+        assert message["content"] == ""
+        return str(message["reasoning_content"])
+
+    def test_the_answer_continues_the_thought(self, url: str) -> None:
+        plain = self.thought(url, drafter="none")
+        assert plain
+        assert self.thought(url, drafter="auto") == plain
+        parts = deltas(url, messages=[ASKED], max_tokens=60)
+        assert joined(parts, "reasoning_content") == plain
+        assert joined(parts) == ""
+
+    def test_its_tokens_are_counted(self, url: str) -> None:
+        usage = self.ask(url)["usage"]
+        counted = usage["completion_tokens_details"]["reasoning_tokens"]
+        assert usage["completion_tokens"] - counted in (0, 1)  # the end token
+        usage = answer(url, "responses", input=[ASKED], max_output_tokens=60)["usage"]
+        assert usage["output_tokens_details"]["reasoning_tokens"] == counted
+        usage = self.ask(url, response_format={"type": "json_object"})["usage"]
+        assert "completion_tokens_details" not in usage
+
+    def test_stop_texts_are_searched_in_the_models_text(self, url: str) -> None:
+        plain = self.thought(url, drafter="none")
+        assert self.thought(url, stop=["<think>", "think", "k>"]) == plain
+        assert self.thought(url, stop=[plain[1]]) == plain.partition(plain[1])[0]
+
+    def test_an_answer_in_a_format_has_no_thoughts(self, url: str) -> None:
+        schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+        form = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
+        message = self.message(url, response_format=form)
+        assert [*json.loads(message["content"])] == ["sum"]
+        assert "reasoning_content" not in message
+
+    def test_a_started_answer_has_no_second_thought(self, url: str) -> None:
+        story = [ASKED, {"role": "assistant", "content": f"{OPENING}So"}]
+        fields = {"continue_final_message": True, "add_generation_prompt": False}
+        assert "reasoning_content" not in self.message(url, messages=story, **fields)
 
 
-def thought(url: str, **fields: Any) -> str:
-    """All that pocket says: it closes no thought."""
-    message = ask(url, **fields)["choices"][0]["message"]
-    assert message["content"] == ""
-    return str(message["reasoning_content"])
+END = "<|END_OF_TURN_TOKEN|>"
+SAYS = {
+    marked.GEMMA: f"<|channel>thought\nI add.\n<channel|>It is 42.{END}",
+    marked.SEED: f"<seed:think>I add.</seed:think>\nIt is 42.{END}",
+    marked.COHERE: f"I add.<|END_THINKING|><|START_TEXT|>It is 42.<|END_TEXT|>{END}",
+}
+WRITTEN_CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 17}}\n</tool_call>'
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 
 
-def test_its_answers_go_on_in_the_thought_that_the_prompt_opened(url: str) -> None:
-    plain = thought(url, drafter="none")
-    assert plain
-    assert thought(url, drafter="auto") == plain
-    stream = {"model": "pocket", "messages": [ASKED], "max_tokens": 60, "stream": True}
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=stream, timeout=60) as answer:
-        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
-    deltas = [json.loads(line)["choices"][0]["delta"] for line in lines[:-1]]
-    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == plain
-    assert not any(delta.get("content") for delta in deltas)
+@pytest.mark.parametrize("template", SAYS)
+def test_thoughts_between_marks_of_the_models_own(tmp_path: Path, template: str) -> None:
+    marked.files(tmp_path, template)
+
+    def ask(url: str, says: str, **fields: Any) -> dict[str, Any]:
+        (tmp_path / "answer.txt").write_text(says, encoding="utf-8")
+        return choice(url, model="channelled", messages=[ASKED], **fields)
+
+    with serving(lambda: channelled.assistant(tmp_path)) as running:
+        message = ask(running.url, SAYS[template])["message"]
+        assert (message["reasoning_content"], message["content"]) == ("I add.", "It is 42.")
+        with_call = SAYS[template].replace("It is 42.", WRITTEN_CALL)
+        found = ask(running.url, with_call, tools=[ADD])
+        assert found["finish_reason"] == "tool_calls"
+        assert found["message"]["reasoning_content"] == "I add."
+        assert found["message"]["tool_calls"][0]["function"]["name"] == "add"
+        message = ask(running.url, f"It is 42.{END}", reasoning_effort="none")["message"]
+        assert message["content"] == "It is 42."
+        assert "reasoning_content" not in message
 
 
-def test_its_tokens_are_counted_apart_as_in_every_count_of_a_thought(url: str) -> None:
-    usage = ask(url)["usage"]
-    told = usage["completion_tokens_details"]["reasoning_tokens"]
-    assert told in (usage["completion_tokens"], usage["completion_tokens"] - 1)  # but the end token
-    body = {"model": "pocket", "input": [ASKED], "max_output_tokens": 60}
-    usage = httpx.post(f"{url}/v1/responses", json=body, timeout=60).json()["usage"]
-    assert usage["output_tokens_details"]["reasoning_tokens"] == told
-    held = {"type": "json_object"}
-    assert "completion_tokens_details" not in ask(url, response_format=held)["usage"]
-
-
-def test_stop_texts_are_looked_for_in_what_the_model_says(url: str) -> None:
-    plain = thought(url, drafter="none")
-    assert thought(url, stop=["<think>", "think", "k>"]) == plain
-    assert thought(url, stop=[plain[1]]) == plain.partition(plain[1])[0]
-
-
-def test_an_answer_that_is_held_to_a_format_has_no_thoughts(url: str) -> None:
-    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
-    held = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
-    message = ask(url, response_format=held)["choices"][0]["message"]
-    assert [*json.loads(message["content"])] == ["sum"]
-    assert "reasoning_content" not in message
-
-
-def test_an_answer_that_is_gone_on_with_is_told_from_there(url: str) -> None:
-    story = [ASKED, {"role": "assistant", "content": f"{OPENING}So"}]
-    fields = {"continue_final_message": True, "add_generation_prompt": False}
-    message = ask(url, messages=story, **fields)["choices"][0]["message"]
-    assert "reasoning_content" not in message
-
-
-ANSWER = "Five. That is all "  # with a space behind every word
+ANSWER = "Five. That is all "  # the fake assistant puts a space after every word
 SAID = {"role": "user", "content": "<think>\nso it is\n</think>\n\nFive. That is all"}
 
 
-def events(answer: httpx.Response) -> list[dict[str, Any]]:
-    lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line[:5] == "data:"]
-    return [json.loads(line) for line in lines if line != "[DONE]"]
-
-
 class TestProtocols:
-    """An assistant that says again what it is told: a thought, and an answer."""
+    """The fake assistant repeats what it reads: a thought, and an answer."""
 
     def test_chat(self, running: Running) -> None:
-        body = {"model": "pocket", "messages": [SAID]}
-        url = f"{running.url}/v1/chat/completions"
-        message = httpx.post(url, json=body).json()["choices"][0]["message"]
-        assert message["reasoning_content"] == "so it is"
-        assert message["content"] == ANSWER
-        with httpx.stream("POST", url, json={**body, "stream": True}) as answer:
-            deltas = [event["choices"][0]["delta"] for event in events(answer)]
-        told = ["".join(d.get(n, "") for d in deltas) for n in ("reasoning_content", "content")]
-        assert told == ["so it is", ANSWER]
+        message = choice(running.url, messages=[SAID])["message"]
+        assert (message["reasoning_content"], message["content"]) == ("so it is", ANSWER)
+        parts = deltas(running.url, messages=[SAID])
+        assert (joined(parts, "reasoning_content"), joined(parts)) == ("so it is", ANSWER)
 
     def test_messages(self, running: Running) -> None:
-        asked = {"model": "pocket", "max_tokens": 50, "messages": [SAID]}
+        asked: Any = {"model": "pocket", "max_tokens": 50, "messages": [SAID]}
         with anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0) as client:
-            messages = client.messages.create(**asked), _last(client.messages.stream(**asked))
-        for message in messages:
+            with client.messages.stream(**asked) as stream:
+                streamed = stream.get_final_message()
+            whole = client.messages.create(**asked)
+        for message in (whole, streamed):
             thought, text = message.content
             assert (thought.type, thought.thinking) == ("thinking", "so it is")
             assert (text.type, text.text) == ("text", ANSWER)
 
-    def test_responses(self, running: Running) -> None:
-        with openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client:
-            whole = client.responses.create(model="pocket", input=[SAID])
-            with client.responses.stream(model="pocket", input=[SAID]) as stream:
-                kinds = [event.type for event in stream]
-                streamed = stream.get_final_response()
+    def test_responses(self, client: openai.OpenAI) -> None:
+        whole = client.responses.create(model="pocket", input=[SAID])
+        with client.responses.stream(model="pocket", input=[SAID]) as stream:
+            kinds = [event.type for event in stream]
+            streamed = stream.get_final_response()
         for response in (whole, streamed):
             assert [item.type for item in response.output] == ["reasoning", "message"]
             assert response.output[0].content[0].text == "so it is"
             assert response.output_text == ANSWER
-        assert kinds.index("response.reasoning_text.done") < kinds.index(
-            "response.output_text.delta"
-        )
+        done = kinds.index("response.reasoning_text.done")
+        assert done < kinds.index("response.output_text.delta")
 
 
-def _last(streaming: Any) -> Any:
-    with streaming as stream:
-        return stream.get_final_message()
+CALL = ToolCall("c1", "add", {"a": 1})
+OPENAI = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+ANTHROPIC = {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}}
+ITEM = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
+
+
+def thought_of(*texts, name="content"):
+    parts = [{"type": "reasoning_text", "text": text} for text in texts]
+    return {"type": "reasoning", "id": "rs_1", "summary": [], name: parts}
+
+
+def called(text="", thought=""):
+    """A message of the assistant with the call."""
+    return Message("assistant", text, (CALL,), reasoning=thought)
+
+
+class TestSentBack:
+    """Models that think between calls continue from the thoughts that programs send back."""
+
+    @pytest.mark.parametrize(
+        ("fields", "thought"),
+        [
+            ({"reasoning_content": "I add."}, "I add."),
+            ({"reasoning": "I add."}, "I add."),
+            ({"reasoning_content": None, "reasoning": None}, ""),
+            ({"reasoning": {"effort": "high"}}, ""),  # of other programs
+            ({}, ""),
+        ],
+    )
+    def test_in_chats(self, fields, thought):
+        sent = ChatMessage(role="assistant", content=None, tool_calls=[OPENAI], **fields)
+        assert sent.message == called(thought=thought)
+
+    def test_as_blocks(self):
+        read = pydantic.TypeAdapter(Conversation).validate_python
+        blocks = [
+            {"type": "thinking", "thinking": "I add.", "signature": ""},
+            {"type": "redacted_thinking", "data": "..."},
+            {"type": "text", "text": "Well."},
+            ANTHROPIC,
+        ]
+        found = read([{"role": "assistant", "content": blocks}])
+        assert found == (called("Well.", "I add."),)
+
+    def test_half_a_character_is_refused(self):
+        read = pydantic.TypeAdapter(Conversation).validate_python
+        with pytest.raises(pydantic.ValidationError, match="half of a surrogate pair"):
+            read([{"role": "assistant", "content": [{"type": "thinking", "thinking": "\udc00"}]}])
+        with pytest.raises(pydantic.ValidationError, match="half of a surrogate pair"):
+            ChatMessage(role="assistant", content="", reasoning_content="\ud83d")
+
+    @pytest.mark.parametrize(
+        ("items", "expected"),
+        [
+            ([thought_of("I ", "add."), ITEM], [called(thought="I add.")]),
+            (
+                [thought_of("I add."), {"role": "assistant", "content": "42"}],
+                [Message("assistant", "42", reasoning="I add.")],
+            ),
+            ([thought_of("In short.", name="summary"), ITEM], [called(thought="In short.")]),
+            (
+                [thought_of("One."), {"role": "assistant", "content": "Well."}, thought_of("Two."), ITEM],
+                [called("Well.", "One.\n\nTwo.")],
+            ),
+            ([thought_of("Nothing came of it."), ASKED], [Message("user", ASKED["content"])]),
+            ([thought_of(), ITEM], [called()]),
+            ([{"type": "reasoning", "id": "rs_1", "content": "odd"}, ITEM], [called()]),
+            ([ASKED, thought_of("At the end.")], [Message("user", ASKED["content"])]),
+        ],
+    )  # fmt: skip
+    def test_as_items(self, items, expected):
+        assert list(pydantic.TypeAdapter(Items).validate_python(items)) == expected

@@ -1,31 +1,18 @@
-"""Tools over HTTP, with the bundled model: what is called exists and fits, whoever drafts."""
+"""Tools over HTTP, with the bundled model: each call fits its tool, with every drafter."""
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
-from tests.app.server.serving import served
+from tests.app.server import serving
+from tests.app.server.serving import ADD_TOOL as ADD
+from tests.app.server.serving import deltas, events, joined, post, served_changed, story_of_a_call
 
 ASKED = {"role": "user", "content": "What is 17 + 25? Use the tool."}
-ADD = {
-    "type": "function",
-    "function": {
-        "name": "add",
-        "description": "Adds two numbers.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "a": {"type": "integer", "minimum": 0, "maximum": 99},
-                "b": {"type": "integer", "minimum": 0, "maximum": 99},
-            },
-            "required": ["a", "b"],
-        },
-    },
-}
 LOOK = {
     "type": "function",
     "function": {
@@ -34,26 +21,16 @@ LOOK = {
     },
 }  # fmt: skip
 TOOLS = [ADD, LOOK]
+ONE_CALL = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
 NAMED = {"type": "function", "function": {"name": "look_up"}}
-CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 17, "b": 25}'}}  # fmt: skip
-RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "42"}
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(tmp_path_factory.mktemp("home")) as url:
-        yield url
-
-
-def ask(url: str, **fields: Any) -> httpx.Response:
-    body = {"model": "pocket", "messages": [ASKED], "max_tokens": 200, **fields}
-    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+def asked(**fields: Any) -> dict[str, Any]:
+    return {"messages": [ASKED], "max_tokens": 200, **fields}
 
 
 def choice(url: str, **fields: Any) -> dict[str, Any]:
-    answer = ask(url, **fields)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json()["choices"][0])
+    return serving.choice(url, **asked(**fields))
 
 
 def called(url: str, **fields: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -73,12 +50,12 @@ def fits(name: str, arguments: dict[str, Any]) -> bool:
     return name == "look_up" and arguments["what"] in ("sum", "product")
 
 
-def test_a_call_that_is_required_comes_and_is_the_same_with_every_drafter(url: str) -> None:
-    fields = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
+def test_a_required_call_is_the_same_with_every_drafter(url: str) -> None:
+    fields = ONE_CALL
     plain = called(url, **fields, drafter="none")
     assert len(plain) == 1
     assert fits(*plain[0])
-    for drafter in ("auto", "lookup", "suffix", "chain", "sequoia", "specexec", "early_exit"):
+    for drafter in ("auto", "lookup", "chain", "early_exit"):
         assert called(url, **fields, drafter=drafter) == plain
 
 
@@ -97,7 +74,7 @@ def test_the_named_tool_is_called(url: str) -> None:
     assert fits(name, arguments)
 
 
-def test_without_need_the_answer_is_text_the_same_with_every_drafter(url: str) -> None:
+def test_an_optional_call_is_text_with_every_drafter(url: str) -> None:
     plain = choice(url, tools=TOOLS, drafter="none")
     assert plain["message"]["content"]
     assert "tool_calls" not in plain["message"]
@@ -106,27 +83,24 @@ def test_without_need_the_answer_is_text_the_same_with_every_drafter(url: str) -
         assert choice(url, tools=TOOLS, drafter=drafter)["message"] == plain["message"]
 
 
-def test_the_model_reads_the_tools_and_what_came_of_calls(url: str) -> None:
+def test_the_model_reads_tools_and_results(url: str) -> None:
     def read(**fields: Any) -> int:
-        return int(ask(url, max_tokens=1, **fields).json()["usage"]["prompt_tokens"])
+        found = serving.answer(url, **asked(max_tokens=1, **fields))
+        return int(found["usage"]["prompt_tokens"])
 
     assert read(tools=TOOLS) > read() + 50
     assert read(tools=TOOLS, tool_choice="none") == read()
-    story = [ASKED, {"role": "assistant", "content": None, "tool_calls": [CALL]}, RESULT]
+    story = story_of_a_call("call_1", '{"a": 17, "b": 25}')
     assert read(messages=story) > read() + 20
     assert choice(url, messages=story, tools=TOOLS)["message"]["role"] == "assistant"
 
 
 def streamed(url: str, **fields: Any) -> list[dict[str, Any]]:
-    body = {"model": "pocket", "messages": [ASKED], "max_tokens": 200, "stream": True, **fields}
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as answer:
-        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
-    assert lines[-1] == "[DONE]"
-    return [json.loads(line)["choices"][0] for line in lines[:-1]]
+    return [event["choices"][0] for event in events(url, **asked(**fields))]
 
 
 def test_a_stream_brings_the_same_call_in_parts(url: str) -> None:
-    fields = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
+    fields = ONE_CALL
     chunks = streamed(url, **fields)
     parts = [part for chunk in chunks for part in chunk["delta"].get("tool_calls", [])]
     assert [part["index"] for part in parts] == [0] * len(parts)
@@ -142,20 +116,16 @@ def test_a_stream_brings_the_same_call_in_parts(url: str) -> None:
 def test_a_stream_of_text_is_the_whole_text(url: str) -> None:
     whole = choice(url, tools=TOOLS)["message"]["content"]
     chunks = streamed(url, tools=TOOLS)
-    assert "".join(chunk["delta"].get("content", "") for chunk in chunks) == whole
+    assert joined([chunk["delta"] for chunk in chunks]) == whole
     assert chunks[-1]["finish_reason"] == "stop"
 
 
 def test_openais_client_calls_and_answers(url: str) -> None:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client:
         story: list[Any] = [ASKED]
-        asked: Any = {
-            "model": "pocket",
-            "tools": [ADD],
-            "max_tokens": 200,
-            "parallel_tool_calls": False,
-        }
-        first = client.chat.completions.create(messages=story, tool_choice="required", **asked)
+        fields: Any = {"model": "pocket", "tools": [ADD], "max_tokens": 200, "parallel_tool_calls": False}  # fmt: skip
+        forced = {**fields, "tool_choice": "required"}
+        first = client.chat.completions.create(messages=story, **forced)
         said = first.choices[0].message
         assert said.tool_calls
         story.append(said.model_dump(exclude_none=True))
@@ -163,10 +133,10 @@ def test_openais_client_calls_and_answers(url: str) -> None:
             assert call.type == "function"
             assert fits(call.function.name, json.loads(call.function.arguments))
             story.append({"role": "tool", "tool_call_id": call.id, "content": "42"})
-        second = client.chat.completions.create(messages=story, **asked)
+        second = client.chat.completions.create(messages=story, **fields)
         assert second.choices[0].finish_reason in ("stop", "length", "tool_calls")
-        with client.chat.completions.stream(messages=[ASKED], tool_choice="required", **asked) as s:
-            final = s.get_final_completion().choices[0].message
+        with client.chat.completions.stream(messages=[ASKED], **forced) as stream:
+            final = stream.get_final_completion().choices[0].message
         assert [c.function.name for c in final.tool_calls or ()] == ["add"] * len(said.tool_calls)
 
 
@@ -189,8 +159,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "tools", "calls no tools"),
     ({"functions": [ADD["function"]]}, "functions", "older name of tools"),
     (
-        {"messages": [ASKED, {"role": "assistant", "tool_calls": [
-            {**CALL, "function": {"name": "add", "arguments": "{17"}}]}, RESULT]},
+        {"messages": story_of_a_call("call_1", "{17")},
         "messages.1.tool_calls.0.function.arguments", "not JSON",
     ),
     (
@@ -201,11 +170,97 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "param", "told"), WRONG)
-def test_what_is_wrong_is_told_in_a_sentence(
-    url: str, fields: dict[str, Any], param: str, told: str
-) -> None:
-    answer = ask(url, **fields)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (400, param)
-    assert told in error["message"]
+@pytest.mark.parametrize(("fields", "param", "words"), WRONG)
+def test_wrong_tools_are_refused(url: str, fields: dict[str, Any], param: str, words: str) -> None:
+    response = post(url, "chat/completions", **asked(**fields))
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, param)
+    assert words in error["message"]
+
+
+TEMPLATE = """{{ bos_token }}
+{%- if tools %}{{ '<|system|>' + tools | tojson + '<|end|>' }}{% endif %}
+{%- for m in messages %}
+{{- '<|' + ('user' if m.role == 'tool' else m.role) + '|>' + m.content }}
+{%- for c in m.tool_calls %}
+{{- '\\n<tool_call>\\n<function=' + c.function.name + '>\\n' }}
+{%- for name, value in c.function.arguments|items %}
+{{- '<parameter=' + name + '>\\n' }}{{ value if value is string else value | tojson }}{{ '\\n</parameter>\\n' }}
+{%- endfor %}
+{{- '</function>\\n</tool_call>' }}
+{%- endfor %}
+{{- '<|end|>' }}
+{%- endfor %}<|assistant|>"""
+PROPERTIES = {
+    "mode": {"enum": ["new", "more"]},
+    "line": {"type": "integer", "minimum": 0, "maximum": 99},
+    "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3},
+}
+
+
+def with_required(name: str, **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+MARK = with_required("mark", **PROPERTIES)
+WRITE = with_required("write", text={"type": "string"}, **PROPERTIES)
+WRITTEN = {"id": "c", "type": "function", "function": {"name": "write", "arguments": '{"mode": "new", "line": 7, "tags": [], "text": "\\"hi\\""}'}}  # fmt: skip
+
+
+class TestArgumentsInPairs:
+    """A template that writes each argument for itself: programs see JSON, as of any other."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def url(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+        def change(folder: Path) -> None:
+            (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+
+        with served_changed(tmp_path_factory.mktemp("pairs"), change) as url:
+            yield url
+
+    def body(self, **fields: Any) -> dict[str, Any]:
+        messages = [{"role": "user", "content": "Write 'good morning' in line 7."}]
+        return {"messages": messages, "max_tokens": 120, **ONE_CALL, "tools": [WRITE], **fields}
+
+    def ask(self, url: str, **fields: Any) -> dict[str, Any]:
+        return serving.choice(url, **self.body(**fields))
+
+    def test_drawn_calls_fit_with_every_drafter(self, url: str) -> None:
+        drawn = {"temperature": 1.0, "tools": [MARK]}
+        for seed, drafter in enumerate(("auto", "recycling")):
+            plain = self.ask(url, drafter="none", seed=seed, **drawn)
+            assert (plain["finish_reason"], plain["message"]["content"]) == ("tool_calls", None)
+            ((name, written),) = names_and_arguments(plain)
+            arguments = json.loads(written)
+            assert (name, [*arguments]) == ("mark", ["mode", "line", "tags"])
+            assert arguments["mode"] in ("new", "more")
+            assert type(arguments["line"]) is int
+            assert len(arguments["tags"]) <= 3
+            assert set(arguments["tags"]) <= {"a", "b"}
+            other = self.ask(url, drafter=drafter, seed=seed, **drawn)
+            assert names_and_arguments(other) == [(name, written)]
+
+    def test_calls_in_a_stream_are_the_same(self, url: str) -> None:
+        drawn = {"temperature": 1.0, "seed": 3, "max_tokens": 200}
+        whole = names_and_arguments(self.ask(url, **drawn))
+        found = deltas(url, **self.body(**drawn))
+        parts = [part["function"] for delta in found for part in delta.get("tool_calls", [])]
+        assert len(parts) > 5
+        assert [(parts[0]["name"], "".join(part["arguments"] for part in parts))] == whole
+        assert joined(found) == ""
+
+    def test_earlier_calls_are_written_as_the_template_has_them(self, url: str) -> None:
+        def read(*more: dict[str, Any]) -> int:
+            story = [ASKED, *more]
+            body = self.body(messages=story, max_tokens=1, tool_choice="auto")
+            return int(serving.answer(url, **body)["usage"]["prompt_tokens"])
+
+        call = {"role": "assistant", "content": None, "tool_calls": [WRITTEN]}
+        assert read(call, {"role": "tool", "tool_call_id": "c", "content": "done"}) > read() + 40
+
+
+def names_and_arguments(found: dict[str, Any]) -> list[tuple[str, str]]:
+    calls = found["message"].get("tool_calls", [])
+    return [(call["function"]["name"], call["function"]["arguments"]) for call in calls]

@@ -1,13 +1,55 @@
-"""The stages after the tokenizer in one step: parts, deltas."""
+"""What tests of texts share: a small vocabulary, texts in pieces, and the stages after the tokenizer in one step."""
 
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
-from app.request import Delta
+from tokenizers import Tokenizer
+
+from app.request import CallDelta, Delta
 from app.text.detokenizer import StopFilter
 from app.text.output_parser import OutputParser
 from app.text.reasoning.tags import AnswerStream, Part, TagSplitter, joined
 from app.text.tools.call_parser import ToolCallParser
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokenizer whose control tokens have the first ids."""
+
+    tokenizer: Tokenizer
+
+    def ids_of(self, text: str) -> list[int]:
+        """With control tokens."""
+        return list(self.tokenizer.encode(text).ids)
+
+    def typed(self, text: str) -> list[int]:
+        """Without any control token."""
+        return [token for letter in text for token in self.ids_of(letter)]
+
+    def shown(self, ids: Iterable[int]) -> str:
+        """All tokens, control tokens too."""
+        return str(self.tokenizer.decode([*ids], skip_special_tokens=False))
+
+    def save(self, folder: Path, template: str, end: str) -> Path:
+        """The folder of a model with this template, without weights."""
+        self.tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": end}))
+        return folder
+
+
+def cut(whole: Sequence, places: Iterable[int]) -> list:
+    """A text, or tokens, in pieces that end at ``places``, modulo the length."""
+    edges = sorted({0, len(whole), *(place % (len(whole) + 1) for place in places)})
+    return [whole[begin:end] for begin, end in pairwise(edges)]
+
+
+def thought_and(thought: str, said: str) -> str:
+    """The tagged text of both."""
+    return f"<think>\n{thought}\n</think>\n\n{said}"
 
 
 def fed(stream: AnswerStream, ids: Iterable[int]) -> str:
@@ -32,8 +74,15 @@ def parsed_text(
 ) -> Delta:
     """The same of a tagged text that comes in pieces which end at ``places``."""
     parser, tags = OutputParser(StopFilter(()), calls), TagSplitter()
-    edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    for begin, end in pairwise(edges):
-        parser.feed(tags.feed(text[begin:end]))
+    for piece in cut(text, places):
+        parser.feed(tags.feed(piece))
     parser.end(tags.end())
     return parser.delta()
+
+
+def calls_of(parts: Iterable[CallDelta]) -> list[tuple[str, str]]:
+    """The name and the arguments of each call."""
+    found: dict[int, list[str]] = {}
+    for part in parts:
+        found.setdefault(part.index, [part.name, ""])[1] += part.arguments
+    return [(name, arguments) for name, arguments in found.values()]

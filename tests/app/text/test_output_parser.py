@@ -1,6 +1,6 @@
 """Answers are split the same whatever pieces they come in."""
 
-from itertools import pairwise
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from app.text.output_parser import OutputParser
 from app.text.reasoning.tags import Kind, Part, TagSplitter
 from app.text.tools.call_format import DEFAULT_FORM
 from app.text.tools.call_parser import ToolCallParser
-from tests.app.text.parsing import parsed_text
+from tests.app.text.parsing import cut, parsed_text
 
 texts = st.text(st.sampled_from("ab<>/ \n{}think"), max_size=30)
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -43,7 +43,7 @@ def split(text: str, places: list[int] = (), *, tools: bool = False) -> tuple[st
         ("<think>a</think>b<think>c</think>", "a", "b<think>c</think>"),
     ],
 )
-def test_reasoning_is_what_an_answer_begins_with(text: str, thought: str, said: str) -> None:
+def test_reasoning_begins_an_answer(text: str, thought: str, said: str) -> None:
     assert split(text) == (thought, said, "")
     assert split(text, list(range(40))) == (thought, said, "")
 
@@ -77,14 +77,11 @@ def test_text_comes_at_once_where_nothing_can_begin() -> None:
 @given(
     texts, texts, st.lists(st.integers(0, 90)), st.sampled_from(["a", "</think>", "k>\nb", "< "])
 )
-def test_a_stop_text_cuts_the_tagged_text(
-    thought: str, said: str, places: list[int], stop: str
-) -> None:
+def test_a_stop_text_cuts_all(thought: str, said: str, places: list[int], stop: str) -> None:
     text = f"<think>{thought}</think>{said}"
     parser, tags = OutputParser(StopFilter([stop])), TagSplitter()
-    edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    for begin, end in pairwise(edges):
-        parser.feed(tags.feed(text[begin:end]))
+    for piece in cut(text, places):
+        parser.feed(tags.feed(piece))
     parser.end(tags.end())
     assert parser.delta().tagged == text.partition(stop)[0]
     assert parser.stopped == (stop in text)
@@ -116,17 +113,14 @@ def counted(tokens: list[str], opened: str = "") -> int:
         ([], "<think>", 0),
     ],
 )
-def test_reasoning_tokens_are_those_up_to_the_end_tag(
-    tokens: list[str], opened: str, expected: int
-) -> None:
+def test_number_of_reasoning_tokens(tokens: list[str], opened: str, expected: int) -> None:
     assert counted(tokens, opened) == expected
 
 
-@given(cuts=st.lists(st.integers(0, 45)), said=st.sampled_from(["Five.", "", "a <think> b"]))
-def test_the_token_with_the_end_of_the_tag_is_the_last_of_them(cuts: list[int], said: str) -> None:
-    """Wherever tokens begin and end."""
+@given(places=st.lists(st.integers(0, 45)), said=st.sampled_from(["Five.", "", "a <think> b"]))
+def test_the_end_tag_is_the_last_reasoning_token(places: list[int], said: str) -> None:
     thought = " <think>\nso < / it is</think>"
     text = thought + said
-    places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    tokens = [text[a:b] for a, b in pairwise(places)]
-    assert counted(tokens) == sum(place < len(thought) for place in places[:-1])
+    tokens = cut(text, places)
+    begins = [0, *accumulate(map(len, tokens))][:-1]
+    assert counted(tokens) == sum(begin < len(thought) for begin in begins)

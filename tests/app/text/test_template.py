@@ -40,18 +40,17 @@ HARMS = (
     ("source", "takes"),
     [
         ("{{ m.reasoning_content }}", True),
-        ("{% if 'reasoning_content' in m %}", True),
+        ("{% if 'reasoning_content' in m %}{% endif %}", True),
         ("{{ message.thinking }}", True),
         ("{{ m['thinking'] }}", True),
         ('{{ m.get("reasoning") }}', True),
         ("{% if enable_thinking %}<think>{% endif %}", False),
         ("{{ m.content.split('</think>')[-1] }}", False),
-        ("{% if thinking is defined and thinking %}", False),
+        ("{% if thinking is defined and thinking %}{% endif %}", False),
     ],
 )
-def test_a_template_tells_whether_it_has_a_place_for_thoughts(source, takes):
-    text = source if "{%" not in source else f"{source}{'' if 'endif' in source else '{% endif %}'}"
-    assert ChatTemplate(text, {}).takes_reasoning is takes
+def test_takes_reasoning(source, takes):
+    assert ChatTemplate(source, {}).takes_reasoning is takes
 
 
 @pytest.mark.parametrize(
@@ -96,18 +95,20 @@ class TestLoading:
         with pytest.raises(ModelUnusable, match="has no chat template.*instruction-tuned"):
             ChatTemplate.load(tmp_path)
 
-    def test_a_template_that_is_no_template(self) -> None:
+    @pytest.mark.parametrize("foreign", [False, True])
+    def test_a_template_that_is_no_template(self, foreign: bool) -> None:
         with pytest.raises(ModelUnusable, match="not valid Jinja"):
-            ChatTemplate("{% if %}", {})
+            ChatTemplate("{% if %}", {}, foreign=foreign)
 
 
+@pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_templates_are_stopped(
-    attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attack: str, foreign: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidRequest, match="refuses this conversation"):
-        ChatTemplate(attack, {}).render(ASK)
+        ChatTemplate(attack, {}, foreign=foreign).render(ASK)
     assert not list(tmp_path.iterdir())
 
 
@@ -136,24 +137,19 @@ class TestForeignTemplates:
             foreign.render(ASK)
         assert foreign.render(ASK[1:]) == "fine"
 
-    @pytest.mark.parametrize("attack", ATTACKS)
-    def test_attacks_are_refused_there_too(self, attack: str) -> None:
-        with pytest.raises(InvalidRequest, match="refuses this conversation"):
-            ChatTemplate(attack, {}, foreign=True).render(ASK)
-
     def test_a_refusal_of_the_probe_is_no_fault(self) -> None:
         source = "{% if messages | length < 2 %}{{ raise_exception('two') }}{% endif %}ok"
         assert ChatTemplate(source, {}, foreign=True).render(ASK) == "ok"
 
-    def test_no_template(self) -> None:
-        with pytest.raises(ModelUnusable, match="not valid Jinja"):
-            ChatTemplate("{% if %}", {}, foreign=True)
-
-    def test_only_bundled_models_are_trusted(self, tmp_path: Path) -> None:
-        (tmp_path / "chat_template.jinja").write_text("x")
-        assert isinstance(ChatTemplate.load(tmp_path)._render, template._Distant)
-        pocket = template.TRUSTED / "pocket"
-        assert isinstance(ChatTemplate.load(pocket)._render, template._Sandboxed)
+    def test_only_bundled_models_are_trusted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(template, "RENDER_SECONDS", 1.0)
+        (tmp_path / "chat_template.jinja").write_text(HARMS[1])
+        with pytest.raises(ModelUnusable, match="chat template is harmful"):
+            ChatTemplate.load(tmp_path)
+        monkeypatch.setattr(template, "TRUSTED", tmp_path.parent)
+        ChatTemplate.load(tmp_path)  # without a trial in the sandbox
 
 
 def test_a_template_may_ask_for_the_date() -> None:

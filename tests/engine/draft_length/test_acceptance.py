@@ -23,7 +23,7 @@ def test_nothing_known_is_optimism_at_every_depth():
     assert shrunk(DepthAcceptance(MEMORY), [0.5, 0.4]) == pytest.approx([0.5, 0.4])
 
 
-def test_tokens_behind_a_refusal_were_not_evaluated():
+def test_tokens_after_a_refusal_were_not_evaluated():
     depths = after([(2, True)])
     assert [(d.hits, d.trials) for d in depths.counts] == [(1, 1), (1, 1), (0, 1)]
 
@@ -59,7 +59,7 @@ def test_what_is_known_of_depths_that_are_not_reached_grows_stale():
     assert depths.at(3).trials < before / 2
 
 
-def test_a_request_that_does_better_than_the_pool_is_expected_to_go_on_so():
+def test_a_request_that_does_better_than_the_pool_is_expected_to_continue():
     pool = [0.5, 0.5, 0.5]
     lucky = shrunk(after([(1, False)] * 30), pool)
     assert lucky[0] > 0.8

@@ -20,8 +20,21 @@ from engine.speculation.rng import SeededRandom
 from engine.speculation.tree import DraftTree, chain, single
 from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
-from tests.engine.draft_length.counted import BINS, COLUMNS, GREEDY, chains, context, counts, flat
-from tests.engine.draft_length.deep import LONGEST, Deep, drafts, new, one_hot, over, rounds
+from tests.engine.draft_length.exits import (
+    BINS,
+    GREEDY,
+    LONGEST,
+    Deep,
+    chains,
+    context,
+    counts,
+    drafts,
+    flat,
+    new,
+    one_hot,
+    over,
+    rounds,
+)
 from tests.engine.tiny import tiny_target
 
 RIGHT, WRONG = one_hot(1, 2, 0), one_hot(2, 0, 1)
@@ -125,13 +138,6 @@ def test_untraced_rounds_measure_which_sibling_was_right(path, found):
         assert ranks == [0.0, found, *[0.0] * 5, 1.0, 1.0, *[0.0] * 5]
 
 
-def test_a_draft_that_never_started_says_nothing_of_its_exit():
-    request = exits()
-    request.choice, request.stop = ExitChoice(1, 2, 1.0), ExitStop(bool)
-    request.untraced(single(1), [0])
-    assert not request.counts.table.any()
-
-
 # The prompt, and what requests leave to others.
 
 
@@ -197,14 +203,6 @@ def test_while_plain_the_gaps_between_traces_double_up_to_the_largest():
     assert gaps[-2:] == [TUNING.plain_trace_gap] * 2
 
 
-def test_while_plain_nothing_is_drafted():
-    target = Deep(WRONG, WRONG, RIGHT)
-    found = list(rounds(target, new(target), [0, 1, 2, 0], 300))
-    assert not any(outcome.tree.drafted for outcome in found[1:])  # the first one finds out
-    assert all((o.scores.states is not None) == o.tree.trace for o in found)
-    assert sum(outcome.tree.trace for outcome in found) < 10
-
-
 def test_an_exit_that_became_right_is_found_at_the_next_trace():
     target = Deep(WRONG, WRONG, RIGHT)
     policy, ids = new(target), [0, 1, 2, 0]
@@ -229,56 +227,6 @@ def test_an_exit_that_is_right_but_too_dear_is_looked_at_ever_less():
     again = traced(exits(gap=request.plain_gap), right, dear)  # the next answer
     assert again[0] == TUNING.first_trace_gap - 1
     assert len(again) < len(found)
-
-
-def test_a_settled_choice_is_looked_at_less_often():
-    target = Deep(RIGHT, RIGHT, RIGHT, RIGHT)
-    found = list(rounds(target, new(target), [0, 1, 2, 0], 350))
-    traces = [n for n, outcome in enumerate(found) if outcome.tree.trace]
-    gaps = [b - a for a, b in pairwise(traces)]
-    assert gaps == sorted(gaps)
-    assert gaps[-1] == TUNING.trace_gap
-
-
-@pytest.mark.parametrize(("hits", "misses", "gap"), [(9, 2, 8), (99, 1, 2)])
-def test_only_a_clearly_better_exit_is_a_reason_to_look_more_often(hits, misses, gap):
-    cost, request = RoundCost(np.array([[8.0, 9.0], [8.0, 9.0]])), exits()
-    even = [(0.9, True)] * 8 + [(0.9, False)] * 2
-    request.choice, request.gap = replace(request.choose(counts(even, even), cost), exit=1), 4
-    request.fresh = np.zeros((2, COLUMNS))
-    better = counts(even, [(0.9, True)] * hits + [(0.9, False)] * misses)
-    assert request.choose(better, cost).exit == 2
-    assert request.gap == gap
-
-
-class Asked(PassCost):
-    """Counts how often a choice asks what passes cost."""
-
-    def __init__(self):
-        super().__init__({1: 0.1})
-        self.times = 0
-
-    def each(self, rows, context=0):
-        self.times += 1
-        return super().each(rows, context)
-
-
-def test_a_choice_is_kept_for_some_rounds_unless_something_changed():
-    target, cost = Deep(RIGHT, WRONG, WRONG, RIGHT), Asked()
-    policy = over(target, cost)
-    hear(policy, target, 9)
-
-    def after(rounds_, *numbers, longest=LONGEST):
-        for _ in range(rounds_):
-            found = policy.budgets([context(n) for n in numbers], [longest] * len(numbers))
-            assert all(budget.exit_layer == 1 for budget in found)
-        return cost.times
-
-    assert after(2 * TUNING.choice_rounds, 9) == 2
-    hear(policy, target, 9, passes=1)
-    assert after(1, 9) == 3  # its layers were looked at
-    assert after(1, 9, 10) == 4  # another request shares the pass
-    assert after(1, 9, 10, longest=Budget(1, 1)) == 5  # the answer is nearly over
 
 
 # Siblings: candidates that hang next to the chain's tokens, where rows of a pass are cheap.
@@ -334,7 +282,7 @@ def test_never_more_than_allowed(longest):
         assert not (budget.trace and longest.depth == 0)
 
 
-def test_outcomes_without_states_are_heard_too():
+def test_outcomes_without_states_are_observed():
     policy, _ = ended({1})
     policy.budgets([context(5)], [LONGEST])
     for scores in (None, Scores(torch.zeros(2, 3))):

@@ -1,22 +1,19 @@
 """Dynamic exit in the engine: the target's law and the plain answer, whatever exits do."""
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
 
 from engine.draft_length.tuning import TUNING
 from engine.drafters.early_exit import EarlyExit
-from engine.errors import InvalidRequest
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.models.own.target import TorchTarget
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
-from tests.engine.draft_length.counted import GREEDY, flat
-from tests.engine.draft_length.deep import PAPER, Deep, new, over
-from tests.engine.enumeration import law_of, random_law
+from tests.engine.draft_length.exits import GREEDY, PAPER, Deep, flat, new, over
+from tests.engine.enumeration import assert_joint_law, law_of, random_law
 from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target, tiny_weights
 
 
@@ -71,14 +68,7 @@ def check_joint_law(sampling, policy_over):
         seen.update(log)
         return tuple(ids[len(prompt) : len(prompt) + length])
 
-    found = law_of(run)
-    warped = probabilities(laws[-1].log(), sampling)
-    for sequence in product(range(size), repeat=length):
-        wanted, last = 1.0, prompt[-1]
-        for token in sequence:
-            wanted *= float(warped[last][token])
-            last = token
-        assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
+    assert_joint_law(law_of(run), probabilities(laws[-1].log(), sampling), prompt[-1], length)
     return seen
 
 
@@ -121,7 +111,7 @@ def drafted(request, **options):
 )
 def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling):
     changed = 0
-    for seed in range(4):
+    for seed in range(2):
         prompts = [(1, 2, 3), (4,), (5, 6, 7, 8, 9, 1, 2), (3, 3, 3)]
         requests = [GenerationRequest(p, 30, sampling, frozenset({0})) for p in prompts]
         plain = run_all(engine_over(tiny_target(seed, layers=6)), [replace(r, drafter="none") for r in requests])  # fmt: skip
@@ -129,7 +119,7 @@ def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling):
         asked = [drafted(r, options=options, draft_depth=8) for r in requests]
         assert [ids for ids, _ in run_all(engine_over(target), asked)] == [ids for ids, _ in plain]
         changed += sum(len(exits) > 1 for exits in target.exits.values())
-    assert changed >= 4
+    assert changed >= 2
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(0.9, seed=4), SamplingParams(0.9)])
@@ -180,13 +170,6 @@ def test_weights_without_early_exits_cost_next_to_nothing():
     assert first[1] <= 2 * len(ids)  # of 12 rows for each token, and no rows but these
     run_all(engine, [replace(request, prompt=(5, 6, 7))])
     assert target.drafted - first[0] <= 12 * len(ids) / 25
-
-
-def test_it_is_refused_for_drafters_without_exits():
-    with pytest.raises(InvalidRequest, match=r"dynamic_exit.*'chain'.*early_exit"):
-        engine_over(tiny_target(), tiny_target()).submit(
-            GenerationRequest((1, 2), 4, drafter="chain", length="dynamic_exit")
-        )
 
 
 def test_a_target_of_one_layer_decodes_plainly():

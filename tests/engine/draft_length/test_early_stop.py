@@ -1,7 +1,6 @@
 """Early ends: the measured threshold, the switch above it, and that neither bends the law."""
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from engine.speculation.sampling import probabilities
 from engine.speculation.tree import chain
 from engine.speculation.verify import Verdict, verify
 from engine.statistics.pass_cost import PassCost, StepSeconds
-from tests.engine.enumeration import law_of, random_law
+from tests.engine.enumeration import assert_joint_law, law_of, random_law
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
 
 HERE = Context(1, 0, [1], SamplingParams(), None)
@@ -58,13 +57,7 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
             ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
         return tuple(ids[len(prompt) : len(prompt) + length])
 
-    found, warped = law_of(run), probabilities(laws.log(), sampling)
-    for sequence in product(range(3), repeat=length):
-        wanted, last = 1.0, prompt[-1]
-        for token in sequence:
-            wanted *= float(warped[last][token])
-            last = token
-        assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
+    assert_joint_law(law_of(run), probabilities(laws.log(), sampling), prompt[-1], length)
     assert lengths == expected
 
 
@@ -95,11 +88,6 @@ def test_every_length_has_the_floor_of_its_own_row():
     free, dear = (floors.rate * seconds for seconds in (0.1, 0.2))
     assert [floors.after(n) for n in (1, 2)] == pytest.approx([free] * 2, rel=1e-3)
     assert [floors.after(n) for n in (3, 4, 5, 6)] == pytest.approx([dear] * 4, rel=1e-3)
-
-
-def test_a_dearer_step_asks_for_more_certainty():
-    asked = [taught(draft_step=step).after(1) for step in (0.02, 0.1, 0.3)]
-    assert TUNING.least_floor < asked[0] < asked[1] < asked[2]
 
 
 def test_a_free_token_must_be_worth_something_all_the_same():
@@ -154,32 +142,6 @@ def test_nothing_is_drafted_while_speculation_loses_and_probes_come_ever_later()
     assert waits[-1] > 8 * max(waits[1], 1)
 
 
-class Asked(PassCost):
-    """Counts decisions whether to draft: each asks for the seconds of two passes."""
-
-    asked = 0
-
-    def seconds(self, rows, context=0):
-        self.asked += 1
-        return super().seconds(rows, context)
-
-    @property
-    def decisions(self):
-        return self.asked // 2
-
-
-def test_a_decision_to_draft_is_asked_for_again_only_now_and_then():
-    cost = Asked()
-    policy, asked = Confidence(DrafterResources(None, cost=cost), "chain"), []
-    for _ in range(10):
-        assert policy.budgets([HERE], [LONGEST])[0].depth > 0
-        policy.observe([outcome(4, 4, 0.4, 1.0)])
-        asked.append(cost.decisions)
-    assert asked == [1, 2, 2, 2, 2, 3, 3, 3, 3, 4]  # a first yes may be a probe
-    policy.budgets([HERE, replace(HERE, request=2)], [LONGEST] * 2)  # another batch
-    assert cost.decisions == 5
-
-
 @pytest.mark.parametrize(
     ("longest", "limit", "depth"),
     [(Budget(3, 3), None, 3), (Budget(30, 30), None, 20), (Budget(30, 30), 25, 25),
@@ -202,23 +164,14 @@ def test_every_draft_gets_a_stop_of_its_own():
 # --- the rule ---
 
 
-def length(rule, probabilities):
-    """Tokens drafted until the rule ends the draft."""
-    return next((n for n, p in enumerate(probabilities, 1) if rule.drawn(p)), len(probabilities))
-
-
-def test_the_product_of_all_tokens_decides():
-    assert (
-        length(ConfidenceStop(0.0, StopThreshold.constant(0.3)), [0.9, 0.7, 0.6, 0.5, 0.9]) == 4
-    )  # 0.9, 0.63, 0.378, 0.189
-
-
-def test_one_unlikely_token_decides_where_tau_is_given():
-    assert length(ConfidenceStop(0.5, StopThreshold.constant(0.0)), [0.9, 0.6, 0.4, 0.9]) == 3
-
-
-def test_a_certain_draft_never_ends_by_itself():
-    assert length(ConfidenceStop(0.5, StopThreshold.constant(0.5)), [1.0] * 20) == 20
+@pytest.mark.parametrize(("tau", "floor", "chances", "length"), [
+    (0.0, 0.3, [0.9, 0.7, 0.6, 0.5, 0.9], 4),  # the product is 0.9, 0.63, 0.378, 0.189
+    (0.5, 0.0, [0.9, 0.6, 0.4, 0.9], 3),  # one unlikely token
+    (0.5, 0.5, [1.0] * 20, None),
+])  # fmt: skip
+def test_a_draft_ends_by_the_product_of_its_chances_or_by_one_of_them(tau, floor, chances, length):
+    rule = ConfidenceStop(tau, StopThreshold.constant(floor))
+    assert next((n for n, p in enumerate(chances, 1) if rule.drawn(p)), None) == length
 
 
 @pytest.mark.parametrize("drafter", ["chain", "early_exit"])

@@ -18,30 +18,6 @@ def exit_of(*caught, alpha=0.5):
     return Exit(NOTHING, NOTHING, alpha, caught)  # a token holds as surely as the draft says
 
 
-def dear(drafted):
-    return np.arange(10) * 9.0
-
-
-def test_free_rows_are_all_used():
-    counts = ExitSiblings(exit_of(0.5, 0.2, 0.1), [0.6, 0.9], lambda _: np.zeros(6)).beside(2)
-    assert counts == [3, 2]
-
-
-def test_where_rows_cost_more_than_they_bring_there_are_none():
-    assert ExitSiblings(exit_of(0.5, 0.2), [0.6, 0.9], dear).beside(2) == [0, 0]
-
-
-def test_a_token_that_is_sure_to_hold_needs_nobody_beside_it():
-    counts = ExitSiblings(exit_of(0.5, 0.2), [1.0, 0.5], lambda _: np.arange(5) * 0.01).beside(2)
-    assert counts == [0, 2]
-
-
-def test_a_rise_in_the_price_is_paid_where_what_lies_behind_it_is_worth_it():
-    step = np.array([0.0, 0.6, 0.6, 0.6])
-    assert ExitSiblings(exit_of(0.4, 0.35, 0.25), [0.0], lambda _: step).beside(1) == [3]
-    assert ExitSiblings(exit_of(0.4), [0.0], lambda _: step).beside(1) == [0]
-
-
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=3),
     st.lists(st.floats(0, 0.5), min_size=1, max_size=3),
@@ -72,7 +48,7 @@ def test_a_token_is_as_sure_as_those_of_its_confidence_were():
     assert Exit(matches, misses, 0.5).survives(0.1) == pytest.approx(0.1)
 
 
-def test_a_draft_goes_on_further_where_what_stands_beside_the_next_token_is_worth_it():
+def test_siblings_that_pay_make_a_draft_longer():
     """0.8 of a draft survives; one more token brings half of that alone and 0.7 with two beside it."""
     for width, ends in ((1, True), (3, False)):
         price = Price(exit_of(0.3, 0.1), [0.5, 0.5, 0.5], width)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.draft_length.exit_value import ExitCost, RoundCost, best_exit, best_rate
 from engine.draft_length.tuning import TUNING
 from engine.statistics.pass_cost import PassCost
-from tests.engine.draft_length.counted import chains, context, drafted, flat, odds, units
+from tests.engine.draft_length.exits import chains, context, drafted, flat, odds, units
 
 CERTAIN = TUNING.exit_max_acceptance
 
@@ -86,14 +86,6 @@ def test_a_slow_first_call_does_not_overturn_the_costs():
     assert cost_of.table([context()], 1).chains[1, 1] < 0.1 * (1 + 4 * 2 / 8)
 
 
-def test_wide_passes_cost_what_they_cost():
-    cost = flat()
-    cost.profile(5, 0.5)
-    table = ExitCost(cost, 4, paper=False).table([context(ids=[])], 4).chains
-    assert table[0, 4] == pytest.approx(4 * 0.025 + 0.25 * 0.1 + 0.75 * 0.5)
-    assert table[0, 0] == pytest.approx(0.1)
-
-
 # Width.
 
 
@@ -136,13 +128,6 @@ def test_the_choice_is_the_best_of_all_widths_too(alpha, shares, depth, requests
     assert best_rate(1, odds(alpha, [caught] * len(alpha)), table) == pytest.approx(kept)
 
 
-def test_candidates_stand_beside_where_rows_are_free_and_nowhere_else():
-    caught = [[0.5, 0.2, 0.1, 0, 0, 0, 0]] * 3
-    for free, widths in ((6, {3, 4, 6}), (1, {1})):
-        table = ExitCost(stepped(free=free), 4, paper=False).table([context(ids=[])], 12)
-        assert best_exit(odds([0.4, 0.45, 0.5], caught), table).width in widths
-
-
 def test_unmeasured_passes_leave_chains():
     table = ExitCost(PassCost(), 4, paper=False).table([context()], 6)
     caught = [[0.5, 0.2, 0.1, 0, 0, 0, 0]] * 3
@@ -151,7 +136,7 @@ def test_unmeasured_passes_leave_chains():
     assert table.siblings(1, 2).tolist() == [0.0]
 
 
-def test_rows_beside_a_chain_cost_what_a_round_with_them_costs_more():
+def test_siblings_cost_what_they_add_to_a_round():
     table = ExitCost(stepped(), 4, paper=False).table([context(ids=[])], 12)
     for layer, depth in ((1, 1), (2, 3), (3, 2)):
         beside = table.siblings(layer, depth)

@@ -114,10 +114,3 @@ def test_a_request_starts_at_the_pace_of_earlier_sessions():
     for _ in range(200):
         policy.observe([Outcome(CONTEXT, chain([2]), Verdict((0,), 5), 0.0, 1.0)])
     assert charged(policy.budgets([CONTEXT], [Budget(4, 4)])[0])[4] == pytest.approx(1.0, rel=0.02)
-
-
-def test_where_rows_are_free_everything_is_drafted_and_where_they_are_dear_nothing():
-    chances = [0.5, 0.25, 0.1, 0.05]
-    free, dear = priced({1: 1.0, 8: 1.0}), priced({1: 1.0, 2: 2.0, 8: 8.0})
-    assert free.budgets([CONTEXT], [Budget(4, 4)])[0].worth(chances)[0] == 4
-    assert dear.budgets([CONTEXT], [Budget(4, 4)])[0].worth(chances)[0] == 0

@@ -8,7 +8,7 @@ from engine.draft_length.shadow_tokens import Counts, shadow_counts
 from engine.draft_length.tuning import TUNING
 from engine.request import SamplingParams
 from engine.speculation.sampling import probabilities
-from tests.engine.draft_length.counted import BINS, COLUMNS, context, counts
+from tests.engine.draft_length.exits import BINS, COLUMNS, context, counts
 
 OMEGA = TUNING.exit_memory
 
@@ -67,27 +67,15 @@ def test_chosen_shadow_tokens_count_as_matches_and_misses():
     assert found.table[:, : 2 * BINS + 2] == pytest.approx(wanted.table[:, : 2 * BINS + 2])
 
 
-def test_a_seeded_request_counts_the_targets_probability_of_the_likeliest_token():
-    sampling = SamplingParams(0.7, seed=3)
-    judged, exits = torch.randn(4, 9), torch.randn(2, 4, 9)
-    found = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
-    law = probabilities(judged, sampling)
-    wanted = [
-        sum(float(law[row, int(exits[at, row].argmax())]) for row in range(4)) for at in (0, 1)
-    ]
-    assert found.matches.sum(1) == pytest.approx(wanted)
-    assert found.seen == pytest.approx([4.0, 4.0])
-
-
 def test_drawn_shadow_tokens_count_the_exact_acceptance_of_a_draw():
     sampling = SamplingParams(0.8, top_k=5)
     judged, exits = torch.randn(3, 9), torch.randn(2, 3, 9)
     found = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
     p, q = probabilities(judged, sampling), probabilities(exits, sampling)
-    assert found.matches.sum(1) == pytest.approx(torch.minimum(p, q).sum((1, 2)).tolist())
+    accepted = torch.minimum(p, q)
+    assert found.matches.sum(1) == pytest.approx(accepted.sum((1, 2)).tolist())
     assert found.seen == pytest.approx([3.0, 3.0])
-    sureness = (q * torch.minimum(p, q)).sum((1, 2)).tolist()
-    assert found.table[:, 2 * BINS] == pytest.approx(sureness)
+    assert found.table[:, 2 * BINS] == pytest.approx((q * accepted).sum((1, 2)).tolist())
 
 
 # Siblings.
@@ -106,16 +94,17 @@ def test_what_an_exit_misses_is_looked_for_among_its_next_likeliest_tokens():
     assert sought.tolist() == pytest.approx([3] * 7)
 
 
-def test_a_seeded_requests_further_candidates_count_the_targets_probability_of_them():
+def test_a_seeded_request_counts_the_targets_probability_of_each_candidate():
     sampling = SamplingParams(0.7, seed=3)
     judged, exits = torch.randn(4, 9), torch.randn(2, 4, 9)
-    found, sought = siblings(Counts(shadow_counts(exits, judged, context(sampling=sampling))))
-    law, ranked = probabilities(judged, sampling), exits[0].argsort(-1, descending=True)
-    assert found.tolist() == pytest.approx(
-        [sum(float(law[row, ranked[row, rank]]) for row in range(4)) for rank in range(1, 8)]
-    )
-    missed = sum(1 - float(law[row, ranked[row, 0]]) for row in range(4))
-    assert sought.tolist() == pytest.approx([missed] * 7)
+    counted = Counts(shadow_counts(exits, judged, context(sampling=sampling)))
+    ranked = exits.argsort(-1, descending=True)  # [L, N, V]
+    by_rank = probabilities(judged, sampling).expand(2, 4, 9).gather(-1, ranked).sum(1)
+    assert counted.matches.sum(1) == pytest.approx(by_rank[:, 0].tolist())
+    assert counted.seen == pytest.approx([4.0, 4.0])
+    found, sought = siblings(counted)
+    assert found.tolist() == pytest.approx(by_rank[0, 1:8].tolist())
+    assert sought.tolist() == pytest.approx([4 - float(by_rank[0, 0])] * 7)
 
 
 def test_what_a_draw_misses_is_the_mass_that_the_target_has_more_of():

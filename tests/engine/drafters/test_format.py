@@ -55,12 +55,12 @@ def test_space_is_put_where_this_answer_put_it(said, wanted):
     assert offered(PERSON, said)[0] == wanted
 
 
-def test_an_indented_list_goes_on_as_it_began():
+def test_an_indented_list_keeps_its_indentation():
     grammar = schema_grammar({"type": "array", "items": {"const": "x"}, "minItems": 9})
     assert offered(grammar, b'[\n  "x",\n  "x"')[0].startswith(b',\n  "x",\n  "x",\n')
 
 
-def test_the_end_is_foregone_too():
+def test_a_certain_end_is_drafted():
     grammar = Grammar((("root", Row((Choice((Text(b"a"), Text(b"b"))), Text(b"end")))),))
     assert offered(grammar, b"a") == (b"end", 4)  # and the stop token, which has no bytes
     assert offered(grammar, b"aend") == (b"", 1)
@@ -68,7 +68,7 @@ def test_the_end_is_foregone_too():
     assert offered(grammar, b"a", two) == (b"end", 3)
 
 
-def test_the_rest_of_a_word_that_was_begun_otherwise_is_offered_as_it_would_stand_alone():
+def test_the_rest_of_a_begun_word_is_offered():
     grammar = Grammar((("root", Row((Text(b"name"), Text(b"name")))),))
     assert offered(grammar) == (b"namename", 3)  # two words and the end
     assert offered(grammar, b"na") == (b"mename", 4)
@@ -140,11 +140,11 @@ def test_auto_lets_the_format_draft_and_others_draft_themselves():
 
 
 @pytest.mark.parametrize("limit", [{"draft_depth": 0}, {"draft_nodes": 0}])
-def test_who_asks_for_no_draft_gets_none(limit):
+def test_a_limit_of_no_draft_is_kept(limit):
     assert sum(run.drafted for run in runs("auto", **limit)) == 0
 
 
-def test_who_has_no_format_does_not_wait_for_this_drafter(monkeypatch):
+def test_without_a_format_this_drafter_is_not_called(monkeypatch):
     asked, draft = [], Format.draft
 
     def watched(self, batch, budgets):

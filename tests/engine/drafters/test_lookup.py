@@ -64,17 +64,6 @@ def test_no_budget_is_exceeded(text, depth, nodes):
     assert len(drafted(lookup(), text, Budget(depth, nodes, exact=True))) <= min(depth, nodes)
 
 
-def test_matches_that_keep_failing_are_drafted_shorter():
-    drafter, text = lookup(), [*range(30), 77, 0]
-    before = drafted(drafter, text)
-    for _ in range(60):
-        tell(drafter, text, 99)
-    assert len(drafted(drafter, text)) < len(before)
-    for _ in range(200):
-        tell(drafter, text, 1)
-    assert len(drafted(drafter, text)) >= len(before)
-
-
 def test_a_new_engine_drafts_as_the_last_one_had_learnt_to():
     last, text = lookup(), [*range(30), 77, 0]
     for _ in range(60):
@@ -111,7 +100,7 @@ def test_matches_below_the_minimum_propose_nothing():
     assert drafted(lookup(min_match=2.0), text)[0] == 7
 
 
-def test_nothing_of_a_request_stays_behind_but_experience():
+def test_a_forgotten_request_leaves_no_text():
     drafter = lookup()
     drafted(drafter, [1, 2, 1, 2], request=5)
     drafter.forget(5, 0)

@@ -16,6 +16,7 @@ from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.rng import SeededRandom
 from engine.speculation.tree import DraftTree, chain
 from engine.speculation.verify import Verdict
+from tests.engine.drafters.trees import paths
 from tests.engine.tiny import engine_over, run_all, tiny_target
 
 V = 13
@@ -70,32 +71,21 @@ def best_paths(drafter, root, depth, nodes):
     return heapq.nlargest(nodes, found)
 
 
-def paths(tree):
-    found = {0: ()}
-    for node in range(1, len(tree)):
-        found[node] = (*found[tree.parents[node]], tree.tokens[node])
-    return {found[node] for node in range(1, len(tree))}
-
-
 @pytest.mark.parametrize(("depth", "nodes"), [(1, 3), (2, 20), (3, 12), (4, 40)])
 def test_the_tree_has_the_likeliest_paths(depth, nodes):
     for root in range(4):
         drafter = taught(root)
         tree = drafted(drafter, [root], Budget(depth, nodes, exact=True))
-        assert paths(tree) == {path for _, path in best_paths(drafter, root, depth, nodes)}
+        assert set(paths(tree)) == {path for _, path in best_paths(drafter, root, depth, nodes)}
 
 
 @given(st.integers(0, 99), st.integers(0, 6), st.integers(0, 70), st.sampled_from([0.0, 0.02, 0.3]))
-def test_no_budget_is_exceeded_and_no_child_stands_twice(seed, depth, nodes, floor):
+def test_no_budget_is_exceeded_and_siblings_differ(seed, depth, nodes, floor):
     tree = drafted(taught(seed), [seed % V], Budget(depth, nodes, floor=floor))
     assert tree.drafted <= nodes
     assert max(tree.depth) <= depth
-    assert len(paths(tree)) == tree.drafted
+    assert len(set(paths(tree))) == tree.drafted
     assert tree.q is None
-
-
-def test_an_exact_budget_is_spent():
-    assert drafted(taught(), [3], Budget(6, 80, exact=True)).drafted == 80
 
 
 @given(st.integers(0, 99), st.floats(0.01, 0.5))
@@ -103,14 +93,7 @@ def test_nodes_below_the_floor_are_not_proposed(seed, floor):
     drafter = taught(seed)
     tree = drafted(drafter, [1], Budget(3, 999, floor=floor))
     wanted = {path for chance, path in best_paths(drafter, 1, 3, 999) if chance >= floor}
-    assert paths(tree) == wanted
-
-
-def test_rows_are_kept_likeliest_first_and_sum_to_one():
-    drafter = taught()
-    assert (drafter._chances[:, :-1] >= drafter._chances[:, 1:]).all()
-    assert drafter._chances.sum(-1) == pytest.approx(1.0, abs=1e-5)
-    assert drafter._tokens.shape == (V, WIDTH)
+    assert set(paths(tree)) == wanted
 
 
 def test_a_token_that_was_never_seen_proposes_nothing():

@@ -1,7 +1,7 @@
 """Sequoia: budgets are spent along the optimal shape, the law is kept."""
 
 from dataclasses import replace
-from itertools import permutations, product
+from itertools import permutations
 
 import pytest
 import torch
@@ -12,30 +12,16 @@ from engine.drafting.tree_shape import uniform
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.rng import SeededRandom
-from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
 from engine.statistics.pass_cost import PassCost
+from tests.engine.drafters.trees import Counting
 from tests.engine.drafting.test_node_allocation import Trusted
-from tests.engine.enumeration import law_of, random_law
+from tests.engine.enumeration import assert_joint_law, law_of, random_law
 from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
 
 HOT, WARM, GREEDY = SamplingParams(1.0), SamplingParams(0.6), SamplingParams()
 SEEDED = SamplingParams(1.0, seed=4)
 VOCAB = 13
-
-
-class Counting:
-    """A draft model that counts its passes and rows."""
-
-    def __init__(self, model):
-        self.model, self.passes = model, []
-
-    def __getattr__(self, name):
-        return getattr(self.model, name)
-
-    def grow(self, batch):
-        self.passes.append([len(rows.tokens) for rows in batch])
-        return self.model.grow(batch)
 
 
 def sequoia_over(draft=None, cost=None, **options):
@@ -103,32 +89,6 @@ def test_nodes_go_where_the_draft_is_sure_and_width_where_it_is_not():
     assert len(trees[0].children[0]) < len(trees[1].children[0])
 
 
-def test_a_tree_is_spread_over_its_own_nodes_whatever_the_neighbours_are():
-    budgets = [exact(20), exact(12, 4)]
-    model = tiny_target(5, sharpness=4.0)
-    batch = [context(request=r, slot=r) for r in range(2)]
-    together = sequoia_over(model).draft(batch, budgets)
-    alone = [drafted(sequoia_over(model), b, request=r) for r, b in enumerate(budgets)]
-    assert [t.tokens for t in together] == [t.tokens for t in alone]
-
-
-def test_siblings_are_distinct_and_inner_nodes_alone_have_a_law():
-    tree = drafted(sequoia_over(), exact(40))
-    for node, children in enumerate(tree.children):
-        assert len({tree.tokens[c] for c in children}) == len(children)
-        assert (node in tree.q) == bool(children)
-
-
-def test_the_law_handed_over_is_the_one_drawn_from():
-    draft = Markov(torch.stack([random_law(3, row) for row in range(3)]))
-    drafter = Sequoia(DrafterResources(Markov(torch.full((3, 3), 1 / 3)), draft))
-    context = Context(1, 0, [0, 1], WARM, SeededRandom(1))
-    tree = drafter.draft([context], [exact(9, 3)])[0]
-    for node, law in tree.q.items():
-        wanted = probabilities(draft._logits[tree.tokens[node]], WARM)
-        assert torch.equal(law, wanted)
-
-
 def test_chosen_candidates_are_the_likeliest_and_take_no_randomness():
     draft = Markov(torch.stack([random_law(5, row) for row in range(5)]))
     drafter = Sequoia(DrafterResources(Markov(torch.full((5, 5), 0.2)), draft))
@@ -141,17 +101,6 @@ def test_chosen_candidates_are_the_likeliest_and_take_no_randomness():
 
 
 # One pass of the draft model for each level.
-
-
-def test_one_pass_for_each_level_and_leaves_are_not_fed():
-    model = Counting(tiny_target(5, sharpness=1.0))
-    tree = drafted(sequoia_over(model, static=1.0), exact(40))
-    inner = [node for node, children in enumerate(tree.children) if children]
-    by_level = [[tree.depth[n] for n in inner].count(d) for d in range(max(tree.depth))]
-    assert model.passes == [
-        [3],
-        *([rows] for rows in by_level[1:]),
-    ]  # the prompt's rows, then levels
 
 
 def test_a_spread_tree_takes_one_pass_for_each_level_and_feeds_what_may_get_children():
@@ -209,19 +158,18 @@ VAGUE = torch.stack([random_law(3, 10 + row, zeros=row % 2) for row in range(3)]
 SURE = torch.tensor([[0.9, 0.06, 0.04], [0.1, 0.85, 0.05], [0.03, 0.07, 0.9]]).double()
 
 
-@pytest.mark.parametrize(
-    ("odds", "draft"), [(AcceptanceModel, VAGUE), (Trusted, VAGUE), (Trusted, SURE)]
-)
-@pytest.mark.parametrize(
-    ("options", "stops", "nodes"),
-    [
-        ({}, frozenset(), 3),
-        ({}, frozenset({1}), 3),
-        ({"static": 1.0}, frozenset(), 3),
-        ({"arity": 2.0}, frozenset(), 3),
-        ({"replacement": 1.0, "arity": 2.0}, frozenset(), 2),
-    ],
-)
+NO_STOPS, ONE_STOP = frozenset(), frozenset({1})
+
+
+@pytest.mark.parametrize(("odds", "draft", "options", "stops", "nodes"), [
+    (AcceptanceModel, VAGUE, {}, NO_STOPS, 3),
+    (Trusted, VAGUE, {}, NO_STOPS, 3),
+    (Trusted, SURE, {}, NO_STOPS, 3),
+    (Trusted, SURE, {}, ONE_STOP, 3),
+    (AcceptanceModel, VAGUE, {"static": 1.0}, NO_STOPS, 3),
+    (AcceptanceModel, VAGUE, {"arity": 2.0}, NO_STOPS, 3),
+    (AcceptanceModel, VAGUE, {"replacement": 1.0, "arity": 2.0}, NO_STOPS, 2),
+])  # fmt: skip
 def test_joint_law_of_emitted_tokens_is_the_targets(
     monkeypatch, odds, draft, options, stops, nodes
 ):
@@ -243,10 +191,7 @@ def test_joint_law_of_emitted_tokens_is_the_targets(
             ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
         return tuple(ids[2 : 2 + length])
 
-    found = law_of(run)
-    for first, second in product(range(3), repeat=2):
-        wanted = float(LAWS[1][first] * LAWS[first][second])
-        assert found.get((first, second), 0.0) == pytest.approx(wanted, abs=1e-12)
+    assert_joint_law(law_of(run), LAWS, last=1, length=length)
 
 
 def test_how_many_siblings_there_are_hangs_on_their_elders_alone(monkeypatch):

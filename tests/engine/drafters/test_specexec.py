@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,25 +16,12 @@ from engine.request import SamplingParams
 from engine.speculation.tree import chain
 from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
+from tests.engine.drafters.trees import Counting, paths
 from tests.engine.enumeration import random_law
 from tests.engine.tiny import Markov, tiny_target
 
 seeds = st.integers(0, 10_000)
 SLOW = PassCost({1: 1e12})  # a target behind which every wave earns its pass
-
-
-class Counting:
-    """A draft model that notes how many rows every pass of ``grow`` fed."""
-
-    def __init__(self, model):
-        self._model, self.passes = model, []
-
-    def __getattr__(self, name):
-        return getattr(self._model, name)
-
-    def grow(self, batch):
-        self.passes.append(sum(len(rows.tokens) for rows in batch))
-        return self._model.grow(batch)
 
 
 def laws(seed, size=5):
@@ -56,14 +42,6 @@ def grown(model, budget, ids=(1, 2, 0), stops=(), **options):
 
 def exact(depth, nodes):
     return Budget(depth, nodes, exact=True)
-
-
-def paths(tree):
-    """Every drafted node as the tokens between the root and it."""
-    found = {0: ()}
-    for node in range(1, len(tree)):
-        found[node] = (*found[tree.parents[node]], tree.tokens[node])
-    return [found[node] for node in range(1, len(tree))]
 
 
 def score(table, root, path, decay=DECAY.default):
@@ -90,13 +68,13 @@ def test_limits_hold_and_siblings_differ(seed, nodes, depth, wave, branch):
     assert len(set(paths(tree))) == tree.drafted
 
 
-@given(seeds, st.integers(1, 40), st.integers(1, 4))
-def test_an_unlimited_search_finds_the_best_paths(seed, nodes, depth):
+@given(seeds, st.integers(1, 40), st.integers(1, 4), st.sampled_from([0.5, DECAY.default]))
+def test_an_unlimited_search_finds_the_best_paths(seed, nodes, depth, decay):
     """Brute force over all paths; compared by score, since equal scores may be exchanged."""
     table = laws(seed)
-    tree = grown(Markov(table), exact(depth, nodes), wave=128, branch=64)
-    found = sorted((score(table, 0, path) for path in paths(tree)), reverse=True)
-    wanted = sorted((score(table, 0, path) for path in every_path(5, depth)), reverse=True)
+    tree = grown(Markov(table), exact(depth, nodes), wave=128, branch=64, decay=decay)
+    found = sorted((score(table, 0, path, decay) for path in paths(tree)), reverse=True)
+    wanted = sorted((score(table, 0, path, decay) for path in every_path(5, depth)), reverse=True)
     assert found == pytest.approx(wanted[:nodes], rel=1e-9)
 
 
@@ -119,25 +97,11 @@ def test_without_decay_a_certain_draft_still_gives_a_closed_tree(seed, nodes):
     assert tree.drafted == min(nodes, 32)  # one level for each wave
 
 
-def test_scores_decide_between_depth_and_width():
-    """0.6 then 0.9: the child of the better token, .95^2 * .54 = .487, beats its sibling's .95 * .4 = .38."""
-    table = torch.tensor([[0.0, 0.6, 0.4], [0.9, 0.05, 0.05], [0.4, 0.3, 0.3]], dtype=torch.float64)
-    assert paths(grown(Markov(table), exact(4, 2))) == [(1,), (1, 0)]
-    assert paths(grown(Markov(table), exact(4, 3))) == [(1,), (2,), (1, 0)]
-    steep = paths(grown(Markov(table), exact(4, 2), decay=0.5))  # .5^2 * .54 < .5 * .4
-    assert steep == [(1,), (2,)]
-
-
 @pytest.mark.parametrize(("depth", "nodes"), [(0, 8), (8, 0), (0, 0)])
 def test_no_budget_feeds_nothing(depth, nodes):
     model = Counting(Markov(laws(1)))
     assert grown(model, exact(depth, nodes)).tokens == (0,)
     assert model.passes == []
-
-
-@pytest.mark.parametrize("nodes", [1, 7, 100, 600])
-def test_an_exact_budget_is_spent_whole(nodes):
-    assert grown(tiny_target(context=512), exact(40, nodes)).drafted == nodes
 
 
 def test_a_crowded_search_is_cut_and_loses_nothing(monkeypatch):
@@ -171,20 +135,6 @@ def test_leaving_out_what_falls_short_never_widens_a_branch(seed, count, needed)
     assert max(np.bincount(rows), default=0) <= count
 
 
-@pytest.mark.parametrize("waves", [1, 2, 5])
-def test_waves_bound_the_passes_and_with_them_the_depth(waves):
-    model = Counting(Markov(laws(2)))
-    tree = grown(model, exact(30, 60), waves=waves)
-    assert len(model.passes) == waves
-    assert max(tree.depth) == waves
-
-
-def test_a_wave_feeds_at_most_its_width():
-    model = Counting(Markov(laws(2)))
-    grown(model, exact(8, 60), wave=3)
-    assert max(model.passes[1:]) == 3
-
-
 def test_a_batch_shares_its_passes_and_changes_no_tree():
     ids = [(1, 2, 0), (0, 1, 2, 3), (4, 4, 1)]
     budgets = [exact(6, 20), exact(3, 9), exact(0, 9)]
@@ -200,21 +150,12 @@ def test_a_batch_shares_its_passes_and_changes_no_tree():
     assert len(model.passes) == longest
 
 
-@given(seeds)
-def test_a_higher_floor_keeps_a_part_of_the_tree(seed):
-    """The budget is out of reach here: at its edge, equal scores would be exchanged."""
-    kept = [
-        set(paths(grown(Markov(laws(seed)), Budget(6, 600, floor=floor), wave=128)))
-        for floor in (0.01, 0.05, 0.2, 0.9)
-    ]
-    assert all(small <= large for large, small in pairwise(kept))
-
-
-def test_the_floor_is_a_decayed_path_probability_and_an_exact_budget_ignores_it():
+@pytest.mark.parametrize("floor", [0.02, 0.1, 0.9])
+def test_the_floor_is_a_decayed_path_probability_and_an_exact_budget_ignores_it(floor):
     table = laws(6)
-    model, budget = Markov(table), Budget(6, 64, floor=0.1)
-    found = paths(grown(model, budget, wave=128))
-    assert set(found) == {p for p in every_path(5, 6) if score(table, 0, p) >= 0.1}
+    model, budget = Markov(table), Budget(6, 64, floor=floor)
+    found = paths(grown(model, replace(budget, nodes=600), wave=128))
+    assert set(found) == {p for p in every_path(5, 6) if score(table, 0, p) >= floor}
     assert grown(model, replace(budget, exact=True)).drafted == 64
 
 
@@ -260,7 +201,7 @@ def test_accepted_rows_stay_in_the_draft_cache():
     model = Counting(tiny_target())
     drafter, ids = specexec(model), [1, 2, 3]
     tree = drafter.draft([context(ids)], [exact(4, 12)])[0]
-    assert model.passes[0] == 3
+    assert model.passes[0] == [3]
     node = max(range(len(tree)), key=lambda n: (bool(tree.children[n]), tree.depth[n]))
     path = [node]
     while path[0]:
@@ -270,7 +211,7 @@ def test_accepted_rows_stay_in_the_draft_cache():
     assert model.length(0) == len(ids) - 1  # every accepted node had children: it was fed
     model.passes.clear()
     drafter.draft([context(ids)], [exact(4, 12)])
-    assert model.passes[0] == 1
+    assert model.passes[0] == [1]
     fresh = tiny_target()
     fresh.feed(0, ids[:-1])
     held, wanted = model.cache.rows(0, 0)[0], fresh.cache.rows(0, 0)[0]
@@ -302,3 +243,11 @@ def test_the_drafts_own_context_bounds_the_depth(room):
 def test_options_out_of_range_are_refused(name, value):
     with pytest.raises(InvalidRequest, match=name):
         specexec(tiny_target(), **{name: value})
+
+
+@pytest.mark.parametrize(("waves", "wave"), [(1, 8), (2, 8), (5, 3)])
+def test_waves_bound_the_passes_the_depth_and_the_rows_of_a_pass(waves, wave):
+    model = Counting(Markov(laws(2)))
+    tree = grown(model, exact(30, 60), waves=waves, wave=wave)
+    assert len(model.passes) == waves == max(tree.depth)
+    assert all(sum(rows) <= wave for rows in model.passes[1:])

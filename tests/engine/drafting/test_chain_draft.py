@@ -1,7 +1,6 @@
 """Chains with candidates beside them: which tokens these are, and the target's law whatever they are."""
 
 from dataclasses import dataclass, field
-from itertools import product
 
 import pytest
 import torch
@@ -13,8 +12,8 @@ from engine.request import SamplingParams
 from engine.speculation.rng import SeededRandom
 from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
-from tests.engine.draft_length.counted import GREEDY
-from tests.engine.enumeration import law_of, random_law
+from tests.engine.draft_length.exits import GREEDY
+from tests.engine.enumeration import assert_joint_law, law_of, random_law
 from tests.engine.tiny import Markov, tiny_target
 
 
@@ -70,7 +69,7 @@ def test_a_vocabulary_has_no_more_candidates_than_tokens():
     assert sorted(grown.tree().tokens[1:]) == [0, 1, 2]
 
 
-def test_nothing_stands_beside_what_was_not_drafted():
+def test_an_empty_draft_has_no_siblings():
     assert strand([3]).tree().tokens == (7,)
 
 
@@ -85,9 +84,11 @@ def test_no_candidate_is_drawn_where_the_mass_runs_out():
     assert sorted(grown.tree().tokens[1:]) == [1, 2]
 
 
-@pytest.mark.parametrize("sampling", [SamplingParams(1.0), SamplingParams(0.8, top_k=2)])
-@pytest.mark.parametrize("room", [1, 2])
-def test_the_joint_law_is_the_targets_however_many_stand_beside(sampling, room):
+CUT = SamplingParams(0.8, top_k=2)
+
+
+@pytest.mark.parametrize(("sampling", "room"), [(SamplingParams(1.0), 2), (CUT, 1), (CUT, 2)])
+def test_the_joint_law_is_the_targets_with_any_number_of_siblings(sampling, room):
     """How many stand beside the first token follows from how sure the draft was of the last one."""
     size, length = 3, 3
     laws, early = (
@@ -109,21 +110,14 @@ def test_the_joint_law_is_the_targets_however_many_stand_beside(sampling, room):
             seen.add((tree.parents, verdict.path))
         return tuple(ids[2 : 2 + length])
 
-    found = law_of(run)
-    warped = probabilities(laws.log(), sampling)
-    for sequence in product(range(size), repeat=length):
-        wanted, last = 1.0, 1
-        for token in sequence:
-            wanted *= float(warped[last][token])
-            last = token
-        assert found.get(sequence, 0.0) == pytest.approx(wanted, abs=1e-12)
+    assert_joint_law(law_of(run), probabilities(laws.log(), sampling), last=1, length=length)
     first = {parents[3:].count(0) for parents, _ in seen if len(parents) > 2}
     assert len(first) > 1  # it did depend on what was drawn below
     assert any(path[-1] > 1 and parents[path[-1]] == 0 for parents, path in seen)  # one was taken
 
 
 @pytest.mark.parametrize("exit_layer", [1, 2, 4])
-def test_a_tree_that_resumes_behind_an_exit_scores_every_path_as_if_it_were_alone(exit_layer):
+def test_a_tree_resumed_after_an_exit_scores_each_path_like_the_path_alone(exit_layer):
     """Those beside the chain have not run through the early layers: they catch up in the pass."""
     target, fresh = tiny_target(3, layers=5), tiny_target(3, layers=5)
     ids = [1, 2, 3, 4]

@@ -41,37 +41,19 @@ def test_start_catches_up_from_nothing_and_after_a_jump():
     assert near(start(follower, [1, 2, 9, 4]), fresh_logits([1, 2, 9, 4]))
 
 
-def test_a_long_prompt_is_caught_up_in_chunks():
-    ids = [i % 13 for i in range(600)]
-    follower = DraftCache(tiny_target(context=1000))
-    wanted = tiny_target(context=1000).score([0], [chain(ids)])[0].logits[-1]
-    assert near(start(follower, ids), wanted)
-
-
-def test_accepted_rows_stay_and_rejected_rows_go():
-    model = tiny_target()
+@pytest.mark.parametrize(("parents", "fed", "path", "length", "following"), [
+    ((-1, 0, 0, 1), [1, 2], (0, 2), 4, [5, 7]),  # rejected rows go
+    ((-1, 0, 1), [1], (0, 1, 2), 4, [4, 5, 6]),  # the last token was not fed: it is fed next round
+])  # fmt: skip
+def test_accepted_rows_stay(parents, fed, path, length, following):
+    model, ids = tiny_target(), [1, 2, 3]
     follower = DraftCache(model)
-    ids = [1, 2, 3]
     start(follower, ids)
-    tokens, parents = [3, 4, 5, 6], [-1, 0, 0, 1]
-    follower.grow([NewNodes(0, [1, 2], tokens, parents)])
-    settle(follower, ids, DraftTree(tuple(tokens), tuple(parents)), (0, 2))
-    assert model.length(0) == 4
-    ids += [5, 7]
-    assert near(start(follower, ids), fresh_logits(ids))
-
-
-def test_a_fully_accepted_chain_feeds_its_last_token_next_round():
-    """The newest leaf was never fed to the draft; forgetting it only lowers acceptance, silently."""
-    model = tiny_target()
-    follower = DraftCache(model)
-    ids = [1, 2, 3]
-    start(follower, ids)
-    tokens, parents = [3, 4, 5], [-1, 0, 1]
-    follower.grow([NewNodes(0, [1], tokens, parents)])
-    settle(follower, ids, DraftTree(tuple(tokens), tuple(parents)), (0, 1, 2))
-    assert model.length(0) == 4
-    ids += [4, 5, 6]
+    tokens = [3, 4, 5, 6][: len(parents)]
+    follower.grow([NewNodes(0, fed, tokens, list(parents))])
+    settle(follower, ids, DraftTree(tuple(tokens), parents), path)
+    assert model.length(0) == length
+    ids += following
     assert near(start(follower, ids), fresh_logits(ids))
 
 

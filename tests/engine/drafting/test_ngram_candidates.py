@@ -44,14 +44,14 @@ def alone(length):
     return (length + 0.5) / (length + 1.5)
 
 
-def test_two_that_agree_are_heard_at_every_token():
+def test_two_agreeing_matches_count_at_every_token():
     found = chances(grown([(5, OWN, [1, 2]), (3, FINISHED, [1, 2])], most=2))
     first = alone(5) + (1 - alone(5)) * alone(3)
     second = alone(6) + (1 - alone(6)) * alone(4)
     assert found == {(1,): pytest.approx(first), (1, 2): pytest.approx(first * second)}
 
 
-def test_who_said_another_token_is_heard_on_its_own_path_alone():
+def test_a_match_with_another_token_counts_on_its_own_path_only():
     found = chances(grown([(5, OWN, [1, 2]), (3, FINISHED, [3, 2])], most=2))
     rest = (1 - alone(5)) * alone(3)
     assert found[1, 2] == pytest.approx(alone(5) * alone(6))
@@ -64,13 +64,13 @@ def test_equal_matches_are_frequencies_among_those_that_are_left():
     assert found[1, 2] == found[1, 3] == pytest.approx(found[1,] * alone(5) / 2)
 
 
-def test_a_text_that_ended_leaves_its_share_to_nobody():
+def test_the_share_of_an_ended_text_is_not_given_to_others():
     found = chances(grown([(4, FINISHED, [1]), (4, FINISHED, [1, 2])]))
     assert found[1, 2] == pytest.approx(found[1,] * alone(5) / 2)
 
 
 @given(TEXTS)
-def test_tokens_behind_any_path_have_no_more_chance_than_it(places):
+def test_children_have_together_no_more_chance_than_their_parent(places):
     found = grown(places)
     below = [0.0] * len(found.tokens)
     for node in range(1, len(found.tokens)):
@@ -81,7 +81,7 @@ def test_tokens_behind_any_path_have_no_more_chance_than_it(places):
 
 
 @given(TEXTS)
-def test_every_path_was_said_and_stands_once(places):
+def test_every_path_comes_from_a_text_and_occurs_once(places):
     paths = chances(grown(places))
     assert len(paths) == len(grown(places).tokens) - 1
     said = {tuple(s.following(8)[:n]) for s in sources(places) for n in range(1, 9)}
@@ -95,7 +95,7 @@ def test_what_is_less_likely_than_asked_is_left_out_and_nothing_else(places, lea
 
 
 @given(TEXTS)
-def test_the_likeliest_next_token_is_told_without_growing(places):
+def test_the_likeliest_next_token_is_known_without_growing(places):
     found = grown(places)
     first = [found.scores[n] for n in range(1, len(found.tokens)) if found.parents[n] == 0]
     assert found.likeliest == max(first)

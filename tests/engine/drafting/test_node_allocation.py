@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.drafting.acceptance_model import AcceptanceModel
+from engine.drafting.acceptance_model import AcceptanceModel, Hint
 from engine.drafting.node_allocation import Siblings, marginal, spread
 from engine.drafting.tree_shape import OptimalTree
 
@@ -84,7 +84,7 @@ def test_no_split_of_the_nodes_over_a_level_is_worth_more(nodes):
     assert sum(map(sum, found)) == nodes
 
 
-def test_behind_an_unlikely_draw_comes_the_likely_token_and_behind_a_likely_one_nothing():
+def test_an_unlikely_draw_is_followed_by_the_likely_token_and_a_likely_one_by_nothing():
     law = [0.9, 0.05, 0.05]
     lucky, unlucky = siblings(law, (0, 1, 2)), siblings(law, (1, 0, 2))
     for root in (lucky, unlucky):
@@ -107,7 +107,7 @@ def test_whether_a_child_is_drawn_does_not_depend_on_the_child():
         assert found[0][:2] == found[1][:2]
 
 
-def test_nothing_stands_below_a_stop_token():
+def test_a_stop_token_has_no_children():
     root = siblings([0.7, 0.2, 0.1])
     spread([root], 5, worths(5, 3), Trusted(), stops=frozenset({0}))
     assert [c.below for c in root.children if c.token == 0] == [0]
@@ -122,3 +122,55 @@ def test_what_cannot_be_spent_is_left_over():
 
 def test_marginal_worth_never_rises_and_leaves_out_what_does_not_fit():
     assert marginal(np.array([-np.inf, 1.0, 1.5, 2.5, -np.inf])) == [1.0, 0.5, 0.5]
+
+
+# The acceptance model: averages of measured chances, by rank and by the draft's probability.
+
+
+PROBABILITIES = (0.01, 0.1, 0.4, 0.7, 0.99)
+
+
+def estimates(model):
+    return [
+        (model.before(rank, p), model.after(rank, p)) for rank in range(4) for p in PROBABILITIES
+    ]
+
+
+def test_a_guess_rises_with_the_drafts_own_probability():
+    model = AcceptanceModel()
+    for rank in range(4):
+        after = [model.after(rank, p) for p in PROBABILITIES]
+        assert after == sorted(after)
+        assert 0 < after[0] < after[-1] < 1
+
+
+def test_what_was_measured_takes_the_place_of_the_guess():
+    model = AcceptanceModel()
+    for _ in range(400):
+        model.learn([Hint(0.6, 0.6), Hint(0.9, 0.03)], [0.8, 0.1, 0.0], [1.0, 0.5, 0.4])
+    assert model.before(0, 0.6) == pytest.approx(0.8, abs=0.01)
+    assert model.after(0, 0.6) == pytest.approx(1 - 0.5, abs=0.01)
+    assert model.before(1, 0.9) == pytest.approx(0.1 / 0.5, abs=0.02)
+    assert model.after(1, 0.03) == pytest.approx(1 - 0.4 / 0.5, abs=0.02)
+
+
+def test_other_ranks_and_other_probabilities_are_not_touched():
+    model, fresh = AcceptanceModel(), AcceptanceModel()
+    model.learn([Hint(0.6, 0.6)], [1.0, 0.0], [1.0, 0.0])
+    assert model.after(0, 0.4) == fresh.after(0, 0.4)
+    assert model.after(1, 0.6) == fresh.after(1, 0.6)
+
+
+def test_what_is_hardly_ever_judged_or_not_known_teaches_nothing():
+    model, fresh = AcceptanceModel(), AcceptanceModel()
+    model.learn([Hint(0.6, 0.6)], [0.0], [1e-6, 0.0])
+    model.learn([Hint(0.6, 0.6)], [float("nan")], [float("nan"), float("nan")])
+    assert estimates(model) == estimates(fresh)
+
+
+def test_newer_evidence_weighs_more():
+    model = AcceptanceModel()
+    for share in (0.0, 1.0):
+        for _ in range(1000):
+            model.learn([Hint(0.6, 0.6)], [share, 0.0], [1.0, 1 - share])
+    assert model.after(0, 0.6) > 0.9

@@ -76,12 +76,6 @@ def test_one_rank_more_than_was_drawn_is_known(p, q):
     assert expected(computed(1), 2) == pytest.approx(expected(computed(2), 2), abs=1e-12)
 
 
-@pytest.mark.parametrize(("p", "q"), PAIRS)
-def test_first_rank_is_the_overlap_of_the_laws(p, q):
-    found = drawn_ranks(p[None], q[None], torch.full((1, 0), -1)).chances
-    assert float(found) == pytest.approx(float(torch.minimum(p, q).sum()))
-
-
 def test_a_rank_that_the_draft_has_no_mass_for_is_never_taken_and_an_undrawn_one_is_unknown():
     p, narrow = law(0.2, 0.3, 0.5), law(0.5, 0.5, 0.0)
     exhausted = drawn_ranks(p[None], narrow[None], padded([[0, 1]], 3)).chances[0]

@@ -10,8 +10,9 @@ from engine.errors import OutOfMemory
 from engine.request import FinishReason, GenerationRequest, SamplingParams
 from engine.runtime.memory_backoff import CALM, MemoryBackoff, truncate_tree
 from engine.speculation.tree import DraftTree, ReusedRows, chain, graft, single
+from engine.speculation.verify import verify
 from tests.engine.enumeration import law_of, random_law
-from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_target
+from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
 
 PROMPT = (1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3)
 GREEDY, SEEDED = SamplingParams(), SamplingParams(temperature=0.9, seed=5)
@@ -154,8 +155,6 @@ def test_of_a_tree_with_grafts_its_own_nodes_are_left_longest(nodes, own):
 @pytest.mark.parametrize("nodes", [1, 2, 3])
 def test_the_law_of_a_cut_drawn_tree_is_the_targets(nodes):
     """Enumerated: three children drawn without replacement, some cut, one token out."""
-    from engine.speculation.verify import verify
-
     p, q = random_law(4, 1), random_law(4, 2)
     logits = p.log().repeat(4, 1)
 
@@ -167,15 +166,6 @@ def test_the_law_of_a_cut_drawn_tree_is_the_targets(nodes):
 
     found = law_of(run)
     assert all(abs(found.get(t, 0.0) - float(p[t])) < 1e-12 for t in range(4))
-
-
-def test_a_markov_target_without_memory_still_answers():
-    laws = torch.stack([random_law(5, row) for row in range(5)])
-    found = run_all(
-        engine_over(Cramped(Markov(laws), 1), Markov(laws), cost=SlowMachine()),
-        [GenerationRequest((1, 2, 1), 8, GREEDY, drafter="sequoia", length="fixed")],
-    )
-    assert len(found[0][0]) == 8
 
 
 def test_a_draft_without_memory_makes_the_next_ones_half_as_large():

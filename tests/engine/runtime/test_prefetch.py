@@ -9,6 +9,7 @@ from engine.engine import Engine
 from engine.errors import OutOfMemory
 from engine.request import Done, FinishReason, GenerationRequest, SamplingParams
 from engine.runtime.memory_backoff import PROMPT_CHUNK
+from tests.engine.runtime.fed import fed_from_now_on, text
 from tests.engine.tiny import Markov, SlowMachine, engine_over, run_all, tiny_target
 
 CONTEXT = 1024
@@ -17,10 +18,6 @@ CONTEXT = 1024
 def engine(**options) -> Engine:
     draft = tiny_target(4, context=CONTEXT)
     return engine_over(tiny_target(context=CONTEXT), draft, cost=SlowMachine(), **options)
-
-
-def text(seed, length):
-    return tuple((seed * i + seed + i * i // 7) % 13 for i in range(length))
 
 
 def ahead(prompt, **fields):
@@ -42,7 +39,7 @@ def ended(held):
     return [event.reason for _, event in events]
 
 
-def test_the_question_behind_it_finds_all_of_it_read():
+def test_the_next_question_finds_all_of_it_read():
     held, told = engine(), text(5, 700)
     held.submit(ahead(told))
     assert ended(held) == [FinishReason.LENGTH]
@@ -57,11 +54,9 @@ def test_the_draft_model_has_read_it_too(drafter):
     held.submit(ahead(told, drafter=drafter))
     assert ended(held) == [FinishReason.LENGTH]
     assert held.components.draft_model.length(0) == len(told) - 1
-    fed, feed = [], held.components.draft_model.feed
-    held.components.draft_model.feed = lambda slot, tokens, trace=0: fed.extend(tokens)
+    fed = fed_from_now_on(held.components.draft_model)
     assert ask(held, [*told, 3, 4], drafter="chain")[1].drafted > 0
     assert not fed
-    held.components.draft_model.feed = feed
 
 
 def test_a_draft_model_with_a_shorter_context_reads_nothing():
@@ -85,14 +80,11 @@ def test_it_makes_way_for_a_question_and_what_was_read_of_it_stays():
     assert events[-1][1].stats.cached_tokens == PROMPT_CHUNK
 
 
-def test_it_does_not_begin_beside_an_answer():
+def test_it_does_not_start_while_an_answer_runs():
     held = engine()
     answer = held.submit(GenerationRequest(text(3, 20), 8, drafter="none"))
     held.step()
-    fed, feed = [], held.components.target.feed
-    held.components.target.feed = lambda slot, tokens, trace=0: (
-        fed.extend(tokens) or feed(slot, tokens)
-    )
+    fed = fed_from_now_on(held.components.target)
     reading = held.submit(ahead(text(5, 700)))
     done = [(number, event) for number, event in held.step() if isinstance(event, Done)]
     assert [(number, event.reason) for number, event in done] == [(reading, FinishReason.CANCELLED)]
@@ -111,7 +103,7 @@ def test_of_two_the_newer_one_is_read():
     assert ask(held, [*told, 3, 4])[1].cached_tokens == len(told) - 1
 
 
-def test_it_is_read_behind_an_answer_that_was_just_cancelled():
+def test_it_is_read_after_an_answer_that_was_just_cancelled():
     held = engine()
     answer = held.submit(GenerationRequest(text(3, 20), 8, drafter="none"))
     held.step()

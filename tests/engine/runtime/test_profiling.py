@@ -37,7 +37,7 @@ def bound(rows: int, seconds: float, busy: float) -> StreamedPass:
 
 
 @given(st.lists(st.floats(2.0, 5.0), min_size=4, max_size=4))
-def test_a_curve_is_flat_where_every_pass_waited_however_moody_the_disk(paces: list[float]) -> None:
+def test_a_curve_is_flat_where_every_pass_waited_for_the_disk(paces: list[float]) -> None:
     busy = {1: 0.2, 33: 0.5, 65: 1.0, 129: 1.8}
     passes = [bound(n, s, b) for (n, b), s in zip(busy.items(), paces, strict=True)]
     cost = fitted(passes)
@@ -71,7 +71,7 @@ def test_a_disk_slower_than_one_row_of_computing_hides_nothing() -> None:
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=6))
-def test_a_machine_whose_mood_changes_between_rounds_bends_no_curve(moods: list[float]) -> None:
+def test_a_machine_that_slows_down_between_rounds_bends_no_curve(moods: list[float]) -> None:
     curve = {1: 1.0, 8: 1.5, 4: 1.1}
     cost = PassCost()
     fit_rounds([{n: mood * s for n, s in curve.items()} for mood in moods], cost)
@@ -99,63 +99,65 @@ class Clocked:
         """Nothing is kept."""
 
 
-def test_a_step_of_the_kernels_behind_six_rows_is_found_where_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def profiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Clocked], PassCost]:
+    """The cost curve that is measured of a target."""
+
+    def measure(target: Clocked) -> PassCost:
+        cost = PassCost()
+        monkeypatch.setattr("engine.runtime.profiling.time.perf_counter", lambda: target.now)
+        profile(cast("Target", target), cost)
+        return cost
+
+    return measure
+
+
+def test_a_step_of_the_kernels_after_six_rows_is_found_where_it_is(profiled) -> None:
     """An eighth row that costs nothing is not charged for half of what the seventh took."""
-    target, cost = Clocked(lambda rows, _: 0.02 if rows < 7 else 0.025 + 0.0001 * rows), PassCost()
-    monkeypatch.setattr("engine.runtime.profiling.time.perf_counter", lambda: target.now)
-    profile(cast("Target", target), cost)
+    cost = profiled(Clocked(lambda rows, _: 0.02 if rows < 7 else 0.025 + 0.0001 * rows))
     six, seven, eight = cost.each([6, 7, 8])
     assert seven - six == pytest.approx(0.0057)
     assert eight - seven == pytest.approx(0.0001)
 
 
 @pytest.mark.parametrize("busy", [1, 2, 3])
-def test_one_stalled_pass_of_a_row_makes_no_wide_pass_cheap(
-    monkeypatch: pytest.MonkeyPatch, busy: int
-) -> None:
+def test_one_stalled_pass_of_a_row_makes_no_wide_pass_cheap(profiled, busy: int) -> None:
     """Of a model whose wide passes take seconds there is one round, and everything hangs on its rows."""
 
     def seconds(rows: int, passed: int) -> float:
         return 0.02 * rows * (3.0 if rows == 1 and passed == busy else 1.0)
 
-    target, cost = Clocked(seconds), PassCost()
-    monkeypatch.setattr("engine.runtime.profiling.time.perf_counter", lambda: target.now)
-    profile(cast("Target", target), cost)
+    target = Clocked(seconds)
+    cost = profiled(target)
     assert target.passes[64] == 2  # the first call builds kernels
     assert cost.nominal(64) / cost.nominal(16) == pytest.approx(4, rel=0.1)
     assert cost.nominal(64) / cost.nominal(1) == pytest.approx(64, rel=0.1)
 
 
-def test_one_busy_moment_does_not_decide_what_a_second_row_costs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_busy_moment_does_not_decide_what_a_second_row_costs(profiled) -> None:
     """Where wide passes take all the time, narrow ones are still measured several times."""
 
     def seconds(rows: int, passed: int) -> float:
         busy = 1.5 if rows == 2 and passed == 1 else 1.0  # of the round; the first call is none
         return busy * (0.015 + 0.004 * rows if rows < 4 else 0.008 * rows)
 
-    target, cost = Clocked(seconds), PassCost()
-    monkeypatch.setattr("engine.runtime.profiling.time.perf_counter", lambda: target.now)
-    profile(cast("Target", target), cost)
+    target = Clocked(seconds)
+    cost = profiled(target)
     assert cost.knots[2] / cost.knots[1] == pytest.approx(0.023 / 0.019)
     assert target.passes[64] == 2
     assert set(cost.knots) <= {*PROFILE_ROWS, *WIDER_ROWS}
     assert target.now < 4.0
 
 
-def test_where_a_block_of_rows_begins_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_block_of_rows_begins_is_measured(profiled) -> None:
     """Between knots at four and six rows the fifth looked half as dear as it is, and chains took it."""
 
     def seconds(rows: int, _: int) -> float:
         return 0.001 * (1 + (rows - 1) // 4)
 
-    target, cost = Clocked(seconds), PassCost()
+    target = Clocked(seconds)
     target.row_blocks = (5, 9)
-    monkeypatch.setattr("engine.runtime.profiling.time.perf_counter", lambda: target.now)
-    profile(cast("Target", target), cost)
+    cost = profiled(target)
     for rows in (1, 4, 5, 8, 9, 12):
         assert cost.nominal(rows) == pytest.approx(seconds(rows, 0))
 

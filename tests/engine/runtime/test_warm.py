@@ -13,7 +13,8 @@ from engine.hardware.footprint import grown_rows
 from engine.hardware.profile import Ram
 from engine.interfaces.drafter import DrafterResources
 from engine.request import GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.models.gguf.files import exported, random_gguf
+from tests.engine.models.gguf.files import random_gguf
+from tests.engine.runtime.fed import fed_from_now_on, gguf_text, text
 from tests.engine.tiny import SlowMachine, run_all, tiny_target
 
 CONTEXT = 2048
@@ -23,10 +24,6 @@ def engine(slots=2, **options):
     spec = ModelSpec("tiny", "", slots=slots, **options)
     target, draft = tiny_target(context=CONTEXT), tiny_target(4, context=CONTEXT)
     return assemble(spec, DrafterResources(target, draft, cost=SlowMachine()), "no draft model")
-
-
-def text(seed, length):
-    return tuple((seed * i + seed + i * i // 7) % 13 for i in range(length))
 
 
 def ask(held, prompt, max_tokens=2, **fields):
@@ -46,10 +43,7 @@ def test_more_conversations_stay_warm_than_answer_at_once():
     talks = [[*text(seed, 60)] for seed in range(1, 9)]
     for talk in talks:
         talk.extend(ask(held, talk)[0])
-    fed, feed = [], held.components.target.feed
-    held.components.target.feed = lambda slot, tokens, trace=0: (
-        fed.extend(tokens) or feed(slot, tokens)
-    )
+    fed = fed_from_now_on(held.components.target)
     for talk in talks:
         _, stats = ask(held, [*talk, 3, 4, 5])
         assert stats.cached_tokens >= len(talk) - 1
@@ -77,7 +71,7 @@ def test_what_only_begins_alike_stays_where_it_is():
     assert ask(held, [*second, 1, 2])[1].cached_tokens >= len(second) - 1
 
 
-def test_a_conversation_goes_on_in_its_own_slot_also_where_it_was_changed():
+def test_an_edited_conversation_keeps_its_slot():
     held = engine(slots=1, warm=3)
     talk = [*text(2, 200)]
     for round_ in range(20):
@@ -101,7 +95,7 @@ def test_a_cold_request_finds_nothing_and_leaves_nothing_of_others():
 TALK = st.tuples(st.integers(0, 5), st.integers(1, 700), st.integers(1, 6), st.booleans())
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(talks=st.lists(TALK, min_size=1, max_size=14))
 def test_whatever_was_asked_caches_stay_within_what_was_planned_and_answers_are_right(talks):
     """Of prompts that are beginnings of one another, changed in the middle, and of others."""
@@ -117,13 +111,12 @@ def test_whatever_was_asked_caches_stay_within_what_was_planned_and_answers_are_
             assert allocated(model.cache) <= slots * grown_rows(CONTEXT + SCORED_ROWS)
 
 
-def test_nobody_waits_where_all_are_at_the_end_of_their_context():
+def test_no_request_waits_where_all_are_at_the_end_of_their_context():
     """Trees reach behind it, for which caches double."""
     target, draft = tiny_target(context=512), tiny_target(4, context=512)
     parts = DrafterResources(target, draft, cost=SlowMachine())
     held = assemble(ModelSpec("tiny", "", slots=3), parts, "no draft model")
-    fed, feed = [], target.feed
-    target.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens)
+    fed = fed_from_now_on(target)
     asked = [
         GenerationRequest(text(seed, 480), 40, drafter="specexec", length="fixed", draft_nodes=48)
         for seed in (2, 3, 4)
@@ -133,11 +126,9 @@ def test_nobody_waits_where_all_are_at_the_end_of_their_context():
     assert len(fed) == 3 * 479
 
 
-@pytest.fixture(scope="module")
-def pocket(tmp_path_factory):
-    bundled = Path(__file__).parents[3] / "engine/bundled"
-    file = exported(bundled / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
-    return ModelSpec("p", str(file), backend="llama_cpp", slots=1, threads=1, context=512)
+@pytest.fixture
+def one_slot(pocket):
+    return replace(pocket, slots=1)
 
 
 def with_memory(monkeypatch, spec, tokens):
@@ -157,10 +148,10 @@ def cells(held):
     ]
 
 
-def test_conversations_with_a_gguf_file_rest_while_others_run(pocket):
+def test_conversations_with_a_gguf_file_rest_while_others_run(one_slot):
     """Its passes look at the cells of all conversations."""
-    held = build(pocket)
-    talks = [tuple((37 * i + seed) % 4000 + 10 for i in range(90)) for seed in range(6)]
+    held = build(one_slot)
+    talks = [gguf_text(seed, 90) for seed in range(6)]
     for talk in talks:
         ask(held, talk, drafter="none")
     assert len(cells(held)) == 1
@@ -173,9 +164,9 @@ def test_conversations_with_a_gguf_file_rest_while_others_run(pocket):
         assert events[-1][1].stats.cached_tokens >= len(talk) - 1
 
 
-def test_where_no_memory_is_left_slots_of_a_gguf_file_are_those_that_run(pocket, monkeypatch):
-    held = with_memory(monkeypatch, pocket, 300)  # less than one context
-    talks = [tuple((37 * i + seed) % 4000 + 10 for i in range(90)) for seed in range(5)]
+def test_where_no_memory_is_left_slots_of_a_gguf_file_are_those_that_run(one_slot, monkeypatch):
+    held = with_memory(monkeypatch, one_slot, 300)  # less than one context
+    talks = [gguf_text(seed, 90) for seed in range(5)]
     for talk in talks:
         ask(held, talk, drafter="none")
     assert ask(held, (*talks[-1], 20, 21), drafter="none")[1].cached_tokens >= len(talks[-1]) - 1
@@ -195,7 +186,7 @@ def tiny_file(tmp_path_factory):
 ASKED = st.tuples(st.integers(0, 4), st.integers(1, 200), st.integers(1, 6), st.booleans(), st.booleans())  # fmt: skip
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=st.lists(ASKED, min_size=1, max_size=12))
 def test_what_rests_stays_within_its_memory_and_answers_are_right(asked, tiny_file, monkeypatch):
     """One after the other or two at once, of texts that begin alike, were changed, or are new."""

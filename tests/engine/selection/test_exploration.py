@@ -217,9 +217,3 @@ def test_the_expected_speed_is_that_of_the_best_chain_counted_by_its_ends(step, 
             expected(share, k) / (1 + row * k + k * step) if k else 1.0 for k in range(LONGEST + 1)
         ]
         assert found == pytest.approx(max(paces))
-
-
-def test_a_step_that_takes_a_pass_brings_nothing_and_a_free_one_all_that_is_accepted():
-    flat = curve(*[1.0] * (LONGEST + 1))
-    assert expected_speed(flat, 1.0) == (1.0, 1.0)
-    assert expected_speed(flat, 0.0)[1] == pytest.approx(expected(BEST_SHARE, LONGEST))

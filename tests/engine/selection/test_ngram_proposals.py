@@ -46,7 +46,7 @@ def test_no_prompt_is_read_for_tokens_that_will_be_copied():
     assert play(auto, 8, request=6)[0] == ["model"] * 8
 
 
-def test_of_two_proposals_the_better_one_is_taken_whoever_comes_first():
+def test_the_better_of_two_proposals_is_taken_in_any_order():
     for names in (("good", "poor"), ("poor", "good")):
         worth = {"good": 4, "poor": 2}
         arms = {name: Scripted(worth[name], 1.0, proposes_rarely=True) for name in names}

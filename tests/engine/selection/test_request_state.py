@@ -1,12 +1,104 @@
-"""What one answer knows of its arms, and what it may lose on a proposal."""
+"""What one answer knows of its arms, and what it may lose on a proposal: a pass and what it saved."""
+
+from dataclasses import dataclass, field, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.request import PLAIN
+from engine.draft_length.fixed import Fixed
+from engine.drafters.auto import Auto
+from engine.drafters.none import Plain
+from engine.interfaces.drafter import (
+    Arm,
+    Budget,
+    Context,
+    Drafter,
+    DrafterResources,
+    Outcome,
+    RowPrices,
+)
+from engine.request import PLAIN, SamplingParams
 from engine.selection.request_state import RequestState, TaskStats
 from engine.selection.tuning import TUNING
+from engine.speculation.tree import chain, single
+from engine.speculation.verify import Verdict
 from engine.statistics.decayed import Decayed
+from engine.statistics.pass_cost import PassCost
 from engine.statistics.speedup import Speedup
+from tests.engine.selection.scripted import Offers
+
+ROW = 0.4  # plain passes: as 4-bit weights have it on a processor
+ROOM = Budget(32, 32)
+
+
+@dataclass
+class Copier(Drafter):
+    """Finds a text to copy in every round, is sure of it, and takes as much as pays."""
+
+    max_draft = ROOM
+    proposes_rarely = True
+    sizes: list[int] = field(default_factory=list)
+
+    def draft(self, batch, budgets):
+        chances = [0.98**n for n in range(1, 33)][: budgets[0].nodes]
+        taken, expected, later = budgets[0].worth(chances, copied=True)
+        self.sizes.append(taken)
+        if not taken:
+            return [single(1)]
+        return [replace(chain([1] * (1 + taken)), expected=expected, later=later)]
+
+
+def steep():
+    return PassCost({rows: 1 + ROW * (rows - 1) for rows in (1, 2, 3, 4, 8, 16, 32, 64)})
+
+
+def play(rounds, *, right):
+    """Passes that each round lost, and the sizes of its copies."""
+    parts, copier = DrafterResources(Offers(), cost=steep()), Copier()
+    arms = {"none": Plain(parts), "copier": copier}
+    auto = Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in arms.items()}))
+    context, lost = Context(1, 0, [1], SamplingParams(), None), []
+    for _ in range(rounds):
+        [tree] = auto.draft([context], [ROOM])
+        path = range(1 + tree.drafted) if right else (0,)
+        seconds = 1 + ROW * tree.drafted
+        auto.observe([Outcome(context, tree, Verdict(tuple(path), 0), 0.0, seconds)])
+        lost.append(seconds - len(path))
+    return lost, copier.sizes
+
+
+def test_a_copy_that_fails_loses_no_more_than_the_risk_budget():
+    lost, sizes = play(12, right=False)
+    assert max(sizes) > 0
+    assert max(lost) <= 1.0
+
+
+def test_a_copy_that_pays_grows_with_what_it_saved():
+    lost, sizes = play(8, right=True)
+    assert sizes[0] <= 1 / ROW
+    assert sizes[0] < sizes[1] < sizes[2]
+    assert min(sizes[2:]) >= 8
+    assert max(lost) < 0
+
+
+@given(
+    st.lists(st.floats(0.0, 3.0), min_size=12, max_size=12).map(sorted),
+    st.floats(0.0, 4.0),
+)
+def test_a_budget_has_as_many_rows_as_the_risk_budget_pays_for_and_at_least_one(prices, risk):
+    nodes = RowPrices.of((0.0, *prices)).budget(ROOM, ROOM, 1.0, risk).nodes
+    assert nodes == max(1, sum(price <= risk for price in prices))
+
+
+@pytest.mark.parametrize("own", [Budget(8, 8), Budget(8, 64)])
+@pytest.mark.parametrize("asked", [Budget(3, 256), Budget(64, 5), Budget(64, 256), Budget(2, 2)])
+def test_a_drafter_gets_no_more_than_it_uses(own, asked):
+    found = asked.within(own)
+    assert found.depth <= min(own.depth, asked.depth)
+    assert found.nodes <= min(own.nodes, asked.nodes)
+    if own.depth == own.nodes:
+        assert found.depth == found.nodes == min(own.depth, asked.depth, asked.nodes)
 
 
 def state(**fields):

@@ -167,14 +167,14 @@ def test_a_reset_curve_remembers_nothing_that_ran():
     assert (cost.knots, cost.load, cost.overhead) == ({1: 1.0, 8: 2.0}, 1.0, 0.0)
 
 
-def test_a_pause_beside_a_pass_counts_for_no_more_than_the_pass():
+def test_a_pause_next_to_a_pass_counts_for_no_more_than_the_pass():
     cost, calm = profiled({1: 1.0}), profiled({1: 1.0})
     cost.observe(1, 0, 1.0, overhead=3600.0)
     calm.observe(1, 0, 1.0, overhead=1.0)
     assert cost.seconds(1) == pytest.approx(calm.seconds(1))
 
 
-def test_a_width_that_nobody_measured_moves_no_knot_but_its_own():
+def test_an_unmeasured_width_moves_only_its_own_knot():
     cost = profiled({1: 1.0, 4: 2.0})
     cost.observe(1, 0, 1.0)
     cost.observe(64, 0, 200.0)

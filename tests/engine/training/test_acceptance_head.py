@@ -87,14 +87,7 @@ def fresh_law(model, ids):
     return model.score([0], [chain(ids)])[0].logits[-1].softmax(-1)
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k.drawn or k.greedy])
-def test_an_identical_draft_is_always_accepted(kind):
-    draft = LabelledDraft(pair(layers=3), kind, torch.Generator().manual_seed(1))
-    labels = draft.labelled((1, 2, 3, 4, 5, 6), 2, RECIPE, number=0)
-    assert labels.accepted.min() > 1 - 1e-4
-
-
-def test_nothing_is_reached_behind_a_rejection_or_the_answers_end():
+def test_nothing_is_reached_after_a_rejection_or_the_answers_end():
     both = replace(pair(draft_seed=9, layers=3), stop_tokens=frozenset(range(6)))
     kind = Kind(drawn=True, greedy=False)
     draft = LabelledDraft(both, kind, torch.Generator().manual_seed(1))
@@ -152,20 +145,6 @@ def test_training_finds_what_the_state_tells(tmp_path):
     assert measure(head, rows(seed=1)).auc > measure(new_head(4, RECIPE), rows(seed=1)).auc + 0.1
 
 
-def test_training_killed_anywhere_ends_where_it_would_have(tmp_path, monkeypatch):
-    monkeypatch.setattr("engine.training.acceptance_head.SAVE_SECONDS", 0.0)
-    (tmp_path / "whole").mkdir()
-    whole, _ = finish(fit(rows(), RECIPE, tmp_path / "whole"))
-    for killed_at in (1, 5, 9):
-        folder = tmp_path / str(killed_at)
-        folder.mkdir()
-        list(islice(fit(rows(), RECIPE, folder), killed_at))
-        resumed, seen = finish(fit(rows(), RECIPE, folder))
-        assert seen[0].count == killed_at + 1
-        for name, tensor in whole.tensors().items():
-            assert torch.equal(resumed.tensors()[name], tensor)
-
-
 # --- figures --------------------------------------------------------------------------------------
 
 
@@ -218,7 +197,7 @@ def test_a_run_writes_a_head_that_loads_with_its_figures(whole):
 def test_a_run_killed_anywhere_ends_in_the_same_head(whole, tmp_path, monkeypatch):
     monkeypatch.setattr("engine.training.acceptance_head.SAVE_SECONDS", 0.0)
     folder, progress, figures = whole
-    for killed_at in (1, 3, len(progress) - 2):
+    for killed_at in (2, len(progress) - 2):
         out = tmp_path / str(killed_at)
         steps = learn(pair(), PROMPTS, RECIPE, out)
         list(islice(steps, killed_at))
@@ -228,15 +207,9 @@ def test_a_run_killed_anywhere_ends_in_the_same_head(whole, tmp_path, monkeypatc
         assert (out / WEIGHTS).read_bytes() == (folder / WEIGHTS).read_bytes()
 
 
-def test_another_seed_gives_another_head(whole, tmp_path):
-    run(tmp_path, recipe=replace(RECIPE, seed=1))
-    assert (tmp_path / WEIGHTS).read_bytes() != (whole[0] / WEIGHTS).read_bytes()
-
-
-def test_too_little_time_is_explained_and_more_of_it_helps(tmp_path):
+def test_too_little_time_is_explained(tmp_path):
     with pytest.raises(InvalidRequest, match="more minutes"):
         run(tmp_path, recipe=replace(RECIPE, minutes=1e-9))
-    assert isinstance(run(tmp_path)[1], Figures)
 
 
 def test_an_unfinished_run_of_another_kind_is_left_alone(tmp_path):

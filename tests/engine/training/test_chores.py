@@ -43,7 +43,7 @@ def test_extracted_json_holds_only_what_the_text_says(passages):
                 assert str(value) in text
 
 
-def test_renamed_code_parses_and_the_old_name_is_gone(passages):
+def test_renamed_code_parses_without_the_old_name(passages):
     for chore in drawn("rename", passages):
         old, new = re.search(r"(\w+) to (\w+)", chore.prompt).groups()
         ast.parse(chore.answer)
@@ -53,7 +53,7 @@ def test_renamed_code_parses_and_the_old_name_is_gone(passages):
         assert re.sub(rf"\b{new}\b", old, chore.answer) == code
 
 
-def test_replaced_words_are_gone_and_nothing_else_changed(passages):
+def test_only_the_replaced_words_changed(passages):
     for chore in drawn("replace", passages):
         text = chore.prompt.split("\n", 1)[1]
         was, now = text.split(" "), chore.answer.split(" ")

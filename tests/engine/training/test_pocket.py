@@ -2,7 +2,6 @@
 
 import json
 from itertools import islice
-from random import Random
 
 import pytest
 import torch
@@ -13,11 +12,10 @@ from engine.decoder.decoder import Architecture
 from engine.models.own.target import load_target
 from engine.speculation.tree import chain
 from engine.training.corpus import Corpus, Mixture
-from engine.training.dialogues import small_talk, unknown
 from engine.training.network import PLAIN_ATTENTION_LIMIT, TrainableDecoder, attend_causal
-from engine.training.pocket import ROPE_THETA, export, tokenizer_texts
+from engine.training.pocket import ROPE_THETA, export
 from engine.training.tokenizer import END, SPECIALS, token_id, train_tokenizer
-from engine.training.trainer import Recipe, train
+from engine.training.trainer import Recipe, dropout_rate, enabled_exits, exit_weights, train
 
 ARCH = Architecture(32, 3, 4, 2, 8, 48, 400, 128, 1e-5)
 
@@ -34,7 +32,7 @@ def decoder():
 
 def run(corpus, folder, steps, teacher=None):
     model = decoder()
-    batches = lambda share, step: corpus.rows(Mixture(), 4, 64)  # noqa: E731
+    batches = lambda share, step: corpus.rows(Mixture(), 4, 32)  # noqa: E731
     recipe = Recipe(minutes=60, warmup_steps=5)
     return model, list(islice(train(model, batches, recipe, folder, teacher), steps))
 
@@ -128,14 +126,26 @@ def test_both_attention_paths_agree():
     assert (long_path - plain_path).abs().max() < 1e-5
 
 
-def test_small_talk_and_open_questions_have_replies():
-    for seed in range(50):
-        assert all(small_talk(Random(seed)))
-        assert all(unknown(Random(seed)))
+# The LayerSkip recipe: curves, rotation and weights as the paper states them.
 
 
-def test_the_tokenizer_sees_every_kind_of_text(problems, passages):
-    texts = tokenizer_texts(problems, passages)
-    joined = "\n".join(texts)
-    assert "Sort these" in joined
-    assert "import " in joined
+@pytest.mark.parametrize("every", [1, 3, 7])
+def test_every_exit_gets_its_turn_and_the_last_layer_is_not_an_exit(every):
+    seen = [e for step in range(every) for e in enabled_exits(step, 8, every)]
+    assert sorted(seen) == list(range(1, 8))
+
+
+def test_weights_sum_to_one_and_deeper_exits_weigh_more():
+    weights = exit_weights([2, 5], 8, 1.0)
+    assert sum(weights.values()) == pytest.approx(1)
+    assert weights[2] < weights[5] < weights[8]
+    assert exit_weights([], 8, 1.0) == {8: 1.0}
+
+
+def test_dropout_grows_with_the_layer_and_with_training():
+    rates = [dropout_rate(layer, 8, 1.0, 0.2) for layer in range(8)]
+    assert rates[0] == 0
+    assert rates[-1] == pytest.approx(0.2)
+    assert rates == sorted(rates)
+    assert dropout_rate(7, 8, 0.0, 0.2) == 0
+    assert dropout_rate(7, 8, 0.5, 0.2) < rates[-1]

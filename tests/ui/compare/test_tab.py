@@ -57,7 +57,7 @@ def test_a_verdict_hides_neither_a_slow_mode_nor_a_difference():
     assert "Identical" not in said
     assert "differs at token 4" in said
     assert "<q>&lt;3&gt;</q>" in said  # text of a model is never markup
-    assert "0.125 apart" in said
+    assert "differ by 0.125" in said
 
 
 def test_the_charts_draw_what_was_measured():

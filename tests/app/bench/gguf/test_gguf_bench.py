@@ -9,8 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from app.bench.gguf import command
-from app.bench.gguf.command import rows
-from app.bench.gguf.files import HIDDEN, INFLATE, draft_file
+from app.bench.gguf.command import HIDDEN, INFLATE, draft_file, rows
 from app.bench.gguf.measure import AUTO, CHORES, LANES, OURS, PROBLEMS, Figures, measure_file
 from app.bench.gguf.rivals import LOOKUP, PLAIN
 from app.bench.options import GgufOptions
@@ -60,7 +59,7 @@ def test_a_categorys_rate_is_all_its_tokens_over_all_its_seconds():
 def test_it_measures_a_real_file_next_to_llama_cpp_python(tmp_path, monkeypatch, capsys):
     for name, value in {"FIRST": 1, "CHORE_COUNT": 1, "PROBLEM_COUNT": 1, "TOKENS": 6}.items():
         monkeypatch.setattr(f"app.bench.gguf.measure.{name}", value)
-    monkeypatch.setattr("app.bench.gguf.files.INFLATE", 2)
+    monkeypatch.setattr("app.bench.gguf.command.INFLATE", 2)
     few = PromptSet((("What is 2 + 3?",),) * 2, (("Repeat after me: a b c",),) * 2, ())
     monkeypatch.setattr(command, "load_prompts", lambda file, each: few)
     out = tmp_path / "out.json"

@@ -1,34 +1,31 @@
 """Bodies of requests: what is refused, with which words, and what passes."""
 
-import json
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from starlette.responses import PlainTextResponse
-from starlette.testclient import TestClient
 
 from app.request import Message
-from app.server.app import create_app
 from app.server.openai_chat.schemas import ChatBody, CompletionBody
-from engine.drafters import DRAFTERS
 from engine.request import Penalties
-from tests.app.server.conftest import Running
-from tests.app.server.fake_assistant import FakeAssistant
+from tests.app.server.serving import HTTP, JSON_HEADERS, Running, post
 
 HI = [{"role": "user", "content": "hi"}]
-JSON_HEADERS = {"content-type": "application/json"}
 
 
 def parsed(**fields: Any) -> ChatBody:
     return ChatBody.model_validate({"model": "pocket", "messages": HI, **fields})
 
 
-def post(running: Running, **body: Any) -> httpx.Response:
-    return httpx.post(f"{running.url}/v1/chat/completions", **body)
+def refused(running: Running, route: str = "chat/completions", **fields: Any) -> dict[str, Any]:
+    """The error of a request that is refused."""
+    response = post(running.url, route, **fields)
+    assert response.status_code == 400
+    error = dict(response.json()["error"])
+    assert error["type"] == "invalid_request_error"
+    return error
 
 
 @given(st.dictionaries(st.text(min_size=1), st.integers() | st.text() | st.none(), max_size=3))
@@ -52,9 +49,6 @@ def test_penalties_arrive_under_the_names_that_programs_have_for_them() -> None:
 
 def test_nothing_asked_for_is_greedy() -> None:
     assert parsed().sampling.greedy
-    assert (
-        parsed(temperature=None, stop=None, max_tokens=None).chat_request == parsed().chat_request
-    )
 
 
 def test_parts_of_text_are_joined() -> None:
@@ -79,6 +73,9 @@ def test_parts_of_text_are_joined() -> None:
         ("repetition_penalty", 1),
         ("prediction", None),
         ("modalities", ["text"]),
+        ("echo", True),  # a field of completions, as the next one
+        ("suffix", "end"),
+        *[(name, None) for name in ("temperature", "stop", "max_tokens")],
     ],
 )
 def test_values_that_change_nothing_pass(name: str, value: object) -> None:
@@ -86,21 +83,19 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "words"),
     [
         ("best_of", 2, "send n to get several"),
         ("functions", [{"name": "f"}], "older name of tools"),
         ("function_call", {"name": "f"}, "older name of tools"),
     ],
 )
-def test_what_cannot_be_served_is_refused_with_the_reason(
-    running: Running, name: str, value: object, told: str
+def test_unsupported_fields_are_refused(
+    running: Running, name: str, value: object, words: str
 ) -> None:
-    response = post(running, json={"model": "pocket", "messages": HI, name: value})
-    error = response.json()["error"]
-    assert (response.status_code, error["param"], error["code"]) == (400, name, "unsupported")
-    assert told in error["message"]
-    assert error["type"] == "invalid_request_error"
+    error = refused(running, messages=HI, **{name: value})
+    assert (error["param"], error["code"]) == (name, "unsupported")
+    assert words in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -145,23 +140,17 @@ def test_wrong_values_are_refused(name: str, value: object) -> None:
     assert {error["loc"][0] for error in caught.value.errors()} == {name}
 
 
-def test_what_is_no_prediction_is_told_what_one_looks_like(running: Running) -> None:
-    asked = {"model": "pocket", "messages": HI, "prediction": "x"}
-    error = post(running, json=asked).json()["error"]
+def test_a_wrong_prediction_is_refused_with_an_example(running: Running) -> None:
+    error = refused(running, messages=HI, prediction="x")
     assert error["param"] == "prediction"
     assert '{"type": "content", "content": "..."}' in error["message"]
 
 
 def test_a_prediction_is_a_text_or_parts_of_one() -> None:
     parts = [{"type": "text", "text": "def "}, {"type": "text", "text": "f():"}]
-    for content in (parts, "def f():"):
-        assert (
-            parsed(prediction={"type": "content", "content": content}).chat_request.prediction
-            == "def f():"
-        )
-    assert (
-        parsed(prediction={"type": "content", "content": ""}).chat_request == parsed().chat_request
-    )
+    for content, text in ((parts, "def f():"), ("def f():", "def f():"), ("", "")):
+        asked = parsed(prediction={"type": "content", "content": content})
+        assert asked.chat_request.prediction == text
 
 
 @pytest.mark.parametrize(
@@ -169,19 +158,12 @@ def test_a_prediction_is_a_text_or_parts_of_one() -> None:
     [({}, None), ({"logprobs": False, "top_logprobs": 0}, None), ({"logprobs": True}, 0),
      ({"logprobs": True, "top_logprobs": 20}, 20)],
 )  # fmt: skip
-def test_log_probabilities_are_told_of_as_many_tokens_as_were_asked_for(
-    body: dict[str, object], many: int | None
-) -> None:
+def test_number_of_log_probabilities(body: dict[str, object], many: int | None) -> None:
     assert parsed(**body).chat_request.logprobs == many
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_every_drafter_can_be_asked_for(drafter: str) -> None:
-    assert parsed(drafter=drafter).chat_request.drafter == drafter
-
-
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "words"),
     [
         ({"role": "user", "content": ""}, "empty"),
         ({"role": "user", "content": " \n\t"}, "empty"),
@@ -196,51 +178,48 @@ def test_every_drafter_can_be_asked_for(drafter: str) -> None:
         ({"role": "user", "content": "\ud800"}, "surrogate"),
     ],
 )
-def test_wrong_messages_are_refused(running: Running, message: object, told: str) -> None:
-    body = json.dumps({"model": "pocket", "messages": [message]})
-    response = post(running, content=body, headers=JSON_HEADERS)
-    assert response.status_code == 400
-    assert response.json()["error"]["param"].startswith("messages")
-    assert told in response.json()["error"]["message"]
+def test_wrong_messages_are_refused(running: Running, message: object, words: str) -> None:
+    error = refused(running, messages=[message])
+    assert error["param"].startswith("messages")
+    assert words in error["message"]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
-@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "top_k"])
-def test_numbers_that_are_none_are_refused(running: Running, name: str, value: str) -> None:
-    body = f'{{"model": "pocket", "messages": [{{"role": "user", "content": "hi"}}], "{name}": {value}}}'
-    response = post(running, content=body, headers=JSON_HEADERS)
-    assert response.status_code == 400
-    assert response.json()["error"]["type"] == "invalid_request_error"
+def test_numbers_that_are_not_finite_are_refused(running: Running, value: str) -> None:
+    for name in ("temperature", "top_p", "min_p", "top_k"):
+        body = f'{{"model": "pocket", "messages": [{{"role": "user", "content": "hi"}}], "{name}": {value}}}'
+        url = f"{running.url}/v1/chat/completions"
+        response = HTTP.post(url, content=body, headers=JSON_HEADERS)
+        assert response.status_code == 400, name
+        assert response.json()["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize(
-    "body",
-    ['"hi"', "[]", "5", "null", "{", "", b"\xff", "[" * 50_000, '{"model": "pocket"}'],
-)
-def test_bodies_that_are_no_request_are_refused(running: Running, body: str | bytes) -> None:
-    response = post(running, content=body, headers=JSON_HEADERS)
-    assert response.status_code == 400
-    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "said"),
+    ("body", "headers", "words"),
     [
         (b'{"model": "pocket"}', {}, "send the header Content-Type: application/json"),
         (b"model=pocket", {"content-type": "application/x-www-form-urlencoded"}, "send the header"),
         (b"", JSON_HEADERS, "the request has no body; send a JSON object"),
         (b"", {}, "the request has no body"),
-        (b"[]", JSON_HEADERS, "the body must be a JSON object"),
+        *[(body, JSON_HEADERS, "the body must be a JSON object") for body in (b"[]", b'"hi"', b"5")],
+        (b"null", JSON_HEADERS, "the request has no body"),
         ('{"a": "é"}'.encode("latin-1"), JSON_HEADERS, "the body is not UTF-8: byte 8 is not"),
+        (b"\xff", JSON_HEADERS, "the body is not UTF-8"),
+        (b'{"model": 3', JSON_HEADERS, "the body is not JSON: expecting ',' delimiter at character 11"),
+        (b'{"model": "po', JSON_HEADERS, "the body is not JSON: unterminated string starting at character 10"),
+        (b"{", JSON_HEADERS, "the body is not JSON"),
+        (b"[" * 50_000, JSON_HEADERS, ""),
+        (b'{"model": "pocket"}', JSON_HEADERS, ""),
     ],
-)
-def test_a_body_that_is_no_object_is_told_what_it_is(
-    running: Running, body: bytes, headers: dict[str, str], said: str
+)  # fmt: skip
+def test_wrong_bodies_are_refused(
+    running: Running, body: bytes, headers: dict[str, str], words: str
 ) -> None:
     for route in ("chat/completions", "completions", "responses", "messages"):
-        response = httpx.post(f"{running.url}/v1/{route}", content=body, headers=headers)
+        response = HTTP.post(f"{running.url}/v1/{route}", content=body, headers=headers)
         assert response.status_code == 400
-        assert said in response.json()["error"]["message"]
+        assert words in response.json()["error"]["message"]
+        assert {"message", "type", "param", "code"} <= set(response.json()["error"])
 
 
 HALF = "\ud800"
@@ -262,58 +241,17 @@ HALF = "\ud800"
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [False, True])
-def test_half_a_character_is_refused_wherever_it_stands(
+def test_half_a_character_is_refused_anywhere(
     running: Running, route: str, body: dict[str, Any], stream: bool
 ) -> None:
     """The sentence that refused it could not be sent, and metadata with it tore the answer."""
-    sent = json.dumps({"model": "pocket", "stream": stream, **body})
-    response = httpx.post(f"{running.url}/v1/{route}", content=sent, headers=JSON_HEADERS)
+    response = post(running.url, route, stream=stream, **body)
     assert response.status_code == 400
     assert response.json()["error"]["message"]
     assert running.assistant.requests == []
 
 
-def test_without_the_prefix_a_wrong_method_is_told_before_any_page() -> None:
-    """The page that is mounted beside the routes took the request, and knew nothing of it."""
-    app = create_app(FakeAssistant())
-    app.mount("/", PlainTextResponse("the page"))
-    with TestClient(app, "http://localhost") as client:
-        for method, path in [("PUT", "/health"), ("GET", "/responses"), ("POST", "/models/pocket")]:
-            response = client.request(method, path)
-            assert (response.status_code, response.json()["error"]["code"]) == (
-                405,
-                "method_not_allowed",
-            )
-            assert response.headers["allow"]
-        assert client.get("/anything").text == "the page"
-        assert client.post("/anything").text == "the page"
-        assert client.get("/models").json() == client.get("/v1/models").json()
-
-
-@pytest.mark.parametrize("prefix", ["", "/v1"])
-def test_health_is_asked_without_a_body_too(running: Running, prefix: str) -> None:
-    """Programs that watch servers ask with HEAD."""
-    whole = httpx.get(f"{running.url}{prefix}/health")
-    head = httpx.head(f"{running.url}{prefix}/health")
-    assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["content-length"] == whole.headers["content-length"]
-    assert httpx.head(f"{running.url}{prefix}/models").status_code == 405
-
-
-def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> None:
-    for method, path, status in [
-        ("GET", "/v1/nothing", 404),
-        ("POST", "/v1/embeddings", 404),
-        ("GET", "/v1/chat/completions", 405),
-        ("DELETE", "/v1/models", 405),
-        ("POST", "/v1/models/pocket", 405),
-    ]:
-        response = httpx.request(method, f"{running.url}{path}")
-        assert response.status_code == status, path
-        assert set(response.json()["error"]) == {"message", "type", "param", "code"}
-
-
-def test_an_answer_that_is_begun_is_told_apart_from_what_was_said() -> None:
+def test_the_beginning_of_an_answer_is_its_prefix() -> None:
     begun = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well"}]
     body = {"model": "pocket", "messages": begun}
     turn = ChatBody.model_validate({**body, "continue_final_message": True}).chat_request
@@ -328,7 +266,7 @@ def text(prompt: Any, **fields: Any) -> CompletionBody:
     return CompletionBody.model_validate({"model": "pocket", "prompt": prompt, **fields})
 
 
-def test_a_text_may_stand_alone_or_in_a_list() -> None:
+def test_a_prompt_may_be_a_list_of_one() -> None:
     assert text(["go on"]).chat_request == text("go on").chat_request
     assert text("  ").chat_request.text == "  "
 
@@ -351,10 +289,6 @@ def test_a_text_may_stand_alone_or_in_a_list() -> None:
         ({}, "required"),
     ],
 )
-def test_what_no_text_can_be_made_of_is_refused(body: dict[str, Any], said: str) -> None:
+def test_wrong_prompts_are_refused(body: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         CompletionBody.model_validate({"model": "pocket", **body})
-
-
-def test_what_belongs_to_a_text_changes_no_chat() -> None:
-    assert parsed(echo=True, suffix="end").chat_request == parsed().chat_request

@@ -18,16 +18,16 @@ def made(make, text):
         return None, str(error)
 
 
-def said(states, source, out=None):
+def said(states, source, out=None, longest=80):
     """A text that the grammar lets through: a random walk that, when it is long, takes the way out."""
     state, text = states.start, bytearray()
     while True:
         row = states.steps([state])[state]
         live = [byte for byte in range(256) if row[byte] != DEAD]
-        over = len(text) > 80 or source.random() < 0.3
+        over = len(text) > longest or source.random() < 0.3
         if not live or (over and states.accepts(state)):
             return bytes(text)
-        if len(text) > 80:
+        if len(text) > longest:
             return bytes(text) + (out or way_out)(states, state)
         text.append(source.choice(live))
         state = int(row[text[-1]])

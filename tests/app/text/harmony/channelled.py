@@ -1,7 +1,6 @@
 """A model that answers in channels: a small real tokenizer, a template of its shape, an engine with a script."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,11 +17,14 @@ from app.worker.worker import EngineWorker
 from engine.request import GenerationRequest, ModelSpec
 from tests.app.byte_level import byte_level
 from tests.app.fake_engine import FakeEngine
+from tests.app.text.parsing import Vocabulary
 
 CONTROL = (
     "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>",
     "<|constrain|>", "<|endoftext|>",
 )  # fmt: skip
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+NEXT = "<|end|><|start|>assistant"
 LINES = (
     "assistant analysis commentary final json to=functions.add",
     "The sum of 17 and 25 is 42, so that is what I say.",
@@ -65,26 +67,15 @@ TEMPLATE = """{{ '<|start|>system<|message|>Valid channels: analysis, commentary
 
 
 TOKENIZER = byte_level(CONTROL, LINES)
-
-
-def ids_of(text: str) -> list[int]:
-    """Tokens of a text with its control tokens."""
-    return list(TOKENIZER.encode(text).ids)
-
-
-def shown(ids: Iterable[int]) -> str:
-    """Tokens as they are, control tokens too."""
-    return str(TOKENIZER.decode([*ids], skip_special_tokens=False))
+VOCABULARY = Vocabulary(TOKENIZER)
+ids_of, typed, shown = VOCABULARY.ids_of, VOCABULARY.typed, VOCABULARY.shown
 
 
 def files(folder: Path, template: str = TEMPLATE) -> Path:
     """The folder of such a model, without its weights; its script is ``answer.txt``."""
-    TOKENIZER.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|return|>"}))
     ends = [TOKENIZER.token_to_id(text) for text in ("<|return|>", "<|end|>")]
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
-    return folder
+    return VOCABULARY.save(folder, template, "<|return|>")
 
 
 async def assistant(folder: Path) -> Assistant:

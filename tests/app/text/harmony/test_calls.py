@@ -16,15 +16,15 @@ from app.text.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest
 from engine.grammar.states import DEAD, States
 from engine.grammar.token_bytes import Spelling
-from tests.app.text.harmony.channelled import CONTROL, TOKENIZER, ids_of
-from tests.app.text.parsing import parsed
+from tests.app.text.harmony.channelled import ANALYSIS, CONTROL, FINAL, NEXT, TOKENIZER, ids_of
+from tests.app.text.parsing import calls_of, parsed
 
 INTEGER = {"type": "integer", "maximum": 9}
 ADD = Tool("add", "", {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]})
 LOOK = Tool("add_up", "", {"type": "object", "properties": {"what": {"enum": ["x"]}}, "required": ["what"]})  # fmt: skip
 VOCABULARY = FolderVocabulary(TOKENIZER)
 SPELLING = Spelling(grammar_bytes(VOCABULARY, TOKENIZER.get_vocab_size()), VOCABULARY.encode)
-NEXT, FIRST = "<|end|><|start|>assistant", "<|channel|>commentary to=functions."
+FIRST = "<|channel|>commentary to=functions."
 KIND = " <|constrain|>json<|message|>"
 
 
@@ -49,33 +49,26 @@ def walked(steps: States, chance: random.Random) -> list[int]:
     return ids
 
 
-def heard(ids: list[int]) -> tuple[Delta, list[tuple[str, dict]]]:
+def parsed_calls(ids: list[int]) -> tuple[Delta, list[tuple[str, dict]]]:
     channels = HarmonyTokens.of(VOCABULARY)
     stream = HarmonyDetokenizer(channels, VOCABULARY.bytes)
     parts = [*stream.feed(ids), *stream.end()]
     found = parsed(parts, ToolCallParser(DEFAULT_FORM, [ADD, LOOK]))
-    calls: dict[int, list[str]] = {}
-    for part in found.calls:
-        calls.setdefault(part.index, [part.name, ""])[1] += part.arguments
-    return found, [(name, json.loads(told)) for name, told in calls.values()]
+    return found, [(name, json.loads(arguments)) for name, arguments in calls_of(found.calls)]
 
 
-def fits(name: str, told: dict) -> bool:
+def fits(name: str, arguments: dict) -> bool:
     if name == "add":
-        return [*told] == ["a"] and told["a"] <= 9
-    return (name, told) == ("add_up", {"what": "x"})
+        return [*arguments] == ["a"] and arguments["a"] <= 9
+    return (name, arguments) == ("add_up", {"what": "x"})
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_answer_that_has_to_call_is_one_call_that_fits(seed: int) -> None:
-    found, calls = heard(walked(states(must_call=True), random.Random(seed)))
+def test_law_every_call_fits(seed: int) -> None:
+    found, calls = parsed_calls(walked(states(must_call=True), random.Random(seed)))
     assert (found.text, found.reasoning) == ("", "")
     assert [fits(*call) for call in calls] == [True]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_calls_of_one_that_need_not_fit_too(seed: int) -> None:
-    _, calls = heard(walked(states(), random.Random(seed)))
+    _, calls = parsed_calls(walked(states(), random.Random(seed)))
     assert all(fits(*call) for call in calls)
 
 
@@ -96,7 +89,7 @@ class TestWhatMayCome:
 
     def test_calls_as_models_write_them(self) -> None:
         must, may = states(must_call=True), states()
-        before = f"<|channel|>analysis<|message|>I add.{NEXT}"
+        before = f"{ANALYSIS}I add.{NEXT}"
         spoken = f"{before}<|channel|>commentary<|message|>So.{NEXT}"
         for call in self.CALLS:
             assert ends(must, call), call
@@ -108,10 +101,7 @@ class TestWhatMayCome:
 
     def test_answers(self) -> None:
         must, may = states(must_call=True), states()
-        thought, said = (
-            "<|channel|>analysis<|message|>é",
-            "<|channel|>final<|message|> to=functions.",
-        )
+        thought, said = f"{ANALYSIS}é", f"{FINAL} to=functions."
         for answer in (thought, said, thought + NEXT + said, said + NEXT + said):
             assert ends(may, answer)
             assert not ends(must, answer)
@@ -135,10 +125,8 @@ class TestSpelling:
     def test_of_marks_is_no_text(self) -> None:
         for text, token in (("<|start|>", 0), ("<|constrain|>", 6)):
             assert SPELLING.tokens[token] == CONTROL_BYTE + text.encode()
-        assert [SPELLING.tokens[CONTROL.index(end)] for end in ("<|return|>", "<|call|>")] == [
-            b"",
-            b"",
-        ]
+        for end in ("<|return|>", "<|call|>"):
+            assert SPELLING.tokens[CONTROL.index(end)] == b""
         assert all(CONTROL_BYTE not in word for word in SPELLING.tokens[len(CONTROL) :])
 
     def test_of_other_vocabularies_is_their_own(self) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -15,14 +14,12 @@ from app.text.harmony.format import HarmonyTokens
 from app.text.tools.call_format import DEFAULT_FORM
 from app.text.tools.call_parser import ToolCallParser
 from app.text.vocabulary import FolderVocabulary
-from tests.app.text.harmony.channelled import CONTROL, TOKENIZER, ids_of
-from tests.app.text.parsing import fed, parsed, rest
+from tests.app.text.harmony.channelled import ANALYSIS, CONTROL, FINAL, NEXT, TOKENIZER, ids_of
+from tests.app.text.parsing import cut, fed, parsed, rest, thought_and
 
 VOCABULARY = FolderVocabulary(TOKENIZER)
 CHANNELS = HarmonyTokens.of(VOCABULARY)
-ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 COMMENTARY = "<|channel|>commentary<|message|>"
-NEXT = "<|end|><|start|>assistant"
 FIRST = "<|channel|>commentary to=functions.add <|constrain|>json<|message|>"
 LAST = " to=functions.add<|channel|>commentary json<|message|>"
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 17}}\n</tool_call>'
@@ -31,41 +28,38 @@ words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"
 marks = st.sampled_from([*CONTROL, " to=functions.add", "assistant", "analysis", "final", "é☃"])
 
 
-def told(ids: Sequence[int], places: Sequence[int] = ()) -> str:
+def decoded(ids: Sequence[int], places: Sequence[int] = ()) -> str:
     """The text of these tokens, fed in groups that end at ``places``."""
     stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
-    edges = sorted({0, len(ids), *(place % (len(ids) + 1) for place in places)})
-    return "".join(fed(stream, ids[a:b]) for a, b in pairwise(edges)) + rest(stream)
+    return "".join(fed(stream, piece) for piece in cut(ids, places)) + rest(stream)
 
 
 class TestLaws:
     @given(st.lists(marks | words, max_size=12), st.lists(st.integers(0, 99), max_size=20))
-    def test_any_grouping_of_any_tokens_gives_the_same(
-        self, parts: list[str], places: list[int]
-    ) -> None:
+    def test_any_grouping_gives_the_same(self, parts: list[str], places: list[int]) -> None:
         ids = [token for part in parts for token in ids_of(part)]
-        assert told(ids, places) == told(ids) == told(ids, range(len(ids)))
+        assert decoded(ids, places) == decoded(ids) == decoded(ids, range(len(ids)))
 
     @given(st.lists(st.integers(len(CONTROL), TOKENIZER.get_vocab_size() - 1), max_size=12))
     def test_without_control_tokens_it_is_shown_as_it_is(self, ids: list[int]) -> None:
         plain = Detokenizer(VOCABULARY.bytes)
-        assert told(ids) == plain.feed(ids) + plain.end()
+        assert decoded(ids) == plain.feed(ids) + plain.end()
 
     @given(words)
-    def test_control_texts_that_are_spelt_out_stay_text(self, word: str) -> None:
+    def test_typed_control_texts_stay_text(self, word: str) -> None:
         text = f"{word}{FINAL}{word}<|return|>{NEXT}"
         ids = [token for letter in text for token in ids_of(letter)]
-        assert told(ids) == text
+        assert decoded(ids) == text
 
     @given(st.lists(words.filter(bool), max_size=3), words, st.lists(st.integers(0, 99)))
-    def test_thoughts_and_the_answer_are_what_is_heard(
+    def test_thoughts_and_answer_come_back(
         self, thoughts: list[str], said: str, places: list[int]
     ) -> None:
         parts = [*(ANALYSIS + each for each in thoughts), FINAL + said]
         ids = ids_of(NEXT.join(parts) + "<|return|>")
         between = "\n\n".join(thoughts)
-        tagged = (f"<think>\n{between}\n</think>\n\n" if thoughts else "") + said
-        assert told(ids, places) == tagged
+        tagged = thought_and(between, said) if thoughts else said
+        assert decoded(ids, places) == tagged
         stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
         delta = parsed([*stream.feed(ids), *stream.end()])
         assert delta.reasoning == between.strip()
@@ -101,50 +95,41 @@ class TestLaws:
         (f"{ANALYSIS}{NEXT}{FINAL}Five.", "Five."),
         (f"{ANALYSIS}Hm.{NEXT}{COMMENTARY}So.{NEXT}{ANALYSIS}x{NEXT}{FINAL}Five.",
          "<think>\nHm.\n</think>\n\nSo.\n\nFive."),
+        (f"{ANALYSIS}Let me", "<think>\nLet me"),  # cut short
+        (f'{FIRST}{{"a": 17', CALL.partition("}")[0]),
+        (f"{ANALYSIS}Hm.{NEXT}{FIRST}", "<think>\nHm.\n</think>\n\n"),
+        (f'{COMMENTARY}I add.{NEXT}{LAST}{{"a": 17}}<|call|>', f"I add.\n\n{CALL}"),
+        ('<|channel|>commentary to=add json<|message|>{"a": 17}', CALL),
+        (f'{FIRST[:-11]}<|message|>{{"a": 17}}', CALL),
         ("<|channel|>analysis to=python code<|message|>1+1<|call|>", "<think>\n1+1\n</think>\n\n"),
     ],
 )  # fmt: skip
 def test_what_becomes_of_parts(written: str, text: str) -> None:
-    assert told(ids_of(written)) == text
+    assert decoded(ids_of(written)) == text
 
 
 class TestCutShort:
     @pytest.mark.parametrize("header", [ANALYSIS, FINAL, COMMENTARY, FIRST])
     def test_in_a_header(self, header: str) -> None:
         ids = ids_of(header)
-        assert [told(ids[:n]) for n in range(1, len(ids) + 1)] == [""] * len(ids)
+        assert [decoded(ids[:n]) for n in range(1, len(ids) + 1)] == [""] * len(ids)
         before = ids_of(f"{ANALYSIS}Hm.{NEXT}")
         text = "<think>\nHm.\n</think>\n\n"
-        assert {told(before + ids[:n]) for n in range(len(ids))} == {text}
-
-    def test_in_a_thought_it_stays_open(self) -> None:
-        assert told(ids_of(f"{ANALYSIS}Let me")) == "<think>\nLet me"
+        assert {decoded(before + ids[:n]) for n in range(len(ids))} == {text}
 
     def test_in_a_character(self) -> None:
         half = ids_of("☃")[:1]
-        assert told(ids_of(f"{FINAL}a") + half) == "a\N{REPLACEMENT CHARACTER}"
+        assert decoded(ids_of(f"{FINAL}a") + half) == "a\N{REPLACEMENT CHARACTER}"
         ids = ids_of(f"{ANALYSIS}a") + half + ids_of(f"{NEXT}{FINAL}b")
-        assert told(ids) == "<think>\na\N{REPLACEMENT CHARACTER}\n</think>\n\nb"
-
-    def test_in_a_call_it_is_no_whole_one(self) -> None:
-        assert told(ids_of(f'{FIRST}{{"a": 17')) == CALL.partition("}")[0]
-        assert told(ids_of(f"{ANALYSIS}Hm.{NEXT}{FIRST}")) == "<think>\nHm.\n</think>\n\n"
+        assert decoded(ids) == "<think>\na\N{REPLACEMENT CHARACTER}\n</think>\n\nb"
 
 
-class TestCalls:
-    def test_behind_words_to_the_person(self) -> None:
-        text = told(ids_of(f'{COMMENTARY}I add.{NEXT}{LAST}{{"a": 17}}<|call|>'))
-        assert text == f"I add.\n\n{CALL}"
+def test_a_name_never_ends_its_string() -> None:
+    text = decoded(ids_of('<|channel|>commentary to=functions.a"b\\<|message|>{}<|call|>'))
+    assert json.loads(text.splitlines()[1]) == {"name": 'a"b\\', "arguments": {}}
 
-    @pytest.mark.parametrize("name", ["<|channel|>commentary to=add json", FIRST[:-11]])
-    def test_the_name_stands_in_the_header(self, name: str) -> None:
-        assert told(ids_of(f'{name}<|message|>{{"a": 17}}')) == CALL
 
-    def test_a_name_is_never_more_than_one(self) -> None:
-        text = told(ids_of('<|channel|>commentary to=functions.a"b\\<|message|>{}<|call|>'))
-        assert json.loads(text.splitlines()[1]) == {"name": 'a"b\\', "arguments": {}}
-
-    def test_arguments_come_as_they_are_written(self) -> None:
-        stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
-        stream.feed(ids_of(f'{FIRST}{{"a"'))
-        assert fed(stream, ids_of(": 17")) == ": 17"
+def test_arguments_arrive_while_they_are_written() -> None:
+    stream = HarmonyDetokenizer(CHANNELS, VOCABULARY.bytes)
+    stream.feed(ids_of(f'{FIRST}{{"a"'))
+    assert fed(stream, ids_of(": 17")) == ": 17"

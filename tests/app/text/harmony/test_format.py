@@ -1,4 +1,4 @@
-"""Prompts for models that answer in channels: thoughts stay out, answers go on in their channel."""
+"""Prompts for models that answer in channels: thoughts stay out, answers continue in their channel."""
 
 from pathlib import Path
 
@@ -13,7 +13,18 @@ from app.text.reasoning.tags import joined, split_reasoning
 from app.text.template import ChatTemplate
 from app.text.tools.call_format import DEFAULT_FORM
 from app.text.vocabulary import FolderVocabulary
-from tests.app.text.harmony.channelled import CONTROL, TEMPLATE, TOKENIZER, files, ids_of, shown
+from tests.app.text.harmony.channelled import (
+    ANALYSIS,
+    CONTROL,
+    FINAL,
+    TEMPLATE,
+    TOKENIZER,
+    files,
+    ids_of,
+    shown,
+    typed,
+)
+from tests.app.text.parsing import thought_and
 from tests.app.text.tools import templates
 from tests.engine.models.gguf import tiny
 
@@ -22,19 +33,14 @@ ASKED = Message("user", "17 + 25?")
 SYSTEM = "<|start|>system<|message|>Valid channels: analysis, commentary, final.<|end|>"
 QUESTION = "<|start|>user<|message|>17 + 25?<|end|>"
 OPEN = "<|start|>assistant"
-ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 ADD = Tool("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=12)
 attacks = st.lists(words | st.sampled_from([*CONTROL, "<|", "|>", "end"]), max_size=5).map("".join)
 
 
-def thought_and(thought: str, said: str) -> str:
-    return f"<think>\n{thought}\n</think>\n\n{said}"
-
-
 def going_on(begun: str, *, thinks: bool = True) -> str:
-    """What stands behind the generation prompt."""
+    """What comes after the generation prompt."""
     fresh = shown(TEXT.prompt([ASKED]).ids)
     assert fresh == SYSTEM + QUESTION + OPEN
     prompt = TEXT.prompt([ASKED], begun, thinks=thinks)
@@ -71,14 +77,13 @@ class TestAnswersThatHaveBegun:
 
     @given(attacks, attacks, attacks)
     def test_are_whole_with_what_comes(self, one: str, other: str, said: str) -> None:
-        """Wherever an answer is broken off, in its thought or behind it."""
         rest = [*typed(other), *ids_of(f"<|end|>{OPEN}{FINAL}"), *typed(said)]
-        self.goes_on(f"<think>\n{one}", rest, thought_and(one + other, said))
-        self.goes_on(thought_and(said, one), typed(other), thought_and(said, one + other))
+        self.continues(f"<think>\n{one}", rest, thought_and(one + other, said))
+        self.continues(thought_and(said, one), typed(other), thought_and(said, one + other))
         if one:
-            self.goes_on(one, typed(other), one + other)
+            self.continues(one, typed(other), one + other)
 
-    def goes_on(self, begun: str, rest: list[int], whole: str) -> None:
+    def continues(self, begun: str, rest: list[int], whole: str) -> None:
         stream = TEXT.detokenizer(begun)
         assert begun + joined([*stream.feed(rest), *stream.end()]) == whole
         prompt, fresh = TEXT.prompt([ASKED], begun).ids, TEXT.prompt([ASKED]).ids
@@ -96,7 +101,7 @@ class TestAnswersThatHaveBegun:
 
 class TestTextsOfPrograms:
     @pytest.mark.parametrize(
-        ("text", "rest", "told"),
+        ("text", "rest", "expected"),
         [
             ("Once", " upon", " upon"),
             ("Once <|end|>", f"{FINAL}a", "a"),
@@ -107,14 +112,9 @@ class TestTextsOfPrograms:
             (f"{OPEN}{ANALYSIS}", "b", "<think>\nb"),
         ],
     )
-    def test_go_on_where_they_stopped(self, text: str, rest: str, told: str) -> None:
+    def test_continue_where_they_stopped(self, text: str, rest: str, expected: str) -> None:
         stream = TEXT.text_detokenizer(text)
-        assert joined([*stream.feed(ids_of(rest)), *stream.end()]) == told
-
-
-def typed(text: str) -> list[int]:
-    """Tokens of a text with no control token."""
-    return [token for letter in text for token in ids_of(letter)]
+        assert joined([*stream.feed(ids_of(rest)), *stream.end()]) == expected
 
 
 class TestThoughtsBeforeCalls:
@@ -122,7 +122,7 @@ class TestThoughtsBeforeCalls:
     CAME = Message("tool", "42", answers="c1")
 
     @pytest.mark.parametrize(
-        ("answer", "told"),
+        ("answer", "expected"),
         [
             (Message("assistant", "", CALL, reasoning="I add."), "I add."),
             (Message("assistant", "Well.", CALL), "Well."),
@@ -131,16 +131,15 @@ class TestThoughtsBeforeCalls:
             (Message("assistant", thought_and("I add.", ""), CALL), "I add."),
         ],
     )
-    def test_are_given_back(self, answer: Message, told: str) -> None:
+    def test_are_given_back(self, answer: Message, expected: str) -> None:
         prompt = shown(TEXT.encode_chat([ASKED, answer, self.CAME], tools=[ADD]))
-        assert (
-            f"{QUESTION}{OPEN}{ANALYSIS}{told}<|end|>{OPEN} to=functions.add<|channel|>" in prompt
-        )
+        thought = f"{ANALYSIS}{expected}<|end|>{OPEN} to=functions.add<|channel|>"
+        assert f"{QUESTION}{OPEN}{thought}" in prompt
         assert prompt.count("<|channel|>analysis") == 1
 
 
 class TestEarlierAnswers:
-    def test_are_told_without_their_thoughts(self) -> None:
+    def test_have_no_thoughts(self) -> None:
         for said in ("42.", thought_and("I add.", "42."), "<think>I add.</think>42."):
             ids = TEXT.encode_chat([ASKED, Message("assistant", said), ASKED])
             earlier = f"{QUESTION}{OPEN}{FINAL}42.<|end|>{QUESTION}{OPEN}"
@@ -162,7 +161,7 @@ class TestEarlierAnswers:
         assert thought_and("a", "b") in shown(ids)
 
     @given(words, words, words, st.lists(words, max_size=2))
-    def test_what_is_read_ahead_begins_the_next_prompt(
+    def test_ahead_begins_the_next_prompt(
         self, thought: str, said: str, begun: str, questions: list[str]
     ) -> None:
         messages = [ASKED, Message("assistant", thought_and(thought, said))]
@@ -187,15 +186,17 @@ class TestEnds:
         monkeypatch.setattr(tiny, "metadata", lambda: said)
         text = ChatText.load(tiny.write(tmp_path / "tiny.gguf"))
         assert text.stop_tokens == TEXT.stop_tokens
-        told = [ASKED, Message("user", "".join(CONTROL)), Message("assistant", "<think>a</think>b")]
-        ids = text.encode_chat(told)
-        assert [token for token in ids if token < len(CONTROL)] == [
-            token for token in TEXT.encode_chat(told) if token < len(CONTROL)
+        story = [
+            ASKED,
+            Message("user", "".join(CONTROL)),
+            Message("assistant", "<think>a</think>b"),
         ]
-        assert (
-            text.decode(text.prompt([ASKED], "<think>\na").ids[len(text.prompt([ASKED]).ids) :])
-            == "<think>\na"
-        )
+        ids = text.encode_chat(story)
+        assert [token for token in ids if token < len(CONTROL)] == [
+            token for token in TEXT.encode_chat(story) if token < len(CONTROL)
+        ]
+        begun = text.prompt([ASKED], "<think>\na").ids[len(text.prompt([ASKED]).ids) :]
+        assert text.decode(begun) == "<think>\na"
 
     def test_without_channels_it_is_what_the_files_say(self) -> None:
         plain = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate("", {}), {3})
@@ -216,26 +217,26 @@ class TestTools:
     CALLS = tuple(ToolCall(f"c{n}", "add", {"a": n}) for n in range(2))
     RESULTS = tuple(Message("tool", f"sum {n}", answers=f"c{n}") for n in (1, 0))
 
-    def test_are_told_by_the_template_that_knows_of_their_channel(self) -> None:
+    def test_are_written_by_a_template_with_their_channel(self) -> None:
         said = shown(TEXT.encode_chat([ASKED], tools=[ADD]))
         assert "namespace functions {\n// Adds.\ntype add = " in said
         assert "You may call functions" not in said
 
-    def test_are_told_in_words_where_it_does_not(self) -> None:
+    def test_are_in_words_with_other_templates(self) -> None:
         for source in (templates.NO_TOOLS, TEMPLATE.replace("to=functions.' + call", "' + call")):
             text = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate(source, {}), ())
             assert "You may call functions" in shown(text.encode_chat([ASKED], tools=[ADD]))
             assert text.call_form == DEFAULT_FORM
 
-    def test_calls_of_one_answer_are_told_each_with_its_result(self) -> None:
+    def test_each_call_comes_with_its_result(self) -> None:
         story = [ASKED, Message("assistant", "I add.", self.CALLS), *self.RESULTS]
         said = shown(TEXT.encode_chat(story, tools=[ADD]))
-        told = "".join(
+        calls = "".join(
             f'{OPEN} to=functions.add<|channel|>commentary json<|message|>{{"a": {n}}}<|call|>'
             f'<|start|>functions.add to=assistant<|channel|>commentary<|message|>"sum {n}"<|end|>'
             for n in range(2)
         )
-        assert said.endswith(f"{QUESTION}{OPEN}{ANALYSIS}I add.<|end|>{told}{OPEN}")
+        assert said.endswith(f"{QUESTION}{OPEN}{ANALYSIS}I add.<|end|>{calls}{OPEN}")
 
     def test_nothing_else_changes_its_place(self) -> None:
         one = [ASKED, Message("assistant", "", self.CALLS[:1]), self.RESULTS[1], ASKED]
@@ -249,15 +250,15 @@ class TestTools:
         stray = [Message("assistant", "", self.CALLS), Message("tool", "?", answers="c7"), ASKED]
         assert [each.role for each in one_call_each(stray)] == ["assistant"] * 2 + ["tool", "user"]
 
-    def test_that_are_told_in_words_hold_no_answer_that_need_not_call(self) -> None:
-        told = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate(templates.NO_TOOLS, {}), ())
-        assert not told.calls_in_channels
-        assert told.answers.held(ToolUse((ADD,))) is None
-        assert told.answers.held(ToolUse((ADD,), must_call=True)) is not None
+    def test_in_words_hold_only_required_calls(self) -> None:
+        in_words = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate(templates.NO_TOOLS, {}), ())
+        assert not in_words.calls_in_channels
+        assert in_words.answers.held(ToolUse((ADD,))) is None
+        assert in_words.answers.held(ToolUse((ADD,), must_call=True)) is not None
 
 
 @given(words, words)
-def test_an_answer_is_taken_apart_as_it_was_put_together(thought: str, said: str) -> None:
+def test_split_reasoning_inverts_joining(thought: str, said: str) -> None:
     assert split_reasoning(thought_and(thought, said)) == (thought, said)
     assert split_reasoning(f"<think>\n{thought}") == (thought, None)
     assert split_reasoning(said) == (None, said)

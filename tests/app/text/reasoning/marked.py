@@ -1,7 +1,5 @@
 """Models with marks of their own around a thought: a small real tokenizer, templates of their shapes."""
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from app.text.chat_text import ChatText
@@ -9,6 +7,7 @@ from app.text.reasoning.markers import ReasoningMarkers
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
 from tests.app.byte_level import byte_level
+from tests.app.text.parsing import Vocabulary
 
 CONTROL = (
     "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>",
@@ -22,7 +21,7 @@ LINES = (
     '{"a": 17, "b": 25} <think> </think>',
 )
 
-# Shortened, with the same shapes. Gemma 4's tells a thought only with a call.
+# Shortened, with the same shapes. Gemma 4's writes a thought only with a call.
 GEMMA = """{%- for m in messages %}
 {%- if m.role == 'assistant' %}{{ '<|turn>model\\n' }}
 {%- if m.tool_calls %}
@@ -55,6 +54,8 @@ MARKS = {GEMMA: OF_GEMMA, SEED: OF_SEED, COHERE: OF_COHERE}
 
 TOKENIZER = byte_level(CONTROL, LINES)
 VOCABULARY = FolderVocabulary(TOKENIZER)
+TOKENS = Vocabulary(TOKENIZER)
+ids_of, typed, shown = TOKENS.ids_of, TOKENS.typed, TOKENS.shown
 
 
 def text_of(template: str) -> ChatText:
@@ -62,26 +63,6 @@ def text_of(template: str) -> ChatText:
     return ChatText(VOCABULARY, ChatTemplate(template, {}), ())
 
 
-def ids_of(text: str) -> list[int]:
-    """Tokens of a text with its control tokens."""
-    return list(TOKENIZER.encode(text).ids)
-
-
-def typed(text: str) -> list[int]:
-    """Tokens of a text with no control token."""
-    return [token for letter in text for token in ids_of(letter)]
-
-
-def shown(ids: Iterable[int]) -> str:
-    """Tokens as they are, control tokens too."""
-    return str(TOKENIZER.decode([*ids], skip_special_tokens=False))
-
-
 def files(folder: Path, template: str) -> Path:
     """The folder of such a model, without its weights."""
-    TOKENIZER.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"eos_token": "<|END_OF_TURN_TOKEN|>"})
-    )
-    return folder
+    return TOKENS.save(folder, template, "<|END_OF_TURN_TOKEN|>")

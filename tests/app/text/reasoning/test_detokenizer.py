@@ -1,7 +1,6 @@
-"""A thought between a model's own marks is told between the usual tags, whatever the grouping of its tokens."""
+"""A thought between a model's own marks is given between the usual tags, whatever the grouping of its tokens."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from app.request import Message
 from app.text.detokenizer import Detokenizer
 from app.text.reasoning.detokenizer import ReasoningDetokenizer
 from app.text.reasoning.markers import AnswerMarks
-from tests.app.text.parsing import fed, parsed, rest
+from tests.app.text.parsing import cut, fed, parsed, rest, thought_and
 from tests.app.text.reasoning.marked import (
     COHERE,
     CONTROL,
@@ -38,11 +37,10 @@ anything = st.lists(pieces | words, max_size=12).map(
 )
 
 
-def told(template: str, ids: Sequence[int], places: Sequence[int] = ()) -> str:
+def decoded(template: str, ids: Sequence[int], places: Sequence[int] = ()) -> str:
     """The text of these tokens, fed in groups that end at ``places``."""
     stream = TEXTS[template].detokenizer()
-    edges = sorted({0, len(ids), *(place % (len(ids) + 1) for place in places)})
-    return "".join(fed(stream, ids[a:b]) for a, b in pairwise(edges)) + rest(stream)
+    return "".join(fed(stream, piece) for piece in cut(ids, places)) + rest(stream)
 
 
 def plain(ids: Sequence[int]) -> str:
@@ -53,50 +51,50 @@ def plain(ids: Sequence[int]) -> str:
 
 class TestLaws:
     @given(templates, anything, st.booleans(), st.lists(st.integers(0, 99), max_size=20))
-    def test_any_grouping_of_any_tokens_gives_the_same(
+    def test_any_grouping_gives_the_same(
         self, template: str, ids: list[int], thinks: bool, places: list[int]
     ) -> None:
         ids = ids_of(MARKS[template].opening) * thinks + ids
-        assert told(template, ids, places) == told(template, ids) == told(template, ids, range(99))
+        assert (
+            decoded(template, ids, places)
+            == decoded(template, ids)
+            == decoded(template, ids, range(99))
+        )
 
     @given(templates, st.integers(0, 99), anything)
-    def test_what_does_not_begin_with_the_opening_is_shown_as_it_is(
-        self, template: str, length: int, ids: list[int]
-    ) -> None:
+    def test_other_beginnings_stay_text(self, template: str, length: int, ids: list[int]) -> None:
         opening = ids_of(MARKS[template].opening.strip())
         ids = [*opening[: length % len(opening)], *ids_of("#"), *ids]
-        assert told(template, ids) == plain(ids)
+        assert decoded(template, ids) == plain(ids)
 
     @given(templates, st.lists(st.integers(0, len(CONTROL) + 40), max_size=12))
     def test_no_stand_in_is_ever_shown(self, template: str, ids: list[int]) -> None:
         ids = ids_of(MARKS[template].opening) + ids
-        assert not any("\ud800" <= letter <= "\udfff" for letter in told(template, ids))
+        assert not any("\ud800" <= letter <= "\udfff" for letter in decoded(template, ids))
 
     @given(templates, space, words, space, words, st.lists(st.integers(0, 99), max_size=9))
-    def test_thought_and_answer_are_what_is_heard(
-        self, template: str, before: str, thought: str, behind: str, said: str, places: list[int]
+    def test_thought_and_answer_come_back(
+        self, template: str, before: str, thought: str, after: str, said: str, places: list[int]
     ) -> None:
         opening, closing = MARKS[template].opening, MARKS[template].closing
-        text = f"{before}{opening}{before}{thought}{behind}{closing}{behind}{said}"
-        found = told(template, ids_of(text), places)
-        tagged = f"<think>\n{thought.strip()}\n</think>\n\n" if thought.strip() else ""
+        text = f"{before}{opening}{before}{thought}{after}{closing}{after}{said}"
+        found = decoded(template, ids_of(text), places)
+        tagged = thought_and(thought.strip(), "") if thought.strip() else ""
         assert found == tagged + said.lstrip()
         whole = TEXTS[template].detokenizer()
         delta = parsed([*whole.feed(ids_of(text)), *whole.end()])
         assert (delta.reasoning, delta.text) == (thought.strip(), said.lstrip())
 
     @given(st.sampled_from([GEMMA, COHERE]), words.filter(str.strip), words)
-    def test_marks_of_control_tokens_that_are_spelt_out_stay_text(
-        self, template: str, thought: str, said: str
-    ) -> None:
+    def test_typed_marks_stay_text(self, template: str, thought: str, said: str) -> None:
         opening, closing = MARKS[template].opening, MARKS[template].closing
         text = f"{opening}{thought}{closing}{said}"
-        assert told(template, typed(text)) == text
+        assert decoded(template, typed(text)) == text
         inside = ids_of(opening) + typed(text) + ids_of(closing)
-        assert told(template, inside) == f"<think>\n{text.strip()}\n</think>\n\n"
+        assert decoded(template, inside) == thought_and(text.strip(), "")
 
     @given(templates, words.filter(str.strip), words, words, st.booleans())
-    def test_an_answer_goes_on_where_it_was_broken_off(
+    def test_a_broken_off_answer_continues(
         self, template: str, one: str, other: str, said: str, opened: bool
     ) -> None:
         closing = ids_of(MARKS[template].closing)
@@ -104,11 +102,11 @@ class TestLaws:
         begun = "<think>\n" if opened else f"<think>\n{one}"
         thought = other.strip() if opened else one + other.rstrip()
         stream = TEXTS[template].detokenizer("" if opened else begun, begun if opened else "")
-        whole = f"<think>\n{thought}\n</think>\n\n{said.lstrip()}"
+        whole = thought_and(thought, said.lstrip())
         assert begun + rest(stream, after) == whole
-        behind = TEXTS[template].detokenizer(whole)
+        continued = TEXTS[template].detokenizer(whole)
         text = other if said.strip() else other.lstrip()
-        assert rest(behind, ids_of(other)) == text
+        assert rest(continued, ids_of(other)) == text
 
 
 @pytest.mark.parametrize(
@@ -136,7 +134,7 @@ class TestLaws:
     ],
 )  # fmt: skip
 def test_what_becomes_of_marks(template: str, written: str, text: str) -> None:
-    assert told(template, ids_of(written)) == text
+    assert decoded(template, ids_of(written)) == text
 
 
 def test_a_thought_is_shown_as_it_comes() -> None:
@@ -149,11 +147,12 @@ def test_a_thought_is_shown_as_it_comes() -> None:
 
 def test_half_a_character_stays_one() -> None:
     half = ids_of("☃")[:1]
+    begun = ids_of("<|channel>thought\na") + half
+    assert decoded(GEMMA, begun) == "<think>\na\N{REPLACEMENT CHARACTER}"
     assert (
-        told(GEMMA, ids_of("<|channel>thought\na") + half) == "<think>\na\N{REPLACEMENT CHARACTER}"
+        decoded(GEMMA, begun + ids_of("<channel|>b"))
+        == "<think>\na\N{REPLACEMENT CHARACTER}\n</think>\n\nb"
     )
-    ids = ids_of("<|channel>thought\na") + half + ids_of("<channel|>b")
-    assert told(GEMMA, ids) == "<think>\na\N{REPLACEMENT CHARACTER}\n</think>\n\nb"
 
 
 @given(st.text("ab <>/", max_size=12), st.booleans())
@@ -163,5 +162,5 @@ def test_a_first_space_that_is_no_text(text: str, thinks: bool) -> None:
     table, marks = sentencepiece_vocabulary().bytes, AnswerMarks("<a>", "</a>", ())
     ids = chat.encode_chat([Message("user", f"<a>b</a>{text}" if thinks else f"b{text}")])
     stream = ReasoningDetokenizer(marks, table)
-    told = rest(stream, ids)
-    assert told == (f"<think>\nb\n</think>\n\n{text.lstrip()}" if thinks else f"b{text}")
+    decoded = rest(stream, ids)
+    assert decoded == (f"<think>\nb\n</think>\n\n{text.lstrip()}" if thinks else f"b{text}")

@@ -1,4 +1,4 @@
-"""Marks of thoughts are read off templates, and prompts go on in them."""
+"""Marks of thoughts come from templates, and prompts continue in them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +15,7 @@ from app.text.reasoning.tags import joined
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
 from tests.app.text.harmony import channelled
+from tests.app.text.parsing import thought_and
 from tests.app.text.reasoning.marked import (
     COHERE,
     CONTROL,
@@ -37,15 +38,11 @@ attacks = st.lists(words | st.sampled_from([*CONTROL, "<|", "|>", "end"]), max_s
 trimmed = attacks.map(str.strip)
 
 
-def thought_and(thought: str, said: str) -> str:
-    return f"<think>\n{thought}\n</think>\n\n{said}"
-
-
-def of(before: str, behind: str, plain: str = "") -> str:
+def of(before: str, after: str, plain: str = "") -> str:
     """A template that writes these around a thought, or ``plain`` where there is none."""
     return (
         "{% for m in messages %}[{{ m.role }}]"
-        f"{{% if m.thinking %}}{before}{{{{ m.thinking }}}}{behind}{{% elif m.role == 'assistant' %}}{plain}"
+        f"{{% if m.thinking %}}{before}{{{{ m.thinking }}}}{after}{{% elif m.role == 'assistant' %}}{plain}"
         "{% endif %}{{ m.content }}"
         "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }}</call>{% endfor %}"
         "<end>{% endfor %}[assistant]"
@@ -63,7 +60,7 @@ class TestDeduction:
         assert found(template) == MARKS[template]  # whatever of them is a control token
 
     @pytest.mark.parametrize(
-        ("before", "behind"),
+        ("before", "after"),
         [
             ("<mm:think>", "</mm:think>"),
             ("<think:open>", "</think:open>\n"),
@@ -71,13 +68,13 @@ class TestDeduction:
             ("<begin_of_thought>\n", "\n<end_of_thought>\n\n"),
         ],
     )
-    def test_takes_tags(self, before: str, behind: str) -> None:
-        assert found(of(before, behind)) == ReasoningMarkers(before, behind)
-        assert found(of(before, behind, before + behind)) == ReasoningMarkers(before, behind)
-        assert found(of(before, behind, behind)) == ReasoningMarkers(before, behind)
+    def test_takes_tags(self, before: str, after: str) -> None:
+        assert found(of(before, after)) == ReasoningMarkers(before, after)
+        assert found(of(before, after, before + after)) == ReasoningMarkers(before, after)
+        assert found(of(before, after, after)) == ReasoningMarkers(before, after)
 
     @pytest.mark.parametrize(
-        ("before", "behind"),
+        ("before", "after"),
         [
             ("<think>", "</think>"),
             ("<think>\n", "\n</think>\n\n"),
@@ -94,17 +91,21 @@ class TestDeduction:
             (f"<|channel>{'x' * LONGEST}", "<channel|>"),
         ],
     )
-    def test_gives_none_where_nothing_is_clear(self, before: str, behind: str) -> None:
-        assert found(of(before, behind)) is None
-        assert found(of(before, behind, behind)) is None
+    def test_gives_none_where_nothing_is_clear(self, before: str, after: str) -> None:
+        assert found(of(before, after)) is None
+        assert found(of(before, after, after)) is None
 
-    def test_takes_no_head_of_every_answer_for_one(self) -> None:
-        assert found(of("", "[/assistant]")) is None
-        assert found(of("", "[/assistant]", "No thought.")) is None
-
-    def test_gives_none_without_a_place_for_thoughts(self) -> None:
-        assert found("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}") is None
-        assert found("{{ raise_exception('no') }}") is None
+    @pytest.mark.parametrize(
+        "source",
+        [
+            of("", "[/assistant]"),  # the head of every answer
+            of("", "[/assistant]", "No thought."),
+            "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}",
+            "{{ raise_exception('no') }}",
+        ],
+    )
+    def test_gives_none_without_a_place_for_thoughts(self, source: str) -> None:
+        assert found(source) is None
         assert isinstance(POCKET_TEXT.format, PlainFormat)
 
     def test_gives_none_where_there_are_channels(self) -> None:
@@ -115,7 +116,7 @@ class TestDeduction:
 
 
 def begun_in(template: str, begun: str, *, thinks: bool = True, **variables: bool) -> str:
-    """What stands behind the head of the answer."""
+    """What comes after the head of the answer."""
     text = TEXTS[template]
     prompt = text.prompt([ASKED], begun, thinks=thinks, variables=variables)
     assert prompt.opened == ("<think>\n" if not begun and thinks and template == COHERE else "")
@@ -154,8 +155,8 @@ class TestPrompts:
         text = TEXTS[template]
         head = len(text.prompt([ASKED], "").ids) - (template == COHERE)
         for begun in (thought_and(thought, said), f"<think>\n{thought}"):
-            told = text.decode(text.prompt([ASKED], begun).ids[head:])
-            assert told == (begun if thought else said if "</think>" in begun else "")
+            decoded = text.decode(text.prompt([ASKED], begun).ids[head:])
+            assert decoded == (begun if thought else said if "</think>" in begun else "")
 
     @given(st.sampled_from([*MARKS]), attacks)
     def test_hold_no_control_token_that_was_typed(self, template: str, written: str) -> None:
@@ -169,13 +170,12 @@ class TestPrompts:
     def test_are_whole_with_what_comes(
         self, template: str, one: str, other: str, said: str
     ) -> None:
-        """Wherever an answer is broken off, in its thought or behind it."""
         rest = [*typed(other), *ids_of(MARKS[template].closing), *typed(said)]
-        self._goes_on(template, f"<think>\n{one}", rest, thought_and(one + other, said.lstrip()))
-        self._goes_on(template, thought_and(one, one), typed(said), thought_and(one, one + said))
-        self._goes_on(template, one, typed(said), one + said)
+        self.continues(template, f"<think>\n{one}", rest, thought_and(one + other, said.lstrip()))
+        self.continues(template, thought_and(one, one), typed(said), thought_and(one, one + said))
+        self.continues(template, one, typed(said), one + said)
 
-    def _goes_on(self, template: str, begun: str, rest: Sequence[int], whole: str) -> None:
+    def continues(self, template: str, begun: str, rest: Sequence[int], whole: str) -> None:
         stream = TEXTS[template].detokenizer(begun)
         assert begun + joined([*stream.feed(rest), *stream.end()]) == whole
 
@@ -183,9 +183,8 @@ class TestPrompts:
         prompt = TEXTS[COHERE].prompt([ASKED])
         stream = TEXTS[COHERE].detokenizer("", prompt.opened)
         answer = ids_of("I add.<|END_THINKING|><|START_TEXT|>42.<|END_TEXT|>")
-        assert prompt.opened + joined([*stream.feed(answer), *stream.end()]) == thought_and(
-            "I add.", "42."
-        )
+        whole = prompt.opened + joined([*stream.feed(answer), *stream.end()])
+        assert whole == thought_and("I add.", "42.")
 
     def test_offer_not_to_think_where_that_changes_them(self) -> None:
         assert TEXTS[COHERE].thinking == ("off",)

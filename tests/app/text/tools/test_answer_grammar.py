@@ -14,7 +14,10 @@ from app.text.tools.call_format import DEFAULT_FORM, CallForm
 from app.text.tools.call_parser import ToolCallParser
 from app.text.tools.values import other_kinds
 from engine.errors import InvalidRequest
-from engine.grammar.states import DEAD, States
+from engine.grammar.rules import Grammar
+from engine.grammar.states import States
+from tests.app.text.formats.walks import has, said
+from tests.app.text.parsing import calls_of
 from tests.app.text.tools.templates import CODER_FORM, GLM_FORM
 
 ADD = Tool(
@@ -32,79 +35,64 @@ BARE = CallForm('{"name": "', '", "parameters": ', "}")
 FORMS = [DEFAULT_FORM, BARE, CallForm("[TOOL_CALLS]", "[ARGS]", "", ""), CODER_FORM, GLM_FORM]
 
 
-def states(form: CallForm, **wanted: Any) -> States:
-    found = held(form, ToolUse((ADD, LOOK), **{"must_call": True, **wanted}))
+def grammar(form: CallForm = DEFAULT_FORM, *tools: Tool, **wanted: Any) -> Grammar:
+    """Of an answer that has to call one of the tools."""
+    found = held(form, ToolUse(tools or (ADD, LOOK), **{"must_call": True, **wanted}))
     assert found is not None
-    return States(found)
+    return found
 
 
-def walked(steps: States, chance: random.Random, longest: int = 600) -> str:
-    """A random text of the grammar, which ends as soon as it may once it is long."""
-    state, text = steps.start, bytearray()
-    while not (steps.accepts(state) and (len(text) > longest or chance.random() < 0.3)):
-        row = steps.steps([state])[state]
-        ahead = [byte for byte in range(256) if row[byte] != DEAD]
-        if not ahead:
-            break
-        quotes = [byte for byte in ahead if byte in b'"}]0' or byte == ord("9")]
-        text.append(chance.choice(quotes if quotes and chance.random() < 0.4 else ahead))
-        state = int(row[text[-1]])
-    assert steps.accepts(state)
-    return text.decode()
+def odd(schema: dict[str, Any], *, strict: bool = False) -> Tool:
+    """A tool with these arguments."""
+    return Tool("odd", "", schema, strict=strict)
+
+
+def call(arguments: str, name: str = "odd") -> str:
+    """A call as the usual form has it."""
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
 def calls_in(form: CallForm, text: str) -> tuple[str, list[tuple[str, dict]]]:
     reader = ToolCallParser(form, [ADD, LOOK])
     parsed = reader.feed(text)
-    found: dict[int, list[str]] = {}
-    for part in parsed.calls:
-        found.setdefault(part.index, [part.name, ""])[1] += part.arguments
-    return parsed.text + reader.end(), [(name, json.loads(told)) for name, told in found.values()]
+    calls = [(name, json.loads(arguments)) for name, arguments in calls_of(parsed.calls)]
+    return parsed.text + reader.end(), calls
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(12))
-def test_every_answer_that_has_to_call_is_calls_that_fit(form: CallForm, seed: int) -> None:
-    said, calls = calls_in(form, walked(states(form), random.Random(seed)).lstrip(" "))
-    assert said == ""
+def test_law_required_calls_fit(form: CallForm, seed: int) -> None:
+    text = said(States(grammar(form)), random.Random(seed), longest=600).decode()
+    rest, calls = calls_in(form, text.lstrip(" "))
+    assert rest == ""
     assert 0 < len(calls) <= (16 if form.separator is not None else 1)
-    for name, told in calls:
+    for name, arguments in calls:
         if name == "add":
-            assert [*told] == ["a", "b"]
-            assert all(type(value) is int for value in told.values())
-            assert told["b"] <= 9
+            assert [*arguments] == ["a", "b"]
+            assert all(type(value) is int for value in arguments.values())
+            assert arguments["b"] <= 9
         else:
-            assert told["what"] in "xy"
-
-
-def ends(steps: States, text: str) -> bool:
-    state = steps.walk(steps.start, text.encode())
-    return state != DEAD and steps.accepts(state)
+            assert arguments["what"] in "xy"
 
 
 class TestWhatMayCome:
-    CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
-    LOOKED = '<tool_call>\n{"name": "look_up", "arguments": {"what": "x"}}\n</tool_call>'
+    CALL = call('{"a": 1, "b": 2}', "add")
+    LOOKED = call('{"what": "x"}', "look_up")
 
     def test_where_a_call_has_to_come(self) -> None:
-        must = states(DEFAULT_FORM)
-        assert ends(must, self.CALL)
-        assert ends(must, f"{self.CALL}\n{self.LOOKED}")
-        assert not ends(must, "Hello")
-        assert not ends(must, self.CALL + "!")
-        assert not ends(must, self.CALL.replace("2", "10"))
-
-    def test_one_at_a_time(self) -> None:
-        assert not ends(states(DEFAULT_FORM, parallel=False), f"{self.CALL}\n{self.LOOKED}")
-
-    def test_the_named_one(self) -> None:
-        named = states(DEFAULT_FORM, only="look_up", parallel=False)
-        assert ends(named, self.LOOKED)
-        assert not ends(named, self.CALL)
-        assert not ends(named, f"{self.LOOKED}\n{self.LOOKED}")
+        two = f"{self.CALL}\n{self.LOOKED}"
+        assert has(grammar(), self.CALL)
+        assert has(grammar(), two)
+        for text in ("Hello", self.CALL + "!", self.CALL.replace("2", "10")):
+            assert not has(grammar(), text)
+        assert not has(grammar(parallel=False), two)
+        named = grammar(only="look_up", parallel=False)
+        assert has(named, self.LOOKED)
+        for text in (self.CALL, f"{self.LOOKED}\n{self.LOOKED}"):
+            assert not has(named, text)
 
     def test_where_one_may_come_text_is_free_up_to_its_opening(self) -> None:
-        free = states(DEFAULT_FORM, must_call=False)
+        free = grammar(must_call=False)
         for text in (
             "",
             "Hello <tool_cal>",
@@ -113,10 +101,10 @@ class TestWhatMayCome:
             "é",
             self.CALL,
         ):
-            assert ends(free, text), text
+            assert has(free, text), text
         for text in ("<tool_call>", "x <tool_call> y", f"<{self.CALL} and more"):
-            assert not ends(free, text), text
-        assert ends(free, f"<{self.CALL}")  # a tag behind its own beginning is one, too
+            assert not has(free, text), text
+        assert has(free, f"<{self.CALL}")  # a tag after its own beginning is one, too
 
     def test_where_nothing_tells_a_call_text_is_free(self) -> None:
         assert held(BARE, ToolUse((ADD,))) is None
@@ -135,15 +123,14 @@ ODD = {
 
 
 class TestSchemasThatCannotBeHeld:
-    FITTING = '<tool_call>\n{"name": "odd", "arguments": {"url": "https:u", "pattern": 2.5, "one": "a"}}\n</tool_call>'
+    FITTING = call('{"url": "https:u", "pattern": 2.5, "one": "a"}')
 
     def test_are_held_as_far_as_they_can_be(self) -> None:
-        use = ToolUse((Tool("odd", "", ODD),), must_call=True)
-        steps = States(held(DEFAULT_FORM, use))
-        assert ends(steps, self.FITTING)
-        assert not ends(steps, self.FITTING.replace("2.5", '"x"'))
-        assert not ends(steps, self.FITTING.replace('"url": "https:u", ', ""))
-        assert not ends(steps, self.FITTING.replace("https:", ""))
+        steps = grammar(DEFAULT_FORM, odd(ODD))
+        assert has(steps, self.FITTING)
+        assert not has(steps, self.FITTING.replace("2.5", '"x"'))
+        assert not has(steps, self.FITTING.replace('"url": "https:u", ', ""))
+        assert not has(steps, self.FITTING.replace("https:", ""))
 
     @pytest.mark.parametrize(
         ("text", "kept", "good", "bad"),
@@ -156,24 +143,22 @@ class TestSchemasThatCannotBeHeld:
             ({"enum": ["a", "b"], "minLength": 1}, ["enum"], "b", "c"),
         ],
     )
-    def test_words_about_a_text_are_held_as_far_as_they_go_together(
+    def test_texts_keep_what_fits_together(
         self, text: dict[str, Any], kept: list[str], good: str, bad: str
     ) -> None:
         schema = {"properties": {"a": {"type": "string", **text}}, "required": ["a"]}
         inner = relaxed(schema)["properties"]["a"]
         assert list(inner) == ["type", *kept]
-        steps = States(held(DEFAULT_FORM, ToolUse((Tool("odd", "", schema),), must_call=True)))
-        call = '<tool_call>\n{"name": "odd", "arguments": {"a": "%s"}}\n</tool_call>'
-        assert ends(steps, call % good)
-        assert not ends(steps, call % bad)
+        steps = grammar(DEFAULT_FORM, odd(schema))
+        assert has(steps, call(f'{{"a": "{good}"}}'))
+        assert not has(steps, call(f'{{"a": "{bad}"}}'))
 
     def test_are_refused_where_they_are_strict(self) -> None:
-        use = ToolUse((Tool("odd", "", ODD, strict=True),), must_call=True)
         with pytest.raises(InvalidRequest, match="'not' at # is not supported"):
-            held(DEFAULT_FORM, use)
+            grammar(DEFAULT_FORM, odd(ODD, strict=True))
 
     @pytest.mark.parametrize("form", [DEFAULT_FORM, CODER_FORM])
-    def test_that_extend_another_one_let_its_properties_in(self, form: CallForm) -> None:
+    def test_extended_schemas_have_all_properties(self, form: CallForm) -> None:
         base = {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
         more = {"type": "object", "properties": {"a": {"type": "string"}}, "allOf": [base]}
         inside = (
@@ -182,41 +167,35 @@ class TestSchemasThatCannotBeHeld:
         )
         begin = '{"name": "odd", ' if form == DEFAULT_FORM else "<function=odd>\n"
         text = f"<tool_call>\n{begin}{inside[form != DEFAULT_FORM]}\n</tool_call>"
-        steps = States(held(form, ToolUse((Tool("odd", "", more),), must_call=True)))
-        assert ends(steps, text)
+        assert has(grammar(form, odd(more)), text)
 
     def test_that_are_made_of_others_alone_give_objects(self) -> None:
         made = {"allOf": [{"properties": {"id": {}}}, {"properties": {"a": {}}}]}
-        steps = States(held(DEFAULT_FORM, ToolUse((Tool("odd", "", made),), must_call=True)))
-        assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"id": [1]}}\n</tool_call>')
-        assert not ends(steps, '<tool_call>\n{"name": "odd", "arguments": 3}\n</tool_call>')
+        steps = grammar(DEFAULT_FORM, odd(made))
+        assert has(steps, call('{"id": [1]}'))
+        assert not has(steps, call("3"))
 
     @pytest.mark.parametrize("kind", ["object", ["null", "object"], "dict"])
     def test_of_a_kind_that_is_none_give_objects(self, kind: object) -> None:
-        told = {"type": kind, "properties": {"a": {"type": "integer"}}}
-        assert other_kinds(Tool("odd", "", told)) == []
-        steps = States(held(DEFAULT_FORM, ToolUse((Tool("odd", "", told),), must_call=True)))
-        assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"a": 1}}\n</tool_call>')
-        assert not ends(steps, '<tool_call>\n{"name": "odd", "arguments": null}\n</tool_call>')
+        schema = {"type": kind, "properties": {"a": {"type": "integer"}}}
+        assert other_kinds(odd(schema)) == []
+        steps = grammar(DEFAULT_FORM, odd(schema))
+        assert has(steps, call('{"a": 1}'))
+        assert not has(steps, call("null"))
 
     def test_hopeless_ones_give_any_object(self) -> None:
-        hopeless = Tool(
-            "odd", "", {"type": "object", "properties": {"a": {"$ref": "elsewhere.json"}}}
-        )
-        steps = States(held(DEFAULT_FORM, ToolUse((hopeless,), must_call=True)))
-        assert ends(steps, '<tool_call>\n{"name": "odd", "arguments": {"q": [1]}}\n</tool_call>')
+        hopeless = {"type": "object", "properties": {"a": {"$ref": "elsewhere.json"}}}
+        assert has(grammar(DEFAULT_FORM, odd(hopeless)), call('{"q": [1]}'))
 
     def test_far_too_many_give_any_object_to_each(self) -> None:
         many = {
             "type": "object",
             "properties": {f"p{n}": {"enum": [*range(40)]} for n in range(40)},
         }
-        tools = tuple(Tool(f"t{n}", "", many) for n in range(100))
-        steps = States(held(DEFAULT_FORM, ToolUse(tools, must_call=True)))
-        assert ends(steps, '<tool_call>\n{"name": "t99", "arguments": {"q": [1]}}\n</tool_call>')
-        strict = (*tools, Tool("s", "", many, strict=True))
+        tools = [Tool(f"t{n}", "", many) for n in range(20)]
+        assert has(grammar(DEFAULT_FORM, *tools), call('{"q": [1]}', "t19"))
         with pytest.raises(InvalidRequest, match="more than 20000 parts"):
-            held(DEFAULT_FORM, ToolUse(strict, must_call=True))
+            grammar(DEFAULT_FORM, *tools, Tool("s", "", many, strict=True))
 
 
 def test_the_same_tools_are_held_to_the_same_grammar_and_others_to_theirs() -> None:
@@ -265,8 +244,7 @@ class TestCallsInPairs:
         ],
     )
     def test_what_fits(self, inside: str) -> None:
-        steps = States(held(CODER_FORM, ToolUse((MIXED,), must_call=True)))
-        assert ends(steps, paired(inside))
+        assert has(grammar(CODER_FORM, MIXED), paired(inside))
 
     @pytest.mark.parametrize(
         "inside",
@@ -284,34 +262,31 @@ class TestCallsInPairs:
         ],
     )
     def test_what_does_not(self, inside: str) -> None:
-        steps = States(held(CODER_FORM, ToolUse((MIXED,), must_call=True)))
-        assert not ends(steps, paired(inside))
+        assert not has(grammar(CODER_FORM, MIXED), paired(inside))
 
-    def test_a_tool_that_tells_of_no_arguments_takes_any(self) -> None:
-        steps = States(held(CODER_FORM, ToolUse((Tool("text"),), must_call=True)))
-        assert ends(steps, paired(""))
-        assert ends(steps, paired("a=1|b=x\ny"))
-        assert not ends(steps, paired("a=1") + "!")
+    def test_a_tool_without_parameters_takes_any(self) -> None:
+        steps = grammar(CODER_FORM, Tool("text"))
+        assert has(steps, paired(""))
+        assert has(steps, paired("a=1|b=x\ny"))
+        assert not has(steps, paired("a=1") + "!")
 
-    def test_strict_ones_are_refused_where_only_quotes_could_hold_them(self) -> None:
+    def test_strict_ones_are_held_or_refused(self) -> None:
+        steps = grammar(CODER_FORM, _strict(MIXED, "odd", "path"))
+        assert has(steps, paired("mode=r|depth=2"))
+        assert not has(steps, paired("mode=r|depth=20"))
         with pytest.raises(InvalidRequest, match="'minLength' at #/properties/path of text"):
-            held(CODER_FORM, ToolUse((_strict(MIXED, "odd"),), must_call=True))
+            grammar(CODER_FORM, _strict(MIXED, "odd"))  # only quotes could hold it
         with pytest.raises(InvalidRequest, match="'not' at #/properties/odd is not supported"):
-            held(CODER_FORM, ToolUse((_strict(MIXED),), must_call=True))
-
-    def test_strict_ones_are_held(self) -> None:
-        steps = States(held(CODER_FORM, ToolUse((_strict(MIXED, "odd", "path"),), must_call=True)))
-        assert ends(steps, paired("mode=r|depth=2"))
-        assert not ends(steps, paired("mode=r|depth=20"))
+            grammar(CODER_FORM, _strict(MIXED))
 
     def test_text_is_free_up_to_a_call(self) -> None:
-        free = States(held(CODER_FORM, ToolUse((MIXED,))))
-        assert ends(free, f"So: <tool_cal {paired('path=a|mode=r')}")
-        assert not ends(free, f"So: {paired('path=a')}")
+        free = grammar(CODER_FORM, MIXED, must_call=False)
+        assert has(free, f"So: <tool_cal {paired('path=a|mode=r')}")
+        assert not has(free, f"So: {paired('path=a')}")
 
 
 def _strict(tool: Tool, *without: str) -> Tool:
     properties = {k: v for k, v in tool.parameters["properties"].items() if k not in without}
     required = [name for name in tool.parameters["required"] if name not in without]
-    told = {**tool.parameters, "properties": properties, "required": required}
-    return replace(tool, parameters=told, strict=True)
+    parameters = {**tool.parameters, "properties": properties, "required": required}
+    return replace(tool, parameters=parameters, strict=True)

@@ -1,7 +1,6 @@
 """Answers are read the same whatever pieces they come in."""
 
 import json
-from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from app.request import Tool
 from app.text.tools.call_format import DEFAULT_FORM, CallForm, PairForm
 from app.text.tools.call_parser import ToolCallParser
+from tests.app.text.parsing import calls_of, cut
 from tests.app.text.tools.templates import CODER_FORM, GLM_FORM
 
 BARE = CallForm('{"name": "', '", "parameters": ', "}")
@@ -53,38 +53,30 @@ def written(form: CallForm, name: str, given_arguments: object) -> str:
 def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
     """What was said, and of every call its name and arguments."""
     reader = ToolCallParser(form, TOOLS)
-    said, calls = "", {}
+    said, parts = "", []
     for piece in pieces:
         parsed = reader.feed(piece)
         said += parsed.text
-        for part in parsed.calls:
-            if part.name:
-                calls[part.index] = [part.name, ""]
-                assert part.id.startswith("call_")
-            calls[part.index][1] += part.arguments
-    return said + reader.end(), [(name, text) for name, text in calls.values()]
-
-
-def cut(text: str, places: list[int]) -> list[str]:
-    edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    return [text[a:b] for a, b in pairwise(edges)]
+        parts += parsed.calls
+    assert all(part.id.startswith("call_") for part in parts if part.name)
+    return said + reader.end(), calls_of(parts)
 
 
 @given(st.sampled_from(FORMS), arguments, st.lists(st.integers(0, 400), max_size=12))
-def test_a_call_in_any_pieces(form: CallForm, told: dict, places: list[int]) -> None:
-    text = written(form, "add", told)
-    assert read(form, cut(text, places)) == ("", [("add", json.dumps(told))])
+def test_a_call_in_any_pieces(form: CallForm, wanted: dict, places: list[int]) -> None:
+    text = written(form, "add", wanted)
+    assert read(form, cut(text, places)) == ("", [("add", json.dumps(wanted))])
 
 
 @given(
     st.sampled_from((DEFAULT_FORM, NAME_FIRST)), st.lists(arguments, max_size=3), st.integers(1, 9)
 )
-def test_text_and_several_calls_letter_by_letter(form: CallForm, told: list, size: int) -> None:
-    calls = (form.separator or "").join(written(form, "look_up", one) for one in told)
+def test_text_and_several_calls_letter_by_letter(form: CallForm, wanted: list, size: int) -> None:
+    calls = (form.separator or "").join(written(form, "look_up", one) for one in wanted)
     text = f"I look: <tool\n{calls}"
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    said = "I look: <tool" if told else "I look: <tool\n"
-    assert read(form, pieces) == (said, [("look_up", json.dumps(one)) for one in told])
+    said = "I look: <tool" if wanted else "I look: <tool\n"
+    assert read(form, pieces) == (said, [("look_up", json.dumps(one)) for one in wanted])
 
 
 @given(st.sampled_from(FORMS), st.text(max_size=60), st.lists(st.integers(0, 60), max_size=9))
@@ -137,7 +129,7 @@ pairs = st.fixed_dictionaries(
 )
 
 
-def in_pairs(form: CallForm, name: str, told: dict) -> str:
+def in_pairs(form: CallForm, name: str, wanted: dict) -> str:
     assert form.pair is not None
     inside = (
         form.pair.before
@@ -145,7 +137,7 @@ def in_pairs(form: CallForm, name: str, told: dict) -> str:
         + form.pair.between
         + (value if isinstance(value, str) else json.dumps(value))
         + form.pair.after
-        for key, value in told.items()
+        for key, value in wanted.items()
     )
     return f"{form.before}{name}{form.between}{''.join(inside)}{form.after}"
 
@@ -153,13 +145,15 @@ def in_pairs(form: CallForm, name: str, told: dict) -> str:
 @given(
     st.sampled_from(PAIRED), st.lists(pairs, min_size=1, max_size=3), st.lists(st.integers(0, 900))
 )
-def test_calls_in_pairs_in_any_pieces(form: CallForm, told: list[dict], places: list[int]) -> None:
-    assume(all(form.pair.after not in one.get("text", "") + form.pair.after[:-1] for one in told))
-    text = "So: " + form.separator.join(in_pairs(form, "look_up", one) for one in told)
+def test_calls_in_pairs_in_any_pieces(
+    form: CallForm, wanted: list[dict], places: list[int]
+) -> None:
+    assume(all(form.pair.after not in one.get("text", "") + form.pair.after[:-1] for one in wanted))
+    text = "So: " + form.separator.join(in_pairs(form, "look_up", one) for one in wanted)
     said, calls = read(form, cut(text, places))
     assert said == "So:"
     assert [(name, json.loads(arguments)) for name, arguments in calls] == [
-        ("look_up", one) for one in told
+        ("look_up", one) for one in wanted
     ]
 
 
@@ -200,10 +194,10 @@ def test_a_text_goes_on_as_it_comes() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("behind", range(1, 60))
-def test_a_call_in_pairs_that_was_cut_short_says_nothing_else(behind: int) -> None:
+@pytest.mark.parametrize("missing", range(1, 60))
+def test_a_call_in_pairs_that_was_cut_short_says_nothing_else(missing: int) -> None:
     text = in_pairs(CODER_FORM, "look_up", {"number": 12, "text": "a long text"})
-    said, calls = read(CODER_FORM, list(text[:-behind]))
+    said, calls = read(CODER_FORM, list(text[:-missing]))
     assert said == ""
     assert [name for name, _ in calls] == ["look_up"]
 

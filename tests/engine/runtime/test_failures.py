@@ -1,4 +1,4 @@
-"""Requests that run together end apart: what one of them cannot do is no matter of the others'."""
+"""Requests that run together fail separately: what stops one does not change another."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -67,7 +67,7 @@ def ends(engine: Engine, *requests: GenerationRequest) -> list[tuple[list[int], 
 @pytest.mark.parametrize("drafter", ["none", "chain", "recycling"])
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
 @pytest.mark.parametrize("format_first", [False, True])
-def test_one_that_its_format_leaves_no_token(
+def test_one_stuck_format_ends_one_request(
     sampling: SamplingParams, drafter: str, format_first: bool
 ) -> None:
     good = plain(sampling, drafter)
@@ -77,13 +77,13 @@ def test_one_that_its_format_leaves_no_token(
     (ids, done), (_, stuck) = found[::-1] if format_first else found
     assert (ids, done.error) == (alone, None)
     assert stuck.reason is FinishReason.ERROR
-    assert "no token of this model goes on" in stuck.error
+    assert "satisfies the grammar" in stuck.error
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
 @pytest.mark.parametrize("drafter", ["none", "chain"])
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
-def test_one_whose_logits_are_not_finite(
+def test_logits_that_are_not_finite_end_one_request(
     sampling: SamplingParams, drafter: str, damaged: int
 ) -> None:
     good = plain(sampling, drafter)
@@ -96,7 +96,7 @@ def test_one_whose_logits_are_not_finite(
             assert (ids, done.error) == (alone, None)
 
 
-def test_two_that_end_in_one_step_are_both_told() -> None:
+def test_two_failures_in_one_step_are_both_reported() -> None:
     """For one the device is too small, the other one's format has no token."""
     stuck = GenerationRequest(
         (4,), 20, stop_tokens=frozenset({0}), grammar=STUCK_AT_ONCE, drafter="none"
