@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -53,12 +54,22 @@ def count_up(request: GenerationRequest) -> list[int]:
 class FakeEngine:
     """Emits ``width`` ids per step for every request, in the order that they came."""
 
-    def __init__(self, spec: ModelSpec, script: Script = count_up, width: int = 2) -> None:
-        self.facts = ModelFacts(
-            spec.name, CONTEXT, VOCAB, 2, 10, ("none", "lookup"), (("chain", "it has no draft"),)
-        )
+    def __init__(  # noqa: PLR0913 - a fake with switches
+        self,
+        spec: ModelSpec,
+        script: Script = count_up,
+        width: int = 2,
+        *,
+        context: int = CONTEXT,
+        drafters: tuple[str, ...] = ("none", "lookup"),
+        pause: float = 0.0,
+        reading: int = 1,
+    ) -> None:
+        """``pause``: seconds of a step. ``reading``: steps that reading ahead takes."""
+        refused = (("chain", "it has no draft"),)
+        self.facts = ModelFacts(spec.name, context, VOCAB, 2, 10, drafters, refused)
         self.script, self.width = script, width
-        self.pause, self.reading = 0.0, 1  # seconds of a step; steps that reading ahead takes
+        self.pause, self.reading = pause, reading
         self._read: tuple[int, ...] = ()  # what was read ahead
         self._running: dict[int, Running] = {}
         self._next = 0
@@ -103,8 +114,12 @@ class FakeEngine:
         del one.left[: len(ids)]
         one.emitted, one.passes = one.emitted + len(ids), one.passes + 1
         margins = tuple(token / 8 for token in ids) if one.request.margins else ()
-        told = () if one.request.logprobs is None else tuple(Logprob(token, -1.0) for token in ids)
-        events: list[Event] = [Tokens(ids, len(ids), len(ids) - 1, margins, told)] if ids else []
+        logprobs = (
+            () if one.request.logprobs is None else tuple(Logprob(token, -1.0) for token in ids)
+        )
+        events: list[Event] = (
+            [Tokens(ids, len(ids), len(ids) - 1, margins, logprobs)] if ids else []
+        )
         if not one.left or one.emitted + len(one.request.prompt) >= self.facts.context:
             ended = len(one.request.prompt) + one.emitted < self.facts.context
             full = one.emitted >= one.request.max_tokens or not ended
@@ -161,102 +176,76 @@ STATS = Stats(
 )
 
 
-def talkative(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: logs a warning and a detail while it loads."""
-
-    def build(spec: ModelSpec) -> FakeEngine:
-        logging.getLogger("engine.fake").warning("the cache of %s is small", spec.name)
-        logging.getLogger("engine.fake").info("a detail")
-        return FakeEngine(spec)
-
-    serve(connection, spec, build, level)
-
-
-def counting(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry of a child process: a fake that counts without a pause."""
-    serve(connection, spec, FakeEngine, level)
-
-
-def endless(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: counts slowly, through a context that is never full."""
-
-    def build(spec: ModelSpec) -> FakeEngine:
-        engine = FakeEngine(spec, width=1)
-        engine.facts = replace(engine.facts, context=100_000)
-        engine.pause = 0.002
-        return engine
-
-    serve(connection, spec, build, level)
-
-
-def parrot(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: says what the person said last, one token a step."""
-    _repeating(connection, spec, level, pause=0.0, reading=1)
-
-
-def slow_reader(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: a parrot that reads ahead for 0.6 seconds."""
-    _repeating(connection, spec, level, pause=0.002, reading=300)
-
-
-def endless_reader(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: a parrot that reads ahead until something else is asked, or nothing is expected."""
-    _repeating(connection, spec, level, pause=0.002, reading=1_000_000)
-
-
-def _repeating(
-    connection: Connection, spec: ModelSpec, level: str, pause: float, reading: int
+def served(
+    build: Callable[[ModelSpec], FakeEngine], connection: Connection, spec: ModelSpec, level: str
 ) -> None:
+    """The main function of a child process with this engine."""
+    serve(connection, spec, build, level)
+
+
+def repeat(request: GenerationRequest) -> list[int]:
+    """What the person said last."""
     user, end = 2, 4  # pocket's control tokens
-
-    def repeat(request: GenerationRequest) -> list[int]:
-        ids = list(request.prompt)
-        last = len(ids) - 1 - ids[::-1].index(user)
-        return ids[last + 1 : ids.index(end, last)][: request.max_tokens]
-
-    def build(spec: ModelSpec) -> FakeEngine:
-        engine = FakeEngine(spec, repeat, width=1)
-        engine.facts = replace(engine.facts, context=256)
-        engine.pause, engine.reading = pause, reading
-        return engine
-
-    serve(connection, spec, build, level)
+    ids = list(request.prompt)
+    last = len(ids) - 1 - ids[::-1].index(user)
+    return ids[last + 1 : ids.index(end, last)][: request.max_tokens]
 
 
-def mistaken(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: lookup's answers leave plain's at the fourth token."""
-
-    def script(request: GenerationRequest) -> list[int]:
-        right = [100, 101, 102, 103, 104, 105][: request.max_tokens]
-        return [*right[:3], 999, *right[4:]] if request.drafter == "lookup" else right
-
-    def build(spec: ModelSpec) -> FakeEngine:
-        engine = FakeEngine(spec, script)
-        engine.facts = replace(engine.facts, drafters=("none", "lookup", "specexec"))
-        return engine
-
-    serve(connection, spec, build, level)
+def mistake(request: GenerationRequest) -> list[int]:
+    """Lookup's answers leave plain's at the fourth token."""
+    right = [100, 101, 102, 103, 104, 105][: request.max_tokens]
+    return [*right[:3], 999, *right[4:]] if request.drafter == "lookup" else right
 
 
-def fragile(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: breaks in the second step of every answer."""
+class Fragile(FakeEngine):
+    """Breaks in the second step of every answer."""
 
-    class Fragile(FakeEngine):
-        def step(self) -> list[tuple[int, Event]]:
-            if any(one.passes for one in self._running.values()):
-                raise RuntimeError("the fake broke")
-            return super().step()
-
-    serve(connection, spec, Fragile, level)
+    def step(self) -> list[tuple[int, Event]]:
+        if any(one.passes for one in self._running.values()):
+            raise RuntimeError("the fake broke")
+        return super().step()
 
 
-def unusable(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: the model's folder is no good."""
+class Segfaulting(FakeEngine):
+    """Ends its process in the middle of an answer, as native code does."""
 
-    def build(spec: ModelSpec) -> FakeEngine:
-        raise ModelUnusable(f"{spec.folder} has no config.json")
+    def step(self) -> list[tuple[int, Event]]:
+        signal.raise_signal(signal.SIGSEGV)
+        return []
 
-    serve(connection, spec, build, level)
+
+def build_and_log(spec: ModelSpec) -> FakeEngine:
+    logging.getLogger("engine.fake").warning("the cache of %s is small", spec.name)
+    logging.getLogger("engine.fake").info("a detail")
+    return FakeEngine(spec)
+
+
+def build_nothing(spec: ModelSpec) -> FakeEngine:
+    raise ModelUnusable(f"{spec.folder} has no config.json")
+
+
+def build_without_end(spec: ModelSpec) -> FakeEngine:
+    """Makes the file that it should load when it begins."""
+    Path(spec.folder).touch()
+    time.sleep(600)
+    raise AssertionError("no test waits so long")
+
+
+# Entries of child processes.
+counting = partial(served, FakeEngine)
+endless = partial(served, partial(FakeEngine, width=1, context=100_000, pause=0.002))
+parrot = partial(served, partial(FakeEngine, script=repeat, width=1, context=256))
+reader = partial(FakeEngine, script=repeat, width=1, context=256, pause=0.002)
+slow_reader = partial(served, partial(reader, reading=300))  # 0.6 seconds
+endless_reader = partial(served, partial(reader, reading=1_000_000))
+mistaken = partial(
+    served, partial(FakeEngine, script=mistake, drafters=("none", "lookup", "specexec"))
+)
+fragile = partial(served, Fragile)
+segfaulting = partial(served, Segfaulting)
+talkative = partial(served, build_and_log)
+unusable = partial(served, build_nothing)
+loading_for_ever = partial(served, build_without_end)
 
 
 def dying(connection: Connection, spec: ModelSpec, level: str) -> None:
@@ -264,35 +253,13 @@ def dying(connection: Connection, spec: ModelSpec, level: str) -> None:
     os._exit(7)
 
 
-def segfaulting(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: the process ends in the middle of an answer, as native code does."""
-
-    class Segfaulting(FakeEngine):
-        def step(self) -> list[tuple[int, Event]]:
-            signal.raise_signal(signal.SIGSEGV)
-            return []
-
-    serve(connection, spec, Segfaulting, level)
-
-
 def loading(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: loads for ever."""
+    """Entry: loads for ever, and hears nothing."""
     signal.pause()
 
 
-def loading_for_ever(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: the same in the real loop; makes the file that it is told to load when it begins."""
-
-    def build(spec: ModelSpec) -> FakeEngine:
-        Path(spec.folder).touch()
-        time.sleep(600)
-        raise AssertionError("nobody waits so long")
-
-    serve(connection, spec, build, level)
-
-
 def deaf(connection: Connection, spec: ModelSpec, level: str) -> None:
-    """Entry: hangs as soon as it is loaded, and does not end when it is told to."""
+    """Entry: hangs as soon as it is loaded, and does not end on a signal to end."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection.send(Ready(FakeEngine(spec).facts))
     while True:

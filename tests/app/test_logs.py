@@ -9,7 +9,7 @@ from app.logs import logging_to_file
 from app.settings import Settings, prepare_home
 
 
-def test_warnings_go_to_the_file_and_nothing_else_does(tmp_path: Path) -> None:
+def test_warnings_go_to_the_file_and_nothing_else_does(tmp_path):
     settings = Settings(home=tmp_path)
     prepare_home(settings)
     file = settings.logs / "slipstream.log"
@@ -30,7 +30,7 @@ def test_warnings_go_to_the_file_and_nothing_else_does(tmp_path: Path) -> None:
         ("error", ["app bad"]),
     ],
 )
-def test_the_level_is_of_our_own_records(tmp_path: Path, level: str, written: list[str]) -> None:
+def test_the_level_is_of_our_own_records(tmp_path, level, written):
     settings = Settings(home=tmp_path, log_level=level)
     prepare_home(settings)
     before = logging.getLogger("app").level
@@ -50,9 +50,7 @@ def test_the_level_is_of_our_own_records(tmp_path: Path, level: str, written: li
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
-def test_a_log_that_cannot_grow_says_so_once_and_without_a_traceback(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_that_cannot_grow_says_so_once_and_without_a_traceback(tmp_path, capsys):
     settings = Settings(home=tmp_path)
     prepare_home(settings)
     (settings.logs / "slipstream.log").symlink_to("/dev/full")
@@ -64,9 +62,7 @@ def test_a_log_that_cannot_grow_says_so_once_and_without_a_traceback(
     assert "slipstream.log cannot be written (No space left on device); check free space" in said[0]
 
 
-def test_names_that_are_no_text_are_logged_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_are_no_text_are_logged_all_the_same(tmp_path, capsys, monkeypatch):
     settings = Settings(home=tmp_path)
     prepare_home(settings)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest cannot pass such a name on

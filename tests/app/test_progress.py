@@ -1,4 +1,4 @@
-"""A line for people that says what is waited for."""
+"""Waiting: a line for people that says what for, and watchers of a state."""
 
 import asyncio
 import io
@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from app import progress
+from app.observable import Observable
 from app.progress import waiting
+from tests.app.asynchronous import asynchronous
 
 
 class Terminal(io.StringIO):
@@ -81,8 +83,20 @@ def test_who_stops_waiting_lets_the_work_clean_up(terminal):
     assert lines(terminal)[-1] == ""
 
 
-def test_nothing_where_nobody_looks(monkeypatch):
+def test_nothing_is_shown_without_a_terminal(monkeypatch):
     found = io.StringIO()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=found))
     assert asyncio.run(waiting("loading", seven(0))) == 7
     assert found.getvalue() == ""
+
+
+@asynchronous
+async def test_every_watcher_is_woken_and_none_waits_for_a_past_change():
+    state = Observable()
+    watchers = [asyncio.create_task(state.changed(0)) for _ in range(3)]
+    await asyncio.sleep(0)
+    state.change()
+    await asyncio.wait_for(asyncio.gather(*watchers), 1)
+    await asyncio.wait_for(state.changed(0), 1)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(state.changed(state.version), 0.01)

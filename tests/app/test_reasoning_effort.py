@@ -1,7 +1,5 @@
 """How much a model thinks: asked in its template's own variables, and only where it can be told."""
 
-from pathlib import Path
-
 import pytest
 
 from app.chat.assistant import Assistant
@@ -54,7 +52,7 @@ def told(text: ChatText, thinking: str) -> str:
         (of("{{ raise_exception('never') }}"), ()),
     ],
 )
-def test_only_what_changes_the_prompt_is_offered(text: ChatText, offered: tuple[str, ...]) -> None:
+def test_only_what_changes_the_prompt_is_offered(text, offered):
     assert text.thinking == offered
 
 
@@ -71,16 +69,16 @@ def test_only_what_changes_the_prompt_is_offered(text: ChatText, offered: tuple[
         (of("", EFFORT), "", "(medium)[user]2 + 3?[assistant]"),
     ],
 )
-def test_the_template_is_told(text: ChatText, thinking: str, prompt: str) -> None:
+def test_the_template_gets_the_effort(text, thinking, prompt):
     assert told(text, thinking) == prompt
 
 
-def test_a_thought_that_the_template_opens_is_told_with_the_answer() -> None:
+def test_a_thought_that_the_template_opens_is_shown_with_the_answer():
     prompt = of(ON).prompt(ASKED, variables=variables_for("on"))
     assert prompt.opened == "<think>\n"
 
 
-def test_no_variable_takes_the_place_of_the_conversation() -> None:
+def test_no_variable_takes_the_place_of_the_conversation():
     text = of("{{ bos_token }}", "{{ a }}")
     sent = {"messages": [], "add_generation_prompt": False, "tools": [1], "a": "<|end|>"}
     ids = text.prompt(ASKED, variables=sent).ids
@@ -88,14 +86,14 @@ def test_no_variable_takes_the_place_of_the_conversation() -> None:
     assert VOCABULARY.encode("<|end|>")[0] not in ids  # typed, so it is text
 
 
-def test_a_foreign_template_is_told_in_its_process(tmp_path: Path) -> None:
+def test_a_foreign_template_gets_the_effort_in_its_process(tmp_path):
     template = ChatTemplate(EFFORT + LOOP, {}, foreign=True)
     assert template.render(ASKED, (), {"reasoning_effort": "high"}).startswith("(high)")
     assert template.render(ASKED).startswith("(medium)")
 
 
 @pytest.mark.parametrize("thinking", ["", *THINKING])
-def test_what_is_read_ahead_begins_the_next_prompt(thinking: str) -> None:
+def test_what_is_read_ahead_begins_the_next_prompt(thinking):
     text, variables = of(ON, EFFORT), variables_for(thinking)
     ahead = text.encode_ahead(ASKED, "", variables)
     for question in ("Why?", "add 3 to it"):
@@ -106,7 +104,7 @@ def test_what_is_read_ahead_begins_the_next_prompt(thinking: str) -> None:
 
 class TestOfTheLoadedModel:
     @asynchronous
-    async def test_a_request_and_a_stored_conversation_ask_for_it(self, tmp_path: Path) -> None:
+    async def test_a_request_and_a_stored_conversation_ask_for_it(self, tmp_path):
         text = of(OFF, EFFORT)
         async with assisted(tmp_path, text=text) as assistant:
             assert await assistant.thinking() == ("off", "low", "high")
@@ -124,7 +122,7 @@ class TestOfTheLoadedModel:
             assert text.decode(ahead.prompt).startswith("(low)[system]Be brief.")
 
     @asynchronous
-    async def test_an_answer_with_a_format_does_not_reason(self, tmp_path: Path) -> None:
+    async def test_an_answer_with_a_format_does_not_reason(self, tmp_path):
         """Else it would begin where the model was taught to reason."""
         async with assisted(tmp_path, text=of(OFF)) as assistant:
             grammar = Grammar((("root", Text(b"5")),))
@@ -142,16 +140,16 @@ class TestOfTheLoadedModel:
         ],
     )
     @asynchronous
-    async def test_an_answer_that_has_thought_goes_on_from_that(
-        self, tmp_path: Path, end: str, begun: str, written: str
-    ) -> None:
+    async def test_an_answer_that_has_thought_continues_from_that(
+        self, tmp_path, end, begun, written
+    ):
         """Chosen since: what was thought stays as it was."""
         async with assisted(tmp_path, text=of(end)) as assistant:
             request = ChatRequest(tuple(ASKED), thinking="off", prefix=begun)
             assert prompt_of(assistant, request) == f"[user]2 + 3?[assistant]{written}"
 
 
-def test_thoughts_hold_no_half_characters() -> None:
+def test_thoughts_hold_no_half_characters():
     from app.request import check_request
 
     with pytest.raises(InvalidRequest, match="the reasoning"):

@@ -57,7 +57,7 @@ def test_messages_go_both_ways_and_nothing_comes_before_the_first_answer():
     process.close()
 
 
-def test_what_is_late_is_told_in_seconds_and_gone():
+def test_a_late_process_is_reported_in_seconds_and_ended():
     process = Sandbox(slow, (), MEMORY)
     started = time.monotonic()
     with pytest.raises(SandboxTimeout, match="more than 5 seconds"):
@@ -106,7 +106,7 @@ def test_an_end_says_how_and_whether_the_work_is_to_blame(nowhere):
     assert "before it began" in str(never)
 
 
-def test_an_end_is_the_works_also_where_nobody_had_read_that_it_began():
+def test_an_end_is_blamed_on_the_work_also_before_its_start_was_read():
     process = Sandbox(leaves, (3,), MEMORY)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(SandboxEnded, match="code 3$") as caught:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.ui.application import Application
@@ -33,7 +34,7 @@ def chromium(path: str) -> Iterator[Browser]:
 
 @contextmanager
 def another(browser: Browser, path: str) -> Iterator[Browser]:
-    """A second browser beside this one: a window behind another may leave what is done in it unanswered."""
+    """A second browser: a window under another may leave what is done in it unanswered."""
     second = browser.browser_type.launch(executable_path=path, args=QUIET)
     try:
         yield second
@@ -64,16 +65,17 @@ def visiting(browser: Browser, app: Application, **options: Any) -> Iterator[Pag
     assert not problems, problems
 
 
-@contextmanager
-def browsing(app: Application, path: str, **options: Any) -> Iterator[Page]:
-    """One page in a browser of its own."""
-    with chromium(path) as browser, visiting(browser, app, **options) as page:
-        yield page
-
-
 def _links_to_elsewhere(app: Application) -> list[str]:
     links = [link for process in app.family for link in process.net_connections()]
     return [str(link) for link in links if link.raddr and link.raddr.ip != "127.0.0.1"]
+
+
+def violations(page: Page) -> list[object]:
+    """What axe-core finds serious on the page."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious]
 
 
 def button(page: Page, name: str) -> None:

@@ -1,13 +1,15 @@
-"""Commands of a page: in which order they are obeyed, and what those do that cannot be."""
+"""Commands of a page: their order, wrong ones, and the choice of thinking."""
 
 import base64
 import json
-from pathlib import Path
+from typing import ClassVar
 
-import pytest
-
+from app.text.chat_text import ChatText
+from app.text.template import NO_VARIABLES, ChatTemplate
+from app.text.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest
 from tests.app import fake_engine
+from tests.app.assisted import POCKET
 from tests.app.asynchronous import asynchronous
 from tests.ui.paged import Page, opened
 
@@ -21,7 +23,7 @@ FILE = base64.b64encode(b"some words").decode()
 
 class TestSettingsThatCannotBe:
     @asynchronous
-    async def test_stay_as_they_were_and_the_message_is_answered(self, tmp_path: Path) -> None:
+    async def test_stay_as_they_were_and_the_message_is_answered(self, tmp_path):
         async with opened(tmp_path) as (page, _, assistant):
             page.do("settings", settings={"top_k": 7})
             page.do("send", text="hi", settings={"top_k": 1.5, "temperature": 0.5})
@@ -32,7 +34,7 @@ class TestSettingsThatCannotBe:
             assert (kept["top_k"], kept["temperature"]) == (7, 0.5)
 
     @asynchronous
-    async def test_leave_a_new_page_whole(self, tmp_path: Path) -> None:
+    async def test_leave_a_new_page_whole(self, tmp_path):
         async with opened(tmp_path) as (page, _, _assistant):
             page.do("hello", settings={"seed": 1e30, "look": "sideways", "top_p": 0.9})
             await page.until(lambda: "Seed cannot be 1e+30" in page.regions["notice"])
@@ -41,7 +43,7 @@ class TestSettingsThatCannotBe:
             assert (kept["seed"], kept["look"], kept["top_p"]) == (None, "auto", 0.9)
 
     @asynchronous
-    async def test_do_not_hide_what_goes_back_into_the_input(self, tmp_path: Path) -> None:
+    async def test_do_not_hide_what_goes_back_into_the_input(self, tmp_path):
         async with opened(tmp_path) as (page, _, _assistant):
             page.do("send", text=" ", settings={"top_k": 1.5})
             await page.until(lambda: "Write something" in page.regions["notice"])
@@ -49,9 +51,7 @@ class TestSettingsThatCannotBe:
             assert json.loads(page.state["once"]["settings"])["top_k"] == 0
 
     @asynchronous
-    async def test_a_speed_mode_of_another_model_is_kept_and_auto_answers(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_speed_mode_of_another_model_is_kept_and_auto_answers(self, tmp_path):
         async with opened(tmp_path) as (page, _, _assistant):
             page.do("send", text="hi", settings={"mode": "early_exit"})
             await page.answered(1)
@@ -61,9 +61,7 @@ class TestSettingsThatCannotBe:
 
 class TestOrder:
     @asynchronous
-    async def test_commands_are_obeyed_in_the_order_in_which_they_were_given(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_commands_are_obeyed_in_the_order_in_which_they_were_given(self, tmp_path):
         async with opened(tmp_path) as (page, _, _assistant):
             for number in (3, 1, 4, 2):
                 page.do("attach", name=f"{number}.txt", data=FILE, number=number)
@@ -72,9 +70,7 @@ class TestOrder:
             assert page.state["taken"] == 4
 
     @asynchronous
-    async def test_one_that_never_comes_is_not_waited_for_for_ever(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_lost_command_is_not_waited_for_without_end(self, tmp_path, monkeypatch):
         monkeypatch.setattr("ui.chat.page_session.LATE_SECONDS", 0.2)
         async with opened(tmp_path) as (page, _, _assistant):
             for number in (57, 59):  # the server was started again meanwhile
@@ -87,7 +83,7 @@ class TestOrder:
 
 
 @asynchronous
-async def test_files_stay_where_the_text_stays(tmp_path: Path) -> None:
+async def test_files_stay_where_the_text_stays(tmp_path):
     async with opened(tmp_path) as (page, _, assistant):
         page.do("send", text="first")
         await page.answered(1)
@@ -106,7 +102,7 @@ async def test_files_stay_where_the_text_stays(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_file_that_the_page_does_not_send_is_told_in_its_words(tmp_path: Path) -> None:
+async def test_a_file_that_the_page_refuses_is_reported_in_its_words(tmp_path):
     async with opened(tmp_path) as (page, _, _assistant):
         for what in ("attach", "import"):
             page.do(what, name=f"{what}.txt", text="has 6.0 MiB; choose one of at most 5 MiB")
@@ -115,9 +111,7 @@ async def test_a_file_that_the_page_does_not_send_is_told_in_its_words(tmp_path:
 
 
 @asynchronous
-async def test_a_conversation_deleted_while_it_is_answered_leaves_without_an_alarm(
-    tmp_path: Path,
-) -> None:
+async def test_a_conversation_deleted_while_it_is_answered_leaves_without_an_alarm(tmp_path):
     async with opened(tmp_path, fake_engine.endless) as (page, another, _assistant):
         other = another()
         await other.until(lambda: other.state["ready"])
@@ -129,8 +123,54 @@ async def test_a_conversation_deleted_while_it_is_answered_leaves_without_an_ala
 
 
 @asynchronous
-async def test_a_command_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+async def test_a_command_that_cannot_be_read_is_reported(tmp_path):
     async with opened(tmp_path) as (page, _, _assistant):
         await page.until(lambda: page.state["ready"])
         page.session.refuse(InvalidRequest("do: field required; reload the page"))
         await page.until(lambda: "Do: field required" in page.regions["notice"])
+
+
+# --- thinking -------------------------------------------------------------------------------------
+
+SWITCHED = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+)
+
+
+class Noting(ChatText):
+    """Notes the variables for thinking that the template gets."""
+
+    noted: ClassVar[list[set[str]]] = []
+
+    def render(self, messages, tools=(), variables=NO_VARIABLES):
+        if messages[-1].content == "hi":
+            self.noted.append({"enable_thinking"} & set(variables))
+        return super().render(messages, tools, variables)
+
+
+@asynchronous
+async def test_a_model_without_a_switch_for_thinking_offers_none(tmp_path):
+    async with opened(tmp_path) as (page, _, _assistant):
+        await page.until(lambda: "Speed" in page.regions["pickers"])
+        assert "Thinking" not in page.regions["pickers"]
+        page.do("send", text="hi", settings={"thinking": "off"})  # kept from another model
+        await page.answered(1)
+        assert page.regions["notice"] == ""
+
+
+@asynchronous
+async def test_the_chosen_thinking_reaches_the_template(tmp_path):
+    async with opened(tmp_path) as (page, _, assistant):
+        text = Noting(FolderVocabulary.load(POCKET), ChatTemplate(SWITCHED, {}), ())
+        object.__setattr__(assistant.loaded, "text", text)
+        page.do("refresh")
+        await page.until(lambda: "Thinking" in page.regions["pickers"])
+        assert page.regions["pickers"].endswith(
+            '<option value="">As usual<option value="off">Off</select></label>'
+        )
+        for count, thinking in enumerate(("off", ""), 1):
+            page.do("send", text="hi", settings={"thinking": thinking})
+            await page.answered(count)
+            assert ({"enable_thinking"} in text.noted) == (thinking == "off")
+            text.noted.clear()

@@ -5,7 +5,6 @@ import inspect
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -46,14 +45,14 @@ def test_gradio_is_whole_without_its_stub_writer():
         ("start_progress_updates", "7cbbec1cf932324c"),
     ],
 )
-def test_gradios_queue_is_the_one_that_was_replaced(name: str, digest: str):
+def test_gradios_queue_is_the_one_that_was_replaced(name, digest):
     """If this fails, compare WaitingQueue with Gradio's new Queue, then update the digest."""
     source = inspect.getsource(getattr(Queue, name))
     assert hashlib.sha256(source.encode()).hexdigest()[:16] == digest
     assert issubclass(WaitingQueue, Queue)
 
 
-def test_an_idle_server_takes_no_processor_time(tmp_path: Path):
+def test_an_idle_server_takes_no_processor_time(tmp_path):
     with application(tmp_path) as app:
         process = psutil.Process(app.process.pid)
         time.sleep(1)  # what the start left to do

@@ -1,41 +1,43 @@
-"""The command: addresses it refuses, ports, a page that is ready soon, an end without leftovers."""
+"""The command: addresses it refuses, ports, answers to programs, an end without leftovers."""
 
 import json
 import signal
 import socket
 import subprocess
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
+import openai
 import psutil
 import pytest
 
 from app.errors import SettingsError
-from tests.ui.application import COMMAND, application, environment, run
+from tests.ui.application import COMMAND, Application, application, environment, run
 from ui.launch import check_local, listen
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "::1", "localhost"])
-def test_addresses_of_this_machine_pass(host: str) -> None:
+def test_addresses_of_this_machine_pass(host):
     check_local(host)
 
 
 @pytest.mark.parametrize(
     "host", ["0.0.0.0", "::", "192.168.0.5", "example.com", "", "::ffff:1.2.3.4"]
 )
-def test_addresses_that_others_reach_are_refused(host: str) -> None:
+def test_addresses_that_others_reach_are_refused(host):
     with pytest.raises(SettingsError, match="no password"):
         check_local(host)
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
-def test_port_that_is_none_is_refused(port: int) -> None:
+def test_port_that_is_none_is_refused(port):
     with pytest.raises(SettingsError, match="--port"):
         listen("127.0.0.1", port)
 
 
-def test_busy_port_is_one_sentence_and_status_2(tmp_path: Path) -> None:
+def test_busy_port_is_one_sentence_and_status_2(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = run(tmp_path, "--port", str(port), "--no-browser")
@@ -52,9 +54,7 @@ def test_busy_port_is_one_sentence_and_status_2(tmp_path: Path) -> None:
         (("--draft-model", "no-such-draft"), "no-such-draft"),
     ],
 )
-def test_wrong_options_are_one_sentence_and_status_2(
-    tmp_path: Path, arguments: tuple[str, ...], told: str
-) -> None:
+def test_wrong_options_are_one_sentence_and_status_2(tmp_path, arguments, told):
     ended = run(tmp_path, "--port", "0", "--no-browser", *arguments)
     assert ended.returncode == 2
     assert len(ended.stderr.strip().splitlines()) == 1
@@ -69,9 +69,7 @@ def ask(address: str, text: str) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_app_answers_and_a_signal_leaves_nothing_behind(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_app_answers_and_a_signal_ends_every_process(tmp_path, number):
     with application(tmp_path) as app:
         assert "Slipstream" in httpx.get(app.address).text
         assert "passes" in ask(app.address, "hello")
@@ -84,7 +82,7 @@ def test_app_answers_and_a_signal_leaves_nothing_behind(
         assert not psutil.wait_procs(children, timeout=5)[1]
 
 
-def test_signal_while_the_model_loads_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_signal_while_the_model_loads_ends_every_process(tmp_path):
     command = [*COMMAND, "--port", "0", "--no-browser"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path)) as process:
         parent = psutil.Process(process.pid)
@@ -94,3 +92,42 @@ def test_signal_while_the_model_loads_leaves_nothing_behind(tmp_path: Path) -> N
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) != 0
         assert not psutil.wait_procs(family, timeout=10)[1]
+
+
+# --- the official client ----------------------------------------------------------------------------
+
+CHORE = "Repeat this text exactly:\nThe quick brown fox jumps over the lazy dog near the old mill."
+
+
+@pytest.fixture(scope="module")
+def client(app: Application) -> Iterator[openai.OpenAI]:
+    url = f"{app.address}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def asked(text: str, **more: Any) -> Any:
+    return {"model": "pocket", "messages": [{"role": "user", "content": text}], **more}
+
+
+def test_law_every_drafter_gives_the_same_answer_streamed_or_not(client):
+    texts = set()
+    for drafter in ("none", "lookup", "early_exit", "chain", "specexec", "auto"):
+        request = asked(CHORE, max_tokens=48, extra_body={"drafter": drafter})
+        whole = client.chat.completions.create(**request)
+        stream = client.chat.completions.create(**request, stream=True)
+        texts.add(whole.choices[0].message.content)
+        texts.add("".join(chunk.choices[0].delta.content or "" for chunk in stream))
+    assert len(texts) == 1
+    assert texts != {""}
+
+
+def test_answer_says_what_ran(client):
+    request = asked(CHORE, max_tokens=48, extra_body={"drafter": "chain"})
+    answer = client.chat.completions.create(**request)
+    extra: Any = answer.model_extra
+    assert extra["speculation"]["drafter"] == "chain"
+    assert extra["speculation"]["reason"]
+    drafted = extra["timings"].get("draft_n", 0)  # how much is worth drafting is measured
+    assert 0 <= extra["timings"].get("draft_n_accepted", 0) <= drafted
+    assert extra["timings"]["predicted_n"] == answer.usage.completion_tokens

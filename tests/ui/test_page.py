@@ -1,27 +1,26 @@
 """Stories of the chat in a real browser, with the real model."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
-from tests.ui.application import Application
 from tests.ui.browser import (
     LONG,
     answered,
     button,
     choose,
-    chromium,
     decode_plainly,
+    violations,
     visiting,
     write,
 )
 from ui.help_panel import read_topics
+from ui.page import TABS
 
 pytestmark = pytest.mark.browser
 
+WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 MARKDOWN = """Repeat this text exactly:
 # Notes
 Some **bold** words and \\(x^2\\).
@@ -31,19 +30,7 @@ def add(a, b):
 ```"""
 
 
-@pytest.fixture(scope="module")
-def browser(browser_path: str) -> Iterator[Browser]:
-    with chromium(browser_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def page(app: Application, browser: Browser) -> Iterator[Page]:
-    with visiting(browser, app) as opened:
-        yield opened
-
-
-def test_first_start_offers_three_suggestions_that_show_the_speed(page: Page) -> None:
+def test_first_start_offers_three_suggestions_that_show_the_speed(page):
     expect(page).to_have_title("Slipstream")
     expect(page.locator(".card")).to_have_count(3)
     page.get_by_role("button", name="Quote a text").click()
@@ -55,7 +42,7 @@ def test_first_start_offers_three_suggestions_that_show_the_speed(page: Page) ->
     expect(page.locator("#meter")).not_to_contain_text("0 of", use_inner_text=True)
 
 
-def test_stop_regenerate_versions_and_continue(page: Page) -> None:
+def test_stop_regenerate_versions_and_continue(page):
     decode_plainly(page)
     write(page, LONG)
     expect(page.locator(".question")).to_have_text(LONG)
@@ -82,7 +69,7 @@ def test_stop_regenerate_versions_and_continue(page: Page) -> None:
     expect(page.locator(".choice")).to_have_text("1 / 2")
 
 
-def test_edit_and_branch(page: Page) -> None:
+def test_edit_and_branch(page):
     write(page, "What is 12 + 30?")
     answered(page, 1)
     page.locator(".user-row").hover()
@@ -97,7 +84,7 @@ def test_edit_and_branch(page: Page) -> None:
     expect(page.locator(".question")).to_have_text("What is 12 + 30?")
 
 
-def test_reload_attaches_to_the_running_answer(page: Page) -> None:
+def test_reload_attaches_to_the_running_answer(page):
     decode_plainly(page)
     write(page, LONG)
     expect(page.locator(".running")).to_contain_text("Writing")
@@ -113,7 +100,7 @@ def test_reload_attaches_to_the_running_answer(page: Page) -> None:
     expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
 
 
-def test_list_search_rename_pin_delete(page: Page) -> None:
+def test_list_search_rename_pin_delete(page):
     for text in ("Tell me about zebras", "Tell me about walruses"):
         button(page, "New chat")
         expect(page.locator(".card")).to_have_count(3)
@@ -140,7 +127,7 @@ def test_list_search_rename_pin_delete(page: Page) -> None:
     expect(page.locator(".card")).to_have_count(3)
 
 
-def test_export_and_import(page: Page, tmp_path: Path) -> None:
+def test_export_and_import(page, tmp_path):
     write(page, "Say hello to the export")
     answered(page, 1)
     items = page.locator("#side li")
@@ -159,23 +146,7 @@ def test_export_and_import(page: Page, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "kept.json").read_text())["title"] == "Say hello to the export"
 
 
-def test_attached_file_is_counted_and_shown(page: Page, tmp_path: Path) -> None:
-    notes = tmp_path / "notes.txt"
-    notes.write_text("Anna has a red hat.")
-    page.locator("#attach-file").set_input_files(notes)
-    expect(page.locator(".chip")).to_contain_text("notes.txt")
-    expect(page.locator(".chip")).to_contain_text("tokens")
-    write(page, "Who has a hat?")
-    answered(page, 1)
-    expect(page.locator(".file summary")).to_contain_text("notes.txt")
-    expect(page.locator(".question")).to_have_text("Who has a hat?")
-    picture = tmp_path / "picture.png"
-    picture.write_bytes(b"\x89PNG\r\n\xff")
-    page.locator("#attach-file").set_input_files(picture)
-    expect(page.get_by_role("alert")).to_contain_text("no text")
-
-
-def test_markdown_code_formulas_and_the_overlay(page: Page) -> None:
+def test_markdown_code_formulas_and_the_overlay(page):
     button(page, "Settings")
     page.get_by_label("Show answers as").select_option("markdown")
     page.get_by_label("Colour drafted words").check()
@@ -193,7 +164,7 @@ def test_markdown_code_formulas_and_the_overlay(page: Page) -> None:
     assert answer.inner_html() == before
 
 
-def test_settings_presets_and_system_prompt(page: Page) -> None:
+def test_settings_presets_and_system_prompt(page):
     button(page, "Settings")
     page.get_by_label("System prompt").fill("You are brief.")
     page.get_by_label("Temperature").fill("0.7")
@@ -219,7 +190,7 @@ def test_settings_presets_and_system_prompt(page: Page) -> None:
     expect(presets.locator("option")).to_have_text(["None"])
 
 
-def test_keyboard_only(page: Page) -> None:
+def test_keyboard_only(page):
     page.keyboard.press("/")
     page.keyboard.type("What is 1 + 2?")
     page.keyboard.press("Enter")
@@ -250,7 +221,7 @@ def test_keyboard_only(page: Page) -> None:
     expect(page.locator("#side h2").first).to_have_text("Recent")
 
 
-def test_help_is_searched_and_its_links_lead_to_topics(page: Page) -> None:
+def test_help_is_searched_and_its_links_lead_to_topics(page):
     page.locator("#box").blur()  # "?" is a letter in the input
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
@@ -274,7 +245,7 @@ def test_help_is_searched_and_its_links_lead_to_topics(page: Page) -> None:
     expect(dialog).not_to_be_visible()
 
 
-def test_captions_can_be_hidden(page: Page) -> None:
+def test_captions_can_be_hidden(page):
     write(page, "What is 2 + 3?")
     answered(page, 1)
     summary = page.locator(".caption summary")
@@ -289,7 +260,7 @@ def test_captions_can_be_hidden(page: Page) -> None:
     expect(summary).to_be_hidden()
 
 
-def test_dark_and_light(page: Page) -> None:
+def test_dark_and_light(page):
     paper = "getComputedStyle(document.getElementById('page')).backgroundColor"
     assert page.evaluate(paper) == "rgb(252, 252, 251)"
     button(page, "Dark or light")
@@ -299,19 +270,7 @@ def test_dark_and_light(page: Page) -> None:
     assert page.evaluate(paper) == "rgb(17, 21, 19)"
 
 
-def test_new_chat_while_an_answer_runs_and_back_to_it(page: Page) -> None:
-    decode_plainly(page)
-    write(page, LONG)
-    expect(page.locator(".running")).to_contain_text("Writing")
-    button(page, "New chat")
-    expect(page.locator(".card")).to_have_count(3)
-    page.locator("#side .open").first.click()
-    expect(page.locator(".running")).to_contain_text("Writing")
-    button(page, "Stop")
-    expect(page.locator(".caption .about")).to_contain_text("Stopped by you")
-
-
-def test_what_is_said_is_shown_letter_by_letter(page: Page) -> None:
+def test_a_question_is_shown_letter_by_letter(page):
     text = "${7*7} {{7*7}} <b>x</b> &amp; *y*\n    indented <img src=x onerror=alert(1)>"
     write(page, text)
     expect(page.locator(".question")).to_have_text(text, use_inner_text=True)
@@ -322,17 +281,7 @@ def test_what_is_said_is_shown_letter_by_letter(page: Page) -> None:
     assert copied == page.locator(".plain").text_content() != ""
 
 
-def test_what_cannot_be_answered_is_said_in_place_and_kept(page: Page) -> None:
-    alert = page.get_by_role("alert")
-    write(page, " ")
-    expect(alert).to_have_text("Write something first.")
-    write(page, "word " * 5000)
-    expect(alert).to_contain_text("4096")
-    expect(page.get_by_label("Your message")).to_have_value("word " * 5000)
-    expect(page.locator(".question")).to_have_count(0)
-
-
-def test_engine_that_dies_costs_one_answer(page: Page, app: Application) -> None:
+def test_engine_that_dies_costs_one_answer(page, app):
     decode_plainly(page)
     write(page, LONG)
     expect(page.locator(".running")).to_contain_text("Writing")
@@ -340,3 +289,20 @@ def test_engine_that_dies_costs_one_answer(page: Page, app: Application) -> None
     expect(page.locator(".problem")).to_be_visible()
     write(page, "Hello!")
     answered(page, 1)
+
+
+@pytest.mark.parametrize(("scheme", "viewport"), [("light", WIDE), ("dark", NARROW)])
+def test_no_serious_accessibility_violation(app, browser, scheme, viewport):
+    with visiting(browser, app, color_scheme=scheme, viewport=viewport) as page:
+        found = {"welcome": violations(page)}
+        write(page, "What is 12 + 30?")
+        answered(page, 1)
+        found["answer"] = violations(page)
+        button(page, "Settings")
+        found["settings"] = violations(page)
+        page.keyboard.press("Escape")  # the settings lie over the tabs where it is narrow
+        for tab in (tab.name for tab in TABS if tab.name != "Chat"):
+            page.get_by_role("tab", name=tab).click()
+            expect(page.locator(".screen h2:visible").first).to_be_visible()
+            found[tab] = violations(page)
+    assert not any(found.values()), found

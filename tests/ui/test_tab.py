@@ -1,7 +1,6 @@
-"""A new tab is one class: it says its regions and commands, and all else is done for it."""
+"""A new tab is one class with regions and commands; help topics are Markdown files."""
 
 import asyncio
-from pathlib import Path
 
 import gradio as gr
 from typing_extensions import override
@@ -11,6 +10,7 @@ from tests.app import fake_engine
 from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
 from ui import page
+from ui.help_panel import FOLDER, PANEL, SHORTCUTS, read_topics, topics
 from ui.tab import Command, Tab, Values, View
 
 
@@ -52,7 +52,7 @@ async def after(view: CountingPage, command: str, name: str = "") -> tuple[int, 
 
 
 @asynchronous
-async def test_only_regions_that_changed_are_sent() -> None:
+async def test_only_regions_that_changed_are_sent():
     view = CountingPage()
     updates = view.updates()
     assert await anext(updates) == {"count": "0", "message": "", "title": "Counting"}
@@ -66,7 +66,7 @@ async def test_only_regions_that_changed_are_sent() -> None:
 
 
 @asynchronous
-async def test_errors_are_shown_in_place() -> None:
+async def test_errors_are_shown_in_place():
     view = CountingPage()
     assert await after(view, "refuse") == (0, "the count is closed")
     assert await after(view, "break") == (0, UNEXPECTED)
@@ -75,7 +75,7 @@ async def test_errors_are_shown_in_place() -> None:
 
 
 @asynchronous
-async def test_each_page_has_its_view_and_its_commands(tmp_path: Path) -> None:
+async def test_each_page_has_its_view_and_its_commands(tmp_path):
     async with assisted(tmp_path, fake_engine.parrot) as assistant:
         views: list[CountingPage] = []
 
@@ -99,7 +99,7 @@ async def test_each_page_has_its_view_and_its_commands(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_one_line_adds_a_tab_to_the_page(tmp_path: Path, monkeypatch) -> None:
+async def test_one_line_adds_a_tab_to_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "TABS", (*page.TABS, CountingTab))
     async with assisted(tmp_path, fake_engine.parrot) as assistant:
         blocks = page.build(assistant)
@@ -108,8 +108,38 @@ async def test_one_line_adds_a_tab_to_the_page(tmp_path: Path, monkeypatch) -> N
     assert isinstance(blocks, gr.Blocks)
 
 
-def test_every_tabs_files_are_served() -> None:
+def test_every_tabs_files_are_served():
     sheets = page.style_sheets()
     assert len(set(sheets)) == len(sheets)
     assert "hardware.css" in sheets
     assert "slipstream" in page.script()
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+
+def test_a_topic_has_title_summary_and_links_of_the_panel(tmp_path):
+    text = "# Two *words*\n\nA `first` line.\n\nMore: [b](b.md#part), [web](https://example.com).\n\n<b>raw</b>\n"
+    (tmp_path / "a.md").write_text(text)
+    (tmp_path / "without-heading.md").write_text("Only | text")
+    second, first = sorted(read_topics(tmp_path), key=lambda one: one.key, reverse=True)
+    assert (first.key, first.title, first.summary) == ("a", "Two *words*", "A first line.")
+    assert '<a href="#" data-topic="b">' in first.html
+    assert '<a href="https://example.com">' in first.html
+    assert "&lt;b&gt;raw" in first.html
+    assert "<h1>" not in first.html
+    assert (second.title, second.summary) == ("Without heading", "Only | text")
+
+
+def test_every_topic_is_in_the_panel_and_links_only_to_topics():
+    found = read_topics()
+    assert len(found) == len(list(FOLDER.glob("*.md")))
+    links = {part.split('"')[0] for one in found for part in one.html.split('data-topic="')[1:]}
+    assert links <= {one.key for one in found}
+    assert all(one.title and one.summary for one in found)
+    assert topics().count("<details") == len(found)
+
+
+def test_every_shortcut_is_in_the_panel():
+    assert PANEL.count("<kbd>") >= len(SHORTCUTS)
+    assert PANEL.count("data-keys=") == len(SHORTCUTS)

@@ -125,7 +125,7 @@ def run(
 
 
 class TestOrder:
-    def test_lanes_take_turns_at_being_first(self, engine: Engine) -> None:
+    def test_lanes_take_turns_at_being_first(self, engine):
         lanes = (PLAIN, LOOKUP, CHAIN)
         conditions = replace(SHORT, repeats=2, max_tokens=2)
         found = run(engine, ("a",), ("b",), lanes=lanes, conditions=conditions)
@@ -136,7 +136,7 @@ class TestOrder:
         places = [(s.prompt, s.group, s.repeat) for s in found.samples[::3]]
         assert places == [(1, 1, 1), (1, 1, 2), (2, 2, 1), (2, 2, 2)]
 
-    def test_one_round_of_all_lanes_on_the_first_prompt_is_dropped(self, engine: Engine) -> None:
+    def test_one_round_of_all_lanes_on_the_first_prompt_is_dropped(self, engine):
         watched = Watched(engine)
         shown: list[str] = []
         warm = replace(SHORT, warm_up=True, max_tokens=2)
@@ -151,7 +151,7 @@ class TestOrder:
             "prompt 1, repeat 1: plain",
         ]
 
-    def test_what_is_known_comes_after_every_round(self, engine: Engine) -> None:
+    def test_what_is_known_comes_after_every_round(self, engine):
         sizes: list[int] = []
 
         class Sizes(Watcher):
@@ -161,7 +161,7 @@ class TestOrder:
         run(engine, ("a",), ("b",), conditions=replace(SHORT, repeats=2), watcher=Sizes())
         assert sizes == [2, 4, 6, 8]
 
-    def test_with_turns_at_every_pass_each_lane_steps_once_before_any_steps_again(self) -> None:
+    def test_with_turns_at_every_pass_each_lane_steps_once_before_any_steps_again(self):
         async def lane(steps: int):
             for step in range(steps):
                 yield step
@@ -181,7 +181,7 @@ class TestOrder:
 
 class TestCaches:
     @pytest.mark.parametrize("at_once", [1, 2])
-    def test_are_cold_for_every_run_in_both_models(self, at_once: int) -> None:
+    def test_are_cold_for_every_run_in_both_models(self, at_once):
         """Every lane and repeat reads every prompt, wherever it may still be from the one before."""
         spec = replace(SPEC, slots=2)
         parts, no_draft = load(spec)
@@ -219,7 +219,7 @@ class TestLearning:
 
     LANES = (PLAIN, Lane("suffix", "suffix", "fixed"), Lane("again", "suffix", "fixed", depth=9))
 
-    def test_starts_again_with_every_lane_repeat_and_measurement(self, engine: Engine) -> None:
+    def test_starts_again_with_every_lane_repeat_and_measurement(self, engine):
         asked = replace(SHORT, max_tokens=20, repeats=3, warm_up=True)
         for _ in range(2):
             found = run(engine, ("Hello",), lanes=self.LANES, conditions=asked)
@@ -228,7 +228,7 @@ class TestLearning:
             assert accepted <= 2, "what the answer itself repeats"
 
     @pytest.mark.parametrize("order", Order)
-    def test_continues_from_prompt_to_prompt(self, engine: Engine, order: Order) -> None:
+    def test_continues_from_prompt_to_prompt(self, engine, order):
         """The same prompt twice in a file is the user's wish: the second finds the first."""
         asked = replace(SHORT, max_tokens=20, repeats=2)
         suffix = self.LANES[1]
@@ -241,7 +241,7 @@ class TestLearning:
 
 
 class TestMeasure:
-    def test_what_a_sample_holds(self, engine: Engine) -> None:
+    def test_what_a_sample_holds(self, engine):
         found = run(engine, (REPEAT,), lanes=(PLAIN, CHAIN))
         plain, chain = found.samples
         assert (plain.lane, len(plain.ids), plain.stats.passes) == ("plain", 6, 6)
@@ -253,7 +253,7 @@ class TestMeasure:
         assert found.baseline == PLAIN
         assert found.differences == {}
 
-    def test_later_turns_follow_plains_answers_in_every_lane(self, engine: Engine) -> None:
+    def test_later_turns_follow_plains_answers_in_every_lane(self, engine):
         watched = Watched(engine)
         found = run(watched, ("Hello", "Thank you"), conditions=replace(SHORT, max_tokens=20))
         said = TEXT.decode(found.of(PLAIN)[0].ids)
@@ -264,12 +264,12 @@ class TestMeasure:
         assert asked == [False, False, True, True]
         assert [s.prompt for s in found.samples] == [1, 1, 2, 2]
 
-    def test_turns_past_the_context_are_skipped_with_what_follows(self, engine: Engine) -> None:
+    def test_turns_past_the_context_are_skipped_with_what_follows(self, engine):
         found = run(engine, ("word " * 5000, "b"), ("c",))
         assert found.skipped == 2
         assert {s.prompt for s in found.samples} == {1}
 
-    def test_several_prompts_run_at_once(self, pair_engine: Engine) -> None:
+    def test_several_prompts_run_at_once(self, pair_engine):
         both = replace(SHORT, concurrent=2)
         found = run(pair_engine, (REPEAT,), ("Hello",), ("Who are you?", "b"), conditions=both)
         plain = found.of(PLAIN)
@@ -279,7 +279,7 @@ class TestMeasure:
         assert first.seconds > max(s.stats.decode_seconds for s in plain[:2])
         assert found.differences == {}
 
-    def test_tokens_are_drawn_again_without_a_seed_and_kept_with_one(self, engine: Engine) -> None:
+    def test_tokens_are_drawn_again_without_a_seed_and_kept_with_one(self, engine):
         hot = replace(SHORT, sampling=SamplingParams(3.0), repeats=2)
         first, second = run(engine, (REPEAT,), lanes=(PLAIN,), conditions=hot).samples
         assert first.ids != second.ids
@@ -287,13 +287,6 @@ class TestMeasure:
         again = run(engine, (REPEAT,), lanes=(PLAIN, CHAIN), conditions=seeded)
         assert len({s.ids for s in again.samples}) == 1
         assert again.differences == {}
-
-    def test_without_plain_the_first_lane_is_followed_and_nothing_compared(
-        self, engine: Engine
-    ) -> None:
-        found = run(engine, ("Hello", "b"), lanes=(LOOKUP, CHAIN))
-        assert found.baseline is None
-        assert len(found.samples) == 4
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +313,7 @@ def by_pass(separate, turns, lanes, conditions: Conditions, engines=lambda made:
 class TestPassByPass:
     TURNS = ((REPEAT,), ("Repeat this: red blue red blue red",))
 
-    def test_gives_the_tokens_and_counts_of_answer_by_answer(self, separate, engine) -> None:
+    def test_gives_the_tokens_and_counts_of_answer_by_answer(self, separate, engine):
         conditions = replace(SHORT, max_tokens=12, repeats=2)
         lanes = (PLAIN, Lane("suffix", "suffix"), CHAIN)
         raced = by_pass(separate, self.TURNS, lanes, conditions)
@@ -334,7 +327,7 @@ class TestPassByPass:
                 s.stats.passes == sum(p.passes for p in s.stats.runs) for s in raced.of(lane)
             )
 
-    def test_prompts_that_wait_for_a_slot_run_together(self, separate) -> None:
+    def test_prompts_that_wait_for_a_slot_run_together(self, separate):
         """Three prompts in two slots: plain's tokens, and the seconds of all steps that do not read."""
         steps = []
 
@@ -359,7 +352,7 @@ class TestPassByPass:
             together = sum(s.stats.decode_seconds for s in own)
             assert one.seconds < 1.5 * together  # what is the engine's own is little
 
-    def test_what_reading_takes_is_not_counted(self, separate, monkeypatch) -> None:
+    def test_what_reading_takes_is_not_counted(self, separate, monkeypatch):
         """Where a prompt takes a second, by a clock that only its reading moves."""
         feed, clock = TorchTarget.feed, [0.0]
 
@@ -386,7 +379,7 @@ class TestDifferences:
             ([], [], None),
         ],
     )
-    def test_the_first_is_found_with_the_gap_where_it_is_known(self, plain, drafted, found) -> None:
+    def test_the_first_is_found_with_the_gap_where_it_is_known(self, plain, drafted, found):
         difference = find_difference(7, plain, drafted, [0.5, 0.25, 4.0][: len(plain)])
         if found is None:
             assert difference is None
@@ -394,7 +387,7 @@ class TestDifferences:
             told = (difference.token, difference.plain, difference.drafted, difference.gap)
             assert (difference.prompt, *told) == (7, *found)
 
-    def test_the_first_is_shown_with_the_gap_that_plain_had_there(self, engine: Engine) -> None:
+    def test_the_first_is_shown_with_the_gap_that_plain_had_there(self, engine):
         """The gap costs an extra plain run, and only where something differs."""
         lookup = Lane("lookup", "lookup", depth=0)  # one token a pass
         watched = Mistaken(engine)
@@ -417,20 +410,14 @@ class TestDifferences:
             found += [m for _, event in engine.step() for m in getattr(event, "margins", ())]
         return found
 
-    def test_draws_without_a_seed_are_not_compared(self, engine: Engine) -> None:
-        hot = replace(SHORT, sampling=SamplingParams(3.0))
-        watched = Watched(engine)
-        assert run(watched, (REPEAT,), conditions=hot).differences == {}
-        assert not any(request.margins for request in watched.requests)
-
 
 class TestFailures:
-    def test_a_lane_that_cannot_run(self, engine: Engine) -> None:
+    def test_a_lane_that_cannot_run(self, engine):
         with pytest.raises(InvalidRequest, match="'magic'"):
             run(engine, ("a",), lanes=(PLAIN, Lane("m", "magic")))
 
     @pytest.mark.parametrize("order", Order)
-    def test_an_answer_that_breaks_off_is_no_measurement(self, separate, order: Order) -> None:
+    def test_an_answer_that_breaks_off_is_no_measurement(self, separate, order):
         class Broken(Watched):
             def altered(self, request: GenerationRequest, event: Event) -> Event:
                 failed = isinstance(event, Done) and request.drafter == "lookup"
@@ -443,6 +430,6 @@ class TestFailures:
             finished(work)
 
 
-def test_the_engines_are_left_idle(engine: Engine, pair_engine: Engine) -> None:
+def test_the_engines_are_left_idle(engine, pair_engine):
     assert not engine.busy
     assert not pair_engine.busy

@@ -23,8 +23,7 @@ from app.bench.offload.process import (
 )
 from app.bench.offload.rows import PLAIN, TREES, rows
 from app.bench.options import OffloadOptions
-from app.commands.main import parse
-from app.errors import OutputFileError, RequestFailed
+from app.errors import RequestFailed
 from app.settings import Settings
 from engine.models.own.target import load_target
 from engine.speculation.tree import chain
@@ -46,7 +45,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_written_model_is_the_same_function(large: Path) -> None:
+def test_the_written_model_is_the_same_function(large):
     ours = load_target(large, "float32", "cpu")
     theirs = load_target(BUNDLED / "pocket", "float32", "cpu")
     assert ours.parameters > 2 * theirs.parameters
@@ -55,7 +54,7 @@ def test_the_written_model_is_the_same_function(large: Path) -> None:
     torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=1e-3)
 
 
-def test_a_finished_folder_is_left_and_a_broken_one_is_written_again(large: Path) -> None:
+def test_a_finished_folder_is_left_and_a_broken_one_is_written_again(large):
     shard = large / "model-00000.safetensors"
     before = shard.stat().st_mtime_ns
     write_inflated(BUNDLED / "pocket", 3, large, silent)
@@ -65,16 +64,14 @@ def test_a_finished_folder_is_left_and_a_broken_one_is_written_again(large: Path
     assert shard.stat().st_mtime_ns > before
 
 
-def test_a_disk_without_room_is_refused_with_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_room_is_refused_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr("app.bench.offload.checkpoint.SPARE", 1 << 60)
     with pytest.raises(RequestFailed, match=r"needs \d.* GB on the disk"):
         write_inflated(BUNDLED / "pocket", 2, tmp_path / "x", silent)
     assert not (tmp_path / "x").exists()
 
 
-def test_one_process_measures_both_lanes(large: Path) -> None:
+def test_one_process_measures_both_lanes(large):
     prompts = (tuple(range(100, 130)),)
     order = Order(
         folder=str(large),
@@ -95,13 +92,13 @@ def test_one_process_measures_both_lanes(large: Path) -> None:
     assert len(said) >= 4
 
 
-def test_a_process_that_breaks_is_told_by_its_last_line(tmp_path: Path) -> None:
+def test_a_process_that_breaks_is_reported_by_its_last_line(tmp_path):
     order = Order(str(tmp_path), str(tmp_path), 10**9, frozenset({4}), (), rounds=0)
     with pytest.raises(RequestFailed, match="the streamed model could not be measured"):
         command.run(order, silent)
 
 
-def test_direct_reads_and_peak_memory_are_measured(large: Path) -> None:
+def test_direct_reads_and_peak_memory_are_measured(large):
     block = mmap.mmap(-1, 1 << 20)
     assert direct_rate(sorted(large.glob("*.safetensors")), block) > 0
     assert direct_rate([], block) == 0
@@ -155,12 +152,12 @@ def altered(found: Found, lane: str, **changes: object) -> Found:
     return replace(found, samples=tuple(samples))
 
 
-def test_rows_hold_for_figures_that_reach_the_bounds() -> None:
+def test_rows_hold_for_figures_that_reach_the_bounds():
     assert all(verdicts(*good()).values())
 
 
 @pytest.mark.parametrize(("claim", "streamed"), list(faults()))
-def test_one_missed_bound_is_one_missed_row(claim: str, streamed: Found) -> None:
+def test_one_missed_bound_is_one_missed_row(claim, streamed):
     found = verdicts(streamed, good()[1])
     assert not found.pop(claim)
     assert all(found.values()) or claim == "Same tokens"
@@ -168,11 +165,8 @@ def test_one_missed_bound_is_one_missed_row(claim: str, streamed: Found) -> None
 
 @pytest.mark.parametrize("holds", [True, False])
 def test_the_exit_code_is_the_verdict_and_the_last_line_a_summary(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    holds: bool,
-) -> None:
+    tmp_path, monkeypatch, capsys, holds
+):
     streamed, resident = good()
     if not holds:
         streamed = replace(streamed, peak=2_000_000_000)
@@ -192,12 +186,3 @@ def test_the_exit_code_is_the_verdict_and_the_last_line_a_summary(
     assert [order.resident for order in orders] == [LIMIT, None]
     assert len(json.loads((tmp_path / "out.json").read_text())["rows"]) == 4
     assert [file.name for file in tmp_path.iterdir()] == ["out.json"]  # the model is gone
-
-
-def test_the_command_line(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    asked = parse(["bench", "offload", "--json", str(out)], SETTINGS).options
-    assert asked == OffloadOptions(SETTINGS, SETTINGS.model, (), out)
-    assert asked.limit == LIMIT
-    with pytest.raises(OutputFileError):
-        parse(["bench", "offload", "--json", str(tmp_path / "no" / "out.json")], SETTINGS)

@@ -1,15 +1,14 @@
 """Files of prompts: both known shapes are read, anything else is named by its line."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from app.bench.prompt_files import read_prompts
+from app.bench.prompt_files import EDIT, WORD_PROBLEM, load_prompts, read_prompts
 from app.errors import PromptFileError
 
 
-def test_spec_bench_and_gsm8k(tmp_path: Path) -> None:
+def test_spec_bench_and_gsm8k(tmp_path):
     file = tmp_path / "prompts.jsonl"
     rows = [{"turns": ["a", "b"], "category": "x"}, {"question": "q", "answer": "1"}]
     file.write_text("\n\n".join(map(json.dumps, rows)) + "\n")
@@ -17,7 +16,7 @@ def test_spec_bench_and_gsm8k(tmp_path: Path) -> None:
     assert read_prompts(file, limit=1) == [("a", "b")]
 
 
-def test_a_line_separator_inside_a_text_is_no_new_line(tmp_path: Path) -> None:
+def test_a_line_separator_inside_a_text_is_no_new_line(tmp_path):
     """JSON may hold U+2028 as it is, and str.splitlines would cut there."""
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"turns": ["a\u2028b"]}\n')
@@ -40,15 +39,36 @@ def test_a_line_separator_inside_a_text_is_no_new_line(tmp_path: Path) -> None:
         (b'{"turns": ["\\ud800"]}', "half a character"),
     ],
 )
-def test_what_cannot_be_used(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_what_cannot_be_used(tmp_path, content, sentence):
     file = tmp_path / "prompts.jsonl"
     file.write_bytes(content)
     with pytest.raises(PromptFileError, match=sentence):
         read_prompts(file)
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(PromptFileError, match="cannot be read: No such file"):
-        read_prompts(tmp_path / "none.jsonl")
-    with pytest.raises(PromptFileError, match="cannot be read: Is a directory"):
-        read_prompts(tmp_path)
+def test_files_that_are_not_there(tmp_path):
+    for read in (read_prompts, lambda file: load_prompts(file, 5)):
+        with pytest.raises(PromptFileError, match="cannot be read: No such file"):
+            read(tmp_path / "none.jsonl")
+        with pytest.raises(PromptFileError, match="cannot be read: Is a directory"):
+            read(tmp_path)
+
+
+def test_shipped_prompts_have_all_kinds():
+    prompts = load_prompts(None, 12)
+    assert len(prompts.problems) >= 30
+    assert len(prompts.edits) >= 15
+    assert {len(group) for _, group in prompts.open} == {10}
+    assert len(prompts.open) == 13
+    assert not {WORD_PROBLEM, EDIT} & {name for name, _ in prompts.open}
+    assert len(prompts.questions(("writing", "qa"))) == 4
+    assert len(prompts.questions((), 3)) == 39
+
+
+def test_a_file_of_ones_own_replaces_the_open_questions(tmp_path):
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"turns": ["a", "b"]}\n{"turns": ["c"], "category": "mine"}\n')
+    prompts = load_prompts(file, 5)
+    assert prompts.open == (("all", (("a",),)), ("mine", (("c",),)))
+    assert prompts.questions(("writing",)) == (("a",), ("c",))
+    assert prompts.problems

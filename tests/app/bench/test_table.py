@@ -34,7 +34,17 @@ def row(name: str, found: list[str]) -> list[str]:
     return next(line.split() for line in found if line.startswith(name))
 
 
-def test_a_row_has_every_number() -> None:
+def test_an_inflated_model_and_several_prompts_at_once_are_named():
+    text = "\n".join(
+        lines(conditions=replace(ONCE, concurrent=3), spec=ModelSpec("m", "", inflate=4))
+    )
+    assert "inflated: every feed-forward part is 4 times as wide" in text
+    assert "The same function at a larger cost" in text
+    assert "3 at a time" in text
+    assert "all tokens over wall time" in text
+
+
+def test_a_row_has_every_number():
     found = lines()
     assert row("plain ", found)[1:] == ["2.0", "2.0-2.0", "-", "-", "2.00", "4", "2", "500", "ms", "-"]  # fmt: skip
     assert row("quick ", found)[1:] == ["8.0", "8.0-8.0", "4.00", "4.00-4.00", "2.00", "4", "2", "125", "ms", "1/1"]  # fmt: skip
@@ -42,7 +52,7 @@ def test_a_row_has_every_number() -> None:
     assert found[-1] == "every token agrees"
 
 
-def test_columns_stand_below_their_headings() -> None:
+def test_columns_are_below_their_headings():
     found = lines()
     head = next(line for line in found if line.startswith("lane"))
     cells = next(line for line in found if line.startswith("quick "))
@@ -50,27 +60,15 @@ def test_columns_stand_below_their_headings() -> None:
         assert head.index(heading) + len(heading) == cells.index(cell) + len(cell)
 
 
-def test_conditions_machine_and_the_dropped_round_are_told() -> None:
+def test_conditions_machine_and_the_dropped_round_are_shown():
     text = "\n".join(lines())
     assert "m, 30.3 million parameters, float32; greedy; at most 256 tokens an answer" in text
     assert "1 prompt, 1 repeat, 1 at a time, lanes taking turns" in text
     assert "one warm-up round of all lanes on the first prompt was dropped" in text
     assert "a processor; 2 cores, 1 thread, torch 2.13.0, 2026-01-02" in text
     assert "inflated" not in text
+    assert "decoding alone" in text
     assert "dropped" not in "\n".join(lines(conditions=replace(ONCE, warm_up=False)))
-
-
-def test_an_inflated_model_is_called_one() -> None:
-    text = "\n".join(lines(spec=ModelSpec("m", "", inflate=4)))
-    assert "inflated: every feed-forward part is 4 times as wide" in text
-    assert "The same function at a larger cost" in text
-
-
-def test_what_several_at_once_are_divided_by() -> None:
-    assert "decoding alone" in "\n".join(lines())
-    several = "\n".join(lines(conditions=replace(ONCE, concurrent=3)))
-    assert "3 at a time" in several
-    assert "all tokens over wall time" in several
 
 
 @pytest.mark.parametrize(
@@ -80,14 +78,14 @@ def test_what_several_at_once_are_divided_by() -> None:
         (Difference(1, 2, 3, None, None), "plain 3, drafted ends; plain's gap between its two largest logits there is not known"),
     ],
 )  # fmt: skip
-def test_a_difference_is_told_and_nothing_agrees(found: Difference, said: str) -> None:
+def test_a_difference_is_shown_and_nothing_agrees(found, said):
     wrong = (RUNS[0], sample("quick", (1, 1), (1, 2, 9), 0.5))
     shown = lines(wrong, difference=found)
     assert shown[-1] == f"quick differs first in prompt 1 at token 2: {said}"
     assert row("quick ", shown)[-1] == "0/1"
 
 
-def test_fresh_draws_are_sampled_not_compared() -> None:
+def test_fresh_draws_are_sampled_not_compared():
     shown = lines(conditions=replace(ONCE, sampling=SamplingParams(0.6, top_p=0.9)))
     assert row("quick ", shown)[-1] == "sampled"
     assert shown[-1].startswith("sampled, not compared")

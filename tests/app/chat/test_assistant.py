@@ -2,23 +2,22 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.chat.assistant import Assistant
-from app.errors import UnknownDrafter, UnknownModel
+from app.errors import UnknownDrafter
 from app.request import ChatRequest, Completion, Message, PredictionUsage
 from app.settings import Settings
-from app.text.chat_text import ChatText, Prompt, RenderedChat
+from app.text.chat_text import ChatText, RenderedChat
 from engine.drafters import DRAFTERS
-from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
+from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import AUTO, DepthCount, FinishReason, SamplingParams
+from engine.runtime.registry import drafter_class
 from tests.app import fake_engine
 from tests.app.assisted import (
     PLAIN,
-    POCKET,
     TEXT,
     all_of,
     assisted,
@@ -34,48 +33,29 @@ EMOJI = "👩‍🚀 naïve ☃"
 
 
 class TestReply:
+    @pytest.mark.parametrize(
+        ("turn", "text", "reason"),
+        [
+            (said(EMOJI), EMOJI, FinishReason.STOP),
+            (said("one two three four", stop=("o th", "never")), "one tw", FinishReason.STOP),
+            (said("a b stop", stop=("stopped",)), "a b stop", FinishReason.STOP),
+            (said(EMOJI, max_tokens=1), None, FinishReason.LENGTH),
+        ],
+    )
     @asynchronous
-    async def test_pieces_joined_are_the_report(self, tmp_path: Path) -> None:
+    async def test_pieces_joined_are_the_report(self, tmp_path, turn, text, reason):
         async with assisted(tmp_path) as assistant:
-            pieces, report = await all_of(assistant.reply(said(EMOJI)))
-        assert report.text == "".join(piece.text for piece in pieces) == EMOJI
-        assert report.token_ids == tuple(token for p in pieces for token in p.token_ids)
-        assert report.finish_reason is FinishReason.STOP
-        assert report.error is None
-
-    @asynchronous
-    async def test_figures_of_the_report(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            report = await report_of(assistant.reply(said("abc")))
-        assert report.seconds == 0.75
-        assert report.tokens_per_second == report.stats.emitted / 0.5
-        assert report.tokens_per_pass == 1.0
-
-    @asynchronous
-    async def test_a_stop_text_ends_the_answer_and_never_shows(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            turn = said("one two three four", stop=("o th", "never"))
             pieces, report = await all_of(assistant.reply(turn))
-        assert report.text == "".join(piece.text for piece in pieces) == "one tw"
-        assert report.finish_reason is FinishReason.STOP
-
-    @asynchronous
-    async def test_what_was_held_back_comes_at_the_end(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            report = await report_of(assistant.reply(said("a b stop", stop=("stopped",))))
-        assert report.text == "a b stop"
-
-    @asynchronous
-    async def test_max_tokens(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            report = await report_of(assistant.reply(said("one two three", max_tokens=2)))
-        assert len(report.token_ids) == 2
-        assert report.finish_reason is FinishReason.LENGTH
+        assert report.text == "".join(piece.text for piece in pieces)
+        assert report.token_ids == tuple(token for p in pieces for token in p.token_ids)
+        assert text in (report.text, None)
+        assert len(report.token_ids) == turn.max_tokens or reason is FinishReason.STOP
+        assert (report.finish_reason, report.error) == (reason, None)
 
     @asynchronous
     async def test_a_prediction_is_compared_with_the_answer_and_is_no_part_of_the_prompt(
-        self, tmp_path: Path
-    ) -> None:
+        self, tmp_path
+    ):
         async with assisted(tmp_path) as assistant:
             plain = await report_of(assistant.reply(said("one two three")))
             right = await report_of(assistant.reply(said("one two three", prediction=plain.text)))
@@ -87,9 +67,7 @@ class TestReply:
         assert right.stats.prompt_tokens == plain.stats.prompt_tokens
 
     @asynchronous
-    async def test_log_probabilities_come_with_every_token_when_asked_for(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_log_probabilities_come_with_every_token_when_asked_for(self, tmp_path):
         async with assisted(tmp_path) as assistant:
             plain = await report_of(assistant.reply(said("one two three")))
             pieces, told = await all_of(assistant.reply(said("one two three", logprobs=0)))
@@ -100,14 +78,14 @@ class TestReply:
         assert spelt.decode() == told.text
 
     @asynchronous
-    async def test_without_max_tokens_the_context_is_the_limit(self, tmp_path: Path) -> None:
+    async def test_without_max_tokens_the_context_is_the_limit(self, tmp_path):
         async with assisted(tmp_path, fake_engine.counting) as assistant:
             report = await report_of(assistant.reply(said("a")))
         assert report.finish_reason is FinishReason.LENGTH
         assert report.stats.prompt_tokens + report.stats.emitted == fake_engine.CONTEXT
 
     @asynchronous
-    async def test_answers_at_the_same_time_keep_apart(self, tmp_path: Path) -> None:
+    async def test_answers_at_the_same_time_keep_apart(self, tmp_path):
         async with assisted(tmp_path) as assistant:
             texts = ["red", "green", "blue", EMOJI]
             reports = await asyncio.gather(
@@ -116,7 +94,7 @@ class TestReply:
         assert [report.text for report in reports] == texts
 
     @asynchronous
-    async def test_measured_acceptance_is_kept(self, tmp_path: Path) -> None:
+    async def test_measured_acceptance_is_kept(self, tmp_path):
         async with assisted(tmp_path) as assistant:
             await report_of(assistant.reply(said("abc")))
             kept = assistant.history.measurements.acceptance("fake", "lookup")
@@ -136,7 +114,7 @@ class CountedRenders(ChatText):
 
 class TestSeveralAnswers:
     @asynchronous
-    async def test_share_one_rendered_prompt(self, tmp_path: Path) -> None:
+    async def test_share_one_rendered_prompt(self, tmp_path):
         """Each of them was rendered and encoded again, up to 16 times."""
         text = CountedRenders()
         async with assisted(tmp_path, text=text) as assistant:
@@ -146,7 +124,7 @@ class TestSeveralAnswers:
         assert text.renders == 1
 
     @asynchronous
-    async def test_report_silence(self, tmp_path: Path) -> None:
+    async def test_report_silence(self, tmp_path):
         async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
             found = [one async for one in assistant.answers(said("a b c d e"), 1, 0.0005)]
         assert None in found
@@ -163,7 +141,7 @@ class TestGuidance:
     """What one reply measures reaches the next request of the same kind."""
 
     @asynchronous
-    async def test_turns_and_conversations_learn_from_each_other(self, tmp_path: Path) -> None:
+    async def test_turns_and_conversations_learn_from_each_other(self, tmp_path):
         async with assisted(tmp_path) as assistant:
             made = assistant.history.create_conversation("test")
             whys = [
@@ -175,7 +153,7 @@ class TestGuidance:
         assert whys == [f"chat: the fake was told of {n}" for n in ("nothing", "lookup", "lookup")]
 
     @asynchronous
-    async def test_a_closed_and_opened_assistant_still_knows(self, tmp_path: Path) -> None:
+    async def test_a_closed_and_opened_assistant_still_knows(self, tmp_path):
         async with assisted(tmp_path) as assistant:
             await report_of(assistant.reply(said("tell me a story")))
         async with assisted(tmp_path) as assistant:
@@ -183,7 +161,7 @@ class TestGuidance:
         assert report.stats.why == "chat: the fake was told of lookup"
 
     @asynchronous
-    async def test_what_lives_beside_it_ends_before_its_history(self, tmp_path: Path) -> None:
+    async def test_what_runs_next_to_it_ends_before_its_history(self, tmp_path):
         written = []
         async with assisted(tmp_path) as assistant:
 
@@ -195,7 +173,7 @@ class TestGuidance:
         assert written == ["the last one"]
 
     @asynchronous
-    async def test_each_turn_is_filed_under_its_kind(self, tmp_path: Path) -> None:
+    async def test_each_turn_is_filed_under_its_kind(self, tmp_path):
         async with assisted(tmp_path) as assistant:
             hot = SamplingParams(temperature=1.0)
             first = await report_of(assistant.reply(said("What is 17 + 25?")))
@@ -207,7 +185,7 @@ class TestGuidance:
         assert first.stats.why == second.stats.why == "maths: the fake was told of nothing"
 
     @asynchronous
-    async def test_a_stopped_answer_counts_too(self, tmp_path: Path) -> None:
+    async def test_a_stopped_answer_counts_too(self, tmp_path):
         async with assisted(tmp_path, fake_engine.endless) as assistant:
             made = assistant.history.create_conversation("test")
             reply = await assistant.send(made.id, "count", PLAIN)
@@ -218,7 +196,7 @@ class TestGuidance:
             assert remembered(assistant) == [("chat", "greedy", 1)]
 
     @asynchronous
-    async def test_a_crash_measures_nothing(self, tmp_path: Path) -> None:
+    async def test_a_crash_measures_nothing(self, tmp_path):
         async with assisted(tmp_path, fake_engine.endless) as assistant:
             deltas = assistant.reply(said("count"))
             await anext(deltas)
@@ -227,14 +205,13 @@ class TestGuidance:
             assert remembered(assistant) == []
 
     @asynchronous
-    async def test_a_history_that_cannot_be_read_costs_no_answer(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_a_history_that_is_closed_costs_no_answer(self, tmp_path, caplog):
         async with assisted(tmp_path) as assistant:
             assistant.history.close()
             report = await report_of(assistant.reply(said("abc")))
         assert report.text == "abc"
         assert "starts without the measurements" in caplog.text
+        assert report.error.startswith("this answer was not stored: the history")
 
 
 class TestRefusals:
@@ -254,15 +231,13 @@ class TestRefusals:
         ],
     )
     @asynchronous
-    async def test_come_before_the_first_piece(
-        self, turn: ChatRequest, error: type[Exception], sentence: str, tmp_path: Path
-    ) -> None:
+    async def test_come_before_the_first_piece(self, turn, error, sentence, tmp_path):
         async with assisted(tmp_path) as assistant:
             with pytest.raises(error, match=sentence):
                 await anext(assistant.reply(turn))
 
     @asynchronous
-    async def test_of_its_length_keep_no_prompt_from_being_counted(self, tmp_path: Path) -> None:
+    async def test_of_its_length_keep_no_prompt_from_being_counted(self, tmp_path):
         """Programs count to learn whether a prompt fits, and were refused where it did not."""
         async with assisted(tmp_path) as assistant:
             short, long = said("word"), said("word " * 300)
@@ -271,80 +246,26 @@ class TestRefusals:
             with pytest.raises(InvalidRequest, match="no role 'root'"):
                 await assistant.prompt_tokens(ChatRequest((Message("root", "a"),)))
 
-    @asynchronous
-    async def test_of_the_engine_come_before_the_first_piece_too(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path, text=ChatTextThatIsPoison()) as assistant:
-            with pytest.raises(InvalidRequest, match="poison"):
-                await anext(assistant.reply(said("a")))
-            assert assistant.history.measurements.acceptance("fake", "auto") is None
 
+@asynchronous
+async def test_the_bundled_model_answers_the_same_with_every_drafter_and_from_a_text(tmp_path):
+    assistant = await Assistant.open(Settings(home=tmp_path), "pocket")
+    try:
+        turn = said("What is 17 + 25? Then list the numbers from 1 to 5.", max_tokens=24)
+        answers = {}
+        for drafter in assistant.facts.drafters:
+            answers[drafter] = await report_of(assistant.reply(replace(turn, drafter=drafter)))
+        listed = {name for name in DRAFTERS if name == AUTO or drafter_class(name).listed}
+        assert {*answers, AUTO} == listed
+        plain = answers["none"]
+        assert {answer.token_ids for answer in answers.values()} == {plain.token_ids}
+        assert assistant.entry.name == "pocket"
 
-class ChatTextThatIsPoison(ChatText):
-    def __init__(self) -> None:
-        vars(self).update(vars(TEXT))
-
-    def render(self, *_: object) -> "ChatTextThatIsPoison":
-        return self
-
-    def prompt(self, *_: object, **other: object) -> Prompt:
-        return Prompt((fake_engine.POISON, 2, 4), "")
-
-
-class TestStorage:
-    @asynchronous
-    async def test_an_answer_that_cannot_be_stored_is_still_given(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            assistant.history.close()
-            report = await report_of(assistant.reply(said("abc")))
-        assert report.text == "abc"
-        assert report.error.startswith("this answer was not stored: the history")
-
-
-class TestOpen:
-    @asynchronous
-    async def test_the_bundled_model_answers_the_same_with_every_drafter(
-        self, tmp_path: Path
-    ) -> None:
-        assistant = await Assistant.open(Settings(home=tmp_path), "pocket")
-        try:
-            turn = said("Say hello and list the numbers from 1 to 5.", max_tokens=24)
-            answers = {}
-            for drafter in assistant.facts.drafters:
-                asked = ChatRequest(turn.messages, max_tokens=24, drafter=drafter)
-                answers[drafter] = (await report_of(assistant.reply(asked))).token_ids
-            assert {*answers, AUTO} == {*DRAFTERS, AUTO}
-            assert set(answers.values()) == {answers["none"]}
-            assert assistant.entry.name == "pocket"
-        finally:
-            await assistant.close()
-
-    @asynchronous
-    async def test_a_text_that_is_a_chats_prompt_is_gone_on_with_as_that_chat(
-        self, tmp_path: Path
-    ) -> None:
-        assistant = await Assistant.open(Settings(home=tmp_path), "pocket")
-        try:
-            answer = await report_of(assistant.reply(said("What is 17 + 25?", max_tokens=24)))
-            text = "<|bos|><|user|>What is 17 + 25?<|end|><|assistant|>"
-            going_on = ChatRequest((), max_tokens=24, text=text)
-            assert (await report_of(assistant.reply(going_on))).token_ids == answer.token_ids
-            half = answer.text[:10]
-            rest = await report_of(assistant.reply(replace(going_on, text=text + half)))
-            assert half + rest.text == answer.text
-        finally:
-            await assistant.close()
-
-    @asynchronous
-    async def test_a_model_that_nobody_knows(self, tmp_path: Path) -> None:
-        with pytest.raises(UnknownModel, match="known models: pocket"):
-            await Assistant.open(Settings(home=tmp_path), "nobody")
-
-    @asynchronous
-    async def test_a_damaged_model_leaves_nothing_behind(self, tmp_path: Path) -> None:
-        folder = tmp_path / "damaged"
-        folder.mkdir()
-        for file in POCKET.iterdir():
-            content = b"" if file.suffix == ".safetensors" else file.read_bytes()
-            (folder / file.name).write_bytes(content)
-        with pytest.raises(ModelUnusable):
-            await Assistant.open(Settings(home=tmp_path), str(folder))
+        text = f"<|bos|><|user|>{turn.messages[0].content}<|end|><|assistant|>"
+        written = ChatRequest((), max_tokens=24, text=text)
+        assert (await report_of(assistant.reply(written))).token_ids == plain.token_ids
+        half = plain.text[:10]
+        rest = await report_of(assistant.reply(replace(written, text=text + half)))
+        assert (half + rest.text).startswith(plain.text)
+    finally:
+        await assistant.close()

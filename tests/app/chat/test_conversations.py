@@ -3,7 +3,8 @@
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +16,35 @@ from app.errors import AppError, UnknownConversation, UnknownModel
 from app.history.store import History
 from app.request import Completion, ReplyOptions
 from app.settings import Settings
+from app.worker.child import Entry
 from engine.errors import ContextOverflow, EngineError, InvalidRequest
-from engine.request import FinishReason, Penalties, SamplingParams
+from engine.request import FinishReason
 from tests.app import fake_engine
 from tests.app.assisted import PLAIN, POCKET, assisted, begun, ended, kill, report_of, said
 from tests.app.asynchronous import asynchronous
 
 
-def talk(assistant: Assistant) -> str:
-    return assistant.history.create_conversation("test").id
+@asynccontextmanager
+async def talking(
+    folder: Path, entry: Entry = fake_engine.parrot
+) -> AsyncIterator[tuple[Assistant, str]]:
+    """An assistant with a fake engine, and an empty conversation."""
+    async with assisted(folder, entry) as assistant:
+        yield assistant, assistant.history.create_conversation("test").id
 
 
 async def ask(assistant: Assistant, chat: str, text: str) -> Completion:
     return await ended(await assistant.send(chat, text, PLAIN))
 
 
-def told(assistant: Assistant, chat: str) -> list[tuple[str, str]]:
+def messages(assistant: Assistant, chat: str) -> list[tuple[str, str]]:
     return [(one.role, one.content) for one in assistant.history.messages(chat)]
 
 
 class TestConversation:
     @asynchronous
-    async def test_messages_and_answers_are_stored_in_turn(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_messages_and_answers_are_stored_in_turn(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             for text in ("first", "second"):
                 assert (await ask(assistant, chat, text)).text == text
             path = assistant.history.messages(chat)
@@ -46,9 +52,8 @@ class TestConversation:
         assert [one.finish_reason for one in path] == [None, FinishReason.STOP] * 2
 
     @asynchronous
-    async def test_what_is_told_under_an_answer_is_kept_with_it(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_the_figures_of_an_answer_are_kept_with_it(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             report = await ask(assistant, chat, "one two")
             answer = assistant.history.messages(chat)[-1]
             facts = assistant.history.facts(chat)[answer.id]
@@ -57,9 +62,8 @@ class TestConversation:
         assert facts.first_token_seconds == report.first_token_seconds > 0
 
     @asynchronous
-    async def test_the_model_reads_the_whole_conversation(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_the_model_reads_the_whole_conversation(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             first = (await ask(assistant, chat, "first")).stats
             second = (await ask(assistant, chat, "second")).stats
             standing = await assistant.context_use("", assistant.history.messages(chat))
@@ -68,12 +72,10 @@ class TestConversation:
         assert standing.unseen == 0
 
     @asynchronous
-    async def test_one_that_outgrows_the_context_goes_on_without_its_oldest(
-        self, tmp_path: Path
-    ) -> None:
-        """Under a context of 256; what is left out goes in steps, so that few prompts begin anew."""
-        async with assisted(tmp_path) as assistant:
-            chat, begins = talk(assistant), []
+    async def test_one_that_outgrows_the_context_continues_without_its_oldest(self, tmp_path):
+        """Under a context of 256; what is left out goes in steps, so that few prompts begin again."""
+        async with talking(tmp_path) as (assistant, chat):
+            begins = []
             assistant.history.instruct(chat, "Be brief.")
             for turn in range(24):
                 report = await ask(assistant, chat, f"{turn} " + "some words " * 6)
@@ -92,9 +94,8 @@ class TestConversation:
         assert more.error is None
 
     @asynchronous
-    async def test_a_system_prompt_comes_first(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_a_system_prompt_comes_first(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             plain = await ask(assistant, chat, "hello")
             assistant.history.instruct(chat, "You are brief and kind.")
             again = await ended(await assistant.regenerate(chat, PLAIN))
@@ -102,9 +103,8 @@ class TestConversation:
         assert again.text == plain.text
 
     @asynchronous
-    async def test_regenerate_adds_a_version(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_regenerate_adds_a_version(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             await ask(assistant, chat, "one two")
             short = await ended(await assistant.regenerate(chat, ReplyOptions(max_tokens=1)))
             path = assistant.history.messages(chat)
@@ -112,32 +112,34 @@ class TestConversation:
         assert [one.content for one in versions] == ["one two", short.text]
 
     @asynchronous
-    async def test_an_earlier_answer_can_be_asked_for_again(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_an_earlier_answer_can_be_asked_for_again(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             for text in ("first", "second"):
                 await ask(assistant, chat, text)
             early = assistant.history.messages(chat)[1]
             await ended(await assistant.regenerate(chat, PLAIN, early.id))
-            assert told(assistant, chat) == [("user", "first"), ("assistant", "first")]
+            assert messages(assistant, chat) == [("user", "first"), ("assistant", "first")]
             assistant.history.show(chat, early.id)
-            assert len(told(assistant, chat)) == 4
+            assert len(messages(assistant, chat)) == 4
 
     @asynchronous
-    async def test_an_edited_message_begins_a_branch(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_an_edited_message_begins_a_branch(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             await ask(assistant, chat, "one")
             await ask(assistant, chat, "two")
             old = assistant.history.messages(chat)[2]
             await ended(await assistant.send(chat, "three", PLAIN, edits=old.id))
-            assert [text for _, text in told(assistant, chat)] == ["one", "one", "three", "three"]
+            assert [text for _, text in messages(assistant, chat)] == [
+                "one",
+                "one",
+                "three",
+                "three",
+            ]
             assert len(assistant.history.versions(old.id)) == 2
 
     @asynchronous
-    async def test_continue_goes_on_in_the_same_message(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_continue_extends_the_same_message(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             reply = await assistant.send(chat, "one two three", ReplyOptions(max_tokens=2))
             first = await ended(reply)
             more = await ended(await assistant.extend(chat, ReplyOptions(max_tokens=3)))
@@ -147,18 +149,16 @@ class TestConversation:
         assert all(0 <= start < end <= len(more.text) for start, end in more.spans)
 
     @asynchronous
-    async def test_nothing_is_stored_of_what_cannot_be_answered(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_nothing_is_stored_of_what_cannot_be_answered(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             for text, error in (("", InvalidRequest), ("word " * 300, ContextOverflow)):
                 with pytest.raises(error):
                     await assistant.send(chat, text, PLAIN)
-            assert told(assistant, chat) == []
+            assert messages(assistant, chat) == []
 
     @asynchronous
-    async def test_conversations_and_messages_that_are_not_there(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_conversations_and_messages_that_are_not_there(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             refused: list[Callable[[], Awaitable[object]]] = [
                 lambda: assistant.send("nowhere", "hello", PLAIN),
                 lambda: assistant.send(chat, "hello", PLAIN, edits="nothing"),
@@ -170,28 +170,18 @@ class TestConversation:
                     await call()
 
     @asynchronous
-    async def test_two_at_once_are_answered_one_after_the_other(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            chat = talk(assistant)
+    async def test_two_at_once_are_answered_one_after_the_other(self, tmp_path):
+        async with talking(tmp_path) as (assistant, chat):
             await asyncio.gather(*(ask(assistant, chat, text) for text in ("a", "b", "c")))
-            path = told(assistant, chat)
+            path = messages(assistant, chat)
         assert [role for role, _ in path] == ["user", "assistant"] * 3
         assert path[0][1] == path[1][1]
-
-    @asynchronous
-    async def test_options_reach_the_request(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path) as assistant:
-            sampling = ReplyOptions(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=7).sampling
-        assert sampling == SamplingParams(0.5, 3, 0.9, 0.1, 7)
-        assert ReplyOptions(repeat=1.2).sampling.penalties == Penalties(repeat=1.2)
-        assert assistant.models()[0].name == "pocket"
 
 
 class TestRunning:
     @asynchronous
-    async def test_an_answer_goes_on_when_nobody_watches(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path, fake_engine.endless) as assistant:
-            chat = talk(assistant)
+    async def test_an_answer_continues_without_a_watcher(self, tmp_path):
+        async with talking(tmp_path, fake_engine.endless) as (assistant, chat):
             reply = await assistant.send(chat, "count", ReplyOptions(max_tokens=40))
             await begun(reply)
             seen = reply.written.text
@@ -203,9 +193,8 @@ class TestRunning:
         assert report.finish_reason is FinishReason.LENGTH
 
     @asynchronous
-    async def test_a_running_answer_is_on_disk_within_a_second(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path, fake_engine.endless) as assistant:
-            chat = talk(assistant)
+    async def test_a_running_answer_is_on_disk_within_a_second(self, tmp_path):
+        async with talking(tmp_path, fake_engine.endless) as (assistant, chat):
             reply = await assistant.send(chat, "count", PLAIN)
             await begun(reply)
             await asyncio.sleep(0.2)
@@ -219,18 +208,16 @@ class TestRunning:
         assert reason is None
 
     @asynchronous
-    async def test_the_next_turn_finds_the_partial_answer(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path, fake_engine.endless) as assistant:
-            chat = talk(assistant)
+    async def test_the_next_turn_finds_the_partial_answer(self, tmp_path):
+        async with talking(tmp_path, fake_engine.endless) as (assistant, chat):
             await begun(await assistant.send(chat, "count", PLAIN))
             assistant.stop(chat)
             await ended(await assistant.send(chat, "again", ReplyOptions(max_tokens=3)))
-            assert [role for role, _ in told(assistant, chat)] == ["user", "assistant"] * 2
+            assert [role for role, _ in messages(assistant, chat)] == ["user", "assistant"] * 2
 
     @asynchronous
-    async def test_stop_keeps_what_was_written(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path, fake_engine.endless) as assistant:
-            chat = talk(assistant)
+    async def test_stop_keeps_what_was_written(self, tmp_path):
+        async with talking(tmp_path, fake_engine.endless) as (assistant, chat):
             reply = await assistant.send(chat, "count", PLAIN)
             await begun(reply)
             seen = reply.written.text
@@ -243,20 +230,16 @@ class TestRunning:
         assert report.text.startswith(seen)
 
     @asynchronous
-    async def test_closing_the_assistant_stores_running_answers(self, tmp_path: Path) -> None:
-        async with assisted(tmp_path, fake_engine.endless) as assistant:
-            chat = talk(assistant)
+    async def test_closing_the_assistant_stores_running_answers(self, tmp_path):
+        async with talking(tmp_path, fake_engine.endless) as (assistant, chat):
             await begun(await assistant.send(chat, "count", PLAIN))
         history = History.open(tmp_path / "history.db")
         assert history.messages(chat)[-1].finish_reason is FinishReason.CANCELLED
         history.close()
 
     @asynchronous
-    async def test_crash_keeps_the_partial_answer_and_the_next_one_works(
-        self, tmp_path: Path
-    ) -> None:
-        async with assisted(tmp_path, fake_engine.endless) as assistant:
-            chat = talk(assistant)
+    async def test_crash_keeps_the_partial_answer_and_the_next_one_works(self, tmp_path):
+        async with talking(tmp_path, fake_engine.endless) as (assistant, chat):
             reply = await assistant.send(chat, "count", PLAIN)
             await begun(reply)
             kill(assistant)
@@ -272,9 +255,7 @@ class TestRunning:
 
 class TestSwitch:
     @asynchronous
-    async def test_another_model_answers_and_a_wrong_name_changes_nothing(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_another_model_answers_and_a_wrong_name_changes_nothing(self, tmp_path):
         assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
         try:
             with pytest.raises(UnknownModel):
@@ -288,9 +269,7 @@ class TestSwitch:
             await assistant.close()
 
     @asynchronous
-    async def test_what_is_asked_meanwhile_is_answered_by_the_new_model(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_what_is_asked_meanwhile_is_answered_by_the_new_model(self, tmp_path):
         assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
         seen: list[str] = []
         assistant.when_switching(lambda: seen.append(assistant.loading))
@@ -308,9 +287,7 @@ class TestSwitch:
         assert seen == ["pocket", ""]
 
     @asynchronous
-    async def test_after_files_that_cannot_be_loaded_the_one_before_answers_as_it_lay(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_after_files_that_cannot_be_loaded_the_model_before_answers(self, tmp_path):
         broken = tmp_path / "broken"
         shutil.copytree(POCKET, broken)
         weights = broken / "model.safetensors"

@@ -1,7 +1,6 @@
 """Reading ahead for a question that is expected: what it finds read, what goes first, what breaks it off."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -40,9 +39,7 @@ async def cached(assistant: Assistant, chat: str, text: str) -> tuple[int, int]:
 
 
 @asynchronous
-async def test_a_conversation_that_is_opened_is_read_before_it_is_gone_on_with(
-    tmp_path: Path,
-) -> None:
+async def test_an_opened_conversation_is_read_before_its_next_question(tmp_path):
     async with assisted(tmp_path) as assistant:
         chat = talk(assistant, *TALK)
         assistant.expect(ExpectedQuestion(chat))
@@ -51,7 +48,7 @@ async def test_a_conversation_that_is_opened_is_read_before_it_is_gone_on_with(
 
 
 @asynchronous
-async def test_a_file_is_read_before_it_is_asked_about(tmp_path: Path) -> None:
+async def test_a_file_is_read_before_it_is_asked_about(tmp_path):
     file = compose("", [Attachment("notes.txt", "milk, bread and some apples")])
     async with assisted(tmp_path) as assistant:
         assistant.expect(ExpectedQuestion(None, "Be brief.", file))
@@ -63,7 +60,7 @@ async def test_a_file_is_read_before_it_is_asked_about(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_an_answer_goes_first_and_the_rest_is_read_behind_it(tmp_path: Path) -> None:
+async def test_an_answer_goes_first_and_the_rest_is_read_after_it(tmp_path):
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         chat = talk(assistant, *TALK)
         assistant.expect(ExpectedQuestion(chat))
@@ -75,7 +72,7 @@ async def test_an_answer_goes_first_and_the_rest_is_read_behind_it(tmp_path: Pat
 
 
 @asynchronous
-async def test_nothing_is_read_beside_an_answer(tmp_path: Path) -> None:
+async def test_nothing_is_read_while_an_answer_runs(tmp_path):
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         chat, other = talk(assistant, "how are you?", "well"), talk(assistant)
         reply = await assistant.send(other, "one two three four five six seven", PLAIN)
@@ -87,7 +84,7 @@ async def test_nothing_is_read_beside_an_answer(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_the_newest_expectation_counts(tmp_path: Path) -> None:
+async def test_the_newest_expectation_counts(tmp_path):
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         chats = [
             talk(assistant, text, "yes") for text in ("is it red?", "or is it blue, or green?")
@@ -100,7 +97,7 @@ async def test_the_newest_expectation_counts(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_nothing_is_expected_any_more(tmp_path: Path) -> None:
+async def test_nothing_is_expected_any_more(tmp_path):
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         chat = talk(assistant, "how are you?", "well")
         assistant.expect(ExpectedQuestion(chat))
@@ -111,7 +108,7 @@ async def test_nothing_is_expected_any_more(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_whoever_spares_a_battery_reads_only_what_is_asked(tmp_path: Path) -> None:
+async def test_without_reading_ahead_only_questions_are_read(tmp_path):
     async with assisted(tmp_path, read_ahead=False) as assistant:
         chat = talk(assistant, "how are you?", "well")
         assistant.expect(ExpectedQuestion(chat))
@@ -121,7 +118,7 @@ async def test_whoever_spares_a_battery_reads_only_what_is_asked(tmp_path: Path)
 
 @pytest.mark.parametrize("words", [1, 400])
 @asynchronous
-async def test_what_cannot_be_read_is_left(tmp_path: Path, words: int) -> None:
+async def test_what_cannot_be_read_is_left(tmp_path, words):
     """A conversation that was deleted meanwhile, and a file that is too long for this model."""
     async with assisted(tmp_path) as assistant:
         chat = talk(assistant, "how are you?", "well")
@@ -133,7 +130,7 @@ async def test_what_cannot_be_read_is_left(tmp_path: Path, words: int) -> None:
 
 
 @asynchronous
-async def test_an_engine_that_ends_meanwhile_answers_the_next_question(tmp_path: Path) -> None:
+async def test_an_engine_that_ends_meanwhile_answers_the_next_question(tmp_path):
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         assistant.expect(ExpectedQuestion(talk(assistant, "how are you?", "well")))
         await asyncio.sleep(0.05)
@@ -143,7 +140,7 @@ async def test_an_engine_that_ends_meanwhile_answers_the_next_question(tmp_path:
 
 
 @asynchronous
-async def test_the_end_waits_for_nothing_that_is_read_ahead(tmp_path: Path) -> None:
+async def test_the_end_waits_for_nothing_that_is_read_ahead(tmp_path):
     async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
         assistant.expect(ExpectedQuestion(talk(assistant, "how are you?", "well")))
         await asyncio.sleep(0.05)

@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-
-from app.commands import main as cli
-from app.commands.serve import ServeOptions
 
 ROOT = Path(__file__).parents[3]
 WORDY = "Repeat after me: the cat and the dog and the cat and the dog"
@@ -22,12 +20,9 @@ def prompts(tmp_path: Path) -> str:
     return str(file)
 
 
-def no_page(options: ServeOptions) -> int:
-    raise AssertionError(f"the page was started: {options}")
-
-
-def bench(prompts: str, *arguments: str) -> int:
-    return cli.main(["bench", "--prompts", prompts, *arguments], no_page)
+@pytest.fixture
+def bench(slipstream, prompts):
+    return partial(slipstream, "bench", "--prompts", prompts)
 
 
 def cells(out: str, lane: str) -> list[str]:
@@ -35,9 +30,7 @@ def cells(out: str, lane: str) -> list[str]:
     return next(line.split() for line in out.splitlines() if line.startswith(f"{lane} "))
 
 
-def test_a_table_for_people_and_every_number_for_machines(
-    prompts: str, home: Path, tmp_path: Path
-) -> None:
+def test_a_table_for_people_and_every_number_for_machines(prompts, home, tmp_path):
     file = tmp_path / "out.json"
     script = "import sys; from app.commands.main import main; sys.exit(main(None, None))"
     call = [sys.executable, "-c", script, "bench", "--prompts", prompts, "--json", str(file)]
@@ -65,52 +58,43 @@ def test_a_table_for_people_and_every_number_for_machines(
     assert f"{quick['speedup']['median']:.2f}" == cells(ran.stdout, "quick")[3]
 
 
-def test_an_inflated_model_costs_more_and_answers_alike(
-    prompts: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_inflated_model_costs_more_and_answers_alike(bench, tmp_path):
     records = []
     for times in ("1", "3"):
         file = tmp_path / f"{times}.json"
         asked = ["--limit", "1", "--repeats", "1", "--max-tokens", "8", "--inflate", times]
-        assert bench(prompts, "--lane", "chain:length=fixed", "--json", str(file), *asked) == 0
+        code, out, _ = bench("--lane", "chain:length=fixed", "--json", str(file), *asked)
+        assert code == 0
         records.append(json.loads(file.read_text()))
     small, large = records
-    assert "The same function at a larger cost" in capsys.readouterr().out
+    assert "The same function at a larger cost" in out
     assert large["model"]["parameters"] > 2 * small["model"]["parameters"]
     counts = ("emitted", "passes", "drafted", "accepted", "agreeing")
     assert [large["lanes"][1][key] for key in counts] == [small["lanes"][1][key] for key in counts]
 
 
-def test_several_prompts_at_once_with_tokens_drawn_afresh(
-    prompts: str, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_prompts_at_once_with_sampled_tokens(bench):
     asked = ["--limit", "2", "--repeats", "1", "--max-tokens", "8", "--concurrent", "2"]
     asked += ["--temperature", "1", "--dtype", "bfloat16", "--lane", "chain:length=fixed"]
-    assert bench(prompts, *asked) == 0
-    out = capsys.readouterr().out
+    code, out, _ = bench(*asked)
+    assert code == 0
     assert "2 at a time" in out
     assert "parameters, bfloat16; temperature 1" in out
     assert cells(out, "chain:length=fixed")[-1] == "sampled"
     assert out.splitlines()[-1].startswith("sampled, not compared")
 
 
-def test_prompts_that_all_do_not_fit_are_no_measurement(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prompts_that_all_do_not_fit_are_no_measurement(slipstream, tmp_path):
     file = tmp_path / "long.jsonl"
     file.write_text(json.dumps({"turns": ["word " * 5000]}))
-    assert bench(str(file), "--lane", "lookup") == 1
-    assert capsys.readouterr().err == (
-        "slipstream: nothing was measured: no prompt fits the context of 4096 tokens\n"
-    )
+    code, _, err = slipstream("bench", "--prompts", str(file), "--lane", "lookup")
+    assert code == 1
+    assert err == ("slipstream: nothing was measured: no prompt fits the context of 4096 tokens\n")
 
 
-def test_a_drafter_that_this_model_cannot_run(
-    prompts: str, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert bench(prompts, "--lane", "chain", "--model", "pocket-draft") == 2
-    out, err = capsys.readouterr()
-    assert out == ""
+def test_a_drafter_that_this_model_cannot_run(bench):
+    code, out, err = bench("--lane", "chain", "--model", "pocket-draft")
+    assert (code, out) == (2, "")
     assert "'chain' cannot run here: no draft model is paired with pocket-draft" in err
 
 
@@ -133,19 +117,21 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES)
-def test_mistakes_are_told_in_one_line_before_a_model_is_loaded(
-    arguments: list[str],
-    sentence: str,
-    prompts: str,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    try:
-        code = bench(prompts, *arguments)
-    except SystemExit as usage:  # how argparse leaves
-        code = usage.code
-    out, err = capsys.readouterr()
+def test_a_mistake_is_one_line_before_a_model_is_loaded(arguments, sentence, bench, home):
+    code, out, err = bench(*arguments)
     assert (code, out) == (2, "")
     assert sentence in err
     assert len(err.splitlines()) == 1
     assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--lane", "none"], "--prompts"),
+        (["seeds", "--only", "magic"], "no claim 'magic'"),
+        (["gguf", "--only", "q2"], "no type 'q2'"),
+    ],
+)
+def test_a_benchmark_without_its_parts_is_refused(arguments, sentence, refused):
+    assert sentence in refused("bench", *arguments)

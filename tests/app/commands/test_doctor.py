@@ -30,7 +30,7 @@ def asked(tmp_path: Path) -> Settings:
     return settings
 
 
-def test_a_whole_machine_lacks_nothing() -> None:
+def test_a_whole_machine_lacks_nothing():
     assert found_in(MACHINE, WHOLE) == []
     assert "Nothing is missing." in list(lines(MACHINE, ()))
 
@@ -80,22 +80,20 @@ def test_a_whole_machine_lacks_nothing() -> None:
         ),
     ],
 )
-def test_one_thing_that_is_missing_is_one_finding(
-    profile: HardwareProfile, software: Software, what: str, remedy: str
-) -> None:
+def test_one_thing_that_is_missing_is_one_finding(profile, software, what, remedy):
     (found,) = found_in(profile, software)
     assert what in found.what
     assert remedy in found.remedy
     assert found.needed == ("of memory" in what)
 
 
-def test_a_gpu_without_its_software_is_missing_and_no_gpu_is_not() -> None:
+def test_a_gpu_without_its_software_is_missing_and_no_gpu_is_not():
     without = replace(WHOLE, torch_cuda=False)
     assert found_in(MACHINE, without) == []
     assert len(found_in(replace(MACHINE, gpus=(GPU,)), without)) == 1
 
 
-def test_everything_missing_at_once_is_told_and_the_needed_stands_out() -> None:
+def test_everything_missing_is_listed_and_the_needed_is_marked():
     found = found_in(POOR, Software(False, False, False, "2.13+cpu"))
     assert [one.needed for one in found] == [True, False, False, False, False]
     text = "\n".join(lines(POOR, tuple(found)))
@@ -106,7 +104,7 @@ def test_everything_missing_at_once_is_told_and_the_needed_stands_out() -> None:
         assert one.remedy in text
 
 
-def test_rates_are_told_or_said_to_be_unknown() -> None:
+def test_rates_are_shown_or_not_measured():
     text = "\n".join(lines(MACHINE, ()))
     assert text.count("not measured") == 3
     assert "none that CUDA knows" in text
@@ -117,9 +115,7 @@ def test_rates_are_told_or_said_to_be_unknown() -> None:
     assert "not measured" not in text
 
 
-def test_the_command_tells_of_this_machine(
-    asked: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_describes_this_machine(asked, capsys):
     options = parse(["doctor", "--json"], asked).options
     assert isinstance(options, DoctorOptions)
     status = run(options)
@@ -133,9 +129,7 @@ def test_the_command_tells_of_this_machine(
     assert content["profile"]["processor"] in text
 
 
-def test_what_is_needed_and_missing_shows_in_the_exit_status(
-    asked: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_needed_and_missing_shows_in_the_exit_status(asked, monkeypatch, capsys):
     monkeypatch.setattr(command, "measured_profile", lambda *_, **__: POOR)
     assert run(DoctorOptions(asked)) == 1
     assert "close programs or raise the limit" in capsys.readouterr().out

@@ -20,6 +20,8 @@ from app.text.chat_text import ChatText
 from engine.models.gguf.header import TYPES, read_header
 from engine.models.gguf.library import llama_library
 from engine.models.own.target import load_target
+from engine.speculation.tree import chain
+from tests.app.conftest import no_page
 
 llama_cpp = pytest.importorskip("llama_cpp.llama_cpp")
 pytest.importorskip("gguf")
@@ -39,9 +41,8 @@ TOKENS = 24
 written = st.text(st.characters(exclude_categories=["Cs", "No", "Nl"]), max_size=40)
 
 
-def export(kind: str, out: Path, model: str = "pocket") -> int:
-    argv = ["export-gguf", "--model", model, "--type", kind, "--out", str(out)]
-    return main(argv, lambda options: 0)
+def asked(out: Path, kind: str = "f32", model: Path | str = "pocket") -> list[str]:
+    return ["export-gguf", "--model", str(model), "--type", kind, "--out", str(out)]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def made(tmp_path_factory) -> Callable[[str], Path]:
         if not out.exists():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("SLIPSTREAM_HOME", str(folder / "home"))
-                assert export(kind, out) == 0
+                assert main(asked(out, kind), no_page) == 0
         return out
 
     return make
@@ -91,8 +92,6 @@ class Reference:
 
 
 def plain(target, prompt: Sequence[int]) -> list[int]:
-    from engine.speculation.tree import chain
-
     target.crop(0, 0)
     target.feed(0, prompt[:-1])
     ids = list(prompt)
@@ -104,7 +103,7 @@ def plain(target, prompt: Sequence[int]) -> list[int]:
 
 
 class TestTheSameModel:
-    def test_float32_gives_the_same_greedy_tokens(self, made) -> None:
+    def test_float32_gives_the_same_greedy_tokens(self, made):
         reference = Reference(made("f32"))
         target = load_target(POCKET, "float32", "cpu")
         for prompt in PROMPTS:
@@ -112,7 +111,7 @@ class TestTheSameModel:
             assert reference.greedy(ids) == plain(target, ids), prompt
         reference.close()
 
-    def test_bfloat16_holds_the_checkpoints_own_bits(self, made) -> None:
+    def test_bfloat16_holds_the_checkpoints_own_bits(self, made):
         from safetensors.torch import load_file
 
         header = read_header(made("bf16"))
@@ -123,7 +122,7 @@ class TestTheSameModel:
         assert data == ours.contiguous().view(torch.uint8).numpy().tobytes()
 
     @pytest.mark.parametrize(("kind", "least"), [("q8_0", 0.95), ("q4_k_m", 0.5)])
-    def test_smaller_types_answer_nearly_alike(self, made, kind, least, tmp_path) -> None:
+    def test_smaller_types_answer_nearly_alike(self, made, kind, least, tmp_path):
         check_gguf(Settings(home=tmp_path), made(kind))
         assert made(kind).stat().st_size < made("bf16").stat().st_size * 0.6
         small, full = Reference(made(kind)), Reference(made("f32"))
@@ -142,7 +141,7 @@ def text(made) -> ChatText:
 
 
 class TestTheSameText:
-    def test_conversations_are_encoded_alike(self, text) -> None:
+    def test_conversations_are_encoded_alike(self, text):
         messages = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), written)
 
         @given(st.lists(messages, min_size=1, max_size=3))
@@ -151,7 +150,7 @@ class TestTheSameText:
 
         law()
 
-    def test_typed_control_tokens_are_text(self, text) -> None:
+    def test_typed_control_tokens_are_text(self, text):
         pieces = st.one_of(written, st.sampled_from([*SPECIALS, "<|", "|>", "end"]))
 
         @given(st.lists(pieces, max_size=6).map("".join))
@@ -162,73 +161,56 @@ class TestTheSameText:
 
         law()
 
-    def test_tokens_have_the_same_bytes(self, text) -> None:
+    def test_tokens_have_the_same_bytes(self, text):
         assert all(text.token_bytes(n) == TEXT.token_bytes(n) for n in range(4100))
 
-    def test_answers_end_at_the_same_tokens(self, text) -> None:
+    def test_answers_end_at_the_same_tokens(self, text):
         assert TEXT.stop_tokens <= text.stop_tokens <= set(range(6))
 
 
 class TestMistakes:
-    def refused(self, capsys, *arguments: str) -> str:
-        code = main(["export-gguf", *arguments], lambda options: 0)
-        err = capsys.readouterr().err
-        assert code == 2
-        assert err.count("\n") == 1
-        return err
+    @pytest.fixture
+    def out(self, tmp_path: Path) -> Path:
+        return tmp_path / "a.gguf"
 
-    def test_a_type_that_does_not_exist(self, home, capsys) -> None:
-        with pytest.raises(SystemExit) as left:
-            main(["export-gguf", "--model", "pocket", "--type", "q3", "--out", "a.gguf"], None)
-        assert left.value.code == 2
-        assert "invalid choice: 'q3'" in capsys.readouterr().err
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"--type": "q3"}, "invalid choice: 'q3'"),
+            ({"--model": "nobody"}, "there is no model named 'nobody'"),
+            ({"--out": "/nowhere/a.gguf"}, "there is no folder"),
+            ({"--out": "a.bin"}, "must end in .gguf"),
+        ],
+    )
+    def test_a_wrong_argument_is_one_sentence(self, refused, out, changes, says):
+        options = {"--model": "pocket", "--type": "f32", "--out": str(out)} | changes
+        assert says in refused("export-gguf", *sum(options.items(), ()))
 
-    def test_a_model_that_does_not_exist(self, home, capsys, tmp_path) -> None:
-        out = str(tmp_path / "a.gguf")
-        err = self.refused(capsys, "--model", "nobody", "--type", "f32", "--out", out)
-        assert "there is no model named 'nobody'" in err
-
-    def test_a_file_that_is_there_already(self, home, capsys, tmp_path) -> None:
-        out = tmp_path / "a.gguf"
+    def test_a_file_that_is_there_already(self, refused, out):
         out.write_text("precious")
-        err = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", str(out))
-        assert "exists already; remove it or give another name" in err
+        assert "exists already; remove it or give another name" in refused(*asked(out))
         assert out.read_text() == "precious"
 
-    def test_a_folder_that_is_not_there(self, home, capsys, tmp_path) -> None:
-        out = str(tmp_path / "no" / "a.gguf")
-        err = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
-        assert "there is no folder" in err
-
-    def test_another_suffix(self, home, capsys, tmp_path) -> None:
-        out = str(tmp_path / "a.bin")
-        err = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
-        assert "must end in .gguf" in err
-
-    def test_a_disk_that_is_too_small(self, home, capsys, tmp_path, monkeypatch) -> None:
+    def test_a_disk_that_is_too_small(self, refused, out, monkeypatch):
         usage = namedtuple("usage", "total used free")
         monkeypatch.setattr(export_gguf.shutil, "disk_usage", lambda place: usage(0, 0, 10**6))
-        out = str(tmp_path / "a.gguf")
-        err = self.refused(capsys, "--model", "pocket", "--type", "q8_0", "--out", out)
+        err = refused(*asked(out, kind="q8_0"))
         assert "making it needs" in err
         assert "1 MB free; free some" in err
 
-    def test_a_disk_that_fills_up_leaves_nothing(self, home, capsys, tmp_path, monkeypatch) -> None:
+    def test_a_disk_that_fills_up_keeps_no_file(self, refused, home, out, monkeypatch):
         def full(*arguments):
             raise OSError(28, "No space left on device")
             yield
 
         monkeypatch.setattr(export_gguf, "write_gguf", full)
-        out = str(tmp_path / "a.gguf")
-        err = self.refused(capsys, "--model", "pocket", "--type", "f32", "--out", out)
+        err = refused(*asked(out))
         assert "cannot be written to" in err
         assert "No space left on device" in err
-        assert [found.name for found in tmp_path.iterdir() if found != home] == []
+        assert [found.name for found in out.parent.iterdir() if found != home] == []
 
-    def test_a_model_that_is_gguf_already(self, home, capsys, made, tmp_path) -> None:
-        model, out = str(made("f32")), str(tmp_path / "a.gguf")
-        err = self.refused(capsys, "--model", model, "--type", "q8_0", "--out", out)
-        assert "is a GGUF file already" in err
+    def test_a_model_that_is_gguf_already(self, refused, made, out):
+        assert "is a GGUF file already" in refused(*asked(out, model=made("f32")))
 
     @pytest.mark.parametrize(
         ("changes", "says"),
@@ -237,9 +219,8 @@ class TestMistakes:
             ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "scaling 'yarn'"),
         ],
     )
-    def test_a_model_that_cannot_be_written(self, home, capsys, tmp_path, changes, says) -> None:
+    def test_a_model_that_cannot_be_written(self, refused, tmp_path, out, changes, says):
         folder = Path(shutil.copytree(POCKET, tmp_path / "model"))
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | changes))
-        out = str(tmp_path / "a.gguf")
-        assert says in self.refused(capsys, "--model", str(folder), "--type", "f32", "--out", out)
+        assert says in refused(*asked(out, model=folder))

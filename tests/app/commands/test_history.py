@@ -5,16 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.history import HistoryOptions
-from app.commands.history import run as report
 from app.history.store import History
 from app.settings import Settings
 from tests.app.history.replies import CHAT, EDIT, run, stats
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path)
+def settings(home: Path) -> Settings:
+    home.mkdir()
+    return Settings(home=home)
 
 
 @pytest.fixture
@@ -33,97 +32,68 @@ def measured(settings: Settings) -> str:
     return chat
 
 
-def printed(settings: Settings, capsys: pytest.CaptureFixture[str], **options: object) -> str:
-    chosen = {"reset": False, "model": None} | options
-    assert report(HistoryOptions(settings=settings, **chosen)) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
+@pytest.fixture
+def printed(slipstream):
+    def run(*arguments: str) -> str:
+        code, out, err = slipstream("history", *arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    return run
 
 
-def words(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines()]
+def test_an_empty_history_says_so(printed):
+    assert printed() == "Nothing has been measured yet: every answer adds to it.\n"
+    assert printed("--reset") == ("There was nothing to forget. Conversations are as they were.\n")
 
 
-def test_an_empty_history_says_so(settings, capsys):
-    assert printed(settings, capsys) == (
-        "Nothing has been measured yet: every answer adds to it.\n"
-    )
-    assert printed(settings, capsys, reset=True) == (
-        "There was nothing to forget. Conversations are as they were.\n"
-    )
-
-
-def test_the_table_has_a_section_for_each_model_and_machine(settings, measured, capsys):
-    lines = printed(settings, capsys).splitlines()
+def test_the_table_has_a_section_for_each_model_and_machine(measured, printed):
+    lines = printed().splitlines()
     assert lines[0] == "other on a phone"
-    assert lines[2].split() == ["none", "chat", "greedy", "1", "20", "1.00x", "-", "-", "-", "-"]
+    assert " ".join(lines[2].split()) == "none chat greedy 1 20 1.00x - - - -"
     assert lines[4] == f"pocket with pocket-draft on {CHAT.machine}"
-    assert lines[5].split()[:6] == ["drafter", "task", "temperature", "replies", "tokens", "pace"]
-    assert lines[6].split() == [
-        "chain",
-        "chat",
-        "greedy",
-        "2",
-        "88",
-        "2.00x",
-        "75%",
-        "60%",
-        "-",
-        "-",
-    ]
-    assert lines[7].split() == [
-        "lookup",
-        "edit",
-        "greedy",
-        "1",
-        "67",
-        "3.50x",
-        "100%",
-        "90%",
-        "50%",
-        "0%",
-    ]
+    assert " ".join(lines[5].split()).startswith("drafter task temperature replies tokens pace")
+    assert " ".join(lines[6].split()) == "chain chat greedy 2 88 2.00x 75% 60% - -"
+    assert " ".join(lines[7].split()) == "lookup edit greedy 1 67 3.50x 100% 90% 50% 0%"
     assert len({len(line) for line in (lines[1], lines[2], lines[5], lines[6], lines[7])}) == 1
 
 
-def test_one_model_alone(settings, measured, capsys):
-    out = printed(settings, capsys, model="other")
+def test_one_model_alone(measured, printed):
+    out = printed("--model", "other")
     assert "a phone" in out
     assert "pocket" not in out
 
 
-def test_a_model_that_was_never_measured(settings, measured, capsys):
-    assert printed(settings, capsys, model="nobody") == (
+def test_a_model_that_was_never_measured(measured, printed):
+    assert printed("--model", "nobody") == (
         "Nothing has been measured of nobody yet; there are measurements of other, pocket.\n"
     )
 
 
-def test_a_folder_is_remembered_by_its_name(settings, measured, capsys):
-    assert printed(settings, capsys, model="/models/other") == printed(
-        settings, capsys, model="other"
-    )
+def test_a_folder_is_remembered_by_its_name(measured, printed):
+    assert printed("--model", "/models/other") == printed("--model", "other")
 
 
-def test_reset_of_one_model_leaves_the_others(settings, measured, capsys):
-    assert printed(settings, capsys, reset=True, model="pocket") == (
+def test_reset_of_one_model_leaves_the_others(measured, printed):
+    assert printed("--reset", "--model", "pocket") == (
         "Forgot 3 measured replies of pocket, with 3 drafter runs. "
         "Conversations are as they were.\n"
     )
-    assert printed(settings, capsys, reset=True) == (
+    assert printed("--reset") == (
         "Forgot 1 measured reply, with 1 drafter run. Conversations are as they were.\n"
     )
-    assert "Nothing has been measured yet" in printed(settings, capsys)
+    assert "Nothing has been measured yet" in printed()
 
 
-def test_reset_keeps_conversations(settings, measured, capsys):
-    printed(settings, capsys, reset=True)
+def test_reset_keeps_conversations(settings, measured, printed):
+    printed("--reset")
     history = History.open(settings.database)
     assert [one.content for one in history.messages(measured)] == ["still here?"]
     history.close()
 
 
-def test_a_file_that_could_not_be_used_is_said(settings, capsys):
+def test_a_file_that_could_not_be_used_is_reported(settings, slipstream):
     settings.database.write_text("no database at all, but a text of some length\n" * 50)
-    assert report(HistoryOptions(settings=settings, reset=False, model=None)) == 0
-    assert "The history could not be used" in capsys.readouterr().err
+    code, _, err = slipstream("history")
+    assert code == 0
+    assert "The history could not be used" in err

@@ -15,12 +15,10 @@ import pytest
 from app.commands import main as cli
 from app.commands.serve import ServeOptions
 from app.errors import HistoryError, SettingsError
-from app.worker.child import Entry
+from app.settings import Settings
 from app.worker.worker import EngineWorker
-from engine.drafters import DRAFTERS
-from engine.request import AUTO
-from engine.runtime.registry import drafter_class
 from tests.app import fake_engine
+from tests.app.conftest import no_page
 
 ROOT = Path(__file__).parents[3]
 COMMAND = "import sys; from app.commands.main import main; sys.exit(main(None, lambda options: 0))"
@@ -46,12 +44,8 @@ def run(*arguments: str, code: str = COMMAND) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def no_page(options: ServeOptions) -> int:
-    raise AssertionError(f"the page was started: {options}")
-
-
 class TestStart:
-    def test_help_imports_nothing_heavy(self, home: Path) -> None:
+    def test_help_imports_nothing_heavy(self, home):
         code = (
             "import sys; from app.commands.main import main\n"
             "try: main(['--help'], None)\n"
@@ -62,7 +56,7 @@ class TestStart:
         assert loaded.strip() == "[]"
         assert not home.exists()
 
-    def test_without_a_command_the_page_is_started(self, home: Path) -> None:
+    def test_without_a_command_the_page_is_started(self, home):
         seen: list[ServeOptions] = []
         page = lambda options: seen.append(options) or 7  # noqa: E731
         code = cli.main(["--port", "0", "--model", "m", "--draft-model", "d", "--no-browser"], page)
@@ -77,18 +71,12 @@ class TestStart:
         assert options.settings.home == home
         assert home.is_dir()
 
-    def test_the_version_is_the_projects(self, home: Path) -> None:
+    def test_the_version_is_the_projects(self, home):
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         assert run("--version") == (0, f"slipstream {project['version']}\n", "")
         assert not home.exists()
 
-    def test_config_lists_every_setting_and_its_source(
-        self,
-        home: Path,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
+    def test_config_lists_every_setting_and_its_source(self, home, tmp_path, monkeypatch, capsys):
         file = tmp_path / "config.toml"
         file.write_text("port = 8000\nkeep_alive = 300\n")
         monkeypatch.setenv("SLIPSTREAM_CONFIG", str(file))
@@ -106,8 +94,8 @@ class TestStart:
             assert line in out
 
     def test_flags_override_the_environment_which_overrides_the_file(
-        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, home, tmp_path, monkeypatch
+    ):
         file = tmp_path / "config.toml"
         file.write_text('port = 1\nhost = "::1"\nmodel = "file"\n')
         monkeypatch.setenv("SLIPSTREAM_CONFIG", str(file))
@@ -118,8 +106,16 @@ class TestStart:
         cli.main(["--model", "flag"], page)
         assert seen == [("::1", 2, "flag")]
 
+    @pytest.mark.parametrize(
+        "arguments", [["--log-level", "debug", "history"], ["history", "--log-level", "debug"]]
+    )
+    def test_the_log_level_may_come_before_or_after_the_command(self, arguments):
+        settings = Settings(Path("/nowhere"))
+        assert cli.parse(arguments, settings).options.settings.log_level == "debug"
+        assert cli.parse(["history"], settings).options.settings.log_level == "warning"
+
     @pytest.mark.parametrize("given", [[], ["--no-reading-ahead"]])
-    def test_it_reads_ahead_unless_told_otherwise(self, home: Path, given: list[str]) -> None:
+    def test_it_reads_ahead_unless_switched_off(self, home, given):
         seen: list[bool] = []
         cli.main(given, lambda options: seen.append(options.settings.read_ahead) or 0)
         assert seen == [not given]
@@ -152,17 +148,8 @@ MISTAKES = [
 
 class TestMistakes:
     @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES)
-    def test_are_told_in_one_line_before_anything_starts(
-        self, arguments: list[str], sentence: str, home: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        try:
-            code = cli.main(arguments, no_page)
-        except SystemExit as usage:  # how argparse leaves
-            code = usage.code
-        out, err = capsys.readouterr()
-        assert (code, out) == (2, "")
-        assert sentence in err
-        assert len(err.splitlines()) == 1
+    def test_are_one_line_before_anything_starts(self, arguments, sentence, home, refused):
+        assert sentence in refused(*arguments)
         assert not home.exists()
 
     @pytest.mark.parametrize(
@@ -175,9 +162,7 @@ class TestMistakes:
             (["ask", "a" * 9000], "the model holds 4096"),
         ],
     )
-    def test_that_need_the_model_to_be_seen(
-        self, arguments: list[str], sentence: str, home: Path
-    ) -> None:
+    def test_that_need_the_model_to_be_seen(self, arguments, sentence, home):
         code, out, err = run(*arguments)
         assert (code, out) == (2, "")
         assert sentence in err
@@ -186,9 +171,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("error", "code"), [(SettingsError("port 1 is taken"), 2), (HistoryError("full"), 1)]
     )
-    def test_of_the_page(
-        self, error: Exception, code: int, home: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_of_the_page(self, error, code, home, capsys):
         def page(options: ServeOptions) -> int:
             raise error
 
@@ -208,14 +191,7 @@ class TestMistakes:
             (ConnectionRefusedError("nobody there"), 1, "nobody there"),
         ],
     )
-    def test_of_a_file_that_nothing_expected(
-        self,
-        error: OSError,
-        code: int,
-        sentence: str,
-        home: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
+    def test_of_a_file_that_nothing_expected(self, error, code, sentence, home, capsys):
         """People read a traceback of 20 lines; the log has it now."""
 
         def page(options: ServeOptions) -> int:
@@ -228,13 +204,7 @@ class TestMistakes:
         assert type(error).__name__ in (home / "logs" / "slipstream.log").read_text()
 
     @pytest.mark.parametrize("name", ["SLIPSTREAM_HOME", "HF_HOME", "OLLAMA_MODELS"])
-    def test_of_a_home_that_nobody_has(
-        self,
-        name: str,
-        home: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
+    def test_of_an_unknown_home_folder(self, name, home, monkeypatch, capsys):
         monkeypatch.setenv(name, "~nouser/x")
         assert cli.main(["plan"], no_page) == 2
         assert "~nouser/x begins with a home folder that this" in capsys.readouterr().err
@@ -250,7 +220,7 @@ class TestStreams:
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
     @pytest.mark.parametrize("arguments", ["models list", "plan"])
-    def test_a_full_disk_is_told(self, arguments: str, home: Path) -> None:
+    def test_a_full_disk_is_reported(self, arguments, home):
         code, _, err = self.run(home, arguments, "> /dev/full")
         assert code == 1
         assert err == (
@@ -266,15 +236,13 @@ class TestStreams:
             ("models token", "<&-", 0),
         ],
     )
-    def test_a_closed_stream_is_none(
-        self, arguments: str, ending: str, code: int, home: Path
-    ) -> None:
+    def test_a_closed_stream_is_none(self, arguments, ending, code, home):
         found, _, err = self.run(home, arguments, ending)
         assert (found, err) == (code, "")
 
 
 class TestAsk:
-    def test_streams_the_text_and_ends_with_one_line_of_json(self, home: Path) -> None:
+    def test_streams_the_text_and_ends_with_one_line_of_json(self, home):
         code, out, err = run("ask", "hello", "--json", "--max-tokens", "20", "--draft", "specexec")
         assert (code, err) == (0, "")
         last = json.loads(out.splitlines()[-1])
@@ -288,7 +256,7 @@ class TestAsk:
         assert last["accepted"] <= last["drafted"]
 
     @pytest.mark.parametrize("temperature", ["0", "1.5"])
-    def test_answers_in_a_format(self, temperature: str, home: Path, tmp_path: Path) -> None:
+    def test_answers_in_a_format(self, temperature, home, tmp_path):
         schema = {
             "type": "object",
             "properties": {"age": {"type": "integer", "minimum": 40, "maximum": 59}},
@@ -301,14 +269,14 @@ class TestAsk:
         assert code == 0
         assert 40 <= json.loads(out)["age"] <= 59
 
-    def test_answers_as_a_grammar_says(self, home: Path, tmp_path: Path) -> None:
+    def test_answers_as_a_grammar_says(self, home, tmp_path):
         file = tmp_path / "size.gbnf"
         file.write_text('root ::= "small" | "large"', encoding="utf-8")
         code, out, _ = run("ask", "Is an ant small or large?", "--format", str(file))
         assert code == 0
         assert out.strip() in ("small", "large")
 
-    def test_the_interrupt_key_ends_it_cleanly(self, home: Path) -> None:
+    def test_the_interrupt_key_ends_it_cleanly(self, home):
         """And nothing is left that still holds the output open: the engine has ended too."""
         lines = " ".join(
             f"line {n} of the text" for n in range(150)
@@ -320,10 +288,9 @@ class TestAsk:
         assert process.returncode == 130
         assert err == ""
 
-    def test_a_crash_of_the_engine_keeps_the_text_and_fails(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        use(monkeypatch, "app.chat.loaded_model.EngineWorker", fake_engine.fragile)
+    def test_a_crash_of_the_engine_keeps_the_text_and_fails(self, home, monkeypatch, capsys):
+        fake = partial(EngineWorker, entry=fake_engine.fragile)
+        monkeypatch.setattr("app.chat.loaded_model.EngineWorker", fake)
         assert cli.main(["ask", "abc", "--json"], no_page) == 1
         out, err = capsys.readouterr()
         assert json.loads(out.splitlines()[-1])["finish_reason"] == "error"
@@ -331,65 +298,14 @@ class TestAsk:
         assert len(err.splitlines()) == 1
         assert "Traceback" in (home / "logs" / "slipstream.log").read_text()
 
-    def test_a_reader_that_has_had_enough(self, home: Path) -> None:
+    def test_a_reader_that_has_had_enough(self, home):
         with start("ask", "hello", "--max-tokens", "9") as process:
             process.stdout.close()
             assert process.stderr.read() == ""
         assert process.returncode == 1
 
 
-def use(monkeypatch: pytest.MonkeyPatch, where: str, entry: Entry) -> None:
-    """The fake engine, in its own process, in place of the real one."""
-    monkeypatch.setattr(where, partial(EngineWorker, entry=entry))
-
-
-class TestVerify:
-    @pytest.fixture
-    def prompts(self, tmp_path: Path) -> Path:
-        file = tmp_path / "prompts.jsonl"
-        turns = [["Hello", "Repeat this: a b c a b c"], ["word " * 5000], ["What is 2 + 3?"]]
-        file.write_text("".join(json.dumps({"turns": each}) + "\n" for each in turns))
-        return file
-
-    def test_the_bundled_model_agrees_with_every_drafter(self, home: Path, prompts: Path) -> None:
-        code, out, err = run("verify", "--prompts", str(prompts), "--max-tokens", "12")
-        assert (code, err) == (0, "")
-        title, _, *rows, end = out.splitlines()
-        assert "1 prompts skipped (past the context of 4096)" in title
-        assert end == "every token agrees"
-        assert [row.split()[0] for row in rows] == [
-            name for name in DRAFTERS if name != AUTO and drafter_class(name).listed
-        ]
-        assert {row.split()[1] for row in rows} == {"3"}
-
-    def test_a_difference_fails_and_is_shown(
-        self,
-        home: Path,
-        prompts: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        use(monkeypatch, "app.commands.verify.EngineWorker", fake_engine.mistaken)
-        asked = ["verify", "--prompts", str(prompts), "--limit", "1", "--draft", "specexec,lookup"]
-        assert cli.main(asked, no_page) == 1
-        out = capsys.readouterr().out.splitlines()
-        assert "lookup differs first in prompt 1 at token 3: plain 103" in out[-2]
-        assert out[-2].endswith("there is 12.875")
-        assert out[-1] == "tokens differ"
-
-    def test_a_drafter_that_cannot_run(
-        self,
-        home: Path,
-        prompts: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        use(monkeypatch, "app.commands.verify.EngineWorker", fake_engine.mistaken)
-        assert cli.main(["verify", "--prompts", str(prompts), "--draft", "chain"], no_page) == 2
-        assert "chain cannot run with pocket: it has no draft" in capsys.readouterr().err
-
-
-def test_output_needs_no_particular_encoding(home: Path) -> None:
+def test_output_needs_no_particular_encoding(home):
     """A terminal in Latin-1 shows a question mark, not a traceback."""
     code = (
         "import sys, io; sys.stdout = io.TextIOWrapper(sys.stdout.buffer, 'latin-1')\n"

@@ -1,13 +1,11 @@
 """The command ``plan``: what its table promises, what it says of a machine, what it refuses."""
 
 import json
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from app.commands.main import main, parse
-from app.commands.plan import PlanOptions, run
 from app.placement.machine import known_profile
 from app.placement.plans import place
 from app.settings import Settings
@@ -21,83 +19,82 @@ from engine.request import ModelSpec
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def options(tmp_path: Path, *arguments: str) -> PlanOptions:
-    found = parse(["plan", *arguments], Settings(home=tmp_path)).options
-    assert isinstance(found, PlanOptions)
-    return found
+@pytest.fixture
+def planned(slipstream):
+    """Runs ``plan`` with these options; returns the exit code and the output."""
+    return lambda *arguments: slipstream("plan", *arguments)[:2]
 
 
-def test_a_machine_that_one_does_not_have(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ("--model", "llama-3.1-8b", "--gpu", "8GiB", "--ram", "16GiB")
-    assert run(options(tmp_path, *asked, "--json")) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["runs"], found["drafter"], found["device"]) == (True, "specexec", "cuda")
-    assert run(options(tmp_path, "--model", "llama-3.3-70b-q4", "--ram", "16GiB")) == 1
-    assert "needs 40.99 GiB in RAM" in capsys.readouterr().out
+@pytest.fixture
+def found(planned):
+    """The plan that ``plan --json`` finds."""
+
+    def run(*arguments: str) -> dict[str, Any]:
+        code, out = planned(*arguments, "--json")
+        assert code == 0
+        return json.loads(out)
+
+    return run
 
 
-def test_the_table_has_a_section_for_every_published_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(options(tmp_path, "--table")) == 0
-    lines = capsys.readouterr().out.splitlines()
+LLAMA_8B = ("--model", "llama-3.1-8b", "--gpu", "8GiB", "--ram", "16GiB")
+
+
+def test_a_machine_that_one_does_not_have(found, planned):
+    plan = found(*LLAMA_8B)
+    assert (plan["runs"], plan["drafter"], plan["device"]) == (True, "specexec", "cuda")
+    code, out = planned("--model", "llama-3.3-70b-q4", "--ram", "16GiB")
+    assert code == 1
+    assert "needs 40.99 GiB in RAM" in out
+
+
+def test_the_table_has_a_section_for_every_published_model(planned):
+    code, out = planned("--table")
+    lines = out.splitlines()
+    assert code == 0
     assert [line[3:] for line in lines if line.startswith("## ")] == list(MODELS)
     assert sum(line.startswith("| ") for line in lines) == len(MODELS) * (len(MACHINES) + 2)
 
 
-def test_a_model_of_the_catalogue_is_planned_before_it_is_downloaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_the_catalogue_is_planned_before_it_is_downloaded(found, planned):
     """The README's own command said that the model is not on this machine."""
-    asked = ("--model", "qwen3-0.6b", "--gpu", "8GiB", "--ram", "16GiB")
-    assert run(options(tmp_path, *asked, "--json")) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["model"], found["device"]) == ("qwen3-0.6b", "cuda")
-    assert run(options(tmp_path, "--model", "qwen3-8b", "--ram", "4GiB")) == 1
-    assert "qwen3-8b needs" in capsys.readouterr().out
+    plan = found("--model", "qwen3-0.6b", "--gpu", "8GiB", "--ram", "16GiB")
+    assert (plan["model"], plan["device"]) == ("qwen3-0.6b", "cuda")
+    code, out = planned("--model", "qwen3-8b", "--ram", "4GiB")
+    assert code == 1
+    assert "qwen3-8b needs" in out
 
 
-def test_the_bundled_model_needs_no_plan(tmp_path: Path) -> None:
+def test_the_bundled_model_needs_no_plan(tmp_path):
     spec = ModelSpec("pocket", str(ROOT / "engine/bundled/pocket"))
     placed = place(Settings(home=tmp_path), spec)
     assert (placed.spec, placed.plan) == (spec, None)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_plan_tells_every_choice_and_every_byte(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ("--model", "llama-3.1-8b", "--gpu", "8GiB", "--ram", "16GiB")
-    assert run(options(tmp_path, *asked)) == 0
-    text = capsys.readouterr().out
-    found = plan(imagined(8 * GIB, 16 * GIB), candidates("llama-3.1-8b"))
-    assert isinstance(found, Plan)
-    assert text.startswith(f"llama-3.1-8b: {found.stage}\n")
-    for reason in found.why:
-        assert reason.sentence in text
-    for need in found.needs:
-        assert f"{gib(need.bytes)}  {need.what}" in text
+def test_a_plan_shows_every_choice_and_every_byte(planned):
+    code, text = planned(*LLAMA_8B)
+    expected = plan(imagined(8 * GIB, 16 * GIB), candidates("llama-3.1-8b"))
+    assert code == 0
+    assert isinstance(expected, Plan)
+    assert text.startswith(f"llama-3.1-8b: {expected.stage}\n")
+    assert all(reason.sentence in text for reason in expected.why)
+    assert all(f"{gib(need.bytes)}  {need.what}" in text for need in expected.needs)
 
 
-def test_wishes_reach_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("--model", "llama-3.2-3b", "--ram", "64GiB", "--no-draft", "--json")
-    assert run(options(tmp_path, *asked, "--context", "1000", "--dtype", "bfloat16")) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["context"], found["dtype"], found["draft_model"]) == (1000, "bfloat16", None)
-    assert found["device"] == "cpu"
+def test_wishes_reach_the_plan(found):
+    wishes = ("--no-draft", "--context", "1000", "--dtype", "bfloat16")
+    plan = found("--model", "llama-3.2-3b", "--ram", "64GiB", *wishes)
+    assert (plan["context"], plan["dtype"], plan["draft_model"]) == (1000, "bfloat16", None)
+    assert plan["device"] == "cpu"
 
 
-def test_this_machine_is_planned_for_where_no_memory_is_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(options(tmp_path, "--model", "pocket", "--json")) == 0
-    found = json.loads(capsys.readouterr().out)
-    here = known_profile(Settings(home=tmp_path))
-    (room,) = (free for tier, free in found["room"] if tier == "ram")
+def test_this_machine_is_planned_for_where_no_memory_is_given(found, home):
+    plan = found("--model", "pocket")
+    here = known_profile(Settings(home=home))
+    (room,) = (free for tier, free in plan["room"] if tier == "ram")
     assert room <= here.ram.total
-    assert set(found["placement"]) <= {"ram", "device"}
+    assert set(plan["placement"]) <= {"ram", "device"}
 
 
 @pytest.mark.parametrize(
@@ -110,17 +107,5 @@ def test_this_machine_is_planned_for_where_no_memory_is_given(
         (("--ram", "64GiB", "--model", "llama-3.1-8b-q4", "--dtype", "float32"), "cannot run as"),
     ],
 )
-def test_a_wrong_question_ends_with_2_and_one_sentence(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    sentence: str,
-) -> None:
-    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        sys.exit(main(["plan", *arguments], serve=lambda _: 0))
-    assert ended.value.code == 2
-    err = capsys.readouterr().err
-    assert sentence in err
-    assert "Traceback" not in err
+def test_a_wrong_question_is_one_sentence(refused, arguments, sentence):
+    assert sentence in refused("plan", *arguments)

@@ -1,8 +1,10 @@
 """The command ``verify``: agreement is counted right, and a difference is found where it is."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ from app.commands.verify import (
     Verified,
     VerifyOptions,
     agreeing_tokens,
-    choose_drafters,
     table,
     verify,
 )
@@ -23,8 +24,9 @@ from app.settings import Settings
 from app.text.chat_text import ChatText
 from app.worker.child import Entry
 from app.worker.worker import EngineWorker
-from engine.errors import InvalidRequest
-from engine.request import Done, Event, FinishReason, GenerationRequest, ModelFacts, ModelSpec
+from engine.drafters import DRAFTERS
+from engine.request import AUTO, Done, Event, FinishReason, GenerationRequest, ModelFacts, ModelSpec
+from engine.runtime.registry import drafter_class
 from tests.app import fake_engine
 from tests.app.asynchronous import asynchronous
 
@@ -55,7 +57,7 @@ def lane(measurement: Measurement, name: str) -> Lane:
 
 
 @asynchronous
-async def test_a_drafter_that_agrees_and_one_that_does_not() -> None:
+async def test_a_drafter_that_agrees_and_one_that_does_not():
     outcome = await verified(fake_engine.mistaken, [("a",), ("b",)], ("lookup", "specexec"))
     found = outcome.measurement
     assert not outcome.agrees
@@ -68,14 +70,14 @@ async def test_a_drafter_that_agrees_and_one_that_does_not() -> None:
 
 
 @asynchronous
-async def test_later_turns_follow_the_plain_answers() -> None:
+async def test_later_turns_follow_the_plain_answers():
     outcome = await verified(fake_engine.parrot, [("abc", "de")], ("lookup",))
     assert outcome.agrees
     assert len(outcome.measurement.samples) == 4
 
 
 @asynchronous
-async def test_prompts_past_the_context_are_skipped_with_what_follows() -> None:
+async def test_prompts_past_the_context_are_skipped_with_what_follows():
     outcome = await verified(fake_engine.mistaken, [("word " * 99, "b"), ("c",)])
     assert outcome.measurement.skipped == 2
     assert len(outcome.measurement.samples) == 2
@@ -83,14 +85,14 @@ async def test_prompts_past_the_context_are_skipped_with_what_follows() -> None:
 
 
 @asynchronous
-async def test_without_a_run_nothing_is_verified() -> None:
+async def test_without_a_run_nothing_is_verified():
     outcome = await verified(fake_engine.mistaken, [("word " * 99,)])
     assert not outcome.agrees
     assert list(table(outcome))[-1] == "nothing was verified: no prompt fits the context"
 
 
 @asynchronous
-async def test_an_engine_that_fails_is_not_an_agreement() -> None:
+async def test_an_engine_that_fails_is_not_an_agreement():
     class Failing:
         async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
             yield Done(FinishReason.ERROR, fake_engine.STATS, "logits are not finite")
@@ -99,8 +101,35 @@ async def test_an_engine_that_fails_is_not_an_agreement() -> None:
         await verify(Failing(), FACTS, TEXT, OPTIONS)
 
 
-def test_drafters_are_all_that_can_run_or_those_that_are_named() -> None:
-    assert choose_drafters(("all",), FACTS) == ("lookup", "specexec")
-    assert choose_drafters(("specexec", "auto"), FACTS) == ("specexec", "auto")
-    with pytest.raises(InvalidRequest, match="chain cannot run with m: no draft"):
-        choose_drafters(("chain",), FACTS)
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    file = tmp_path / "prompts.jsonl"
+    turns = [["Hello", "Repeat this: a b c a b c"], ["word " * 5000], ["What is 2 + 3?"]]
+    file.write_text("".join(json.dumps({"turns": each}) + "\n" for each in turns))
+    return str(file)
+
+
+def test_the_bundled_model_agrees_with_every_drafter(slipstream, prompts):
+    code, out, _ = slipstream("verify", "--prompts", prompts, "--max-tokens", "12")
+    assert code == 0
+    title, _, *rows, end = out.splitlines()
+    assert "1 prompts skipped (past the context of 4096)" in title
+    assert end == "every token agrees"
+    listed = [name for name in DRAFTERS if name != AUTO and drafter_class(name).listed]
+    assert [row.split()[0] for row in rows] == listed
+    assert {row.split()[1] for row in rows} == {"3"}
+
+
+def test_a_difference_fails_and_is_shown_and_a_drafter_that_cannot_run_is_refused(
+    slipstream, refused, prompts, monkeypatch
+):
+    fake = partial(EngineWorker, entry=fake_engine.mistaken)
+    monkeypatch.setattr("app.commands.verify.EngineWorker", fake)
+    asked = ["verify", "--prompts", prompts, "--limit", "1", "--draft"]
+    code, out, _ = slipstream(*asked, "specexec,lookup")
+    assert code == 1
+    *_, difference, end = out.splitlines()
+    assert "lookup differs first in prompt 1 at token 3: plain 103" in difference
+    assert difference.endswith("there is 12.875")
+    assert end == "tokens differ"
+    assert "chain cannot run with pocket: it has no draft" in refused(*asked, "chain")

@@ -1,8 +1,12 @@
-"""Replies to fill a history with: plain values with defaults that make sense."""
+"""What fills a history: replies with defaults that make sense, and years of conversations."""
 
+import random
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 from app.history.records import Conditions
+from app.history.store import History
 from app.history.task_class import TaskClass, TemperatureClass
 from engine.request import DepthCount, DrafterRun, Stats
 
@@ -60,3 +64,34 @@ def stats(
         decode_seconds=1.5,
         runs=runs,
     )
+
+
+MESSAGES = 10  # of each conversation
+ROLES = ("user", None), ("assistant", "stop")
+WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "klmnrst"]
+
+
+def fill(history: History, conversations: int) -> None:
+    """Conversations c0, c1, ... of ten messages with thirty words each."""
+    rng = random.Random(7)
+    texts = [" ".join(rng.choices(WORDS, k=30)) for _ in range(2000)]
+    with closing(sqlite3.connect(history.upkeep.path)) as database, database:
+        database.executemany(
+            "INSERT INTO conversations(id, title, created, touched) VALUES (?, ?, '2026', ?)",
+            ((f"c{n}", " ".join(rng.choices(WORDS, k=4)), n) for n in range(conversations)),
+        )
+        database.executemany(
+            "INSERT INTO messages(id, conversation, parent, role, finish_reason, content)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    f"m{n}-{k}",
+                    f"c{n}",
+                    f"m{n}-{k - 1}" if k else None,
+                    *ROLES[k % 2],
+                    rng.choice(texts),
+                )
+                for n in range(conversations)
+                for k in range(MESSAGES)
+            ),
+        )

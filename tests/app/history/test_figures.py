@@ -67,8 +67,3 @@ def test_conditions_are_seen_once_newest_first_on_their_newest_machine(history):
     seen = history.figures.seen()
     assert seen == [replace(CHAT, machine="a newer one"), EDIT, hot]
     assert [one.task for one in seen] == [TaskClass.CHAT, TaskClass.EDIT, TaskClass.CHAT]
-
-
-def test_a_new_history_has_nothing_to_show(history):
-    assert history.figures.cells() == []
-    assert history.figures.seen() == []

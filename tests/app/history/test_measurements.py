@@ -20,7 +20,7 @@ from app.history.task_class import TaskClass, TemperatureClass
 from engine.request import DepthCount
 from tests.app.history.replies import CHAT, EDIT, run, stats
 
-STORED = 20_000
+STORED = 5_000
 
 
 def nearly(found: tuple[tuple[float, float], ...], counts: tuple[tuple[int, int], ...]) -> bool:
@@ -92,15 +92,7 @@ def test_nothing_crosses_models_pairs_or_temperatures(history, changed):
     assert history.measurements.priors(replace(CHAT, **changed)) == ()
 
 
-def test_another_machine_tells_what_is_accepted_but_not_how_fast(history):
-    history.measurements.record(CHAT, stats(runs=(run(),)))
-    (prior,) = history.measurements.priors(replace(CHAT, machine="another"))
-    assert prior.pace is None
-    assert prior.pace_weight == 0
-    assert prior.depths
-
-
-def test_a_task_is_remembered_however_much_else_was_talked_about(history):
+def test_a_task_is_remembered_after_many_replies_of_another_task(history):
     history.measurements.record(EDIT, stats(runs=(run("lookup", ((30, 30),)),)))
     for _ in range(WINDOW + 5):
         history.measurements.record(CHAT, stats(runs=(run("lookup", ((30, 0),)),)))

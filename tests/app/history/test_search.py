@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.app.history.many import WORDS, fill
+from tests.app.history.replies import WORDS, fill
 
 
 @pytest.fixture

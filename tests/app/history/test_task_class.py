@@ -126,14 +126,12 @@ CONVERSATIONS = [
 
 
 @pytest.mark.parametrize(("expected", "prompt"), PROMPTS)
-def test_a_prompt_alone(expected: TaskClass, prompt: str) -> None:
+def test_a_prompt_alone(expected, prompt):
     assert task_class([Message("user", prompt)]) is expected
 
 
 @pytest.mark.parametrize(("expected", "messages"), CONVERSATIONS)
-def test_the_last_message_in_the_light_of_the_others(
-    expected: TaskClass, messages: list[Message]
-) -> None:
+def test_the_last_message_in_the_light_of_the_others(expected, messages):
     assert task_class(messages) is expected
 
 
@@ -141,7 +139,7 @@ def test_the_last_message_in_the_light_of_the_others(
     ("file", "maths"),
     [("word_problems", {None}), ("chores", {"sum", "convert"}), ("edit_chores", set())],
 )
-def test_nearly_every_held_out_prompt(file: str, maths: set[str | None]) -> None:
+def test_nearly_every_held_out_prompt(file, maths):
     lines = (DATA / f"{file}.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     right = 0
@@ -151,7 +149,7 @@ def test_nearly_every_held_out_prompt(file: str, maths: set[str | None]) -> None
     assert right >= 0.95 * len(rows) > 0
 
 
-def test_a_system_prompt_does_not_count() -> None:
+def test_a_system_prompt_does_not_count():
     messages = [Message("system", f"Summarize:\n{ARTICLE}"), Message("user", "hello")]
     assert task_class(messages) is CHAT
     assert task_class(messages[:1]) is CHAT
@@ -159,14 +157,14 @@ def test_a_system_prompt_does_not_count() -> None:
 
 
 @given(st.lists(st.builds(Message, st.sampled_from(["user", "assistant"]), st.text())))
-def test_any_conversation_has_one_class_always_the_same(messages: list[Message]) -> None:
+def test_any_conversation_has_one_class_always_the_same(messages):
     assert task_class(messages) is task_class(list(messages))
 
 
 @pytest.mark.parametrize(
     "word", ["change ", "write ", "1 ", "in python ", "(((\n", "what is ", "aa"]
 )
-def test_a_long_text_takes_no_longer(word: str) -> None:
+def test_a_long_text_takes_no_longer(word):
     """A look at every character would take 19 times as long, and backtracking more than twice.
 
     A machine's speed changes from one moment to the next, so each text is compared with the one
@@ -197,5 +195,5 @@ def test_a_long_text_takes_no_longer(word: str) -> None:
         (SamplingParams(temperature=1.0, seed=7), TemperatureClass.HOT_SEEDED),
     ],
 )
-def test_temperatures(sampling: SamplingParams, expected: TemperatureClass) -> None:
+def test_temperatures(sampling, expected):
     assert temperature_class(sampling) is expected

@@ -4,7 +4,6 @@ import shutil
 import sqlite3
 import stat
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ def filled(history: History) -> str:
     return conversation
 
 
-def test_size_counts_what_is_there(history: History, database: Path) -> None:
+def test_size_counts_what_is_there(history, database):
     empty = history.upkeep.size()
     filled(history)
     size = history.upkeep.size()
@@ -34,10 +33,9 @@ def test_size_counts_what_is_there(history: History, database: Path) -> None:
     assert size.bytes >= database.stat().st_size
 
 
-def test_a_copy_is_private_whole_and_takes_the_databases_place(
-    history: History, tmp_path: Path
-) -> None:
+def test_a_copy_is_private_whole_and_takes_the_databases_place(history, tmp_path):
     conversation = filled(history)
+    assert history.upkeep.faults() == ()
     made = history.upkeep.back_up()
     history.create_conversation("Written after the copy")
     assert made.bytes == made.path.stat().st_size
@@ -53,32 +51,27 @@ def test_a_copy_is_private_whole_and_takes_the_databases_place(
     restored.close()
 
 
-def test_only_copies_can_be_asked_for_by_name(history: History, database: Path) -> None:
+def test_only_copies_can_be_asked_for_by_name(history, database):
     made = history.upkeep.back_up()
     assert history.upkeep.backup(made.path.name) == made.path
     for name in ("", "history.db", "../history.db", str(database), f"{made.path.name}.part"):
         assert history.upkeep.backup(name) is None
 
 
-def test_two_copies_at_once_have_two_names(history: History) -> None:
+def test_two_copies_at_once_have_two_names(history):
     first, second = history.upkeep.back_up(), history.upkeep.back_up()
     assert first.path != second.path
     assert first.path.exists()
 
 
-def test_a_copy_that_cannot_be_written_leaves_nothing(history: History) -> None:
+def test_a_copy_that_cannot_be_written_leaves_nothing(history):
     history.upkeep.folder.write_text("a file where the folder belongs")
     with pytest.raises(HistoryError, match="could not be copied"):
         history.upkeep.back_up()
     assert history.upkeep.folder.read_text() == "a file where the folder belongs"
 
 
-def test_a_sound_database_has_no_faults(history: History) -> None:
-    filled(history)
-    assert history.upkeep.faults() == ()
-
-
-def test_damaged_pages_are_found_and_never_copied(history: History, database: Path) -> None:
+def test_damaged_pages_are_found_and_never_copied(history, database):
     filled(history)
     with closing(sqlite3.connect(database)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -91,7 +84,7 @@ def test_damaged_pages_are_found_and_never_copied(history: History, database: Pa
     assert not list(history.upkeep.folder.glob("*"))
 
 
-def test_a_row_without_its_conversation_is_a_fault(history: History, database: Path) -> None:
+def test_a_row_without_its_conversation_is_a_fault(history, database):
     conversation = filled(history)
     with closing(
         sqlite3.connect(database, isolation_level=None)

@@ -27,16 +27,11 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path / "home")
 
 
-def test_every_name_that_can_be_typed_is_known() -> None:
+def test_every_name_that_can_be_typed_is_known():
     assert set(DTYPES) == set(FORMATS)
 
 
-@pytest.mark.parametrize("name", DTYPES)
-def test_a_spec_has_the_format_that_was_asked_for(name) -> None:
-    assert dtype_name(with_dtype(SPEC, name)) == name
-
-
-def test_the_engine_takes_every_format() -> None:
+def test_the_engine_takes_every_format():
     from engine.decoder.weights import dtype_named
     from engine.models.own.precision import check
 
@@ -46,7 +41,7 @@ def test_the_engine_takes_every_format() -> None:
         dtype_named(spec.dtype)
 
 
-def test_a_gguf_file_keeps_its_own(settings) -> None:
+def test_a_gguf_file_keeps_its_own(settings):
     assert dtype_name(GGUF) == "numbers as in the file"
     with pytest.raises(
         ModelUnusable, match="GGUF file, whose number format is fixed; omit --dtype bfloat16"
@@ -71,18 +66,16 @@ class TestPlan:
         return asked
 
     @pytest.mark.parametrize("name", ["float16", "int8"])
-    def test_what_a_plan_does_not_know_is_planned_as_bfloat16(
-        self, settings, planned, name
-    ) -> None:
+    def test_what_a_plan_does_not_know_is_planned_as_bfloat16(self, settings, planned, name):
         found = place_with_dtype(settings, SPEC, name).spec
         assert planned == ["bfloat16"]
         assert (dtype_name(found), found.context) == (name, 4096)
 
-    def test_without_a_name_the_plan_decides(self, settings, planned) -> None:
+    def test_without_a_name_the_plan_decides(self, settings, planned):
         assert place_with_dtype(settings, SPEC, None).spec.dtype == "bfloat16"
         assert planned == [None]
 
-    def test_what_must_be_streamed_cannot_be_rounded(self, settings, planned) -> None:
+    def test_what_must_be_streamed_cannot_be_rounded(self, settings, planned):
         with pytest.raises(ModelUnusable, match="large does not fit in memory in bfloat16, from"):
             place_with_dtype(settings, replace(SPEC, name="large"), "int8")
 
@@ -91,16 +84,7 @@ class TestWhereItComesFrom:
     def options(self, settings, *argv):
         return parse(list(argv), settings).options
 
-    def test_serve_and_ask_and_verify_keep_it_with_the_settings(self, settings, tmp_path) -> None:
-        file = tmp_path / "p.jsonl"
-        file.write_text('{"turns": ["a"]}\n')
-        for argv in (["--dtype", "int8"], ["ask", "a", "--dtype", "int8"],
-                     ["verify", "--prompts", str(file), "--dtype", "int8"]):  # fmt: skip
-            assert self.options(settings, *argv).settings.dtype == "int8"
-        assert self.options(settings, "--dtype", "int8", "ask", "a").settings.dtype == "int8"
-        assert self.options(settings, "ask", "a").settings.dtype is None
-
-    def test_verify_sums_exactly_whatever_the_weights_are(self, settings, tmp_path) -> None:
+    def test_verify_sums_exactly_whatever_the_weights_are(self, settings, tmp_path):
         file = tmp_path / "p.jsonl"
         file.write_text('{"turns": ["a"]}\n')
         found = {}
@@ -114,7 +98,7 @@ class TestWhereItComesFrom:
             "bfloat16": ("bfloat16", "full"),
         }
 
-    def test_bench_measures_float32_unless_asked(self, settings, tmp_path) -> None:
+    def test_bench_measures_float32_unless_asked(self, settings, tmp_path):
         file = tmp_path / "p.jsonl"
         file.write_text('{"turns": ["a"]}\n')
         argv = ["bench", "--prompts", str(file), "--lane", "lookup"]
@@ -123,7 +107,7 @@ class TestWhereItComesFrom:
         assert dtype_name(bench_spec(self.options(settings, *argv))) == "int8"
 
     @asynchronous
-    async def test_an_entry_of_the_catalogue_has_its_own(self, settings, monkeypatch) -> None:
+    async def test_an_entry_of_the_catalogue_has_its_own(self, settings, monkeypatch):
         """What is typed goes before it."""
         loaded = []
 
@@ -137,7 +121,7 @@ class TestWhereItComesFrom:
         await LoadedModel.open(settings, "pocket", dtype="float32")
         assert loaded == ["int8", "float32"]
 
-    def test_a_wrong_one_in_the_catalogue_is_named(self, settings) -> None:
+    def test_a_wrong_one_in_the_catalogue_is_named(self, settings):
         file = _catalogue(settings, "int4")
         with pytest.raises(SettingsError, match=r"m has the dtype 'int4'; choose float32, "):
             read_catalog(file, (POCKET_HOME,))

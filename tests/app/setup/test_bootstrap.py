@@ -84,7 +84,7 @@ ALL = ["venv", "install .", "install .[gguf]"]
 # --- the usual way --------------------------------------------------------------------------------
 
 
-def test_the_first_start_installs_and_goes_on_with_the_same_arguments(machine, capsys):
+def test_the_first_start_installs_and_continues_with_the_same_arguments(machine, capsys):
     assert machine.start("ask", "why?", "--json") == 0
     assert machine.steps == ALL
     command = str(machine.root / ".venv" / "bin" / "slipstream")
@@ -107,7 +107,7 @@ def test_the_tests_have_an_environment_of_their_own(machine):
     assert not (machine.root / ".venv").exists()
 
 
-def test_the_tests_can_be_told_where(machine, tmp_path):
+def test_the_environment_of_the_tests_can_be_elsewhere(machine, tmp_path):
     place = tmp_path / "elsewhere" / "venv"
     assert machine.start("test", "--venv", str(place)) == 0
     assert machine.became == [str(place / "bin" / "python"), "-m", "pytest"]
@@ -130,17 +130,11 @@ def test_help_installs_nothing(machine, capsys):
     assert "python3 -m app test" in capsys.readouterr().out
 
 
-def test_help_is_the_commands_own_once_it_is_there(machine):
-    machine.start()
-    machine.start("--help")
-    assert machine.became[1:] == ["--help"]
-
-
 # --- repair ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("last", [1, 2, 3])
-def test_after_an_interruption_everything_is_made_anew(machine, monkeypatch, last):
+def test_after_an_interruption_everything_is_made_again(machine, monkeypatch, last):
     run = machine.run
 
     def interrupted(command: Sequence[str], log: Path) -> int:
@@ -339,7 +333,7 @@ def test_where_slipstream_is_installed_its_command_is_run_as_it_is(tmp_path):
     assert run.returncode == 3
 
 
-def test_an_old_python_is_told_so(monkeypatch, capsys):
+def test_an_old_python_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "version_info", (3, 9, 18))
     assert entry.main() == 1
     said = capsys.readouterr().err

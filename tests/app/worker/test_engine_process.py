@@ -13,17 +13,13 @@ from app.worker.engine_process import serve
 from app.worker.messages import (
     Broken,
     Cancel,
-    Failed,
     Progress,
     Ready,
-    Refused,
     Stop,
     Submit,
-    Unusable,
 )
-from engine.errors import ModelUnusable
 from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec
-from tests.app.fake_engine import CONTEXT, FATAL, POISON, SURPRISE, FakeEngine
+from tests.app.fake_engine import FATAL, FakeEngine
 
 SPEC = ModelSpec("fake", "/nowhere")
 Client = Callable[[Connection], None]
@@ -59,38 +55,13 @@ def served(client: Client, build: Callable[[ModelSpec], FakeEngine] = FakeEngine
     return got
 
 
-def test_ready_is_first_and_stop_ends() -> None:
-    [ready] = served(lambda pipe: pipe.send(Stop()))
-    assert isinstance(ready, Ready)
-
-
-def test_every_event_has_the_key_of_its_request() -> None:
+def test_ready_is_first_and_stop_ends():
     def client(pipe: Connection) -> None:
-        pipe.send(Submit(7, GenerationRequest((1,), 2)))
-        pipe.send(Submit(9, GenerationRequest((5,), 4)))
         pipe.send(Cancel(99))  # unknown keys are over already
-        pipe.recv()
-        seen.extend(pipe.recv() for _ in range(5))
         pipe.send(Stop())
 
-    seen: list[Progress] = []
-    assert served(client) == []
-    assert [one.key for one in seen if isinstance(one.event, Done)] == [7, 9]
-
-
-def test_cancel() -> None:
-    def client(pipe: Connection) -> None:
-        pipe.send(Submit(1, GenerationRequest((1,), 10_000)))
-        pipe.send(Cancel(1))
-        pipe.recv()
-        done.append(pipe.recv())
-        while not isinstance(done[-1].event, Done):  # a busy machine: some steps went before
-            done.append(pipe.recv())
-        pipe.send(Stop())
-
-    done: list[Progress] = []
-    served(client)
-    assert done[-1].event.reason is FinishReason.CANCELLED
+    [ready] = served(client)
+    assert isinstance(ready, Ready)
 
 
 class Reading(FakeEngine):
@@ -104,7 +75,7 @@ class Reading(FakeEngine):
         return super().step()
 
 
-def test_a_cancel_is_heard_in_the_middle_of_a_step() -> None:
+def test_a_cancel_is_heard_in_the_middle_of_a_step():
     def client(pipe: Connection) -> None:
         pipe.recv()
         pipe.send(Submit(1, GenerationRequest((1,), 50)))
@@ -125,7 +96,7 @@ def test_a_cancel_is_heard_in_the_middle_of_a_step() -> None:
     ]
 
 
-def test_what_is_no_cancel_waits_for_the_end_of_a_step_and_is_not_lost() -> None:
+def test_what_is_no_cancel_waits_for_the_end_of_a_step_and_is_not_lost():
     class Watched(Reading):
         inside = False
 
@@ -152,7 +123,7 @@ def test_what_is_no_cancel_waits_for_the_end_of_a_step_and_is_not_lost() -> None
     assert nested == [False, False]
 
 
-def test_an_app_that_is_gone_in_the_middle_of_a_step_ends_the_loop() -> None:
+def test_an_app_that_is_gone_in_the_middle_of_a_step_ends_the_loop():
     """The app had gone before the engine was ready, so no step ever began."""
 
     class Orphan(FakeEngine):
@@ -170,34 +141,13 @@ def test_an_app_that_is_gone_in_the_middle_of_a_step_ends_the_loop() -> None:
     assert steps == ["ended"]
 
 
-def test_failures_of_a_request_leave_the_loop_running() -> None:
-    def client(pipe: Connection) -> None:
-        pipe.send(Submit(1, GenerationRequest((POISON,), 5)))
-        pipe.send(Submit(2, GenerationRequest((1,) * CONTEXT, 5)))
-        pipe.send(Submit(3, GenerationRequest((SURPRISE,), 5)))
-        pipe.send(Stop())
-
-    _, poison, overflow, surprise = served(client)
-    assert poison == Refused(1, "this prompt is poison")
-    assert (overflow.key, overflow.overflow) == (2, (CONTEXT, CONTEXT))
-    assert isinstance(surprise, Failed)
-    assert "RuntimeError: a bug in submit" in surprise.details
-
-
-def test_a_model_that_cannot_be_loaded_is_told() -> None:
-    def build(spec: ModelSpec) -> FakeEngine:
-        raise ModelUnusable("no weights")
-
-    assert served(lambda _: None, build) == [Unusable("no weights")]
-
-
-def test_an_error_that_nothing_expected_ends_the_process() -> None:
+def test_an_error_that_nothing_expected_ends_the_process():
     with pytest.raises(SystemExit) as end:
         served(lambda pipe: pipe.send(Submit(1, GenerationRequest((FATAL,), 5))))
     assert end.value.code == 1
 
 
-def test_the_last_word_names_the_error() -> None:
+def test_the_last_word_names_the_error():
     def build(spec: ModelSpec) -> FakeEngine:
         raise KeyError("weights")
 
@@ -209,7 +159,7 @@ def test_the_last_word_names_the_error() -> None:
     assert broken.message == "KeyError: 'weights'"
 
 
-def test_an_app_that_is_gone_ends_the_loop_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_app_that_is_gone_ends_the_loop_quietly(capfd):
     ours, theirs = Pipe()
     ours.close()
     serve(theirs, SPEC, FakeEngine)

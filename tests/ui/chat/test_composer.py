@@ -1,34 +1,18 @@
 """Stories of the input: what is written there is not lost, and is asked once."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.ui.application import Application
-from tests.ui.browser import answered, button, chromium, visiting, write
+from tests.ui.browser import answered, button, visiting, write
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser(browser_path: str) -> Iterator[Browser]:
-    with chromium(browser_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def page(app: Application, browser: Browser) -> Iterator[Page]:
-    with visiting(browser, app) as opened:
-        yield opened
 
 
 def box(page: Page) -> str:
     return page.get_by_label("Your message").input_value()
 
 
-def test_a_setting_that_cannot_be_is_told_and_forgotten(page: Page) -> None:
+def test_a_wrong_setting_is_reported_and_forgotten(page):
     button(page, "Settings")
     field = page.locator("[data-setting=top_k]")
     field.fill("1.5")
@@ -48,7 +32,7 @@ def test_a_setting_that_cannot_be_is_told_and_forgotten(page: Page) -> None:
     expect(page.locator("[data-setting=temperature]")).to_have_value("0.5")
 
 
-def test_a_double_click_asks_once_and_keeps_what_is_being_written(page: Page) -> None:
+def test_a_double_click_asks_once_and_keeps_what_is_being_written(page):
     page.get_by_label("Your message").fill("my half-written question")
     page.locator(".card").first.dblclick()
     answered(page, 1)
@@ -62,7 +46,7 @@ def test_a_double_click_asks_once_and_keeps_what_is_being_written(page: Page) ->
     assert box(page) == ""
 
 
-def test_what_is_being_written_outlives_a_reload(page: Page) -> None:
+def test_what_is_being_written_outlives_a_reload(page):
     page.get_by_label("Your message").fill("not yet\nasked")
     page.reload()
     expect(page.get_by_label("Your message")).to_have_value("not yet\nasked")
@@ -72,7 +56,7 @@ def test_what_is_being_written_outlives_a_reload(page: Page) -> None:
     assert box(page) == ""
 
 
-def test_attached_files_outlive_a_reload_until_they_are_sent(page: Page) -> None:
+def test_attached_files_outlive_a_reload_until_they_are_sent(page):
     chips = page.locator(".chip")
     files = [
         {"name": name, "mimeType": "text/plain", "buffer": text.encode()}
@@ -94,7 +78,7 @@ def test_attached_files_outlive_a_reload_until_they_are_sent(page: Page) -> None
     expect(chips).to_have_count(0)
 
 
-def test_an_edit_that_is_refused_is_still_an_edit(page: Page) -> None:
+def test_an_edit_that_is_refused_is_still_an_edit(page):
     write(page, "What is 2 + 3?")
     answered(page, 1)
     page.locator(".user-row").hover()
@@ -109,7 +93,7 @@ def test_an_edit_that_is_refused_is_still_an_edit(page: Page) -> None:
     expect(page.get_by_text("2 / 2")).to_be_visible()
 
 
-def test_files_stand_in_the_order_in_which_they_were_chosen(page: Page, tmp_path: Path) -> None:
+def test_files_are_in_the_order_in_which_they_were_chosen(page, tmp_path):
     files = [tmp_path / f"{name}.txt" for name in "dbca"]
     for size, file in zip((400, 9, 100, 1), files, strict=True):
         file.write_text(f"words of {file.name} " * size)
@@ -122,9 +106,7 @@ def test_files_stand_in_the_order_in_which_they_were_chosen(page: Page, tmp_path
     expect(page.locator(".chip")).to_have_count(0)
 
 
-def test_a_long_name_leaves_its_chip_within_the_page(
-    browser: Browser, app: Application, tmp_path: Path
-) -> None:
+def test_a_long_name_leaves_its_chip_within_the_page(browser, app, tmp_path):
     file = tmp_path / "2026-11-27_quarterly_report_final_version_reviewed_by_everybody.csv"
     file.write_text("a,b")
     with visiting(browser, app, viewport={"width": 390, "height": 780}) as page:
@@ -135,7 +117,7 @@ def test_a_long_name_leaves_its_chip_within_the_page(
         assert place["x"] + place["width"] <= 390
 
 
-def test_a_browser_that_lets_nothing_more_through_is_told_of(page: Page, app: Application) -> None:
+def test_too_many_windows_are_reported(page, app):
     crowd = page.locator("#crowd")
     expect(crowd).to_be_hidden()
     others = []

@@ -2,9 +2,7 @@
 
 import asyncio
 import base64
-import json
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,7 @@ from engine.errors import InvalidRequest
 from tests.app import fake_engine
 from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
-from tests.app.history.many import WORDS, fill
+from tests.app.history.replies import WORDS, fill
 from tests.ui.paged import Page, opened
 from ui.chat.actions import ACTIONS
 from ui.chat.command import ChatCommand
@@ -26,7 +24,7 @@ def used(page: Page) -> int:
 
 
 @asynchronous
-async def test_first_message_begins_a_conversation_under_its_first_words(tmp_path: Path) -> None:
+async def test_first_message_begins_a_conversation_under_its_first_words(tmp_path):
     async with opened(tmp_path) as (page, _, assistant):
         await page.until(lambda: "What can I do" in page.regions["welcome"])
         page.do("send", text="a  b\nc")
@@ -39,9 +37,7 @@ async def test_first_message_begins_a_conversation_under_its_first_words(tmp_pat
 
 @pytest.mark.parametrize(("text", "told"), [(" ", "Write something"), ("w " * 400, "256")])
 @asynchronous
-async def test_what_cannot_be_answered_goes_back_into_the_input(
-    text: str, told: str, tmp_path: Path
-) -> None:
+async def test_what_cannot_be_answered_goes_back_into_the_input(text, told, tmp_path):
     async with opened(tmp_path) as (page, _, assistant):
         page.do("send", text=text)
         await page.until(lambda: told in page.regions["notice"])
@@ -51,24 +47,7 @@ async def test_what_cannot_be_answered_goes_back_into_the_input(
 
 
 @asynchronous
-async def test_a_page_that_is_opened_again_shows_the_running_answer(tmp_path: Path) -> None:
-    async with opened(tmp_path, fake_engine.endless) as (page, another, assistant):
-        page.do("send", text="count")
-        await page.until(lambda: page.state["tokens"] > 3)
-        chat = page.state["conversation"]
-        await page.close()
-        again = another()
-        again.do("hello", id=chat)
-        await again.until(lambda: again.state["tokens"] > 6 and again.state["busy"])
-        assert assistant.running(chat) is not None
-        again.do("stop")
-        await again.answered(1)
-        assert again.text.count('class="plain"') == 1
-        assert "Stopped by you." in again.text
-
-
-@asynchronous
-async def test_another_conversation_can_be_opened_while_an_answer_runs(tmp_path: Path) -> None:
+async def test_another_conversation_can_be_opened_while_an_answer_runs(tmp_path):
     async with opened(tmp_path, fake_engine.endless) as (page, _, assistant):
         page.do("send", text="count")
         await page.until(lambda: page.state["tokens"] > 3)
@@ -83,24 +62,7 @@ async def test_another_conversation_can_be_opened_while_an_answer_runs(tmp_path:
 
 
 @asynchronous
-async def test_versions_edit_and_continue(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (page, _, assistant):
-        page.do("send", text="one two")
-        await page.answered(1)
-        page.do("again")
-        await page.until(lambda: "2 / 2" in page.text)
-        path = assistant.history.messages(page.state["conversation"])
-        page.do("edit", id=path[0].id, text="three")
-        await page.until(lambda: "three" in page.text and not page.state["busy"])
-        assert "one two" not in page.text
-        page.do("show", id=path[0].id)
-        await page.until(lambda: "one two" in page.text)
-        page.do("continue")
-        await page.until(lambda: not page.state["busy"] and "figures" in page.text)
-
-
-@asynchronous
-async def test_what_one_page_changes_is_seen_on_the_other(tmp_path: Path) -> None:
+async def test_what_one_page_changes_is_seen_on_the_other(tmp_path):
     async with opened(tmp_path) as (page, another, _):
         other = another()
         await other.until(lambda: other.state["ready"])
@@ -117,24 +79,7 @@ async def test_what_one_page_changes_is_seen_on_the_other(tmp_path: Path) -> Non
 
 
 @asynchronous
-async def test_export_and_import(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (page, _, assistant):
-        page.do("send", text="hello")
-        await page.answered(1)
-        for kind in ("json", "markdown"):
-            page.do(f"export-{kind}", id=page.state["conversation"])
-            await page.until(lambda: page.state["once"].get("file"))
-            data = base64.b64encode(page.state["once"]["file"].encode()).decode()
-            before = len(assistant.history.conversations())
-            page.do("import", name="file", data=data)
-            await page.until(lambda n=before: len(assistant.history.conversations()) == n + 1)
-            await page.until(lambda: not page.state["busy"] and "hello" in page.text)
-        page.do("import", name="bad.json", data=base64.b64encode(b"{}").decode())
-        await page.until(lambda: "bad.json is not a conversation" in page.regions["notice"])
-
-
-@asynchronous
-async def test_attached_files_are_counted_and_go_with_the_message(tmp_path: Path) -> None:
+async def test_attached_files_are_counted_and_go_with_the_message(tmp_path):
     async with opened(tmp_path) as (page, _, assistant):
         data = base64.b64encode(b"some words of a file").decode()
         for name in ("a.txt", "b.txt"):
@@ -150,7 +95,7 @@ async def test_attached_files_are_counted_and_go_with_the_message(tmp_path: Path
 
 
 @asynchronous
-async def test_attached_files_of_a_tab_are_there_again(tmp_path: Path) -> None:
+async def test_attached_files_of_a_tab_are_there_again(tmp_path):
     data = base64.b64encode(b"some words of a file").decode()
     async with opened(tmp_path) as (page, another, _):
         page.do("hello", name="this tab")
@@ -172,7 +117,7 @@ async def test_attached_files_of_a_tab_are_there_again(tmp_path: Path) -> None:
         assert "a.txt" not in third.regions["chips"]
 
 
-def test_only_so_many_tabs_have_files(tmp_path: Path) -> None:
+def test_only_so_many_tabs_have_files(tmp_path):
     """The last ones to attach some; and a page that names no tab keeps none."""
 
     async def kept() -> list[int]:
@@ -188,7 +133,7 @@ def test_only_so_many_tabs_have_files(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_what_the_next_question_stands_behind_is_expected(tmp_path: Path) -> None:
+async def test_the_beginning_of_the_next_question_is_expected(tmp_path):
     async with opened(tmp_path) as (page, _, assistant):
         expected: list[ExpectedQuestion | None] = []
         assistant.expect = expected.append
@@ -213,7 +158,7 @@ async def test_what_the_next_question_stands_behind_is_expected(tmp_path: Path) 
 
 
 @asynchronous
-async def test_a_page_says_while_something_is_read_ahead(tmp_path: Path) -> None:
+async def test_a_page_says_while_something_is_read_ahead(tmp_path):
     async with opened(tmp_path, fake_engine.endless_reader) as (page, another, assistant):
         page.do("instruct", text="Be brief.")
         await page.until(lambda: "reading ahead" in page.regions["meter"])
@@ -224,21 +169,9 @@ async def test_a_page_says_while_something_is_read_ahead(tmp_path: Path) -> None
         await other.until(lambda: "reading ahead" not in other.regions["meter"])
 
 
-@asynchronous
-async def test_presets_bring_their_prompt_and_sampling(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (page, _, _assistant):
-        page.do("preset-save", name="Hot", text="Be wild.", settings={"temperature": 1.5})
-        await page.until(lambda: "Hot" in page.regions["presets"])
-        page.do("preset-use", name="Hot", settings={})
-        await page.until(lambda: page.state["system"] == "Be wild.")
-        assert json.loads(page.state["once"]["settings"])["temperature"] == 1.5
-
-
 @pytest.mark.slow
 @asynchronous
-async def test_years_of_conversations_are_listed_searched_and_opened_quickly(
-    tmp_path: Path,
-) -> None:
+async def test_years_of_conversations_are_listed_searched_and_opened_quickly(tmp_path):
     """From the command to the values of the regions, the tokens of the context counted."""
     async with opened(tmp_path) as (_, another, assistant):
         fill(assistant.history, 10_000)
@@ -262,7 +195,7 @@ async def test_years_of_conversations_are_listed_searched_and_opened_quickly(
 
 
 @asynchronous
-async def test_a_model_that_another_page_loads_is_told_on_every_page(tmp_path: Path) -> None:
+async def test_a_model_that_another_page_loads_is_shown_on_every_page(tmp_path):
     async with opened(tmp_path) as (page, another, assistant):
         other = another()
         await other.until(lambda: other.state["model"] == "fake")
@@ -277,7 +210,7 @@ async def test_a_model_that_another_page_loads_is_told_on_every_page(tmp_path: P
 
 
 @asynchronous
-async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(tmp_path: Path) -> None:
+async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(tmp_path):
     async with opened(tmp_path) as (page, _, assistant):
         page.do("model", name=str(tmp_path))
         await page.until(lambda: "lacks" in page.regions["notice"])
@@ -285,7 +218,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(tmp_path: Pat
 
 
 @asynchronous
-async def test_the_meter_counts_prompt_answer_and_attached_files(tmp_path: Path) -> None:
+async def test_the_meter_counts_prompt_answer_and_attached_files(tmp_path):
     async with opened(tmp_path, fake_engine.endless) as (page, _, assistant):
         page.do("send", text="count")
         await page.until(lambda: page.state["tokens"] > 3)
@@ -300,9 +233,7 @@ async def test_the_meter_counts_prompt_answer_and_attached_files(tmp_path: Path)
 
 
 @asynchronous
-async def test_unknown_commands_and_bugs_are_told_in_place(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unknown_commands_and_bugs_are_shown_in_place(tmp_path, caplog):
     async with opened(tmp_path) as (page, _, assistant):
         page.do("explode")
         await page.until(lambda: "cannot do" in page.regions["notice"])
@@ -319,6 +250,6 @@ async def test_unknown_commands_and_bugs_are_told_in_place(
     "written",
     ["", "[]", '{"do": 1}', '{"do": "a", "settings": 3}', '{"x": 1}'],
 )
-def test_commands_that_are_none_are_refused(written: str) -> None:
+def test_commands_that_are_none_are_refused(written):
     with pytest.raises(InvalidRequest, match="reload the page"):
         ChatCommand.read(written)

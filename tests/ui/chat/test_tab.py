@@ -1,20 +1,17 @@
 """Stories of the chat: what answers look like, long conversations, two pages, a narrow screen."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.ui.application import Application
 from tests.ui.browser import (
     LONG,
     another,
     answered,
     button,
     choose,
-    chromium,
     decode_plainly,
     visiting,
     write,
@@ -41,18 +38,6 @@ $$T(n) = 2n$$
 """
 
 
-@pytest.fixture(scope="module")
-def browser(browser_path: str) -> Iterator[Browser]:
-    with chromium(browser_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def page(app: Application, browser: Browser) -> Iterator[Page]:
-    with visiting(browser, app) as opened:
-        yield opened
-
-
 def take_in(page: Page, folder: Path, *messages: str) -> None:
     """Import a conversation of these messages, the person's first."""
     rows = [
@@ -72,7 +57,7 @@ def take_in(page: Page, folder: Path, *messages: str) -> None:
     expect(page.locator("#title")).to_have_text("Kept")
 
 
-def test_an_answer_in_markdown(page: Page, tmp_path: Path) -> None:
+def test_an_answer_in_markdown(page, tmp_path):
     button(page, "Settings")
     page.get_by_label("Show answers as").select_option("markdown")
     take_in(page, tmp_path, "How do I double words?", ANSWER)
@@ -99,7 +84,7 @@ def test_an_answer_in_markdown(page: Page, tmp_path: Path) -> None:
     )
 
 
-def test_reasoning_is_folded_and_coloured_with_its_answer(page: Page, tmp_path: Path) -> None:
+def test_reasoning_is_folded_and_coloured_with_its_answer(page, tmp_path):
     button(page, "Settings")
     page.get_by_label("Show answers as").select_option("markdown")
     take_in(page, tmp_path, "2 + 3?", f"<think>\n{'First, look. ' * 50}\n</think>\n\nIt is five.")
@@ -110,7 +95,7 @@ def test_reasoning_is_folded_and_coloured_with_its_answer(page: Page, tmp_path: 
     page.wait_for_function("CSS.highlights.get('own').size >= 4")
 
 
-def test_a_long_conversation_opens_at_its_end(page: Page, tmp_path: Path) -> None:
+def test_a_long_conversation_opens_at_its_end(page, tmp_path):
     take_in(page, tmp_path, *(f"number {n}" for n in range(240)))
     expect(page.locator(".question")).to_have_count(50)
     expect(page.locator(".question").last).to_be_in_viewport()
@@ -122,7 +107,7 @@ def test_a_long_conversation_opens_at_its_end(page: Page, tmp_path: Path) -> Non
     expect(page.locator(".earlier")).to_have_count(0)
 
 
-def test_every_mode_that_is_offered_runs(page: Page) -> None:
+def test_every_mode_that_is_offered_runs(page):
     modes = page.get_by_label("Speed").locator("option").all_inner_texts()
     assert modes[0] == "Auto"
     assert "Plain" in modes
@@ -135,11 +120,11 @@ def test_every_mode_that_is_offered_runs(page: Page) -> None:
         expect(page.locator(".caption .figures")).to_contain_text(mode)
 
 
-def test_only_models_of_this_machine_can_be_picked(page: Page) -> None:
+def test_only_models_of_this_machine_can_be_picked(page):
     expect(page.locator("#model option")).to_have_text(["pocket"])
 
 
-def test_a_dropped_file_is_attached(page: Page) -> None:
+def test_a_dropped_file_is_attached(page):
     page.evaluate("""() => {
         const dataTransfer = new DataTransfer();
         dataTransfer.items.add(new File(['some words'], 'dropped.txt'));
@@ -150,9 +135,7 @@ def test_a_dropped_file_is_attached(page: Page) -> None:
     expect(page.locator(".chip")).to_have_count(0)
 
 
-def test_two_pages_at_once(
-    page: Page, app: Application, browser: Browser, browser_path: str
-) -> None:
+def test_two_pages_at_once(page, app, browser, browser_path):
     with another(browser, browser_path) as second, visiting(second, app) as other:
         decode_plainly(page)
         write(page, LONG)
@@ -184,7 +167,7 @@ WATCH = f"""() => {{
 }}"""
 
 
-def test_nothing_jumps_when_an_answer_ends(page: Page) -> None:
+def test_nothing_jumps_when_an_answer_ends(page):
     page.set_viewport_size({"width": 1440, "height": 2400})  # holds an answer that takes seconds
     decode_plainly(page)
     button(page, "Settings")
@@ -198,7 +181,7 @@ def test_nothing_jumps_when_an_answer_ends(page: Page) -> None:
     assert all(places == page.evaluate(PLACES) for places in seen[:1] + seen[-1:])
 
 
-def test_on_a_narrow_screen_the_list_is_a_drawer(app: Application, browser: Browser) -> None:
+def test_on_a_narrow_screen_the_list_is_a_drawer(app, browser):
     with visiting(browser, app, viewport={"width": 390, "height": 844}) as page:
         write(page, "What is 3 + 4?")
         answered(page, 1)
@@ -217,7 +200,7 @@ def test_on_a_narrow_screen_the_list_is_a_drawer(app: Application, browser: Brow
         expect(page.locator(".question")).to_have_text("What is 3 + 4?")
 
 
-def test_another_tab_and_back_by_keyboard(page: Page) -> None:
+def test_another_tab_and_back_by_keyboard(page):
     page.get_by_label("Your message").fill("half a thought")
     page.get_by_role("tab", name="Hardware").click()
     expect(page.get_by_label("Your message")).not_to_be_visible()

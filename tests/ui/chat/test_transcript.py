@@ -47,13 +47,13 @@ def html(*messages: StoredMessage, look: Appearance = PLAIN, **siblings: list[st
 
 
 @given(st.text(min_size=1))
-def test_law_what_is_said_is_shown_as_it_is(text: str) -> None:
+def test_law_a_question_is_shown_as_it_is(text):
     shown = html(message("user", text)).split('<div class="question">')[1].split("</div>")[0]
     assert unescape(shown) == text
 
 
 @given(st.text(min_size=1).filter(str.strip))
-def test_law_plain_answer_is_shown_and_copied_as_it_is(text: str) -> None:
+def test_law_plain_answer_is_shown_and_copied_as_it_is(text):
     shown = html(message("assistant", text))
     assert unescape(shown.split('<div class="plain">')[1].split("</div>")[0]) == text
     copied = shown.split('data-do="copy"')[1].split('data-text="')[1].split('"')[0]
@@ -61,13 +61,13 @@ def test_law_plain_answer_is_shown_and_copied_as_it_is(text: str) -> None:
 
 
 @given(st.text())
-def test_law_title_is_one_short_line(text: str) -> None:
+def test_law_title_is_one_short_line(text):
     made = transcript.title(text)
     assert len(made) <= 60
     assert len(made.splitlines()) <= 1
 
 
-def test_answer_in_markdown_is_left_to_gradio() -> None:
+def test_answer_in_markdown_is_left_to_gradio():
     [row, _] = transcript.rows([message("assistant", "**a** < b")], {}, {}, MARKDOWN)
     assert row["content"] == [{"type": "text", "text": "**a** < b"}]
 
@@ -85,23 +85,23 @@ def test_answer_in_markdown_is_left_to_gradio() -> None:
         ("$$a + b$$ $c$", r"$$a + b$$ \(c\)"),
     ],
 )
-def test_single_dollars_are_formulas_only_where_they_can_be(written: str, shown: str) -> None:
+def test_single_dollars_are_formulas_only_where_they_can_be(written, shown):
     assert transcript.formulas(written) == shown
 
 
 @given(st.text(st.sampled_from("$ab \n`\\5"), max_size=40))
-def test_law_formulas_take_only_dollars_away(text: str) -> None:
+def test_law_formulas_take_only_dollars_away(text):
     assert transcript.formulas(text).replace(r"\(", "$").replace(r"\)", "$") == text
 
 
-def test_attached_files_are_named_beside_what_was_said() -> None:
+def test_attached_files_are_named_next_to_the_question():
     shown = html(message("user", compose("sum it up", [Attachment("notes.txt", "a <b>")])))
     assert '<div class="question">sum it up</div>' in shown
     assert "notes.txt" in shown
     assert "a &lt;b&gt;" in shown
 
 
-def test_versions_are_counted_and_lead_to_each_other() -> None:
+def test_versions_are_counted_and_lead_to_each_other():
     answer = message("assistant", "b", "m", "q")
     shown = html(answer, q=["l", "m"])
     assert "2 / 2" in shown
@@ -109,7 +109,7 @@ def test_versions_are_counted_and_lead_to_each_other() -> None:
     assert "choice" not in html(answer)
 
 
-def test_running_answer_has_its_source_only_for_the_overlay() -> None:
+def test_running_answer_has_its_source_only_for_the_overlay():
     written = PartialAnswer("abc", 2, ((0, 2),))
     [_, plain] = transcript.answering(written, PLAIN)
     [_, coloured] = transcript.answering(written, MARKDOWN)
@@ -134,13 +134,11 @@ def test_running_answer_has_its_source_only_for_the_overlay() -> None:
         ({"drafted": 0, "drafter": "auto"}, "Plain decoding: drafting was not faster here."),
     ],
 )  # fmt: skip
-def test_caption_says_in_one_sentence_what_drafting_did(
-    changed: dict[str, Any], sentence: str
-) -> None:
+def test_caption_says_in_one_sentence_what_drafting_did(changed, sentence):
     assert summary(facts(**changed)) == sentence
 
 
-def test_caption_has_the_figures_and_the_reason() -> None:
+def test_caption_has_the_figures_and_the_reason():
     shown = caption(facts(), FinishReason.STOP)
     for part in (
         "Lookup",
@@ -158,18 +156,18 @@ def test_caption_has_the_figures_and_the_reason() -> None:
     assert "\u00d7" not in caption(facts(passes=LEAST_TIMED - 1), FinishReason.STOP)
 
 
-def test_caption_says_how_the_answer_ended() -> None:
+def test_caption_says_how_the_answer_ended():
     assert "Stopped by you." in caption(facts(), FinishReason.CANCELLED)
     assert "after 1,500 tokens." in caption(facts(), FinishReason.LENGTH)
     assert "Slipstream ended" in caption(None, None)
     assert "nothing was measured" in caption(None, FinishReason.STOP)
 
 
-def test_caption_of_a_broken_answer_has_the_sentence_and_escapes_it() -> None:
+def test_caption_of_a_broken_answer_has_the_sentence_and_escapes_it():
     shown = caption(facts(error="the <engine> ended"), FinishReason.ERROR)
     assert "The &lt;engine&gt; ended." in shown
 
 
-def test_under_auto_the_figures_name_the_drafter_that_brought_most() -> None:
+def test_under_auto_the_figures_name_the_drafter_that_brought_most():
     shown = caption(facts(drafter="auto", leading="suffix"), FinishReason.STOP)
     assert "<b>Auto: suffix lookup</b>" in shown

@@ -4,7 +4,6 @@ import json
 import re
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
@@ -18,13 +17,11 @@ from app.bench.measure import Difference, Measurement, find_difference
 from app.bench.options import Conditions
 from tests.app.bench.samples import watched
 from tests.ui.application import Application
-from tests.ui.browser import LONG, answered, button, chromium, visiting, write
+from tests.ui.browser import LONG, answered, button, violations, visiting, write
 from ui.compare.benchmark import INTRODUCTION
 from ui.compare.card import card, summary
 from ui.compare.plots import acceptance, progress
 from ui.compare.race import verdict
-
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
 WORDS = tuple(range(12))
 SLOW = 150_000  # ms: a race takes seconds, but not on a machine that others use too
@@ -108,12 +105,6 @@ def test_every_size_of_a_benchmark_can_be_chosen():
     assert re.findall(r'option value="(\w+)"', INTRODUCTION) == list(SIZES)
 
 
-@pytest.fixture(scope="module")
-def browser(browser_path: str) -> Iterator[Browser]:
-    with chromium(browser_path) as started:
-        yield started
-
-
 @pytest.fixture
 def page(browser: Browser, app: Application) -> Iterator[Page]:
     with visiting(browser, app) as opened:
@@ -123,13 +114,6 @@ def page(browser: Browser, app: Application) -> Iterator[Page]:
 
 def prompt(page: Page) -> Locator:
     return page.locator("#race textarea")
-
-
-def violations(page: Page) -> list[object]:
-    """What axe-core finds serious, with lanes, charts and a picture on the page."""
-    found = axe.Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    return [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious]
 
 
 def compare(page: Page) -> None:
@@ -145,7 +129,7 @@ def choose(page: Page, modes: set[str], rounds: str = "1", length: str = "64") -
 
 
 @pytest.mark.browser
-def test_a_race_goes_on_when_its_page_is_left(browser: Browser, app: Application) -> None:
+def test_a_race_continues_when_its_page_is_left(browser, app):
     with visiting(browser, app) as page:
         compare(page)
         button(page, "Quote a text")
@@ -161,7 +145,7 @@ def test_a_race_goes_on_when_its_page_is_left(browser: Browser, app: Application
 
 
 @pytest.mark.browser
-def test_a_race_ends_with_identical_tokens_figures_and_a_replay(page: Page) -> None:
+def test_a_race_ends_with_identical_tokens_figures_and_a_replay(page):
     button(page, "Quote a text")
     choose(page, {"auto", "lookup"}, rounds="3")  # one would leave depths too rarely seen to draw
     button(page, "Race")
@@ -186,7 +170,7 @@ def test_a_race_ends_with_identical_tokens_figures_and_a_replay(page: Page) -> N
 
 
 @pytest.mark.browser
-def test_the_chat_goes_first_and_stop_ends_the_race(page: Page) -> None:
+def test_the_chat_goes_first_and_stop_ends_the_race(page):
     prompt(page).fill(LONG)
     choose(page, {"lookup"}, "5", "1024")
     button(page, "Race")
@@ -203,7 +187,7 @@ def test_the_chat_goes_first_and_stop_ends_the_race(page: Page) -> None:
 
 
 @pytest.mark.browser
-def test_a_benchmark_is_saved_and_shared_as_picture_and_json(page: Page, tmp_path: Path) -> None:
+def test_a_benchmark_is_saved_and_shared_as_picture_and_json(page, tmp_path):
     button(page, "Benchmark my machine")
     expect(page.locator("#compare-progress")).to_contain_text("of 32 answers")
     expect(page.locator("#compare-progress")).to_contain_text("left", timeout=SLOW)
@@ -234,7 +218,7 @@ def test_a_benchmark_is_saved_and_shared_as_picture_and_json(page: Page, tmp_pat
 
 
 @pytest.mark.browser
-def test_what_cannot_be_raced_is_refused_in_place(page: Page) -> None:
+def test_what_cannot_be_raced_is_refused_in_place(page):
     alert = page.locator("#compare").get_by_role("alert")
     prompt(page).fill(" ")
     for _ in range(2):  # the button wakes up again
@@ -252,7 +236,7 @@ def test_what_cannot_be_raced_is_refused_in_place(page: Page) -> None:
 
 
 @pytest.mark.browser
-def test_narrow_and_dark_nothing_sticks_out(browser: Browser, app: Application) -> None:
+def test_narrow_and_dark_nothing_sticks_out(browser, app):
     size = {"width": 390, "height": 844}
     with visiting(browser, app, color_scheme="dark", viewport=size) as page:
         compare(page)

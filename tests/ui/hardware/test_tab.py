@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.ui.application import Application
-from tests.ui.browser import browsing, button
+from tests.ui.browser import button, visiting
 from tests.ui.lived_in import WIDE
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(lived_in: Application, browser_path: str) -> Iterator[Page]:
-    with browsing(lived_in, browser_path) as opened:
+def page(lived_in: Application, browser: Browser) -> Iterator[Page]:
+    with visiting(browser, lived_in) as opened:
         opened.get_by_role("tab", name="Hardware").click()
         expect(opened.get_by_role("heading", name="Well-known models")).to_be_visible()
         yield opened
@@ -24,7 +24,7 @@ def _row(page: Page, name: str) -> Locator:
     return page.locator("#hardware details", has=page.get_by_text(name, exact=True))
 
 
-def test_what_was_found_and_how_fast_it_is(page: Page) -> None:
+def test_what_was_found_and_how_fast_it_is(page):
     found = page.locator("#hardware-found")
     expect(found).to_contain_text("memory free, of")
     expect(found).to_contain_text("core")
@@ -35,7 +35,7 @@ def test_what_was_found_and_how_fast_it_is(page: Page) -> None:
     expect(page.get_by_role("button", name="Measure again")).to_be_enabled()
 
 
-def test_an_installed_model_gives_a_reason_for_every_choice(page: Page) -> None:
+def test_an_installed_model_gives_a_reason_for_every_choice(page):
     expect(_row(page, "pocket")).to_contain_text("fits anywhere")
     row = _row(page, WIDE)
     expect(row.get_by_text("Draft model", exact=True)).to_be_hidden()
@@ -46,7 +46,7 @@ def test_an_installed_model_gives_a_reason_for_every_choice(page: Page) -> None:
     expect(row.locator("tbody tr").first).to_be_visible()
 
 
-def test_sliders_by_keyboard_plan_anew_and_keep_what_is_open(page: Page) -> None:
+def test_sliders_by_keyboard_plan_again_and_keep_what_is_open(page):
     row = _row(page, WIDE)
     row.locator("summary").click()
     before = row.locator(".tag").inner_text()
@@ -62,7 +62,7 @@ def test_sliders_by_keyboard_plan_anew_and_keep_what_is_open(page: Page) -> None
     expect(row).not_to_contain_text("here:")
 
 
-def test_too_little_memory_says_what_is_needed_and_what_there_is(page: Page) -> None:
+def test_too_little_memory_says_what_is_needed_and_what_there_is(page):
     row = _row(page, "llama-3.3-70b-q4")
     page.get_by_role("slider", name="GPU memory").press("Home")
     page.get_by_role("slider", name="RAM").press("Home")

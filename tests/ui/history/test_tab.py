@@ -2,22 +2,21 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from app.history.store import History
 from tests.ui.application import Application
-from tests.ui.browser import answered, browsing, button, write
+from tests.ui.browser import answered, button, visiting, write
 from tests.ui.lived_in import STRANGE
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(lived_in: Application, browser_path: str) -> Iterator[Page]:
-    with browsing(lived_in, browser_path) as opened:
+def page(lived_in: Application, browser: Browser) -> Iterator[Page]:
+    with visiting(browser, lived_in) as opened:
         _history(opened)
         yield opened
 
@@ -32,7 +31,7 @@ def _rows(page: Page, heading: str) -> list[str]:
     return table.locator("tbody th").all_inner_texts()
 
 
-def test_figures_by_drafter_task_model_and_day(page: Page) -> None:
+def test_figures_by_drafter_task_model_and_day(page):
     names = {heading: _rows(page, heading) for heading in ("Drafter", "Task", "Model")}
     assert [name.split("\n")[0] for name in names["Model"]] == ["pocket", STRANGE]
     assert {name.split("\n")[0] for name in names["Drafter"]} == {
@@ -47,10 +46,10 @@ def test_figures_by_drafter_task_model_and_day(page: Page) -> None:
     expect(page.locator("#history .measured")).to_have_count(2)
     assert [name.split("\n")[0] for name in _rows(page, "Drafter")] == ["Early exit"]
     expect(page.locator("#history .totals")).to_contain_text("1.25\u00d7")
-    expect(model).to_be_focused()  # drawn anew, and nobody is thrown out
+    expect(model).to_be_focused()  # drawn again, and the focus stays
 
 
-def test_what_the_next_answer_starts_from(page: Page) -> None:
+def test_what_the_next_answer_starts_from(page):
     model = page.locator(".priors-of", has=page.get_by_role("heading", name="pocket"))
     chat = model.locator("details", has_text="Conversation")
     expect(chat).to_contain_text("Optimal draft tree is expected to be fastest: 2.5 times plain")
@@ -61,9 +60,7 @@ def test_what_the_next_answer_starts_from(page: Page) -> None:
     expect(tree.get_by_role("img", name="token 1: 75%")).to_be_visible()
 
 
-def test_a_copy_is_made_and_downloaded_and_the_database_is_sound(
-    page: Page, tmp_path: Path
-) -> None:
+def test_a_copy_is_made_and_downloaded_and_the_database_is_sound(page, tmp_path):
     button(page, "Check integrity")
     expect(page.locator("#history .result")).to_contain_text("it is sound")
     expect(page.get_by_role("button", name="Check integrity")).to_be_enabled()
@@ -78,7 +75,7 @@ def test_a_copy_is_made_and_downloaded_and_the_database_is_sound(
     history.close()
 
 
-def test_forgetting_one_model_then_all_with_the_keyboard(page: Page) -> None:
+def test_forgetting_one_model_then_all_with_the_keyboard(page):
     model = page.locator(".priors-of", has=page.get_by_role("heading", name=STRANGE))
     model.get_by_role("button", name="Forget", exact=True).click()
     dialog = page.get_by_role("dialog", name="Forget the figures of")
@@ -95,8 +92,8 @@ def test_forgetting_one_model_then_all_with_the_keyboard(page: Page) -> None:
     expect(page.get_by_role("heading", name="Nothing has been measured yet")).to_be_visible()
 
 
-def test_an_answer_adds_to_the_history(app: Application, browser_path: str) -> None:
-    with browsing(app, browser_path) as page:
+def test_an_answer_adds_to_the_history(app, browser):
+    with visiting(browser, app) as page:
         page.get_by_role("tab", name="History").click()
         expect(page.locator("#history .path")).to_contain_text("history.db")
         page.get_by_role("tab", name="Chat").click()

@@ -56,7 +56,7 @@ def test_lanes_are_what_the_size_says_and_the_model_has():
         BenchmarkOptions("huge").lanes(FACTS)
 
 
-def test_a_benchmark_counts_warms_up_and_records(assistant: Assistant):
+def test_a_benchmark_counts_warms_up_and_records(assistant):
     seen: list[tuple[str, int, float | None]] = []
     options = BenchmarkOptions("quick", ("lookup",))
     short = [one for one in questions(1) if one.category in ("edit", "word problem", "math")]
@@ -93,7 +93,7 @@ def test_a_benchmark_counts_warms_up_and_records(assistant: Assistant):
     assert whole.best == lookup
 
 
-def test_prompts_past_the_context_are_skipped_and_counted(assistant: Assistant):
+def test_prompts_past_the_context_are_skipped_and_counted(assistant):
     edit = next(one for one in questions(1) if one.category == "edit")
     long = type(edit)("qa", "word " * 5000)
     options = BenchmarkOptions("quick", ("lookup",))

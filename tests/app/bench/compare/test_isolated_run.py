@@ -5,8 +5,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 
-import pytest
-
 from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.lanes import Lane
 from app.bench.measure import Prompt, RunStep, Sample, Turn
@@ -15,7 +13,6 @@ from app.request import ChatRequest, Completion, Message
 from app.text.chat_text import ChatText
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
-from engine.errors import ContextOverflow
 from tests.app.assisted import POCKET
 from tests.app.asynchronous import asynchronous
 
@@ -59,7 +56,7 @@ async def ask(assistant: Assistant, log: list[str]) -> Completion:
     raise AssertionError("a reply ends with its report")
 
 
-def test_an_answer_asked_meanwhile_goes_first(assistant: Assistant):
+def test_an_answer_asked_meanwhile_goes_first(assistant):
     log: list[str] = []
     asked: list[asyncio.Task[Completion]] = []
 
@@ -90,7 +87,7 @@ def test_an_answer_asked_meanwhile_goes_first(assistant: Assistant):
     assert log[last] == "begin"
 
 
-def test_a_run_waits_for_the_answer_that_is_being_written(assistant: Assistant):
+def test_a_run_waits_for_the_answer_that_is_being_written(assistant):
     log: list[str] = []
 
     @asynchronous
@@ -106,7 +103,7 @@ def test_a_run_waits_for_the_answer_that_is_being_written(assistant: Assistant):
     assert log.index("run") == log.count("answer")
 
 
-def test_runs_of_one_lane_and_repeat_share_drafters_that_remember(assistant: Assistant):
+def test_runs_of_one_lane_and_repeat_share_drafters_that_remember(assistant):
     """What a drafter learnt in one run may serve the next of its lane and repeat, and no other."""
 
     @asynchronous
@@ -123,7 +120,7 @@ def test_runs_of_one_lane_and_repeat_share_drafters_that_remember(assistant: Ass
     drive()
 
 
-def test_margins_come_with_every_token_when_asked_for(assistant: Assistant):
+def test_margins_come_with_every_token_when_asked_for(assistant):
     @asynchronous
     async def drive() -> None:
         runner = runner_of(assistant, 8)
@@ -136,12 +133,7 @@ def test_margins_come_with_every_token_when_asked_for(assistant: Assistant):
     drive()
 
 
-def test_a_prompt_past_the_context_is_refused(assistant: Assistant):
-    with pytest.raises(ContextOverflow):
-        runner_of(assistant, 8).prepare((Message("user", "word " * 5000),))
-
-
-def test_a_thought_that_the_prompt_opens_is_shown_with_its_beginning(assistant: Assistant):
+def test_a_thought_that_the_prompt_opens_is_shown_with_its_beginning(assistant):
     template = "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
     opens = ChatText(FolderVocabulary.load(POCKET), ChatTemplate(template + "<think>", {}), ())
     runner = IsolatedRunner(assistant, replace(assistant.loaded, text=opens), 8, lambda: None)

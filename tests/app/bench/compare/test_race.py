@@ -11,7 +11,6 @@ from app.bench.compare.service import BenchmarkService
 from app.bench.lanes import Lane
 from app.bench.measure import Difference, Measurement
 from app.bench.options import Conditions
-from app.chat.assistant import Assistant
 from app.errors import UnknownModel
 from engine.errors import InvalidRequest
 from engine.request import ModelFacts
@@ -35,7 +34,7 @@ OPTIONS = RaceOptions(
 )
 
 
-def test_a_race_is_fair_and_lossless(assistant: Assistant):
+def test_a_race_is_fair_and_lossless(assistant):
     begun: list[tuple[int, str]] = []
 
     def changed() -> None:
@@ -67,7 +66,7 @@ def test_a_race_is_fair_and_lossless(assistant: Assistant):
     assert race.lanes["lookup"].text == "".join(one.text for one in lookup.runs[-1].passes)
 
 
-def test_two_models_race_and_the_second_leaves_with_the_race(assistant: Assistant):
+def test_two_models_race_and_the_second_leaves_with_the_race(assistant):
     @asynchronous
     async def drive() -> None:
         before = set(active_children())
@@ -135,26 +134,3 @@ def test_a_difference_has_the_words_there_and_none_where_an_answer_ends():
     assert (plain.difference, plain.words) == (None, ("", ""))
     assert (lookup.difference, lookup.words) == (found["lookup"], ("<2>", "<9>"))
     assert chain.words == ("<2>", "")
-
-
-def test_speedup_is_the_median_over_plain_of_the_same_round():
-    """A machine that is slow for one round slows both lanes: their ratio stays."""
-    ids = (1, 2, 3, 4)
-    plain, lookup = shown(
-        {"none": (ids, 10.0), "lookup": (ids, 20.0)},
-        {"none": (ids, 1.0), "lookup": (ids, 3.0)},
-        {"none": (ids, 10.0), "lookup": (ids, 40.0)},
-    )
-    assert lookup.speedups == pytest.approx((2.0, 3.0, 4.0))
-    assert lookup.speedup == pytest.approx(3.0)
-    assert (plain.speedup, plain.speedups) == (None, ())
-    assert lookup.rate == pytest.approx(20.0)
-    assert lookup.shown.rate == pytest.approx(20.0)
-
-
-def test_counts_are_added_over_rounds():
-    once = {"none": ((1, 2, 3, 4), 10.0), "lookup": ((1, 2, 3, 4), 10.0)}
-    plain, lookup = shown(once, once)
-    assert (plain.counts.tokens_per_pass, lookup.counts.tokens_per_pass) == (1.0, 2.0)
-    assert (lookup.counts.drafted, lookup.counts.accepted) == (8, 4)
-    assert [one.evaluated for one in lookup.depths] == [8, 6]

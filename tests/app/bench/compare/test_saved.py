@@ -27,7 +27,7 @@ def made(date: str, model: str = "pocket") -> BenchmarkRecord:
     )
 
 
-def test_what_is_kept_is_found_again_newest_first(tmp_path: Path):
+def test_what_is_kept_is_found_again_newest_first(tmp_path):
     shelf = SavedBenchmarks(tmp_path / "home")
     assert shelf.all() == []
     dates = ["2026-05-01T10:00:00+00:00", "2026-06-01T10:00:00+00:00", "2026-05-02T10:00:00+00:00"]
@@ -40,7 +40,7 @@ def test_what_is_kept_is_found_again_newest_first(tmp_path: Path):
         shelf.remove(kept[0].name)
 
 
-def test_names_lead_nowhere_else(tmp_path: Path):
+def test_names_lead_nowhere_else(tmp_path):
     shelf = SavedBenchmarks(tmp_path)
     outside = tmp_path / "outside.json"
     outside.write_text(as_json(made("2026-05-01T10:00:00+00:00")))
@@ -52,7 +52,7 @@ def test_names_lead_nowhere_else(tmp_path: Path):
     assert outside.exists()
 
 
-def test_a_damaged_or_newer_file_hides_no_other(tmp_path: Path):
+def test_a_damaged_or_newer_file_hides_no_other(tmp_path):
     shelf = SavedBenchmarks(tmp_path)
     kept = shelf.keep(made("2026-05-01T10:00:00+00:00"))
     folder = tmp_path / "benchmarks"
@@ -61,7 +61,7 @@ def test_a_damaged_or_newer_file_hides_no_other(tmp_path: Path):
     assert shelf.all() == [kept]
 
 
-def test_a_home_that_takes_no_files_is_told(tmp_path: Path):
+def test_a_home_that_takes_no_files_is_reported(tmp_path):
     (tmp_path / "benchmarks").write_text("a file, not a folder")
     with pytest.raises(OutputFileError, match="cannot be kept"):
         SavedBenchmarks(tmp_path).keep(made("2026-05-01T10:00:00+00:00"))

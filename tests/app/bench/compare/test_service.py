@@ -1,8 +1,5 @@
 """Starting, stopping and watching measurements; the engine is a fake, all else real."""
 
-import asyncio
-from pathlib import Path
-
 import pytest
 
 from app.bench.compare.benchmark import BenchmarkOptions
@@ -30,7 +27,7 @@ def passed(laboratory: BenchmarkService) -> bool:
 
 
 @asynchronous
-async def test_a_lane_that_differs_is_told_with_the_gap(tmp_path: Path):
+async def test_a_lane_that_differs_is_shown_with_the_gap(tmp_path):
     async with assisted(tmp_path, fake_engine.mistaken) as assistant:
         laboratory = BenchmarkService(assistant)
         laboratory.start_race(SHORT)
@@ -49,7 +46,7 @@ async def test_a_lane_that_differs_is_told_with_the_gap(tmp_path: Path):
 
 
 @asynchronous
-async def test_stop_frees_the_engine_and_another_can_begin(tmp_path: Path):
+async def test_stop_frees_the_engine_and_another_can_begin(tmp_path):
     async with assisted(tmp_path, fake_engine.endless) as assistant:
         laboratory = BenchmarkService(assistant)
         laboratory.start_race(LONG)
@@ -69,24 +66,7 @@ async def test_stop_frees_the_engine_and_another_can_begin(tmp_path: Path):
 
 
 @asynchronous
-async def test_a_person_who_asks_waits_for_no_race(tmp_path: Path):
-    async with assisted(tmp_path, fake_engine.endless) as assistant:
-        laboratory = BenchmarkService(assistant)
-        laboratory.start_race(RaceOptions("a", ("lookup",), 1, 64))
-        await until_round(laboratory, 1)
-        asking = asyncio.create_task(report_of(assistant.reply(said("b", max_tokens=50))))
-        while not laboratory.waiting:
-            await laboratory.changed(laboratory.version)
-        assert not passed(laboratory) or not asking.done()
-        assert (await asking).stats.emitted == 50
-        await laboratory.ended()
-        assert laboratory.problem == ""
-        assert laboratory.race is not None
-        assert all(len(run.ids) == 64 for one in laboratory.race.results for run in one.runs)
-
-
-@asynchronous
-async def test_a_model_that_is_changed_and_an_engine_that_dies_are_told(tmp_path: Path):
+async def test_a_changed_model_and_a_dead_engine_are_reported(tmp_path):
     async with assisted(tmp_path, fake_engine.endless) as assistant:
         laboratory = BenchmarkService(assistant)
         laboratory.start_race(LONG)
@@ -103,7 +83,7 @@ async def test_a_model_that_is_changed_and_an_engine_that_dies_are_told(tmp_path
 
 
 @asynchronous
-async def test_a_bad_wish_begins_nothing(tmp_path: Path):
+async def test_a_bad_request_begins_nothing(tmp_path):
     async with assisted(tmp_path, fake_engine.mistaken) as assistant:
         laboratory = BenchmarkService(assistant)
         for wish in (RaceOptions(" ", ("lookup",)), RaceOptions("a", ("chain",))):
@@ -123,7 +103,7 @@ async def test_a_bad_wish_begins_nothing(tmp_path: Path):
 
 
 @asynchronous
-async def test_a_benchmark_is_kept_listed_and_removed(tmp_path: Path):
+async def test_a_benchmark_is_kept_listed_and_removed(tmp_path):
     async with assisted(tmp_path, fake_engine.mistaken) as assistant:
         laboratory = BenchmarkService(assistant)
         await laboratory.read_saved()

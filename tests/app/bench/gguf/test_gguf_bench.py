@@ -14,8 +14,6 @@ from app.bench.gguf.measure import AUTO, CHORES, LANES, OURS, PROBLEMS, Figures,
 from app.bench.gguf.rivals import LOOKUP, PLAIN
 from app.bench.options import GgufOptions
 from app.bench.prompt_files import PromptSet
-from app.commands.main import parse
-from app.errors import LaneError
 from app.settings import load_settings
 from engine.request import ModelSpec
 from tests.app.bench.samples import sample
@@ -58,7 +56,7 @@ def test_a_categorys_rate_is_all_its_tokens_over_all_its_seconds():
     assert Figures(samples, {1: "qa", 2: "qa"}).rate("qa", OURS) == pytest.approx(10)
 
 
-def test_it_measures_a_real_file_beside_llama_cpp_python(tmp_path, monkeypatch, capsys):
+def test_it_measures_a_real_file_next_to_llama_cpp_python(tmp_path, monkeypatch, capsys):
     for name, value in {"FIRST": 1, "CHORE_COUNT": 1, "PROBLEM_COUNT": 1, "TOKENS": 6}.items():
         monkeypatch.setattr(f"app.bench.gguf.measure.{name}", value)
     monkeypatch.setattr("app.bench.gguf.command.INFLATE", 2)
@@ -109,7 +107,7 @@ def test_blocks_of_256_divide_the_rows_so_that_4_bits_are_4_bits():
     assert trained["intermediate_size"] * INFLATE % 256 == 0
 
 
-def test_files_of_weights_that_were_trained_anew_are_made_anew(tmp_path):
+def test_files_of_weights_that_were_trained_again_are_made_again(tmp_path):
     source = Path(shutil.copytree(BUNDLED / "pocket-draft", tmp_path / "draft"))
     first = draft_file(source, tmp_path, lambda said: None)
     written = first.stat().st_mtime_ns
@@ -121,8 +119,3 @@ def test_files_of_weights_that_were_trained_anew_are_made_anew(tmp_path):
     second = draft_file(source, tmp_path, lambda said: None)
     assert second != first
     assert second.read_bytes() != first.read_bytes()
-
-
-def test_an_unknown_type_is_refused():
-    with pytest.raises(LaneError, match="no type 'q2'"):
-        parse(["bench", "gguf", "--only", "q2"], load_settings())

@@ -2,25 +2,21 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from app.bench.lanes import Lane
 from app.bench.measure import Measurement
 from app.bench.options import CLAIMS, Conditions, SeedsOptions
-from app.bench.papers import auto as auto_claim
-from app.bench.papers import command, early_exit
+from app.bench.papers import command, lossless
 from app.bench.papers.auto import promising, usual
 from app.bench.papers.command import show_claims
-from app.bench.papers.harness import COSTS, Harness, Readers, over_best, per_pass, rates
+from app.bench.papers.harness import Harness, Readers, over_best, per_pass, rates
 from app.bench.papers.parallel import shown
-from app.bench.prompt_files import EDIT, SHIPPED, WORD_PROBLEM, load_prompts
-from app.bench.rows import Check, row, summary
-from app.errors import PromptFileError
+from app.bench.prompt_files import load_prompts
+from app.bench.rows import Check, row
 from app.settings import load_settings
 from engine.errors import ModelUnusable
-from engine.statistics.pass_cost import PassCost
 from tests.app.bench.samples import sample
 
 MINIATURE = {  # what makes a claim small enough for a test; its verdict then means nothing
@@ -59,26 +55,6 @@ def test_every_claim_runs_and_says_what_it_measured(instrument, monkeypatch, nam
     assert all(value >= 0 for _, value in found.figures)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "suiting", "tries"), [(0.0, 1, 1), (0.012, 2, 3), (0.024, 4, 4), (9.0, 32, 6)]
-)
-def test_claims_are_shown_at_the_most_expensive_pass_that_is_short_enough(
-    instrument, monkeypatch, seconds, suiting, tries
-):
-    """Here a pass takes 6 ms for each inflation, and none is loaded that is not needed to know that."""
-    tried = []
-
-    def loaded(self, inflate):
-        tried.append(inflate)
-        cost = PassCost({1: 0.006 * inflate, 8: 9.0})
-        return SimpleNamespace(parts=SimpleNamespace(cost=cost))
-
-    monkeypatch.setattr(Harness, "loaded", loaded)
-    fresh = Harness(*instrument.asked, silent)
-    assert [fresh.inflation(seconds) for _ in range(2)] == [suiting] * 2
-    assert tried == list(COSTS[:tries])
-
-
 def test_a_model_without_a_draft_model_is_refused_in_one_sentence(instrument):
     loaded = instrument.loaded(1)
     alone = replace(
@@ -96,7 +72,7 @@ def test_a_row_holds_only_if_every_check_does():
     assert "b 0.500 (at least 0.97) MISSED" in missed.says
 
 
-def test_the_exit_code_and_the_file_tell_what_was_missed(tmp_path, monkeypatch, capsys):
+def test_the_exit_code_and_the_file_show_what_was_missed(tmp_path, monkeypatch, capsys):
     rows = {
         "one": row("One", [Check("a", 2, 1)], {"x": 2}),
         "two": row("Two", [Check("b", 0, 1)], {}),
@@ -116,12 +92,7 @@ def test_the_exit_code_and_the_file_tell_what_was_missed(tmp_path, monkeypatch, 
     assert written["rows"][0]["figures"] == {"x": 2}
 
 
-def test_the_summary_counts():
-    rows = [row("A", [Check("a", 1, 2)], {})]
-    assert summary(rows, 90) == "0 of 1 claims hold in 1.5 minutes; missed: A"
-
-
-def test_a_drafter_that_is_far_behind_or_always_behind_another_one_does_not_race():
+def test_a_drafter_that_is_far_slower_or_always_slower_than_another_does_not_race():
     kinds = [
         {"plain": 9, "first": 20, "beaten": 19, "special": 5, "even": 20, "far": 17.9, "near": 18},
         {"plain": 9, "first": 30, "beaten": 28, "special": 31, "even": 30, "far": 5, "near": 4},
@@ -152,64 +123,6 @@ def test_of_several_sessions_a_hiccup_in_one_of_them_counts_for_nothing():
     assert rates(found) == pytest.approx({"mine": 4 / (1 + 3), "other": 4 / (1 + 4)})
     [alone] = hiccups(50.0)
     assert set(usual([alone]).samples) == set(alone.samples)
-
-
-@pytest.mark.parametrize(("soon", "raced"), [(60.0, 3), (0.0, 1)])
-def test_a_machine_that_is_fast_enough_races_in_several_sessions(monkeypatch, soon, raced):
-    monkeypatch.setattr(auto_claim, "SOON", soon)
-    left = hiccups(*range(2, 2 + 3))
-    auto_claim.sessions(lambda: next(left))
-    assert len(list(left)) == 3 - raced
-
-
-@pytest.mark.parametrize(("prompts", "asked"), [(2, [(2, 16)]), (6, [(2, 16), (4, 12)])])
-def test_the_last_pairs_end_a_sweep_early_and_all_others_are_asked_everything(
-    instrument, monkeypatch, prompts, asked
-):
-    """Pair n needs n seconds more for a prompt than the first pair, and all of them longer for later ones."""
-    races = []
-
-    def race(_, inflate, asked, lanes, conditions):
-        races.append((len(asked), len(lanes)))
-        pairs = [f"exit {e} length {n}" for e in early_exit.EXITS for n in early_exit.LENGTHS]
-        samples = tuple(
-            sample(lane.name, (group, 1), tuple(range(10)), pairs.index(lane.name) + 5 * group**2)
-            for lane in lanes
-            for group in range(1, len(asked) + 1)
-        )
-        return Measurement(tuple(lanes), conditions, samples)
-
-    monkeypatch.setattr(Harness, "race", race)
-    found, ranking = early_exit.sweep(instrument, 1, instrument.prompts.problems[:prompts])
-    assert [lane.name for lane in ranking] == list(found)
-    assert races == asked
-    assert len(found) == 16
-    seconds = [5, 20, 5, 20, 45, 80][:prompts]
-    assert found["exit 1 length 1"] == pytest.approx(10 * prompts / sum(seconds))
-    assert found["exit 6 length 8"] == pytest.approx(20 / (20 + 35))
-
-
-def test_shipped_prompts_have_all_kinds():
-    prompts = load_prompts(None, 12)
-    assert len(prompts.problems) >= 30
-    assert len(prompts.edits) >= 15
-    assert {len(group) for _, group in prompts.open} == {10}
-    assert len(prompts.open) == 13
-    assert not {WORD_PROBLEM, EDIT} & {name for name, _ in prompts.open}
-    assert len(prompts.questions(("writing", "qa"))) == 4
-    assert len(prompts.questions((), 3)) == 39
-    assert SHIPPED.stat().st_size < 128_000
-
-
-def test_a_file_of_ones_own_replaces_the_open_questions(tmp_path):
-    file = tmp_path / "own.jsonl"
-    file.write_text('{"turns": ["a", "b"]}\n{"turns": ["c"], "category": "mine"}\n')
-    prompts = load_prompts(file, 5)
-    assert prompts.open == (("all", (("a",),)), ("mine", (("c",),)))
-    assert prompts.questions(("writing",)) == (("a",), ("c",))
-    assert prompts.problems
-    with pytest.raises(PromptFileError):
-        load_prompts(tmp_path / "none.jsonl", 5)
 
 
 def test_rates_and_tokens_per_pass_count_what_ran(instrument):
@@ -245,9 +158,41 @@ def test_the_lane_to_beat_is_chosen_by_the_other_repeat_or_of_one_by_the_other_p
     assert over_best(once, lanes[2]).ratio == pytest.approx(0.5)
 
 
-def test_a_file_with_too_few_kinds_of_prompts_is_told_in_the_row(instrument):
+def test_a_file_with_too_few_kinds_of_prompts_is_reported_in_the_row(instrument):
     """One category counts two questions: SmartSpec's sweep took them all, and no ratio was left."""
     few = replace(instrument.prompts, open=(("all", instrument.prompts.problems[:10]),))
     found = shown("goodput", replace(instrument, prompts=few))
     assert not found.holds
     assert found.says.startswith("cannot be shown: it needs more than 8 prompts but gets 4")
+
+
+# --- the tests of the laws as a row: real pytest, in a process of its own ---------------------------
+
+
+@pytest.fixture
+def few_laws(monkeypatch):
+    """A test that takes no time instead of the laws."""
+    monkeypatch.setattr(lossless, "LAWS", ("tests/engine/speculation/test_common_prefix.py",))
+    monkeypatch.setattr(lossless, "SAMPLED", "prefix")
+
+
+def test_laws_that_cannot_be_tested_do_not_hold(few_laws, monkeypatch):
+    monkeypatch.setattr(lossless, "LAWS", ("tests/no such file.py",))
+    hold, said = lossless.laws()
+    assert not hold
+    assert said.startswith("no tests ran")
+
+
+def test_other_plug_ins_of_pytest_do_not_run(few_laws, tmp_path, monkeypatch):
+    """One that is installed wherever it likes, and breaks every run."""
+    about = tmp_path / "hostile-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hostile\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[pytest11]\nhostile = hostile\n")
+    (tmp_path / "hostile.py").write_text(
+        "def pytest_configure(config):\n    raise RuntimeError('not here')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    hold, said = lossless.laws()
+    assert hold, said
+    assert " passed in " in said

@@ -55,7 +55,7 @@ def alive(process):
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="reads Linux's list of processes"
 )
-def test_workers_end_when_a_bench_is_told_to_end(tmp_path):
+def test_workers_end_when_a_bench_is_ended(tmp_path):
     script, folder = tmp_path / "asks.py", tmp_path / "workers"
     script.write_text(SCRIPT, encoding="utf-8")
     folder.mkdir()

@@ -68,7 +68,7 @@ def sha256(file: Path) -> str:
 
 
 @pytest.mark.parametrize("size", [20 * MB, pytest.param(200 * MB, marks=pytest.mark.slow)])
-def test_ten_downloads_killed_at_random_moments(tmp_path: Path, size: int) -> None:
+def test_ten_downloads_killed_at_random_moments(tmp_path, size):
     repos = {f"org/m{number}": Repo(model_files(number, size)) for number in range(COUNT)}
     draw = random.Random(14)
     moments = sorted(draw.randrange(COUNT * size) for _ in range(KILLS))

@@ -54,13 +54,13 @@ def test_a_repository_that_is_here_is_not_fetched_again(hub, wanted):
 
 
 @pytest.mark.parametrize("name", ["nobody", "a/b/c", "https://huggingface.co/a/b", "", "../x"])
-def test_what_is_neither_is_unknown_and_the_hub_is_not_asked(hub, stand_in, name):
+def test_a_name_that_is_no_repository_is_unknown_and_the_hub_is_not_asked(hub, stand_in, name):
     with pytest.raises(UnknownModel):
         manifests_for(hub, (TARGET,), name)
     assert stand_in.requests == []
 
 
-def test_what_is_here_is_said(hub):
+def test_a_model_that_is_here_is_reported(hub):
     with pytest.raises(SettingsError, match="here is on this machine already, at /somewhere"):
         manifests_for(hub, (HERE,), "here")
     lost = CatalogEntry("lost", "in the box", None)

@@ -6,18 +6,17 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from app.errors import DownloadFailed
 from app.models.catalog import read_record
-from app.models.downloads.job import JobContext, State
+from app.models.downloads.job import WINDOW, JobContext, State, TransferRate
 from app.models.downloads.manifest import manifests_for
 from app.models.downloads.queue import Downloads
-from app.models.downloads.staging import INCOMPLETE, Space, Staging, unfinished
+from app.models.downloads.staging import INCOMPLETE, Space, unfinished
 from app.models.hub.client import Hub
-from tests.app.models.downloads.hub import Content, Fixed, Repo, StandInHub, model_files
+from tests.app.models.downloads.hub import Fixed, Repo, model_files
 from tests.app.models.downloads.queueing import (
     MIB,
     WEIGHTS,
@@ -31,7 +30,7 @@ from tests.app.models.downloads.queueing import (
 # --- the good way ---------------------------------------------------------------------------------
 
 
-def test_a_model_arrives_whole_and_says_where_it_came_from(downloads, hub, models, stand_in):
+def test_a_model_arrives_whole_with_a_record_of_its_source(downloads, hub, models, stand_in):
     seen = run(downloads, order(hub))
     assert (seen.state, seen.done, seen.error) == (State.DONE, seen.total, None)
     check_whole(models, stand_in)
@@ -39,10 +38,6 @@ def test_a_model_arrives_whole_and_says_where_it_came_from(downloads, hub, model
     assert (record.name, record.licence) == ("tiny", "apache-2.0")
     assert record.source == f"org/tiny@{'c' * 40}"
     assert stand_in.sent[WEIGHTS] == 2 * MIB
-
-
-def test_opening_a_queue_asks_nobody(downloads, stand_in):
-    assert (stand_in.requests, downloads.snapshots()) == ([], ())
 
 
 def test_progress_grows_to_the_total_with_speed_and_time_left(downloads, hub, stand_in):
@@ -96,7 +91,7 @@ def test_folders_and_empty_files_of_a_repository(downloads, hub, models, stand_i
 # --- what a person does ---------------------------------------------------------------------------
 
 
-def test_pause_keeps_what_arrived_and_resume_goes_on(downloads, hub, models, stand_in):
+def test_pause_keeps_what_arrived_and_resume_continues(downloads, hub, models, stand_in):
     start_slow(downloads, hub, stand_in)
     downloads.pause("tiny")
     assert downloads.snapshots()[0].state is State.PAUSED
@@ -113,21 +108,19 @@ def test_pause_keeps_what_arrived_and_resume_goes_on(downloads, hub, models, sta
     assert stand_in.sent[WEIGHTS] < 2 * MIB + 300_000
 
 
-def test_cancel_takes_away_what_arrived(downloads, hub, models, stand_in):
-    start_slow(downloads, hub, stand_in)
+@pytest.mark.parametrize("paused", [False, True])
+def test_cancel_deletes_what_arrived_and_it_can_be_asked_for_again(
+    downloads, hub, models, stand_in, paused
+):
+    made = start_slow(downloads, hub, stand_in)
+    if paused:
+        downloads.pause("tiny")
+        assert downloads.wait(5)
     downloads.cancel("tiny")
     assert downloads.wait(5)
     assert downloads.snapshots()[0].state is State.CANCELLED
     assert not list(unfinished(models))
     assert not (models / INCOMPLETE / "tiny").exists()
-
-
-def test_cancel_of_a_paused_one_and_asking_again(downloads, hub, models, stand_in):
-    made = start_slow(downloads, hub, stand_in)
-    downloads.pause("tiny")
-    assert downloads.wait(5)
-    downloads.cancel("tiny")
-    assert not list(unfinished(models))
     stand_in.rate = 0
     assert run(downloads, made).state is State.DONE
 
@@ -162,28 +155,12 @@ def test_a_new_queue_knows_the_unfinished_and_waits_for_a_person(downloads, hub,
     again.close()
 
 
-def test_what_nobody_started_cannot_be_paused(downloads):
+def test_an_unknown_download_cannot_be_paused(downloads):
     with pytest.raises(DownloadFailed, match="there is no download of nobody"):
         downloads.pause("nobody")
 
 
 # --- two at the same model ------------------------------------------------------------------------
-
-
-def test_two_queues_on_one_model_fetch_it_once(downloads, hub, models, stand_in):
-    made = start_slow(downloads, hub, stand_in)
-    other = Downloads(JobContext(Hub(stand_in.url), models, Space(models, reserve=0)))
-    other.add([made])
-    wait_for(lambda: other.snapshots()[0].state is State.WAITING)
-    with pytest.raises(DownloadFailed, match="by another process"):
-        Staging(models, "tiny").discard_unlocked()
-    stand_in.rate = 0
-    assert other.wait(20)
-    assert downloads.wait(20)
-    assert {queue.snapshots()[0].state for queue in (downloads, other)} == {State.DONE}
-    check_whole(models, stand_in)
-    assert stand_in.sent[WEIGHTS] == 2 * MIB
-    other.close()
 
 
 def test_the_one_that_waits_takes_over_from_one_that_stops(downloads, hub, models, stand_in):
@@ -201,32 +178,19 @@ def test_the_one_that_waits_takes_over_from_one_that_stops(downloads, hub, model
 # --- what huggingface_hub has already -------------------------------------------------------------
 
 
-def cached(tmp_path: Path, stand_in: StandInHub, data: bytes | None = None) -> Path:
-    cache = tmp_path / "cache"
-    blobs = cache / "models--org--tiny" / "blobs"
+@pytest.mark.parametrize("damaged", [False, True])
+def test_whole_files_of_the_hubs_cache_are_linked(hub, models, tmp_path, stand_in, damaged):
+    blobs = tmp_path / "cache" / "models--org--tiny" / "blobs"
     blobs.mkdir(parents=True)
-    content: Content = stand_in.repos["org/tiny"].files["model.safetensors"]
-    whole = b"".join(content.pieces())
-    name = stand_in.repos["org/tiny"].digests["model.safetensors"][1]
-    (blobs / name).write_bytes(whole if data is None else data)
-    return cache
-
-
-def test_files_of_the_hubs_cache_are_linked(hub, models, tmp_path, stand_in):
-    cache = cached(tmp_path, stand_in)
-    queue = Downloads(JobContext(hub, models, Space(models, reserve=0), cache))
+    repo, file = stand_in.repos["org/tiny"], "model.safetensors"
+    whole = b"".join(repo.files[file].pieces())
+    (blobs / repo.digests[file][1]).write_bytes(bytes(2 * MIB) if damaged else whole)
+    context = JobContext(hub, models, Space(models, reserve=0), tmp_path / "cache")
+    queue = Downloads(context)
     assert run(queue, order(hub)).state is State.DONE
     check_whole(models, stand_in)
-    assert stand_in.fetched() == []
-    assert (models / "tiny" / "model.safetensors").stat().st_nlink == 2
-    queue.close()
-
-
-def test_a_damaged_file_of_the_cache_is_downloaded(hub, models, tmp_path, stand_in):
-    cache = cached(tmp_path, stand_in, bytes(2 * MIB))
-    queue = Downloads(JobContext(hub, models, Space(models, reserve=0), cache))
-    assert run(queue, order(hub)).state is State.DONE
-    check_whole(models, stand_in)
+    assert bool(stand_in.fetched()) is damaged
+    assert (models / "tiny" / file).stat().st_nlink == (1 if damaged else 2)
     queue.close()
 
 
@@ -245,3 +209,20 @@ def test_nothing_is_imported_that_talks_by_itself():
     code = "import sys, app.models.downloads.queue; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert not loaded & {"huggingface_hub", "torch", "transformers", "gradio"}
+
+
+# --- speed and time left --------------------------------------------------------------------------
+
+
+def test_speed_is_of_the_last_seconds_and_falls_while_nothing_arrives():
+    now = [100.0]
+    meter = TransferRate(lambda: now[0])
+    assert (meter.speed(), meter.seconds_left(10)) == (0.0, None)
+    for count, size in ((100, 50), (int(WINDOW) + 2, 200)):
+        for _ in range(count):
+            now[0] += 1
+            meter.add(size)
+        assert meter.speed() == pytest.approx(size)
+        assert meter.seconds_left(10 * size) == pytest.approx(10)
+    now[0] += 30
+    assert meter.speed() < 200 / 2

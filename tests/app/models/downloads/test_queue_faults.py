@@ -37,7 +37,7 @@ HEALED = [
     ["stall"],
     ["unsized"],
     ["early 300000", "early 0", "early 1"],
-    ["drop 300000", "wrong bytes"],  # thrown away, and fetched anew once
+    ["drop 300000", "wrong bytes"],  # thrown away, and fetched again once
 ]
 
 
@@ -50,7 +50,7 @@ def test_a_fault_that_passes_costs_time_only(downloads, hub, models, stand_in, f
     assert stand_in.faults == []
 
 
-def test_a_broken_connection_goes_on_where_it_broke(downloads, hub, stand_in):
+def test_a_broken_connection_continues_where_it_broke(downloads, hub, stand_in):
     made = order(hub)
     stand_in.faults = ["drop 300000", "drop 500000"]
     run(downloads, made)
@@ -137,7 +137,7 @@ def test_a_length_that_the_hub_did_not_list_is_refused(downloads, hub, stand_in)
 # --- the disk -------------------------------------------------------------------------------------
 
 
-def test_too_little_room_is_told_before_the_first_byte(hub, models, stand_in):
+def test_too_little_room_is_reported_before_the_first_byte(hub, models, stand_in):
     made = order(hub)
     queue = Downloads(JobContext(hub, models, Space(models, 1_000_000, lambda folder: 2_500_000)))
     with pytest.raises(DiskFull, match=r"tiny needs 2.1 MB more and 1.0 MB stay free") as caught:
@@ -227,7 +227,7 @@ def test_files_of_another_commit_do_not_stay(downloads, hub, models, stand_in):
     check_whole(models, stand_in)
 
 
-def test_a_part_with_damaged_bytes_is_fetched_anew(downloads, hub, models, stand_in):
+def test_a_part_with_damaged_bytes_is_fetched_again(downloads, hub, models, stand_in):
     made = start_slow(downloads, hub, stand_in)
     downloads.pause("tiny")
     assert downloads.wait(5)
@@ -239,7 +239,7 @@ def test_a_part_with_damaged_bytes_is_fetched_anew(downloads, hub, models, stand
 
 
 @pytest.mark.parametrize("text", [None, "", "{}"])
-def test_what_lies_where_no_order_can_be_read_does_not_become_part_of_the_model(
+def test_files_without_a_readable_order_do_not_become_part_of_the_model(
     downloads, hub, models, stand_in, text
 ):
     staging = Staging(models, "tiny")
@@ -250,7 +250,7 @@ def test_what_lies_where_no_order_can_be_read_does_not_become_part_of_the_model(
     assert run(downloads, order(hub)).state is State.DONE
 
 
-def test_what_a_download_left_that_was_killed_at_its_very_end_goes(
+def test_leftovers_of_a_download_killed_at_its_very_end_are_removed(
     downloads, hub, models, stand_in
 ):
     made = order(hub)

@@ -24,7 +24,7 @@ def status(hub: Hub, repo: str = "org/tiny") -> int:
         return response.status_code
 
 
-def test_the_token_goes_to_the_hub_and_to_nobody_else(stand_in):
+def test_the_token_goes_to_the_hub_only(stand_in):
     stand_in.repos["org/tiny"].gated = True
     assert status(Hub(stand_in.url, stand_in.token)) == 200
     seen = {request.host: request.authorization for request in stand_in.requests}
@@ -45,9 +45,7 @@ def test_the_token_goes_to_the_hub_and_to_nobody_else(stand_in):
         ("SSL_CERT_FILE", __file__, r"SSL_CERT_FILE or .* cannot be read \(.*NO_CERTIFICATE"),
     ],
 )
-def test_an_environment_that_cannot_be_used_is_told_by_name(
-    stand_in, monkeypatch, name, value, said
-):
+def test_a_wrong_variable_of_the_environment_is_named(stand_in, monkeypatch, name, value, said):
     """It was a traceback, of the page, too, which asks the hub for nothing."""
     monkeypatch.setitem(sys.modules, "socksio", None)  # as where it is not installed
     monkeypatch.setenv(name, value)
@@ -71,7 +69,7 @@ def test_a_gated_repository_names_its_page_and_the_command(stand_in):
     assert "hf_wrong" not in str(caught.value)
 
 
-def test_an_unknown_repository_is_said(hub):
+def test_an_unknown_repository_is_named(hub):
     with pytest.raises(UnknownRepository, match="has no repository org/none"):
         read_repository(hub, "org/none")
 

@@ -1,4 +1,4 @@
-"""What the hub says about a repository, believed only when it is well-formed."""
+"""What the hub says about repositories, believed only when it is well-formed."""
 
 import hashlib
 
@@ -8,22 +8,24 @@ from hypothesis import strategies as st
 
 from app.errors import HubError
 from app.models.hub.repository import Digest, Kind, check_names, is_repository, read_repository
+from app.models.hub.search import search
+
+LONG = bytes(range(256)) * 10_000  # several pieces
 
 
-def test_gits_own_example(tmp_path):
-    """The id that `git hash-object` gives for this line."""
+@pytest.mark.parametrize(
+    ("kind", "data", "digest"),
+    [
+        (Kind.GIT, b"hello\n", "ce013625030ba8dba906f756967f9e9ca394464a"),  # git hash-object
+        (Kind.SHA256, LONG, hashlib.sha256(LONG).hexdigest()),
+    ],
+)
+def test_a_digest_matches_its_file_only(tmp_path, kind, data, digest):
     file = tmp_path / "x"
-    file.write_bytes(b"hello\n")
-    digest = Digest(Kind.GIT, "ce013625030ba8dba906f756967f9e9ca394464a")
-    assert digest.matches(file)
-    file.write_bytes(b"hellO\n")
-    assert not digest.matches(file)
-
-
-def test_sha256_over_several_pieces(tmp_path):
-    data = bytes(range(256)) * 10_000
-    (tmp_path / "x").write_bytes(data)
-    assert Digest(Kind.SHA256, hashlib.sha256(data).hexdigest()).matches(tmp_path / "x")
+    file.write_bytes(data)
+    assert Digest(kind, digest).matches(file)
+    file.write_bytes(data.replace(b"o", b"O"))
+    assert not Digest(kind, digest).matches(file)
 
 
 BAD = ["../../.bashrc", "a/../b", "..", "/etc/passwd", "C:\\x", "C:x", "\\\\host\\share\\x", "a\\b", "a\0b", "a\nb",
@@ -76,7 +78,7 @@ def test_files_with_sizes_and_digests_at_one_commit(hub):
     files = {file.name: file for file in found.files}
     assert (found.commit, found.licence, found.gated) == ("c" * 40, "apache-2.0", False)
     assert files["model.safetensors"].digest.kind is Kind.SHA256
-    assert files["model.safetensors"].size == 100_000
+    assert files["model.safetensors"].size == 2 << 20
     assert files["config.json"].digest.kind is Kind.GIT
 
 
@@ -118,3 +120,32 @@ def test_an_answer_that_cannot_be_used_is_refused(hub, stand_in, change):
 def test_a_file_without_a_digest_is_no_file(hub, stand_in):
     stand_in.repos["org/tiny"].listing = broken(lambda _, row: row.update(lfs=None, blobId=None))
     assert not [file for file in read_repository(hub, "org/tiny").files if "tensors" in file.name]
+
+
+# --- search ---------------------------------------------------------------------------------------
+
+ROWS = [
+    {"id": "org/small", "downloads": 5, "tags": ["safetensors", "license:mit"], "gated": False,
+     "safetensors": {"parameters": {"BF16": 1000, "F32": 10}, "total": 1010}},
+    {"id": "org/odd", "tags": ["safetensors"], "safetensors": {"parameters": {"X9": 5}, "total": 5}},
+    {"id": "org/m-GGUF", "tags": ["gguf"], "gated": "manual", "gguf": {"total": 77}},
+    {"id": "org/pickled", "tags": ["pytorch"]},
+    {"id": "../evil", "tags": ["gguf"]},
+]  # fmt: skip
+
+
+def test_search_finds_what_can_run_with_its_size(hub, stand_in):
+    stand_in.rows = ROWS
+    small, odd, gguf = search(hub, "llama 1b", 3)
+    assert (small.repo, small.size, small.licence, small.downloads) == ("org/small", 2040, "mit", 5)
+    assert (odd.size, odd.parameters) == (None, 5)
+    assert (gguf.gguf, gguf.gated, gguf.parameters) == (True, True, 77)
+    [query] = stand_in.searched
+    assert (query["search"], query["limit"]) == (["llama 1b"], ["3"])
+
+
+@pytest.mark.parametrize("rows", [[{"no": "id"}], [1], [{"id": "a/b", "downloads": "many"}]])
+def test_a_search_answer_that_cannot_be_used_is_one_sentence(hub, stand_in, rows):
+    stand_in.rows = rows
+    with pytest.raises(HubError, match="cannot be used"):
+        search(hub, "x")

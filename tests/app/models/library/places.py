@@ -1,8 +1,13 @@
-"""Folders as other programs make them; nothing here is loaded as a model."""
+"""Folders of models, some as other programs make them."""
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
+
+from app.models.catalog import ModelRecord
+
+POCKET = Path(__file__).parents[4] / "engine" / "bundled" / "pocket"
 
 GGUF = b"GGUF" + bytes(996)
 
@@ -49,3 +54,15 @@ def ollama(folder: Path, name: str, digest: str | None = None, content: bytes = 
     ]
     manifest.write_text(json.dumps({"layers": layers}))
     return gguf(folder / "blobs" / f"sha256-{found}", content)
+
+
+def wide_model(folder: Path) -> Path:
+    """Pocket with half a gigabyte more by its headers; that file is a hole."""
+    shutil.copytree(POCKET, folder)
+    entry = {"dtype": "F32", "shape": [2**27], "data_offsets": [0, 2**29]}
+    header = json.dumps({"extra": entry}).encode()
+    with (folder / "more.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + 2**29)
+    ModelRecord(folder.name, "a test").write(folder)
+    return folder

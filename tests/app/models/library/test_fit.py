@@ -1,14 +1,12 @@
 """Fit before download: laws of the catalogue's shapes, and the planner's answers on known machines."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from app.models.catalog import CatalogEntry, load_catalog
 from app.models.library.fit import READABLE, best, fits, shape_forms
 from app.settings import Settings
-from engine.decoder.families import FAMILIES
 from engine.hardware.plan import Plan, Stage
 from engine.hardware.profile import GIB, HardwareProfile, Rates, imagined
 from engine.hardware.published import FP16, weights
@@ -40,12 +38,6 @@ def test_a_shape_counts_the_weights_that_the_catalogue_names(catalog):
         )  # biases, small norms
 
 
-def test_only_families_that_are_loaded_whole_have_no_shape(catalog):
-    without = [entry for entry in catalog if entry.repo and entry.shape is None]
-    assert [entry.name for entry in without] == ["granite-3.3-2b-instruct"]
-    assert "granite" not in FAMILIES
-
-
 def test_a_quantised_form_weighs_what_its_file_does(catalog):
     for entry in catalog:
         if entry.gguf:
@@ -74,7 +66,7 @@ def test_more_memory_never_takes_a_model_away(catalog):
     assert "llama-3.3-70b-instruct" in before
 
 
-def test_the_draft_is_planned_and_counted_until_it_is_here(catalog, tmp_path: Path):
+def test_the_draft_is_planned_and_counted_until_it_is_here(catalog, tmp_path):
     fit = of(fits(catalog, machine(16)), "qwen3-4b-q4")
     assert isinstance(fit.found, Plan)
     assert (fit.found.draft_model, fit.draft.name) == ("qwen3-0.6b-q8", "qwen3-0.6b-q8")
@@ -99,7 +91,7 @@ def test_large_models_stream_and_larger_ones_are_refused_with_both_numbers(catal
     assert "are free" in refused.where
 
 
-def test_speed_is_told_only_where_it_was_measured(catalog):
+def test_speed_is_given_only_where_it_was_measured(catalog):
     known = machine(16)
     assert of(fits(catalog, known), "qwen3-0.6b-q8").rate is None
     known = replace(known, rates=Rates(memory=40e9))

@@ -98,7 +98,7 @@ def test_an_empty_name_is_the_folders_own(settings, tmp_path):
     assert import_model(settings, Import(model_folder(tmp_path / "mine"), "")) == "mine"
 
 
-def test_a_taken_name_is_told(settings, tmp_path):
+def test_a_taken_name_is_refused(settings, tmp_path):
     source = model_folder(tmp_path / "mine")
     import_model(settings, Import(source))
     for name in ("mine", "pocket"):

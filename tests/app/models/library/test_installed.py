@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.errors import DownloadFailed, ModelInUse, SettingsError, UnknownModel
-from app.models.catalog import ModelRecord, load_catalog
+from app.models.catalog import ModelRecord
 from app.models.downloads.manifest import Manifest
 from app.models.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
 from app.models.hub.repository import Digest, Kind, RemoteFile
@@ -69,7 +69,7 @@ def test_a_loaded_model_is_not_removed(settings):
     assert named(settings, "mine")
 
 
-def test_a_draft_that_nobody_uses_any_more_is_named(settings):
+def test_an_unused_draft_is_named(settings):
     pulled(settings, "qwen3-0.6b")
     pulled(settings, "qwen3-8b")
     pulled(settings, "qwen3-14b")
@@ -108,19 +108,12 @@ def test_what_a_killed_import_left_is_removed_too(settings):
     assert not staging.folder.exists()
 
 
-def test_but_not_under_the_hands_of_another_process(settings):
+def test_a_model_that_another_process_holds_is_not_removed(settings):
     staging = Staging(settings.models_folder, "half")
     staging.write(replace(ORDER))
     with staging.held(), pytest.raises(DownloadFailed, match="by another process"):
         remove_model(settings, "half")
     assert remove_model(settings, "half").freed == 0
-
-
-def test_a_folder_that_is_being_made_is_no_model(settings):
-    (settings.models_folder / "x").mkdir()
-    (settings.models_folder / "x" / "slipstream.json").write_text('{"name": "other", "source": ""}')
-    names = [entry.name for entry in load_catalog(settings) if entry.folder]
-    assert names == ["pocket", "pocket-draft"]
 
 
 def test_a_vanished_reference_is_listed_and_can_be_removed(settings, tmp_path):

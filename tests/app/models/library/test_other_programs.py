@@ -15,7 +15,7 @@ def seen(others: OtherFolders, imported=()) -> dict[str, str]:
     return {model.name: model.program for model in found}
 
 
-def test_nothing_is_there_and_nothing_is_said(tmp_path):
+def test_missing_folders_hold_no_models(tmp_path):
     assert found_models(OtherFolders()) == ()
     missing = tmp_path / "none"
     assert found_models(OtherFolders(missing, missing, missing)) == ()

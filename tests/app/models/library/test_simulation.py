@@ -1,16 +1,10 @@
 """Plans of all models at once: on this machine, and on one with other memory."""
 
-import json
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
-from app.models.catalog import ModelRecord
 from app.models.library.simulation import (
     PUBLISHED,
     Memory,
@@ -19,14 +13,12 @@ from app.models.library.simulation import (
     published_plan,
     without,
 )
-from app.settings import Settings
 from engine.hardware.plan import Plan, Refusal, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram
 from engine.hardware.published import candidates
+from tests.app.models.library.places import wide_model
 
-ROOT = Path(__file__).resolve().parents[4]
-POCKET = ROOT / "engine/bundled/pocket"
 HERE = HardwareProfile("p", 4, ("avx2",), Ram(16 * GIB, 12 * GIB), disk_free=100 * GIB)
 SIZES = st.none() | st.integers(0, 256).map(lambda size: size * GIB)
 
@@ -67,31 +59,8 @@ def test_more_memory_lets_a_published_model_run():
     assert {published_plan(name, HERE, Memory()).name for name in PUBLISHED} == set(PUBLISHED)
 
 
-def wide(models: Path, name: str) -> Path:
-    """A folder of half a gigabyte in all but content: the file has holes."""
-    folder = models / name
-    shutil.copytree(POCKET, folder)
-    tensors = load_file(POCKET / "model.safetensors")
-    save_file(tensors, folder / "model.safetensors")
-    with (folder / "filler.safetensors").open("wb") as file:
-        header = json.dumps(
-            {"extra": {"dtype": "F32", "shape": [2**27], "data_offsets": [0, 2**29]}}
-        ).encode()
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(8 + len(header) + 2**29)
-    ModelRecord(name, "a test").write(folder)
-    return folder
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    found = Settings(home=tmp_path)
-    found.models_folder.mkdir()
-    return found
-
-
-def test_installed_models_are_planned_and_small_ones_say_why_not(settings: Settings) -> None:
-    wide(settings.models_folder, "wide")
+def test_installed_models_are_planned_and_small_ones_say_why_not(settings):
+    wide_model(settings.models_folder / "wide")
     shelf = SimulatedPlans.read(settings)
     here = {one.name: one for one in shelf.plans(HERE, Memory())}
     assert here["pocket"].found is None
@@ -104,9 +73,9 @@ def test_installed_models_are_planned_and_small_ones_say_why_not(settings: Setti
     assert isinstance(none["wide"].found, Refusal)
 
 
-def test_a_model_whose_files_are_damaged_says_so_and_leaves_the_others(settings: Settings) -> None:
-    folder = wide(settings.models_folder, "broken")
-    (folder / "filler.safetensors").write_bytes(b"\xff" * 64)
+def test_a_model_whose_files_are_damaged_says_so_and_leaves_the_others(settings):
+    folder = wide_model(settings.models_folder / "broken")
+    (folder / "more.safetensors").write_bytes(b"\xff" * 64)
     found = {one.name: one for one in SimulatedPlans.read(settings).plans(HERE, Memory())}
     assert found["broken"].found is None
     assert "broken" in found["broken"].note

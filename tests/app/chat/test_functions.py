@@ -1,0 +1,136 @@
+"""The chat's pure functions: attached files, what is still seen of a long talk, how far a prediction held."""
+
+import time
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.chat.attachments import MAX_BYTES, Attachment, compose, read_attachment, split
+from app.chat.loaded_model import ANSWER, AROUND, first_seen
+from app.chat.reply import compared
+from app.errors import AttachmentRefused
+from app.request import Message, PredictionUsage, ReplyOptions
+from engine.request import Penalties, SamplingParams
+
+# --- attachments ----------------------------------------------------------------------------------
+
+names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1)
+files = st.lists(st.builds(Attachment, names, st.text()), max_size=3)
+
+
+@given(st.text().filter(lambda text: not text.startswith("[File")), files)
+def test_law_a_message_comes_apart_again(text, attached):
+    assert split(compose(text, attached)) == (tuple(attached), text)
+
+
+def test_a_message_that_looks_like_one_with_a_file_stays_a_message():
+    text = "[File a.txt, 99 characters]\nshort"
+    assert split(text) == ((), text)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_texts_are_read(encoding):
+    assert read_attachment("a\nb.txt", "naïve\r\n☃".encode(encoding)).text == "naïve\n☃"
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"\x89PNG\r\n\xff", "no text in UTF-8 or UTF-16"),
+        (b"a\0b", "no text file"),
+        (b" \n", "is empty"),
+        (b"x" * (MAX_BYTES + 1), "at most 2 MiB"),
+    ],
+)
+def test_what_is_no_text_is_refused(data, sentence):
+    with pytest.raises(AttachmentRefused, match=sentence):
+        read_attachment("a.bin", data)
+
+
+# --- truncation -----------------------------------------------------------------------------------
+
+CONTEXT = 400
+
+sizes = st.lists(st.integers(1, 150), min_size=1, max_size=60)
+
+
+def conversation(count: int, *, system: bool = False) -> list[Message]:
+    """Questions and answers by turns, a question last; perhaps after a system prompt."""
+    roles = ["user" if (count - n) % 2 else "assistant" for n in range(count)]
+    return [*[Message("system", "x")] * system, *(Message(role, "x") for role in roles)]
+
+
+def taken(found: list[int]) -> int:
+    return sum(size + AROUND for size in found)
+
+
+@given(sizes, st.booleans())
+def test_what_is_seen_leaves_room_for_an_answer_or_is_one_question(found, system):
+    messages, own = conversation(len(found), system=system), [10] * system + found
+    first = first_seen(messages, own, CONTEXT)
+    seen = own[:system] * (first > 0) + own[first:]
+    assert taken(seen) <= (1 - ANSWER) * CONTEXT or first == len(messages) - 1
+    if first:
+        assert messages[first].role == "user"
+
+
+@given(sizes)
+def test_nothing_is_left_out_that_has_room(found):
+    messages = conversation(len(found))
+    if taken(found) <= (1 - ANSWER) * CONTEXT:
+        assert first_seen(messages, found, CONTEXT) == 0
+    elif len([one for one in messages if one.role == "user"]) > 1:
+        assert first_seen(messages, found, CONTEXT) > 0
+
+
+@given(st.lists(st.integers(1, 40), min_size=80, max_size=120))
+def test_truncation_goes_in_steps(found):
+    """Of one message for each new one, every prompt would begin differently."""
+    firsts = []
+    for count in range(1, len(found) + 1, 2):
+        messages = conversation(count)
+        firsts.append(first_seen(messages, found[:count], CONTEXT))
+    assert firsts == sorted(firsts)
+    room = (1 - ANSWER) * CONTEXT
+    assert len(set(firsts)) <= 2 + taken(found) / (room / 2)
+
+
+def test_a_system_prompt_that_is_too_long_is_for_the_engine_to_refuse():
+    assert first_seen(conversation(3, system=True), [900, 5, 5, 5], CONTEXT) == 0
+
+
+# --- predictions ----------------------------------------------------------------------------------
+
+WORDS = st.lists(st.integers(0, 4), max_size=12)
+
+
+@given(WORDS, WORDS)
+def test_a_prediction_holds_as_far_as_the_longest_common_subsequence(prediction, answer):
+    @cache
+    def longest(n, m):
+        if n == 0 or m == 0:
+            return 0
+        if prediction[n - 1] == answer[m - 1]:
+            return longest(n - 1, m - 1) + 1
+        return max(longest(n - 1, m), longest(n, m - 1))
+
+    common = longest(len(prediction), len(answer))
+    assert compared(prediction, answer) == PredictionUsage(common, len(prediction) - common)
+
+
+def test_long_predictions_of_few_words_take_no_time():
+    words = [n * n % 7 for n in range(8000)]
+    started = time.perf_counter()
+    assert compared(words, words[::-1]).accepted > 1000
+    assert time.perf_counter() - started < 2
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def test_options_of_a_reply_are_those_of_its_sampling():
+    options = ReplyOptions(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=7)
+    assert options.sampling == SamplingParams(0.5, 3, 0.9, 0.1, 7)
+    assert ReplyOptions(repeat=1.2).sampling.penalties == Penalties(repeat=1.2)
