@@ -76,8 +76,8 @@ def test_app_answers_and_a_signal_ends_every_process(tmp_path, number):
         _, *children = app.family
         assert children
         started = time.monotonic()
-        app.worker.send_signal(number)
-        assert app.worker.wait(10) == 0
+        app.process.send_signal(number)
+        assert app.process.wait(10) == 0
         assert time.monotonic() - started < 5
         assert not psutil.wait_procs(children, timeout=5)[1]
 

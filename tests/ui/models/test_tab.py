@@ -145,8 +145,8 @@ def test_kill_restart_resume(browser, tmp_path, monkeypatch):
                 expect(get(page, hub, "org/killed")).to_contain_text("/s")
             sent = hub.sent[weights]
             wait_for(lambda: hub.sent[weights] > sent + MB / 5)  # goes on when nobody looks
-            app.worker.send_signal(signal.SIGKILL)
-            app.worker.wait(10)
+            app.process.send_signal(signal.SIGKILL)
+            app.process.wait(10)
         asked = len(hub.requests)
         hub.rate = 0
         with application(tmp_path) as app, visiting(browser, app) as page:
