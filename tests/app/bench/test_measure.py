@@ -1,8 +1,10 @@
 """The loop over the real engine: order of lanes, cold caches, conversations, what differs."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -294,8 +296,9 @@ def separate():
     """Makes engines over the same weights, each with caches of its own."""
     parts, no_draft = load(SPEC)
 
-    def made(slots: int = 1) -> Engine:
-        own = replace(parts, target=parts.target.twin(), draft_model=parts.draft_model.twin())
+    def made(slots: int = 1, clock: Callable[[], float] = time.perf_counter) -> Engine:
+        twins = {"target": parts.target.twin(), "draft_model": parts.draft_model.twin()}
+        own = replace(parts, **twins, clock=clock)
         return assemble(replace(SPEC, slots=slots), own, no_draft)
 
     return made
@@ -363,7 +366,8 @@ class TestPassByPass:
         monkeypatch.setattr(TorchTarget, "feed", slow)
         monkeypatch.setattr("time.perf_counter", lambda: clock[0])
         both = replace(SHORT, concurrent=2)
-        raced = by_pass(separate, self.TURNS, (PLAIN, LOOKUP), both)
+        timed = partial(separate, clock=lambda: clock[0])
+        raced = by_pass(timed, self.TURNS, (PLAIN, LOOKUP), both)
         assert [s.seconds for s in raced.samples] == pytest.approx([0.0] * 4)
         assert clock[0] > 2
 

@@ -172,7 +172,7 @@ def test_a_file_with_too_few_kinds_of_prompts_is_reported_in_the_row(instrument)
 @pytest.fixture
 def few_laws(monkeypatch):
     """A test that takes no time instead of the laws."""
-    monkeypatch.setattr(lossless, "LAWS", ("tests/engine/speculation/test_common_prefix.py",))
+    monkeypatch.setattr(lossless, "LAWS", ("tests/engine/speculation/test_tree.py",))
     monkeypatch.setattr(lossless, "SAMPLED", "prefix")
 
 
