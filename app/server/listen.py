@@ -21,6 +21,7 @@ BODY_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 5
 GRACE_SECONDS = 1  # a page that is open never ends its own connection
 MAX_HEAD = 64 * 2**10
+TICK_SECONDS = 0.5  # longest wait after a signal
 
 
 class _Waiting(Enum):
@@ -105,6 +106,12 @@ class Server(uvicorn.Server):
         """Open for requests."""
         await super().startup(sockets)
         self._ready()
+
+    @override
+    async def main_loop(self) -> None:
+        """Wake up twice a second where uvicorn does ten times: that took 1.6 % of a core while idle."""
+        while not await self.on_tick(0):
+            await asyncio.sleep(TICK_SECONDS)
 
     @override
     @contextmanager

@@ -5,8 +5,8 @@ import inspect
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-import psutil
 import pytest
 from gradio.queueing import Queue
 
@@ -27,7 +27,7 @@ with without_stubs():  # a second import changes nothing
     import gradio
 """
 IDLE_SECONDS = 5.0
-MOST_IDLE = 0.01  # of a core: 0.003 is measured, and 0.04 with Gradio's own queue
+MOST_IDLE = 0.03  # of a core: 0.003 to 0.016 are measured, and 0.04 to 0.09 with Gradio's own queue
 
 
 def test_gradio_is_whole_without_its_stub_writer():
@@ -52,12 +52,16 @@ def test_gradios_queue_is_the_one_that_was_replaced(name, digest):
     assert issubclass(WaitingQueue, Queue)
 
 
+def seconds_run(pid):
+    """By the scheduler's own clock: a timer's tick counts 10 ms for each wake-up that it meets."""
+    files = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
+
+
 def test_an_idle_server_takes_no_processor_time(tmp_path):
     with application(tmp_path) as app:
-        process = psutil.Process(app.process.pid)
         time.sleep(1)  # what the start left to do
-        before = process.cpu_times()
+        before = seconds_run(app.process.pid)
         time.sleep(IDLE_SECONDS)
-        after = process.cpu_times()
-    used = after.user + after.system - before.user - before.system
+        used = seconds_run(app.process.pid) - before
     assert used / IDLE_SECONDS < MOST_IDLE
