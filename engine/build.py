@@ -13,7 +13,7 @@ from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.limits import ram
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import Capability, Target
+from engine.interfaces.target import UNLIMITED, Capability, Target
 from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.models import STREAMED, TARGETS
@@ -58,7 +58,7 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
     parts = DrafterResources(target, draft_model, options=options, acceptance_head=head)
     try:
-        profile(target, parts.cost)
+        parts = replace(parts, exact_rows=_profiled(spec, parts))
     except NumericalError as error:
         raise ModelUnusable(_weights_error(spec)) from error
     try:
@@ -66,6 +66,16 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
     except NumericalError:
         no_draft = f"as to the draft, {_weights_error(_draft_spec(spec))}"
         return _measured(spec, replace(parts, draft_model=None), no_draft), no_draft
+
+
+def _profiled(spec: ModelSpec, parts: DrafterResources) -> int:
+    """Measure passes, of no more rows than round alike where ``spec.exact``; returns how many do."""
+    exact = profile(parts.target, parts.cost)
+    if exact < UNLIMITED and spec.exact and parts.target.limits_rows:
+        parts.target.limit_rows(exact)
+        parts.cost.reset({})
+        profile(parts.target, parts.cost)
+    return exact
 
 
 def _measured(spec: ModelSpec, parts: DrafterResources, no_draft: str) -> DrafterResources:
@@ -102,7 +112,7 @@ def assemble(
         parameters=parts.target.parameters,
         drafters=tuple(name for name in able if name != AUTO and drafter_class(name).listed),
         refused=tuple(refused.items()),
-        notes=(*notes(spec), *_undrafted(spec, parts, able, refused)),
+        notes=(*notes(spec), *_rounding(spec, parts), *_undrafted(spec, parts, able, refused)),
     )
     room = _room(spec, parts)
     machinery = EngineComponents(
@@ -245,6 +255,23 @@ def _undrafted(
         return (f"nothing drafts for {spec.name}: {next(iter(refused.values()), '')}",)
     why = parts.target.refuses(frozenset({Capability.TREE}))
     return (f"drafts for {spec.name} are chains, never trees: {why}",) if why else ()
+
+
+def _rounding(spec: ModelSpec, parts: DrafterResources) -> tuple[str, ...]:
+    """What follows where passes of many rows round unlike those of one; empty where none does."""
+    rows = parts.exact_rows
+    if rows == UNLIMITED:
+        return ()
+    if spec.exact and parts.target.limits_rows:
+        return (
+            f"with these weights this processor rounds passes of more than {rows} rows differently; "
+            f"so that answers stay those of plain decoding, drafts are verified {rows} rows at a time, "
+            "which gains less; exact = false in config.toml allows wider passes",
+        )
+    return (
+        f"passes of more than {rows} rows round differently here: a drafted answer can differ from a "
+        "plain one where two tokens are almost equally likely",
+    )
 
 
 def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str) -> str:

@@ -94,15 +94,10 @@ def run(options: VerifyOptions) -> int:
 
 
 def exact_spec(options: VerifyOptions) -> ModelSpec:
-    """Settings in which a pass of many rows rounds like a pass of one, as far as possible.
-
-    A GGUF file keeps its own number format; so only its caches are set to float32.
-    """
+    """What the server would run; a folder in float32, where no other type was asked for."""
     settings, resolved = options.settings, resolve(options.settings, options.model)
     gguf = resolved.backend == LLAMA_CPP
     spec = place_with_dtype(settings, resolved, settings.dtype or (None if gguf else EXACT)).spec
-    if gguf:
-        return replace(spec, kv_type="f32", flash_attention=False)
     return replace(spec, dtype=EXACT) if settings.dtype == INT8 else spec
 
 

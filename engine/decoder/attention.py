@@ -1,59 +1,145 @@
-"""Attention of new rows over a slot's cache, on the processor or a device.
+"""Attention of new rows over a slot's cache: a row gets the same bits in every pass.
 
-Query heads that share a key/value head can be computed as further rows of one head: keys and values are
-then read once, and not once for each of them. Measured on two cores with AVX2, milliseconds for 32
-query heads over 8 of width 64 after 1500 tokens, separately and together: float32, 1 row 1.1 and 1.0, 4
-rows 2.3 and 1.6, 64 rows 10.6 and 10.4; bfloat16, 1 row 5.3 and 0.6, 4 rows 2.1 and 1.1, 64 rows 9.9
-and 9.3. Rearranging rows and masks takes some 0.03, which short texts do not win back. A row that
-has a bfloat16 head to itself takes longer than two of them: 7.2 and 2.5 with 32 heads over 32.
+A drafted answer equals plain's only if a row's result depends on what the row sees, and on nothing
+else of the pass. torch's attention keeps to that if it is called in one way (measured for float32 and
+bfloat16 on processors with AVX2 and with AMX):
+
+- the query heads of a group are rows of one key/value head, and there are at least four of them:
+  fewer go to other kernels. Keys and values are read once and not once for each head;
+- a row reads keys in whole blocks of 64, up to the block of its own position, masked after that: the
+  number of keys decides how torch splits the sum;
+- keys stand in the order of positions. Rows of a branch, whose ancestors are not the rows right before
+  them, find these moved there while they read.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FEW = 8  # rows: of more of them either way takes as long
-WORTH = 2**18  # numbers of keys that are not read again
+from engine.decoder.kv_cache import BLOCK, Layout
+
+LEAST = 4  # query rows of a call
 
 
-def attend(
-    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, lacking: bool
-) -> Tensor:
-    """Rows q [n, H, D] over keys and values [K, T, D] with an additive mask [n, T]: [n, H, D].
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Rows of one path that read the same blocks of keys."""
 
-    ``lacking``: this processor does not multiply their dtype.
-    """
-    group = q.shape[1] // keys.shape[0]
-    if group == 1 and len(q) == 1 and lacking:
-        return _mixed(q.expand(2, *q.shape[1:]), keys, values, mask)[:1]
-    if group == 1 or not _pays(q, keys, lacking=lacking):
-        return _mixed(q, keys, values, mask)
-    return _together(q, keys, values, mask)
+    rows: tuple[int, ...]  # of the pass's new rows
+    path: tuple[int, ...]  # the uncommitted rows that they see, the oldest first
+    keys: int
+    mask: Tensor  # [M, keys] additive: M query rows, a row's group of heads together
 
 
-def _pays(q: Tensor, keys: Tensor, *, lacking: bool) -> bool:
-    rows, heads, width = q.shape
-    if rows > FEW or keys.device.type != "cpu":
-        return False
-    again = (heads - keys.shape[0]) * keys.shape[1] * width
-    return again >= WORTH or (rows == 1 and lacking)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the new rows of one slot read its cache, in every layer."""
+
+    layout: Layout
+    calls: tuple[Call, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether some rows see others than the uncommitted ones right before them."""
+        return any(call.path != tuple(range(len(call.path))) for call in self.calls)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the calls' rows together are the new rows as they stand."""
+        rows = [row for call in self.calls for row in call.rows]
+        return rows == list(range(len(rows)))
 
 
-def _together(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """As ``_mixed``; heads of a group are rows [n * group, K, D]."""
-    (rows, heads, width), shared = q.shape, keys.shape[0]
-    group = heads // shared
-    queries = q.view(rows, shared, group, width).transpose(1, 2).reshape(-1, shared, width)
-    wide = None if mask is None else mask.repeat_interleave(group, 0)
-    mixed = _mixed(queries, keys, values, wide).view(rows, group, shared, width)
-    return mixed.transpose(1, 2).reshape(rows, heads, width)
+def plan_reading(layout: Layout, group: int, dtype: torch.dtype, device: torch.device) -> Reading:
+    """How ``layout``'s rows read; ``group``: query heads of one key/value head."""
+    calls = []
+    for path, rows in _paths(layout):
+        for blocks, part in groupby(rows, key=lambda row: layout.positions[row] // BLOCK):
+            own = tuple(part)
+            keys = (blocks + 1) * BLOCK
+            mask = _mask([layout.positions[row] for row in own], keys, group)
+            seen = path[: layout.positions[own[-1]] + 1 - layout.length]
+            calls.append(Call(own, seen, keys, mask.to(device, dtype)))
+    return Reading(layout, tuple(calls))
 
 
-def _mixed(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def attend(q: Tensor, keys: Tensor, values: Tensor, reading: Reading) -> Tensor:
+    """Rows q [n, H, D] over the whole cache [K, T, D] of their slot: [n, H, D]."""
+    if not reading.moves:
+        parts = [_called(q, keys, values, call) for call in reading.calls]
+        return _gathered(parts, reading)
+    start, end = reading.layout.length, reading.layout.end
+    here = keys[:, start:end].clone(), values[:, start:end].clone()
+    parts = []
+    for call in reading.calls:
+        for store, held in zip((keys, values), here, strict=True):
+            store[:, start : start + len(call.path)] = held[:, call.path]
+        parts.append(_called(q, keys, values, call))
+    keys[:, start:end], values[:, start:end] = here
+    return _gathered(parts, reading)
+
+
+def _called(q: Tensor, keys: Tensor, values: Tensor, call: Call) -> Tensor:
+    """The rows [m, H, D] of one call."""
+    (_, heads, width), shared = q.shape, keys.shape[0]
+    rows, group = len(call.rows), heads // shared
+    own = q if rows == len(q) else q[list(call.rows)]
+    queries = own.view(rows, shared, group, width).transpose(0, 1).reshape(1, shared, -1, width)
+    missing = len(call.mask) - rows * group
+    if missing:
+        queries = F.pad(queries, (0, 0, 0, missing))
     mixed = F.scaled_dot_product_attention(
-        q.transpose(0, 1).unsqueeze(0),
-        keys.unsqueeze(0),
-        values.unsqueeze(0),
-        attn_mask=mask,
-        enable_gqa=True,
-    )
-    return mixed[0].transpose(0, 1)
+        queries,
+        keys[:, : call.keys].unsqueeze(0),
+        values[:, : call.keys].unsqueeze(0),
+        attn_mask=call.mask,
+    )[0, :, : rows * group]
+    return mixed.view(shared, rows, group, width).transpose(0, 1).reshape(rows, heads, width)
+
+
+def _gathered(parts: Sequence[Tensor], reading: Reading) -> Tensor:
+    """The rows of all calls, as they stand in the pass."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = torch.cat(list(parts))
+    if reading.in_order:
+        return joined
+    found = torch.empty_like(joined)
+    found[[row for call in reading.calls for row in call.rows]] = joined
+    return found
+
+
+def _paths(layout: Layout) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Paths of uncommitted rows that together hold each new row once: (path, its new rows)."""
+    first = layout.start - layout.length  # of the new rows, counted from the oldest uncommitted one
+    parents = {_parent(bits) for bits in layout.seen}
+    found, known = [], set[int]()
+    for row, bits in enumerate(layout.seen, first):
+        if row not in parents:
+            path = _ancestors(bits)
+            fresh = [each for each in path if each >= first and each not in known]
+            known.update(fresh)
+            found.append((path, [each - first for each in fresh]))
+    return found
+
+
+def _parent(bits: int) -> int:
+    """The row before the last one of a path; -1: the prefix."""
+    return (bits ^ 1 << (bits.bit_length() - 1)).bit_length() - 1
+
+
+def _ancestors(bits: int) -> tuple[int, ...]:
+    return tuple(row for row in range(bits.bit_length()) if bits >> row & 1)
+
+
+def _mask(positions: Sequence[int], keys: int, group: int) -> Tensor:
+    """[max(n * group, LEAST), keys]: 0 up to a row's position, -inf after it; dummy rows see all."""
+    mask = torch.zeros(max(len(positions) * group, LEAST), keys)
+    last = torch.arange(keys - BLOCK, keys) > torch.tensor(positions).unsqueeze(1)
+    hidden = last.repeat_interleave(group, 0)
+    mask[: len(hidden), keys - BLOCK :].masked_fill_(hidden, float("-inf"))
+    return mask

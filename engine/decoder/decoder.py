@@ -18,6 +18,10 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(q [..., H, D], k [..., K, D], v [..., K, D]) -> [..., H, D]; owns masks and the cache."""
 
 
+EVEN_ROWS = 4  # the processor multiplies the rows left over from four of them in another order
+EXACT_ROWS = 64  # up to so many rows, a map of rounded weights takes the kernel of a single one
+
+
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """The numbers of a dense decoder."""
@@ -44,8 +48,18 @@ class Dense:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., in] -> [..., out]."""
-        return F.linear(x, self.weight, self.bias)
+        """[..., in] -> [..., out]; in float32, a row gets the same bits in every pass."""
+        return even_linear(x, self.weight, self.bias)
+
+
+def even_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``F.linear`` of x [..., in]; in float32 on the processor, of a multiple of four rows."""
+    rows = x.numel() // x.shape[-1]
+    missing = -rows % EVEN_ROWS if x.dtype == torch.float32 and not x.is_cuda else 0
+    if not missing:
+        return F.linear(x, weight, bias)
+    even = F.pad(x.reshape(rows, -1), (0, 0, 0, missing))
+    return F.linear(even, weight, bias)[:rows].view(*x.shape[:-1], len(weight))
 
 
 @dataclass(frozen=True, slots=True)

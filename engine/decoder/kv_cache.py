@@ -11,24 +11,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.speculation.tree import ancestor_bits, bit_rows
+from engine.speculation.tree import ancestor_bits
 
+BLOCK = 64  # rows that attention reads at once
 _FIRST_ROWS = 512
 Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where n new rows are: written to [start, end), each sees what ``mask`` leaves of [0, end)."""
+    """Where n new rows are: written to [start, end); each sees the prefix and some uncommitted rows."""
 
     positions: tuple[int, ...]  # [n]
+    length: int  # of the prefix
     start: int
     end: int
-    mask: Tensor | None  # [n, end] additive, 0 or -inf; None: every row is seen
+    seen: tuple[int, ...]  # [n] ``ancestor_bits`` among the rows [length, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +85,24 @@ class KVCache:
         self._reserve(row, end)
         fresh = append_pending(row, parents)
         positions = tuple(row.length + depth for depth in row.depths[before:])
-        return Layout(positions, start, end, self._mask(row, fresh))
+        return Layout(positions, row.length, start, end, tuple(fresh))
 
     def whole(self, slot: int) -> Layout:
         """One layout over every pending row."""
         row = self._slot(slot)
         positions = tuple(row.length + depth for depth in row.depths)
-        return Layout(positions, row.length, row.length + len(positions), self._mask(row, row.seen))
+        end = row.length + len(positions)
+        return Layout(positions, row.length, row.length, end, tuple(row.seen))
 
     def write(
         self, slot: int, layer: int, layout: Layout, kv: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Store k, v [n, K, D]; returns all visible keys and values [K, end, D]."""
+        """Store k, v [n, K, D]; returns all keys and values [K, T, D], unused rows included."""
         row = self._slot(slot)
         keys, values = row.keys[layer], row.values[layer]
         keys[:, layout.start : layout.end] = kv[0].transpose(0, 1)
         values[:, layout.start : layout.end] = kv[1].transpose(0, 1)
-        return keys[:, : layout.end], values[:, : layout.end]
+        return keys, values
 
     def arrays(self, slot: int) -> Sequence[tuple[Array, Array]]:
         """Keys and values [K, T, D] of every layer for NumPy, in the same memory; on the CPU."""
@@ -160,15 +162,6 @@ class KVCache:
     def _slot(self, slot: int) -> CacheSlot:
         return self._slots.setdefault(slot, CacheSlot())
 
-    def _mask(self, row: CacheSlot, bits: Sequence[int]) -> Tensor | None:
-        """Additive mask of rows that see the whole prefix, and those pending rows that ``bits`` name."""
-        pending = len(row.seen)
-        if len(bits) == 1 and bits[0] == (1 << pending) - 1:
-            return None
-        small = np.where(bit_rows(bits, pending), np.float32(0), np.float32(-np.inf))
-        sent = torch.from_numpy(small).to(self.shape.device, self.shape.dtype)
-        return F.pad(sent, (row.length, 0))
-
     def _release(self, row: CacheSlot) -> None:
         row.keys, row.values, row.arrays = [], [], []
 
@@ -177,6 +170,7 @@ class KVCache:
         if rows <= held:
             return
         room = max(_FIRST_ROWS, 2 * held, rows)
+        room += -room % BLOCK
         row.arrays = []
         shape = (self.shape.kv_heads, room, self.shape.head_dim)
         for store in (row.keys, row.values):

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
-from engine.interfaces.target import Capability, Scores, Target
+from engine.interfaces.target import UNLIMITED, Capability, Scores, Target
 from engine.request import DrafterRun, Option, Prior, SamplingParams
 from engine.speculation.copy_planning import copy_gains
 from engine.speculation.grammar_mask import GrammarMatcher
@@ -330,6 +330,7 @@ class DrafterResources:
     target: Target
     draft_model: Target | None = None
     cost: PassCost = field(default_factory=PassCost)
+    exact_rows: int = UNLIMITED  # of a pass in which each row has the bits that it has alone
     measured: Mapping[str, float] = field(default_factory=dict)  # by ``Drafter.measure``
     step_seconds: float = 0.0  # of the drafter whose lengths are set, if it drafts chains
     clock: Callable[[], float] = perf_counter  # seconds

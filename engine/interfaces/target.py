@@ -100,6 +100,7 @@ class Target(ABC):
     parameters: int
 
     can_share = False  # whether ``share`` copies anything
+    limits_rows = False  # whether ``limit_rows`` changes anything
     max_slots = UNLIMITED  # slots that there are
     shared_rows: int | None = None  # cache rows of all slots together; None: a context for each
     swap_bytes = 0  # bytes of RAM for a token that is swapped out; 0: slots cannot be swapped out
@@ -168,6 +169,9 @@ class Target(ABC):
     def max_rows(self) -> int:
         """Rows of the longest pass that fits into memory."""
         return UNLIMITED if self.source is None else self.source.widest
+
+    def limit_rows(self, rows: int) -> None:  # noqa: B027 - see ``limits_rows``
+        """Score in passes of at most so many rows."""
 
     @property
     def row_blocks(self) -> Sequence[int]:

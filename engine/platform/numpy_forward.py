@@ -16,11 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.decoder.decoder import Architecture, Dense, Layer, Linear
 from engine.decoder.kv_cache import Array, KVCache, Layout
 from engine.decoder.weights import DecoderWeights
 from engine.platform.threads import one_openblas_thread
+from engine.speculation.tree import bit_rows
 
 SMALL = 4_000_000  # parameters; for larger models reading the weights takes longer than the calls
 ROWS = 4  # of the widest pass that runs row by row; more rows are faster together
@@ -44,11 +46,13 @@ class NumpyForward:
     def rows(self, tokens: Sequence[int], layout: Layout, cache: KVCache, slot: int) -> list[Array]:
         """States [C] after the final norm of some rows of one slot, their keys and values cached."""
         held = cache.arrays(slot)
-        masks = None if layout.mask is None else layout.mask.numpy()
+        pending = layout.end - layout.length
+        whole = len(tokens) == 1 and layout.seen[0] == (1 << pending) - 1
+        seen = bit_rows(layout.seen, pending)
         found = []
         for at, (token, position) in enumerate(zip(tokens, layout.positions, strict=True)):
             end = layout.start + at + 1
-            mask = None if masks is None else masks[at, :end]
+            mask = None if whole else self._mask(seen[at, : end - layout.length], end)
             found.append(self._row(token, position, end, mask, held))
         return found
 
@@ -77,6 +81,12 @@ class NumpyForward:
             x = x + layer.out(self._mixed(turned[:asking], keys[:, :end], values[:, :end], mask))
             x = x + layer.down(_gated(layer.gate_up(self._normed(x, layer.mlp_norm))))
         return self._normed(x, self._norm)
+
+    def _mask(self, seen: NDArray[np.bool_], end: int) -> Array:
+        """Additive [end]: which of the last rows a row sees; it sees all before them."""
+        mask = np.zeros(end, np.float32)
+        mask[end - len(seen) :][~seen] = -np.inf
+        return mask
 
     def _mixed(self, q: Array, keys: Array, values: Array, mask: Array | None) -> Array:
         """Attention of one row: q [H, D] over [K, end, D], to [H * D]."""

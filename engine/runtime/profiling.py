@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from engine.interfaces.target import LayerSource, Target
+import torch
+from torch import Tensor
+
+from engine.interfaces.target import UNLIMITED, LayerSource, Target
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
@@ -27,21 +30,24 @@ WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it no
 STEEP = 2.0  # passes of a row: wider ones than this are not measured, nor drafted for
 
 
-def profile(target: Target, cost: PassCost) -> None:
+def profile(target: Target, cost: PassCost) -> int:
     """Measure the pass over several widths; doing so also builds kernels, which no answer should pay for.
 
     SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
-    Raises NumericalError for logits that are not finite: no answer could come from such weights.
+    Returns how many rows a pass may have so that each row gets the bits that it has alone, as far as
+    that was seen. Raises NumericalError for logits that are not finite: no answer could come from such
+    weights.
     """
     if target.source is not None:
         _profile_streamed(target, target.source, cost)
-        return
+        return UNLIMITED
     started = time.perf_counter()
     widths: list[int] = []
+    first_rows: dict[int, Tensor] = {}
     for rows in (*PROFILE_ROWS, *target.row_blocks, *WIDER_ROWS):  # the first call builds kernels
         if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
             widths.append(min(rows, target.context))
-            _timed(target, [chain([0] * widths[-1])])
+            first_rows[widths[-1]] = _first_row(target, widths[-1])
     rounds = [
         _round(target, widths)
         for n in range(PROFILE_REPEATS)
@@ -54,6 +60,17 @@ def profile(target: Target, cost: PassCost) -> None:
         seconds = median(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
         cost.profile_context(PROFILE_CONTEXT, seconds)
         target.crop(0, 0)
+    return exact_rows(first_rows)
+
+
+def exact_rows(first_rows: Mapping[int, Tensor]) -> int:
+    """Up to how many rows the first one has the bits that it has alone; by rows, its logits [V]."""
+    most = 1
+    for rows, logits in sorted(first_rows.items()):
+        if not torch.equal(logits, first_rows[1]):
+            return most
+        most = rows
+    return UNLIMITED
 
 
 def _narrow_rounds(target: Target, rounds: Sequence[Mapping[int, float]]) -> list[dict[int, float]]:
@@ -156,6 +173,14 @@ def _profile_streamed(target: Target, source: LayerSource, cost: PassCost) -> No
         if seconds > STEEP * passes[0].seconds:
             break
     fit_streamed(passes, cost)
+
+
+def _first_row(target: Target, rows: int) -> Tensor:
+    """Logits [V] of the first row of a pass; it sees nothing but itself."""
+    (scores,) = target.score([0], [chain([0] * rows)])
+    target.commit(0, [])
+    check_finite(scores.logits[-1].amax())
+    return scores.logits[0].clone()
 
 
 def _timed(target: Target, trees: list[DraftTree]) -> float:

@@ -1,4 +1,4 @@
-"""One GGUF file and one llama.cpp context: rows in, logits rows out, sequence operations between.
+"""One GGUF file and one llama.cpp context: rows in, logits rows out.
 
 Uses llama.cpp's batch interface alone. Only rows with ``output`` get logits; the context is created
 with the most that a pass may have, so its buffers never hold a row for every cached token.
@@ -15,16 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Aborted, EngineError, ModelUnusable
+from engine.hardware.candidates import BFLOAT16
+from engine.hardware.limits import instruction_sets
+from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
 from engine.models.gguf.library import Library, llama_library
 from engine.platform.batch_padding import choose_padding
 from engine.request import ModelSpec
 
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several
 CHECK_SECONDS = 0.005  # between two checks whether a decode is aborted
-PADDING = 256  # llama.cpp rounds a cache up to this many cells
 CACHE_BYTES = 2 << 30  # of keys and values, where the spec does not say how long a context is
-MOST_SCORES = 64 << 20  # bytes of attention scores of one pass; above, flash attention is used
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
+Q8_BLOCK = 32  # numbers of a q8_0 head come in whole blocks
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 _NO_SLOT, _ABORTED = 1, 2
 
@@ -55,15 +57,17 @@ class LlamaContext:
         self.vocab = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
         self.layers = api.llama_model_n_layer(self._model)
         self.parameters = api.llama_model_n_params(self._model)
-        self.token_bytes = self._token_bytes(spec)
+        kinds = _cache_kinds(spec, *self._head_widths())
+        self.token_bytes = self._token_bytes(kinds[0].type)
         self.context, self.cells = self._sizes(spec)
-        self.sequences = min(sequences, api.llama_max_parallel_sequences() - 1, MOST_OUTPUTS - 1)
+        own = OWN_SEQUENCES + 1  # the cache's, and one for dummy rows
+        self.sequences = min(min(api.llama_max_parallel_sequences(), MOST_OUTPUTS) - own, sequences)
         self.padding: dict[int, int] = {}  # rows of a pass -> dummy rows that are added
         # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
-        self.batch = min(max(spec.batch, self.sequences + 1), self.cells)
+        self.batch = min(max(spec.batch, self.sequences + own), self.cells)
         self.outputs = min(MOST_OUTPUTS, self.batch)
-        self._context = self._new_context(spec)
-        self._memory = api.llama_get_memory(self._context)
+        self._context = self._new_context(spec, self.sequences + own, kinds)
+        self.cache = LlamaCache(api, self._context, self.cells, self.sequences + 1)
         self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
         self._place = 0
         self._first = self._rows = np.empty((0, self.vocab), np.float32)
@@ -92,6 +96,8 @@ class LlamaContext:
         """
         outputs = self._fill(rows)
         self._run_filled()
+        for row in rows:
+            self.cache.cells.add(row.sequences)
         if not outputs:
             return self._rows[:0]
         self._view_logits()
@@ -105,6 +111,7 @@ class LlamaContext:
         columns.sequences[0, 0] = sequence
         self._batch.n_tokens = 1
         self._run_filled()
+        self.cache.cells.add((sequence,))
         self._view_logits()
         return self._first.copy()
 
@@ -125,33 +132,6 @@ class LlamaContext:
         """Measure which passes are faster with dummy rows; the cache must be empty."""
         self.padding = choose_padding(self.timed)
 
-    def copy(self, source: int, target: int, start: int, stop: int) -> None:
-        """``target`` also sees the cells of ``source`` at positions [start, stop)."""
-        self._api.llama_memory_seq_cp(self._memory, source, target, start, stop)
-
-    def state(self, sequence: int) -> NDArray[np.uint8]:
-        """Bytes of the cells of a sequence; they stay as they are."""
-        size = self._api.llama_state_seq_get_size(self._context, sequence)
-        state = np.empty(size, np.uint8)
-        self._api.llama_state_seq_get_data(self._context, _first_byte(state), size, sequence)
-        return state
-
-    def restore(self, sequence: int, state: NDArray[np.uint8]) -> bool:
-        """Replace a sequence's cells by these bytes; False where there is no room: it has none then.
-
-        llama.cpp needs consecutive free cells.
-        """
-        place = _first_byte(state)
-        return bool(self._api.llama_state_seq_set_data(self._context, place, len(state), sequence))
-
-    def clear(self) -> None:
-        """Empty every cell and overwrite its bytes."""
-        self._api.llama_memory_clear(self._memory, True)  # noqa: FBT003 - C knows no names
-
-    def remove(self, sequence: int, start: int = 0) -> None:
-        """The sequence no longer sees positions from ``start`` on."""
-        self._api.llama_memory_seq_rm(self._memory, sequence, start or -1, -1)
-
     def _ends(self, _: object) -> bool:
         now = perf_counter()
         if now < self._next:
@@ -165,14 +145,13 @@ class LlamaContext:
         started = perf_counter()
         self.decode([BatchRow(0, place, (0,), output=True) for place in range(rows)])
         seconds = perf_counter() - started
-        self.remove(0)
+        self.cache.remove(0)
         return seconds
 
     def _run_filled(self) -> None:
-        rows = self._batch.n_tokens
-        added = min(self.padding.get(rows, 0), self.batch - rows)
-        code = self._run_padded(rows, added) if added else self._run()
-        if code == _NO_SLOT:
+        rows, room = self._batch.n_tokens, self.cache.room
+        added = min(self.padding.get(rows, 0), self.batch - rows, room - rows)
+        if rows > room or (code := self._run_padded(rows, added)) == _NO_SLOT:
             raise CacheFull(
                 f"the cache of {self.cells} tokens has no room for {rows} more; "
                 "run fewer conversations at once, or shorter ones"
@@ -182,23 +161,18 @@ class LlamaContext:
         if code:
             raise EngineError(f"llama.cpp refused a pass of {rows} rows with code {code}")
 
-    def _run(self) -> int:
-        code: int = self._api.llama_decode(self._context, self._batch)
-        return code
-
     def _run_padded(self, rows: int, added: int) -> int:
-        """The rows and dummy ones, of a sequence that is empty before and after."""
-        dummy, more = self.sequences, slice(rows, rows + added)
-        columns = self._columns
-        columns.tokens[more] = columns.outputs[more] = 0
-        columns.positions[more], columns.counts[more] = range(added), 1
-        columns.sequences[more, 0] = dummy
-        self._batch.n_tokens = rows + added
-        code = self._run()
-        if code == _NO_SLOT:  # the last cells are left
-            self._batch.n_tokens = rows
-            return self._run()
-        self.remove(dummy)
+        """The rows and dummy ones, of a sequence that is empty before and after; llama.cpp's code."""
+        if added:
+            dummy, more = self.sequences, slice(rows, rows + added)
+            columns = self._columns
+            columns.tokens[more] = columns.outputs[more] = 0
+            columns.positions[more], columns.counts[more] = range(added), 1
+            columns.sequences[more, 0] = dummy
+            self._batch.n_tokens = rows + added
+        code: int = self._api.llama_decode(self._context, self._batch)
+        if added:
+            self.cache.drop(dummy)
         return code
 
     def _fill(self, rows: Sequence[BatchRow]) -> int:
@@ -223,13 +197,17 @@ class LlamaContext:
             self._rows = np.ctypeslib.as_array(pointer, (self.outputs, self.vocab))
             self._first = self._rows[:1]
 
-    def _token_bytes(self, spec: ModelSpec) -> int:
-        """Keys and values of one token."""
+    def _head_widths(self) -> tuple[int, int]:
+        """Numbers of one head's key and value."""
         api, model = self._api, self._model
-        heads, kv_heads = api.llama_model_n_head(model), api.llama_model_n_head_kv(model)
-        usual = api.llama_model_n_embd(model) // max(heads, 1)
-        widths = [self._number(f"attention.{part}_length", usual) for part in ("key", "value")]
-        return max(int(self.layers * kv_heads * sum(widths) * KV_BYTES[spec.kv_type]), 1)
+        usual = api.llama_model_n_embd(model) // max(api.llama_model_n_head(model), 1)
+        key, value = (self._number(f"attention.{part}_length", usual) for part in ("key", "value"))
+        return key, value
+
+    def _token_bytes(self, kv_type: str) -> int:
+        """Keys and values of one token."""
+        kv_heads = self._api.llama_model_n_head_kv(self._model)
+        return max(int(self.layers * kv_heads * sum(self._head_widths()) * KV_BYTES[kv_type]), 1)
 
     def _number(self, name: str, otherwise: int) -> int:
         """A whole number in the file's metadata of its architecture."""
@@ -246,36 +224,50 @@ class LlamaContext:
         cells = together + MOST_OUTPUTS  # for trees, after the conversations
         return context, cells + -cells % PADDING
 
-    def _scores_are_small(self, spec: ModelSpec) -> bool:
-        """Whether attention scores may be stored, which on a CPU is faster than flash attention.
-
-        A row after 1000 tokens took 2 to 3 % less of a pass of 20 ms. A quantised cache needs flash.
-        """
-        stored = self.cells * self.batch * self._api.llama_model_n_head(self._model) * 4
-        plain = spec.kv_type in ("f32", "f16", "bf16")
-        return plain and spec.gpu_layers == 0 and stored <= MOST_SCORES
-
-    def _new_context(self, spec: ModelSpec) -> object:
+    def _new_context(self, spec: ModelSpec, sequences: int, kinds: Sequence["CacheKind"]) -> object:
+        """A context with the first of these caches that llama.cpp can make for this model."""
         params = self._api.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = self.cells, self.batch, self.batch
-        params.n_seq_max, params.kv_unified, params.swa_full = self.sequences + 1, True, True
+        params.n_seq_max, params.kv_unified, params.swa_full = sequences, True, True
         params.n_outputs_max = params.n_outputs_max_per_seq = self.outputs
         params.n_threads = params.n_threads_batch = spec.threads or os.cpu_count() or 1
-        params.type_k = params.type_v = KV_TYPES[spec.kv_type]
-        flash = spec.flash_attention
-        if flash is None and self._scores_are_small(spec):
-            flash = False
-        params.flash_attn_type = {None: -1, False: 0, True: 1}[flash]
         params.no_perf = True
-        context = self._api.llama_init_from_model(self._model, params)
-        if not context:
-            reason = self._library.last_error()
-            self._api.llama_model_free(self._model)
-            raise ModelUnusable(
-                f"{spec.folder}: llama.cpp cannot make a context of {self.cells} tokens{reason}; "
-                "ask for a shorter context"
-            )
-        return context
+        for kind in kinds:
+            params.type_k = params.type_v = KV_TYPES[kind.type]
+            params.flash_attn_type = {None: -1, False: 0, True: 1}[kind.flash]
+            if context := self._api.llama_init_from_model(self._model, params):
+                return context
+        reason = self._library.last_error()
+        self._api.llama_model_free(self._model)
+        raise ModelUnusable(
+            f"{spec.folder}: llama.cpp cannot make a context of {self.cells} tokens{reason}; "
+            "ask for a shorter context"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKind:
+    """Numbers of a cache's keys and values, and whether llama.cpp's flash attention reads them."""
+
+    type: str
+    flash: bool | None  # None: where llama.cpp thinks it pays
+
+
+def _cache_kinds(spec: ModelSpec, *widths: int) -> tuple[CacheKind, ...]:
+    """What the spec asks for, or what gives a row the same bits in every pass, and else the usual.
+
+    On the processor, llama.cpp's flash attention sums each row alone and in order, except for float32
+    and float16 keys. Two further types are left: bfloat16, where the processor multiplies it, and 8 bits.
+    One row after 64 and 1024 tokens of SmolLM2 in 4 bits, in milliseconds, on two cores with AVX2:
+    f16 without flash 18 and 26, bf16 16 and 32, q8_0 17 and 28; with AVX512-BF16 6.4 and 10.8, 5.0 and
+    10.4, 5.1 and 10.8.
+    """
+    usual = CacheKind(spec.kv_type or "f16", spec.flash_attention)
+    if spec.kv_type is not None or spec.flash_attention is False or spec.gpu_layers:
+        return (usual,)
+    in_blocks = all(width % Q8_BLOCK == 0 for width in widths)
+    bits = "q8_0" if in_blocks and BFLOAT16.isdisjoint(instruction_sets()) else "bf16"
+    return CacheKind(bits, flash=True), usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,10 +307,6 @@ def _address_of(function: object) -> Callable[[object], int]:
     return made
 
 
-def _first_byte(state: NDArray[np.uint8]) -> object:
-    return state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-
-
 def _never() -> bool:
     return False
 
@@ -332,7 +320,7 @@ def _metadata(api: ModuleType, model: object, key: str) -> str:
 
 def _load_model(library: Library, spec: ModelSpec) -> object:
     api = library.api
-    if spec.kv_type not in KV_TYPES:
+    if spec.kv_type not in (None, *KV_TYPES):
         raise ModelUnusable(
             f"kv_type {spec.kv_type!r} is not supported; choose {', '.join(KV_TYPES)}"
         )

@@ -28,6 +28,7 @@ from typing_extensions import override
 
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
+from engine.models.gguf.cache import OWN_SEQUENCES, SavedCells
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.slot import Slot
 from engine.platform.batch_padding import row_blocks
@@ -38,8 +39,7 @@ from engine.speculation.tree import DraftTree
 
 T = TypeVar("T")
 Array = NDArray[np.float32]
-Bytes = NDArray[np.uint8]
-MOST_SLOTS = MOST_OUTPUTS - 3  # two branches and the dummy rows are sequences, too
+MOST_SLOTS = MOST_OUTPUTS - OWN_SEQUENCES - 3  # two branches and the dummy rows are sequences, too
 BRANCHES = 64  # tips of trees held at once, of all slots together
 
 
@@ -62,6 +62,7 @@ class LlamaCppTarget(Target):
 
     offers = frozenset({Capability.TREE})
     can_share = True
+    limits_rows = True
 
     def __init__(self, spec: ModelSpec, branches: int = BRANCHES) -> None:
         """Load the file; raises ModelUnusable."""
@@ -77,9 +78,10 @@ class LlamaCppTarget(Target):
         self.shared_rows = self.llama.cells - MOST_OUTPUTS  # draft trees need the others
         self.swap_bytes = self.llama.token_bytes
         self._slots = {slot: Slot() for slot in range(self.max_slots)}
-        self._swapped: dict[int, Bytes] = {}  # slot -> what its committed tokens' cells held
+        self._swapped: dict[int, SavedCells] = {}  # slot -> its committed tokens' cells
         self._free = list(range(self.llama.sequences - 1, self.max_slots - 1, -1))
         self._abort: Callable[[], bool] = bool
+        self._most_rows = self.llama.batch
 
     @property
     def swapped(self) -> dict[int, int]:
@@ -89,6 +91,10 @@ class LlamaCppTarget(Target):
     def choose_padding(self) -> None:
         """Measure which passes are faster with dummy rows; nothing may be cached."""
         self.llama.choose_padding()
+
+    @override
+    def limit_rows(self, rows: int) -> None:
+        self._most_rows = min(rows, self.llama.batch)
 
     @property
     @override
@@ -122,11 +128,13 @@ class LlamaCppTarget(Target):
         """
         assert slot not in self._swapped, "a slot that is swapped out has no cells"
         self.crop(slot, self.length(slot))
+        self._tidy()
         before = self.length(slot)
         try:
-            self._extend(slot, tokens, partial(self.llama.read, aborted=self._abort))
+            read = partial(self.llama.read, aborted=self._abort)
+            self._extend(slot, tokens, read, self.llama.batch)
         except Aborted:
-            self.llama.remove(slot, before)
+            self.llama.cache.remove(slot, before)
             del self._slots[slot].committed[before:]
         return None
 
@@ -137,6 +145,7 @@ class LlamaCppTarget(Target):
         for slot in slots:
             if self._slots[slot].tokens:
                 self.crop(slot, self.length(slot))
+        self._tidy()
         if len(slots) == len(trees[0].tokens) == 1:
             return [Scores(self._alone(slots[0], trees[0].tokens[0]))]
         pairs = zip(slots, trees, strict=True)
@@ -170,14 +179,14 @@ class LlamaCppTarget(Target):
         kept = common_prefix(held.branches.get(best, []), path)
         own = common_prefix(held.branches.get(slot, []), path)
         if own < len(held.branches.get(slot, [])):
-            self.llama.remove(slot, before + own)
+            self.llama.cache.remove(slot, before + own)
         if kept > own:
-            self.llama.copy(best, slot, before + own, before + kept)
+            self.llama.cache.copy(best, slot, before + own, before + kept)
         tokens = [held.tokens[row] for row in path]
         held.committed += tokens[:kept]
         self._forget_rows(slot)
         if kept < len(path):  # their cells were given to other branches
-            self._extend(slot, tokens[kept:], self.llama.decode)
+            self._extend(slot, tokens[kept:], self.llama.decode, self._most_rows)
 
     @override
     def crop(self, slot: int, length: int) -> None:
@@ -190,7 +199,7 @@ class LlamaCppTarget(Target):
         if not held.tokens and len(held.committed) <= length:
             return  # the usual case in every step
         if len(held.committed) > length or held.branches.get(slot):
-            self.llama.remove(slot, min(length, len(held.committed)))
+            self.llama.cache.remove(slot, min(length, len(held.committed)))
         self._forget_rows(slot)
         del held.committed[length:]
 
@@ -202,7 +211,7 @@ class LlamaCppTarget(Target):
         """
         for slot in self._slots:
             self.crop(slot, 0)
-        self.llama.clear()
+        self.llama.cache.clear()
 
     @override
     def share(self, source: int, slot: int, length: int) -> None:
@@ -212,14 +221,14 @@ class LlamaCppTarget(Target):
         if source in self._swapped:
             self._bring_back(source, slot)
         else:
-            self.llama.copy(source, slot, 0, length)
+            self.llama.cache.copy(source, slot, 0, length)
 
     @override
     def swap_out(self, slot: int) -> None:
         if slot not in self._swapped and self._slots[slot].committed:
             self.crop(slot, self.length(slot))
-            self._swapped[slot] = self.llama.state(slot)
-            self.llama.remove(slot)
+            self._swapped[slot] = self.llama.cache.save(slot)
+            self.llama.cache.remove(slot)
 
     @override
     def swap_in(self, slot: int) -> None:
@@ -229,21 +238,27 @@ class LlamaCppTarget(Target):
 
     def _bring_back(self, source: int, slot: int) -> None:
         """Cells for the slot's committed tokens, a prefix of ``source``'s that were swapped out; or none."""
-        held = self._slots[slot]
-        if self.llama.restore(slot, self._swapped[source]):
-            self.llama.remove(slot, len(held.committed))
+        held, saved = self._slots[slot], self._swapped[source]
+        if saved.count > self.llama.cache.room:
+            self._compact()
+        if self.llama.cache.restore(slot, saved):
+            self.llama.cache.remove(slot, len(held.committed))
         else:
             held.committed.clear()
 
     def _extend(
-        self, slot: int, tokens: Sequence[int], decode: Callable[[Sequence[BatchRow]], object]
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        decode: Callable[[Sequence[BatchRow]], object],
+        most: int,
     ) -> None:
-        """Commit tokens in as many passes as they need."""
+        """Commit tokens in passes of at most so many rows."""
         committed = self._slots[slot].committed
-        for start in range(0, len(tokens), self.llama.batch):
-            part = tokens[start : start + self.llama.batch]
-            places = enumerate(part, len(committed))
-            self._with_room({slot}, decode, [BatchRow(t, at, (slot,)) for at, t in places])
+        for start in range(0, len(tokens), most):
+            part = tokens[start : start + most]
+            rows = [BatchRow(t, at, (slot,)) for at, t in enumerate(part, len(committed))]
+            self._with_room({slot}, partial(decode, rows))
             committed += part
 
     def _forget_rows(self, slot: int) -> None:
@@ -261,9 +276,9 @@ class LlamaCppTarget(Target):
         held = self._slots[slot]
         del held.branches[branch]
         if branch == slot:
-            self.llama.remove(slot, len(held.committed))
+            self.llama.cache.remove(slot, len(held.committed))
         else:
-            self.llama.remove(branch)
+            self.llama.cache.remove(branch)
             self._free.append(branch)
 
     def _alone(self, slot: int, token: int) -> Array:
@@ -273,17 +288,18 @@ class LlamaCppTarget(Target):
         held.parents.append(-1)
         held.depths.append(0)
         held.branches[slot] = [0]
-        place = len(held.committed)
         try:
-            return self.llama.decode_one(token, place, slot)
+            return self.llama.decode_one(token, len(held.committed), slot)
         except CacheFull:  # others make room
-            return self._pass({slot}, [BatchRow(token, place, (slot,), output=True)])
+            self._forget_rows(slot)
+            return self._run([Rows(slot, [token], [-1])])[0]
         except EngineError:
             self.crop(slot, len(held.committed))
             raise
 
     def _run(self, batch: Sequence[Rows]) -> list[Array]:
         """Logits of the wanted rows of every slot, in as few passes as the limits allow."""
+        slots = {rows.slot for rows in batch}
         fresh = [[(r.slot, row) for row in self._slots[r.slot].add(r)] for r in batch]
         wanted = [rows[-(r.last or len(rows)) :] for r, rows in zip(batch, fresh, strict=True)]
         left = {pair for rows in fresh for pair in rows}
@@ -291,8 +307,8 @@ class LlamaCppTarget(Target):
         parts: list[Array] = []
         places: dict[tuple[int, int], int] = {}
         while left:
-            run = self._plan(left, wanted_rows)
-            parts.append(self._decode(run))
+            run, part = self._pass(slots, partial(self._next_pass, left, wanted_rows))
+            parts.append(part)
             places |= {pair: len(places) + i for i, pair in enumerate(run.outputs)}
             left -= set(run.rows)
             wanted_rows -= set(run.outputs)
@@ -305,7 +321,7 @@ class LlamaCppTarget(Target):
             held = self._slots[slot]
             held.branches.setdefault(slot, [])
             for row in held.missing(row for own, row in left if own == slot):
-                full = len(run.rows) == self.llama.batch
+                full = len(run.rows) == self._most_rows
                 crowded = (slot, row) in wanted_rows and len(run.outputs) == self.llama.outputs
                 if full or crowded or not self._place(run, slot, row):
                     return run
@@ -337,7 +353,7 @@ class LlamaCppTarget(Target):
         branch, held = self._free.pop(), self._slots[slot]
         path = held.branches[source][: held.depths[parent] + 1 if parent >= 0 else 0]
         cached = [row for row in path if (slot, row) not in run.sequences]
-        self.llama.copy(source, branch, 0, held.position(cached[-1] if cached else -1) + 1)
+        self.llama.cache.copy(source, branch, 0, held.position(cached[-1] if cached else -1) + 1)
         for row in path[len(cached) :]:
             run.sequences[slot, row].append(branch)
         held.branches[branch] = path
@@ -352,16 +368,19 @@ class LlamaCppTarget(Target):
                     return True
         return False
 
-    def _decode(self, run: _Pass) -> Array:
-        """Logits of the pass's outputs."""
+    def _next_pass(
+        self, left: set[tuple[int, int]], wanted_rows: set[tuple[int, int]]
+    ) -> tuple[_Pass, Array]:
+        """The next pass and the logits of its outputs."""
+        run = self._plan(left, wanted_rows)
         outputs = set(run.outputs)
         rows = [self._batch_row(pair, run.sequences[pair], pair in outputs) for pair in run.rows]
-        return self._pass({slot for slot, _ in run.rows}, rows)
+        return run, self.llama.decode(rows)
 
-    def _pass(self, slots: set[int], rows: list[BatchRow]) -> Array:
-        """Logits of these rows that have an output; the slots' drafts are forgotten when it fails."""
+    def _pass(self, slots: set[int], attempt: Callable[[], T]) -> T:
+        """Run it; the slots' drafts are forgotten when it fails."""
         try:
-            return self._with_room(slots, self.llama.decode, rows)
+            return self._with_room(slots, attempt)
         except EngineError:
             for slot in slots:
                 self.crop(slot, self.length(slot))
@@ -371,25 +390,44 @@ class LlamaCppTarget(Target):
         held = self._slots[pair[0]]
         return BatchRow(held.tokens[pair[1]], held.position(pair[1]), sequences, output)
 
-    def _with_room(
-        self,
-        slots: Set[int],
-        decode: Callable[[Sequence[BatchRow]], T],
-        rows: list[BatchRow],
-    ) -> T:
-        """Decode; a full cache first forgets idle conversations, the longest first.
+    def _with_room(self, slots: Set[int], attempt: Callable[[], T]) -> T:
+        """Run it; where the cache is full, once more with more room, until there is none to give."""
+        while True:
+            try:
+                return attempt()
+            except CacheFull:
+                if not self._made_room(slots):
+                    raise
+
+    def _made_room(self, slots: Set[int]) -> bool:
+        """Give back cells that are only held, or else forget the longest idle conversation.
 
         A conversation that continues later finds a shorter prefix cached, and is fed the rest again.
         """
-        while True:
-            try:
-                return decode(rows)
-            except CacheFull:
-                here = self._slots.keys() - self._swapped.keys() - slots
-                idle = [slot for slot in here if self.length(slot)]
-                if not idle:
-                    raise
-                self.crop(max(idle, key=self.length), 0)
+        if not self._compact():
+            here = self._slots.keys() - self._swapped.keys() - slots
+            idle = [slot for slot in here if self.length(slot)]
+            if not idle:
+                return False
+            self.crop(max(idle, key=self.length), 0)
+            self._compact()
+        return True
+
+    def _compact(self) -> bool:
+        """Give back cells that are only held, if there are any; branches are computed again."""
+        for slot, held in self._slots.items():
+            for branch in tuple(held.branches):
+                self._drop(slot, branch)
+        if not self.llama.cache.cells.held:
+            return False
+        self.llama.cache.compact()
+        return True
+
+    def _tidy(self) -> None:
+        """Before a pass: one reads held cells too, and a tree must find room."""
+        cache = self.llama.cache
+        if cache.crowded or (cache.room < MOST_OUTPUTS and cache.cells.held):
+            self._compact()
 
 
 def _in_order(parts: list[Array], places: list[list[int]]) -> list[Array]:

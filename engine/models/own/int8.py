@@ -15,11 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.decoder.decoder import Dense, Linear
+from engine.decoder.decoder import EXACT_ROWS, Dense, Linear, even_linear
 from engine.platform.upcast_linear import Widening
 
 STEPS = 127
-NARROW = 8  # rows up to which the operator that reads bytes beats widening them first
 BLOCK = (
     1024  # weight rows widened at a time: so that they and the rows fit into the processor's cache
 )
@@ -37,7 +36,7 @@ class Int8:
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
         flat = x.reshape(-1, x.shape[-1])
-        by_bytes = len(flat) <= NARROW and x.device.type == "cpu" and x.dtype == torch.bfloat16
+        by_bytes = len(flat) <= EXACT_ROWS and x.device.type == "cpu" and x.dtype == torch.bfloat16
         product = self._narrow(flat) if by_bytes else self._wide(flat)
         if self.bias is not None:
             product = product + self.bias
@@ -52,7 +51,7 @@ class Int8:
             return (self.widening.product(x, self.rows) * self.scale).to(x.dtype)
         if x.is_cuda:  # few launches; its cache is no concern
             return F.linear(x, self.rows.to(x.dtype)) * self.scale
-        parts = [F.linear(x, block.to(x.dtype)) for block in torch.split(self.rows, BLOCK)]
+        parts = [even_linear(x, block.to(x.dtype)) for block in torch.split(self.rows, BLOCK)]
         return torch.cat(parts, -1) * self.scale
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
-from engine.decoder.attention import attend
+from engine.decoder.attention import Reading, attend, plan_reading
 from engine.decoder.decoder import IN_TORCH, Attend, block
 from engine.decoder.kv_cache import CacheShape, KVCache, Layout
 from engine.decoder.weights import DecoderWeights, RowByRow, device_named
@@ -18,7 +18,6 @@ from engine.errors import Aborted
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.precision import read
 from engine.platform.numpy_forward import ROWS as NUMPY_ROWS
-from engine.platform.upcast_linear import wide_type
 from engine.request import ModelSpec
 from engine.speculation.tree import DraftTree
 
@@ -29,6 +28,7 @@ class _SlotRows:
 
     slot: int
     layout: Layout
+    reading: Reading
 
     @property
     def rows(self) -> int:
@@ -71,7 +71,6 @@ class TorchTarget(Target):
         self.context, self.vocab = weights.arch.context, weights.arch.vocab
         self.layers, self.parameters = weights.arch.layers, weights.parameters
         device, dtype = weights.embedding.device, weights.embedding.dtype
-        self._lacking = wide_type(device, dtype) != dtype  # the processor does not multiply it
         self._committed: dict[int, list[int]] = {}
         self._pending: dict[int, list[int]] = {}
         self._abort: Callable[[], bool] = bool
@@ -223,7 +222,12 @@ class TorchTarget(Target):
     def _place(self, slot: int, tokens: Sequence[int], parents: Sequence[int]) -> _SlotRows:
         """Take rows in the cache for these tokens."""
         self._pending.setdefault(slot, []).extend(tokens)
-        return _SlotRows(slot, self.cache.place(slot, parents))
+        return self._seat(slot, self.cache.place(slot, parents))
+
+    def _seat(self, slot: int, layout: Layout) -> _SlotRows:
+        shape = self.cache.shape
+        group = self._weights.arch.heads // shape.kv_heads
+        return _SlotRows(slot, layout, plan_reading(layout, group, shape.dtype, shape.device))
 
     def _enter(self, slot: int, tree: DraftTree) -> "_Entry":
         """Where a tree's rows join the batch; rows that early exit has not seen catch up first."""
@@ -235,7 +239,7 @@ class TorchTarget(Target):
         states: list[Tensor] = []
         self._span(self._embed(tree.tokens[known:]), range(tree.warm.layer), [late], states)
         below = torch.cat((tree.warm.states, torch.stack(states)), 1)
-        return _Entry(_SlotRows(slot, self.cache.whole(slot)), below[-1], tuple(below))
+        return _Entry(self._seat(slot, self.cache.whole(slot)), below[-1], tuple(below))
 
     def _join(self, entries: Sequence["_Entry"], *, trace: bool) -> "_Joined":
         """Run all layers; sequences join the flattened batch at their entry layer."""
@@ -310,7 +314,7 @@ class TorchTarget(Target):
     ) -> Tensor:
         """Attention of one sequence's rows [n, H, D] over its cache."""
         keys, values = self.cache.write(seat.slot, layer, seat.layout, qkv[1:])
-        return attend(qkv[0], keys, values, seat.layout.mask, lacking=self._lacking)
+        return attend(qkv[0], keys, values, seat.reading)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

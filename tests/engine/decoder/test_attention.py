@@ -4,70 +4,62 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from engine.decoder import attention
-from engine.decoder.attention import FEW, attend
+from engine.decoder.attention import attend, plan_reading
 from engine.decoder.decoder import Rotary
+from engine.decoder.kv_cache import CacheShape, KVCache
 
 NEAR = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03, torch.float16: 4e-3}
+CPU = torch.device("cpu")
 
 
-def defined(q, keys, values, mask):
-    """Softmax of scaled products, head by head, in float64."""
-    group = q.shape[1] // keys.shape[0]
-    mixed = []
-    for head in range(q.shape[1]):
-        k, v = keys[head // group].double(), values[head // group].double()
-        scores = q[:, head].double() @ k.T / q.shape[-1] ** 0.5
-        mixed.append(torch.softmax(scores if mask is None else scores + mask.double(), -1) @ v)
-    return torch.stack(mixed, 1)
+def cached(prefix, parents, shared, dtype, generator):
+    """A slot's cache with this prefix and these rows after it, and where these are."""
+    cache = KVCache(CacheShape(1, shared, 8, 4096, dtype, CPU))
+    for rows in (list(range(-1, prefix - 1)), parents):
+        layout = cache.place(0, rows)
+        kv = torch.randn(2, len(rows), shared, 8, generator=generator).to(dtype)
+        keys, values = cache.write(0, 0, layout, (kv[0], kv[1]))
+        if rows is not parents:
+            cache.keep(0, range(prefix))
+    return keys, values, layout
 
 
-def given(rows, heads, shared, tokens, dtype):
-    """Queries and cache as a target has them, neither of them contiguous, and a tree's mask."""
-    generator = torch.Generator().manual_seed(rows * 100 + heads)
-    fused = torch.randn(rows, heads + 2 * shared, 8, generator=generator).to(dtype)
-    cached = torch.randn(2, shared, tokens + 20, 8, generator=generator).to(dtype)
-    mask = torch.zeros(rows, tokens)
-    mask[:, tokens - rows :][torch.ones(rows, rows).triu(1) > 0] = -torch.inf
-    if rows > 2:
-        mask[2, tokens - rows + 1] = -torch.inf  # a sibling
-    one = None if rows == 1 else mask.to(dtype)
-    return fused[:, :heads], cached[0][:, :tokens], cached[1][:, :tokens], one
+def defined(q, keys, values, layout):
+    """Softmax of scaled products over what each row sees, head by head, in float64."""
+    group, found = q.shape[1] // keys.shape[0], torch.zeros(q.shape, dtype=torch.float64)
+    for row, bits in enumerate(layout.seen):
+        after = [layout.length + i for i in range(bits.bit_length()) if bits >> i & 1]
+        seen = [*range(layout.length), *after]
+        for head in range(q.shape[1]):
+            k, v = (store[head // group][seen].double() for store in (keys, values))
+            found[row, head] = torch.softmax(k @ q[row, head].double() / q.shape[-1] ** 0.5, 0) @ v
+    return found
 
 
-@pytest.mark.parametrize("worth", [0, attention.WORTH])
-@pytest.mark.parametrize("lacking", [False, True])
-@pytest.mark.parametrize("dtype", list(NEAR))
-@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 2), (7, 1)])
-@pytest.mark.parametrize("rows", [1, 2, 5, FEW, FEW + 1])
-def test_rows_mix_what_the_definition_says(rows, heads, dtype, lacking, worth, monkeypatch):
-    monkeypatch.setattr(attention, "WORTH", worth)
-    asked = given(rows, *heads, 31, dtype)
-    found = attend(*asked, lacking=lacking)
-    assert found.shape == asked[0].shape
-    assert found.dtype == dtype
-    assert (found.double() - defined(*asked)).abs().max() < NEAR[dtype]
-
-
-@pytest.mark.parametrize(
-    ("rows", "tokens", "lacking", "together"),
-    [
-        (1, 100, False, False),  # too short to win back what it takes
-        (1, 100, True, True),  # separately a row takes several times as long there
-        (2, 100, True, False),
-        (FEW, 40_000, False, True),
-        (FEW + 1, 40_000, False, False),
-    ],
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(list(NEAR)),
+    st.sampled_from([(4, 4), (4, 2), (6, 2), (7, 1)]),
+    st.sampled_from([1, 31, 62, 64, 127, 700]),
+    st.lists(st.integers(0, 99), max_size=12),
 )
-def test_heads_of_a_group_are_asked_together_where_that_pays(
-    rows, tokens, lacking, together, monkeypatch
-):
-    asked = []
-    monkeypatch.setattr(attention, "_mixed", lambda q, *_: asked.append(q.shape) or q)
-    q, keys = torch.zeros(rows, 4, 8), torch.zeros(2, 1, 8).expand(2, tokens, 8)
-    attend(q, keys, keys, None, lacking=lacking)
-    assert asked == [(2 * rows, 2, 8) if together else (rows, 4, 8)]
+def test_rows_mix_what_the_definition_says(dtype, heads, prefix, picks):
+    """Of any tree after any prefix; the cache is as it was afterwards."""
+    generator = torch.Generator().manual_seed(len(picks))
+    parents = [-1, *(pick % (at + 1) for at, pick in enumerate(picks))]
+    keys, values, layout = cached(prefix, parents, heads[1], dtype, generator)
+    before = keys.clone(), values.clone()
+    fused = torch.randn(len(parents), sum(heads), 8, generator=generator).to(dtype)
+    q = fused[:, : heads[0]]  # not contiguous, as in a target
+    reading = plan_reading(layout, heads[0] // heads[1], dtype, CPU)
+    found = attend(q, keys, values, reading)
+    assert found.dtype == dtype
+    assert (found.double() - defined(q, keys, values, layout)).abs().max() < NEAR[dtype]
+    assert torch.equal(keys, before[0])
+    assert torch.equal(values, before[1])
 
 
 # Rotary embeddings.

@@ -53,14 +53,8 @@ def test_positions_follow_depth_and_rows_follow_order():
     layout = cache.place(0, [-1, 0, 0, 2])
     assert layout.positions == (3, 4, 4, 5)
     assert (layout.start, layout.end) == (3, 7)
-    seen = (layout.mask == 0).int().tolist()
-    assert seen == [
-        [1, 1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 1, 0, 0],
-        [1, 1, 1, 1, 0, 1, 0],
-        [1, 1, 1, 1, 0, 1, 1],
-    ]
-    assert cache.place(1, [-1]).mask is None  # a single row needs none
+    assert layout.length == 3
+    assert layout.seen == (0b0001, 0b0011, 0b0101, 0b1101)
 
 
 def test_crop_forgets_pending_rows_and_never_lengthens():

@@ -6,6 +6,7 @@ import numpy as np
 from gguf import GGUFWriter
 
 from engine.models.gguf.export import open_source, write_gguf
+from engine.models.gguf.library import llama_library
 from engine.request import ModelSpec
 
 BUNDLED = Path(__file__).parents[4] / "engine/bundled"
@@ -22,6 +23,16 @@ def exported(folder, out, kind="f32"):
     """A folder of safetensors as GGUF."""
     for _ in write_gguf(open_source(folder), kind, "gpt-2", out):
         pass
+    return out
+
+
+def quantized(file, out, kind):
+    """A GGUF file with its weights rounded by llama.cpp; ``kind`` as in ``Q4_0``."""
+    api = llama_library().api
+    params = api.llama_model_quantize_default_params()
+    params.ftype = getattr(api, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    params.nthread = 1
+    assert not api.llama_model_quantize(str(file).encode(), str(out).encode(), params)
     return out
 
 

@@ -283,7 +283,7 @@ def test_logits_that_are_not_finite_end_the_request(tmp_path):
     [
         ({"kv_type": "q3"}, "kv_type 'q3'"),
         ({"gpu_layers": 4}, "no GPU support"),
-        ({"slots": 126}, "at most 125"),
+        ({"slots": 126}, "at most 123"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_the_reason(file, change, says):

@@ -9,7 +9,8 @@ import transformers
 from engine.build import build
 from engine.decoder.decoder import Dense
 from engine.errors import ModelUnusable
-from engine.models.own.int8 import NARROW, Int8, Int8Quantiser
+from engine.decoder.decoder import EXACT_ROWS
+from engine.models.own.int8 import Int8, Int8Quantiser
 from engine.models.own.target import load
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
@@ -45,7 +46,7 @@ class TestMap:
         assert rounded.rows.dtype == torch.int8
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("rows", [1, NARROW, NARROW + 1, 40])
+    @pytest.mark.parametrize("rows", [1, 8, EXACT_ROWS, EXACT_ROWS + 1])
     @pytest.mark.parametrize("out", [96, 1100])
     def test_both_ways_to_multiply_give_the_widened_weight_times_the_rows(self, dtype, rows, out):
         rounded = Int8Quantiser().map(dense(out, 64, dtype, bias=True))

@@ -1,0 +1,132 @@
+"""The cache of one llama.cpp context: what its sequences see, saved, restored, moved together."""
+
+import ctypes
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.models.gguf.cells import Cells
+
+PADDING = 256  # llama.cpp reads a cache in runs of this many cells
+OWN_SEQUENCES = 2  # of the cache's: one holds cells, one carries what is moved
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCells:
+    """Bytes of the consecutive positions of a sequence."""
+
+    data: NDArray[np.uint8]
+    count: int
+
+    def __len__(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+
+class LlamaCache:
+    """Sequence operations; every sequence's cells stay in the order of its positions."""
+
+    def __init__(self, api: ModuleType, context: object, size: int, first_own: int) -> None:
+        """A cache of ``size`` cells; sequences from ``first_own`` on are its own."""
+        self._api, self._context = api, context
+        self._memory = api.llama_get_memory(context)
+        self._size, self._holder, self._mover = size, first_own, first_own + 1
+        self.cells = Cells()
+
+    @property
+    def room(self) -> int:
+        """Rows that can still be decoded."""
+        return self._size - self.cells.top
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more cells are held than seen: a pass reads both."""
+        return self.cells.held > max(self.cells.seen, PADDING)
+
+    def copy(self, source: int, target: int, start: int, stop: int) -> None:
+        """``target`` also sees the cells of ``source`` at positions [start, stop)."""
+        self.cells.copy(source, target, start, stop)
+        self._see(source, target, start, stop)
+
+    def remove(self, sequence: int, start: int = 0) -> None:
+        """The sequence no longer sees positions from ``start`` on."""
+        for gap in self.cells.remove(sequence, start):
+            self._see(sequence, self._holder, gap.start, gap.stop)
+        self.drop(sequence, start)
+        if self.cells.held and not self.cells.seen:
+            self.drop(self._holder)
+            self.cells.clear()
+
+    def drop(self, sequence: int, start: int = 0) -> None:
+        """``remove`` of rows that were not taken note of: dummy ones, and those of a failed pass."""
+        self._api.llama_memory_seq_rm(self._memory, sequence, start or -1, -1)
+
+    def save(self, sequence: int) -> SavedCells:
+        """The cells of a sequence; they stay as they are."""
+        return SavedCells(self._bytes(sequence), len(self.cells.of(sequence)))
+
+    def restore(self, sequence: int, saved: SavedCells) -> bool:
+        """Replace a sequence's cells by saved ones; False where there is no room: it has none then."""
+        self.remove(sequence)
+        if saved.count > self.room or not self._put(sequence, saved.data):
+            return False
+        self._note(sequence, saved.count)
+        return True
+
+    def compact(self) -> None:
+        """Move what sequences see together, in the same order; held cells are free then."""
+        parts: list[tuple[int, int, int, SavedCells]] = []
+        for sequence in self.cells.sequences():
+            source, kept = self.cells.shared(sequence, [part[0] for part in parts])
+            parts.append((sequence, source, kept, self._part(sequence, kept)))
+        self._api.llama_memory_clear(self._memory, False)  # noqa: FBT003 - C knows no names
+        self.cells.clear()
+        for sequence, source, kept, part in parts:
+            self.copy(source, sequence, 0, kept)
+            self._append(sequence, kept, part)
+
+    def clear(self) -> None:
+        """Empty every cell and overwrite its bytes."""
+        self._api.llama_memory_clear(self._memory, True)  # noqa: FBT003 - C knows no names
+        self.cells.clear()
+
+    def _part(self, sequence: int, start: int) -> SavedCells:
+        """What a sequence sees from position ``start`` on."""
+        count = len(self.cells.of(sequence)) - start
+        self._see(sequence, self._mover, start, start + count)
+        data = self._bytes(self._mover)
+        self.drop(self._mover)
+        return SavedCells(data, count)
+
+    def _append(self, sequence: int, start: int, part: SavedCells) -> None:
+        if not part.count:
+            return
+        if not self._put(self._mover, part.data):
+            raise AssertionError(f"{part.count} cells found no room in a cache with {self.room}")
+        self._see(self._mover, sequence, start, start + part.count)
+        self.drop(self._mover)
+        self._note(sequence, part.count)
+
+    def _note(self, sequence: int, count: int) -> None:
+        for _ in range(count):
+            self.cells.add((sequence,))
+
+    def _see(self, source: int, target: int, start: int, stop: int) -> None:
+        self._api.llama_memory_seq_cp(self._memory, source, target, start, stop)
+
+    def _bytes(self, sequence: int) -> NDArray[np.uint8]:
+        size = self._api.llama_state_seq_get_size(self._context, sequence)
+        data = np.empty(size, np.uint8)
+        self._api.llama_state_seq_get_data(self._context, _first_byte(data), size, sequence)
+        return data
+
+    def _put(self, sequence: int, data: NDArray[np.uint8]) -> bool:
+        place = _first_byte(data)
+        return bool(self._api.llama_state_seq_set_data(self._context, place, len(data), sequence))
+
+
+def _first_byte(data: NDArray[np.uint8]) -> object:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+
