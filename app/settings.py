@@ -47,6 +47,9 @@ class Settings:
     model: str = "pocket"
     dtype: str | None = None  # of the first model's weights; None: the catalogue's, or the plan's
     keep_alive: float | None = None  # seconds until an idle model is unloaded; None: never
+    exact: bool = (
+        True  # verify no more drafted tokens in one pass than round as plain decoding does
+    )
     read_ahead: bool = True  # read a conversation or file while the engine is idle
     log_level: str = "warning"  # least severe records in the log file: one of LEVELS
     hub: str = HUB  # used only when a person searches or downloads
@@ -99,6 +102,11 @@ def _one_of(names: tuple[str, ...]) -> _Key:
 _NEVER = "never"
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _TEXT = _Key("a text that is not empty", _is_text)
+_SWITCH = _Key(
+    "true or false",
+    lambda value: isinstance(value, bool),
+    lambda text: _BOOLEANS.get(text.lower(), text),
+)
 KEYS = {
     "host": _TEXT,
     "port": _Key(
@@ -115,11 +123,8 @@ KEYS = {
         lambda text: text if text == _NEVER else float(text),
         lambda value: None if value in {_NEVER, 0} else float(value),
     ),
-    "read_ahead": _Key(
-        "true or false",
-        lambda value: isinstance(value, bool),
-        lambda text: _BOOLEANS.get(text.lower(), text),
-    ),
+    "exact": _SWITCH,
+    "read_ahead": _SWITCH,
     "log_level": _one_of(LEVELS),
 }
 

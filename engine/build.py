@@ -262,16 +262,17 @@ def _rounding(spec: ModelSpec, parts: DrafterResources) -> tuple[str, ...]:
     rows = parts.exact_rows
     if rows == UNLIMITED:
         return ()
+    said = (
+        f"passes of more than {rows} rows round differently here: a drafted answer can differ from a "
+        "plain one where two tokens are almost equally likely"
+    )
     if spec.exact and parts.target.limits_rows:
-        return (
+        said = (
             f"with these weights this processor rounds passes of more than {rows} rows differently; "
             f"so that answers stay those of plain decoding, drafts are verified {rows} rows at a time, "
-            "which gains less; exact = false in config.toml allows wider passes",
+            "which gains less; exact = false in config.toml allows wider passes"
         )
-    return (
-        f"passes of more than {rows} rows round differently here: a drafted answer can differ from a "
-        "plain one where two tokens are almost equally likely",
-    )
+    return (said,)
 
 
 def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str) -> str:

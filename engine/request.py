@@ -342,7 +342,9 @@ class ModelSpec:
     threads: int | None = None  # None: as many as there are cores
     gpu_layers: int = 0  # of a GGUF file; -1: all
     batch: int = 256  # most rows of one pass over a GGUF file
-    kv_type: str | None = None  # of a GGUF file's cache: f32, f16, bf16, q8_0, q4_0; None: see there
+    kv_type: str | None = (
+        None  # of a GGUF file's cache: f32, f16, bf16, q8_0, q4_0; None: see there
+    )
     flash_attention: bool | None = None  # of a GGUF file; None: as the type of the cache needs it
     exact: bool = True  # no pass is wider than those that give plain decoding's bits
 

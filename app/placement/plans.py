@@ -44,6 +44,7 @@ def place(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None = 
     Raises ModelUnusable with both numbers where it has none. Small models stay as they are: no
     first start waits for a look at the machine.
     """
+    spec = replace(spec, exact=settings.exact)
     if spec.inflate != 1 or weights_size(Path(spec.folder)) < SMALL:
         return Placed(spec, None)
     if spec.backend not in {TORCH, LLAMA_CPP}:

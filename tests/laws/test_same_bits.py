@@ -53,7 +53,9 @@ def loaded(request, tmp_path_factory):
     rows = profile(made, PassCost())
     if rows < UNLIMITED:
         if not made.limits_rows:
-            pytest.skip(f"this processor rounds {rows + 1} rows differently, and the engine says so")
+            pytest.skip(
+                f"this processor rounds {rows + 1} rows differently, and the engine says so"
+            )
         made.limit_rows(rows)
     return made, rows
 
@@ -157,7 +159,9 @@ def test_a_conversation_that_was_swapped_out_goes_on(target, plain):
 @pytest.mark.parametrize("cut", [1, 5, 64, 89])
 def test_where_a_prompt_was_cut_changes_nothing(loaded, plain, cut):
     target, rows = loaded
-    wide = getattr(target, "weights", None) is not None and target.weights.norm.dtype != torch.float32
+    wide = (
+        getattr(target, "weights", None) is not None and target.weights.norm.dtype != torch.float32
+    )
     if rows < UNLIMITED or wide:
         pytest.skip("prompts are read in wide passes, whose rows round differently")
     target.crop(1, 0)

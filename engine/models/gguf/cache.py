@@ -129,4 +129,3 @@ class LlamaCache:
 
 def _first_byte(data: NDArray[np.uint8]) -> object:
     return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-

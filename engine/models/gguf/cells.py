@@ -60,7 +60,9 @@ class Cells:
             self._users[cell] -= 1
         while self._users and not self._users[-1]:
             self._users.pop()
-        gaps = [p for p, cell in enumerate(gone, start) if cell < self.top and not self._users[cell]]
+        gaps = [
+            p for p, cell in enumerate(gone, start) if cell < self.top and not self._users[cell]
+        ]
         for position in gaps:
             self._users[gone[position - start]] = 1
         self.held += len(gaps)

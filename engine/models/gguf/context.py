@@ -163,8 +163,8 @@ class LlamaContext:
 
     def _run_padded(self, rows: int, added: int) -> int:
         """The rows and dummy ones, of a sequence that is empty before and after; llama.cpp's code."""
+        dummy, more = self.sequences, slice(rows, rows + added)
         if added:
-            dummy, more = self.sequences, slice(rows, rows + added)
             columns = self._columns
             columns.tokens[more] = columns.outputs[more] = 0
             columns.positions[more], columns.counts[more] = range(added), 1

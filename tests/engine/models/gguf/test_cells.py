@@ -5,34 +5,49 @@ from hypothesis import strategies as st
 
 from engine.models.gguf.cells import Cells
 
-STEPS = st.lists(st.tuples(st.sampled_from(["add", "copy", "remove"]), st.integers(0, 3), st.integers(0, 9)))
+HELD = 9
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "copy", "remove"]), st.integers(0, 3), st.integers(0, 9))
+)
+
+
+class Cache:
+    """What llama.cpp would hold: a set of sequences for each cell, a new token in the first free one."""
+
+    def __init__(self):
+        self.cells = []
+
+    def add(self, cells, sequence, _):
+        assert cells.top == len(self.cells)
+        cells.add((sequence,))
+        self.cells.append({sequence})
+
+    def copy(self, cells, sequence, number):
+        seen, target = list(cells.of(sequence)), number % 4
+        if not cells.of(target):
+            cells.copy(sequence, target, 0, len(seen))
+            for cell in seen:
+                self.cells[cell].add(target)
+
+    def remove(self, cells, sequence, start):
+        seen = list(cells.of(sequence))
+        for gap in cells.remove(sequence, start):
+            for position in gap:
+                self.cells[seen[position]].add(HELD)
+        for cell in seen[start:]:
+            self.cells[cell].discard(sequence)
+        while self.cells and not self.cells[-1]:
+            self.cells.pop()
 
 
 @given(STEPS)
 def test_cells_stay_in_order_and_gaps_are_held(steps):
-    """Against a cache that llama.cpp would keep: a set of sequences for each cell."""
-    cells, cache, held = Cells(), [], 9
+    cells, cache = Cells(), Cache()
     for kind, sequence, number in steps:
-        seen = list(cells.of(sequence))
-        if kind == "add":
-            assert cells.top == len(cache), "a new token takes the first free cell"
-            cells.add((sequence,))
-            cache.append({sequence})
-        elif kind == "copy" and not cells.of(number % 4):
-            cells.copy(sequence, number % 4, 0, len(seen))
-            for cell in seen:
-                cache[cell].add(number % 4)
-        elif kind == "remove":
-            for gap in cells.remove(sequence, number):
-                for position in gap:
-                    cache[seen[position]].add(held)
-            for cell in seen[number:]:
-                cache[cell].discard(sequence)
-            while cache and not cache[-1]:
-                cache.pop()
-        assert all(cache), "no free cell lies below one in use"
-        assert cells.top == len(cache)
-        assert cells.held == sum(users == {held} for users in cache)
+        getattr(cache, kind)(cells, sequence, number)
+        assert all(cache.cells), "no free cell lies below one in use"
+        assert cells.top == len(cache.cells)
+        assert cells.held == sum(users == {HELD} for users in cache.cells)
         for each in range(4):
-            own = list(cells.of(each))
-            assert own == sorted(cell for cell, users in enumerate(cache) if each in users)
+            own = [cell for cell, users in enumerate(cache.cells) if each in users]
+            assert list(cells.of(each)) == own

@@ -7,9 +7,8 @@ import torch
 import transformers
 
 from engine.build import build
-from engine.decoder.decoder import Dense
+from engine.decoder.decoder import EXACT_ROWS, Dense
 from engine.errors import ModelUnusable
-from engine.decoder.decoder import EXACT_ROWS
 from engine.models.own.int8 import Int8, Int8Quantiser
 from engine.models.own.target import load
 from engine.request import GenerationRequest, ModelSpec
