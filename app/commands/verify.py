@@ -1,7 +1,6 @@
 """The command ``verify``: the same prompts plain and with every drafter, compared token by token."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +14,12 @@ from app.bench.measure import (
     Progress,
     Watcher,
     find_difference,
+    finished,
     measure,
 )
 from app.bench.options import Conditions
 from app.bench.prompt_files import Turns, read_prompts
-from app.bench.runners import Generates, WorkerRunner, base_request
+from app.bench.runners import EngineRunner, base_request
 from app.bench.summary import counts_of
 from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
@@ -28,7 +28,7 @@ from app.progress import show_progress
 from app.request import ALL_DRAFTERS, check_drafter
 from app.settings import Settings
 from app.text.chat_text import ChatText
-from app.worker.worker import EngineWorker
+from app.worker.engine_process import Engine, build_engine
 from engine.hardware.footprint import LLAMA_CPP
 from engine.request import PLAIN, ModelFacts, ModelSpec
 
@@ -88,7 +88,12 @@ class Verified:
 def run(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
     spec = exact_spec(options)
-    verified = asyncio.run(_verified(options, spec))
+    text = ChatText.load(Path(spec.folder))
+    try:
+        show_progress(f"loading {spec.name}")
+        verified = verify(build_engine(spec), text, options, Progress(show_progress))
+    finally:
+        show_progress("")
     sys.stdout.writelines(f"{line}\n" for line in table(verified, dtype_name(spec)))
     return 0 if verified.agrees else 1
 
@@ -114,37 +119,22 @@ def choose_drafters(names: Sequence[str], facts: ModelFacts) -> tuple[str, ...]:
     return tuple(names)
 
 
-async def _verified(options: VerifyOptions, spec: ModelSpec) -> Verified:
-    text = ChatText.load(Path(spec.folder))
-    worker = EngineWorker(spec)
-    try:
-        facts = await worker.start()
-        found = await verify(worker, facts, text, options, Progress(show_progress))
-        return Verified(facts, text, found)
-    finally:
-        show_progress("")
-        await worker.close()
-
-
-async def verify(
-    worker: Generates,
-    facts: ModelFacts,
-    text: ChatText,
-    options: VerifyOptions,
-    watcher: Watcher | None = None,
-) -> Measurement:
+def verify(
+    engine: Engine, text: ChatText, options: VerifyOptions, watcher: Watcher | None = None
+) -> Verified:
     """Greedy answers of plain decoding and each drafter, with caches as warm as a user finds them.
 
     Drafts are as long as they may be: those that an adaptive length would skip are verified too.
-    Raises InvalidRequest, RequestFailed, WorkerCrashed.
+    Raises InvalidRequest, RequestFailed.
     """
-    drafters = choose_drafters(options.drafters, facts)
+    drafters = choose_drafters(options.drafters, engine.facts)
     lanes = [Lane(name, name, length="fixed") for name in (PLAIN, *drafters)]
     conditions = Conditions(max_tokens=options.max_tokens, repeats=1, warm_up=False)
-    runner = WorkerRunner(worker, base_request(conditions, text.stop_tokens, cold=False))
+    runner = EngineRunner(engine, base_request(conditions, text.stop_tokens, cold=False))
     runners = {lane.name: runner for lane in lanes}
-    talks = Conversations(text, facts.context, options.prompts)
-    return await measure(lanes, talks, conditions, runners, watcher)
+    talks = Conversations(text, engine.facts.context, options.prompts)
+    found = finished(measure(lanes, talks, conditions, runners, watcher))
+    return Verified(engine.facts, text, found)
 
 
 def table(verified: Verified, numbers: str = EXACT) -> Iterator[str]:
