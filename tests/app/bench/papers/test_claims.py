@@ -11,7 +11,7 @@ from app.bench.options import CLAIMS, Conditions, SeedsOptions
 from app.bench.papers import command, lossless
 from app.bench.papers.auto import promising, usual
 from app.bench.papers.command import show_claims
-from app.bench.papers.harness import Harness, Readers, over_best, per_pass, rates
+from app.bench.papers.harness import Harness, over_best, per_pass, rates
 from app.bench.papers.parallel import shown
 from app.bench.prompt_files import load_prompts
 from app.bench.rows import Check, row
@@ -61,7 +61,7 @@ def test_a_model_without_a_draft_model_is_refused_in_one_sentence(instrument):
         loaded, parts=replace(loaded.parts, draft_model=None), no_draft="none is paired"
     )
     with pytest.raises(ModelUnusable, match="pocket: none is paired; choose pocket"):
-        alone.separate_engine(Readers())
+        alone.separate_engine()
 
 
 def test_a_row_holds_only_if_every_check_does():
