@@ -1,6 +1,6 @@
 """The command ``bench seeds``: every claim in one run, a table, a file, an exit code."""
 
-from app.bench.options import CLAIMS, SeedsOptions
+from app.bench.options import CLAIMS, FixedBench
 from app.bench.papers.harness import Harness
 from app.bench.papers.parallel import each_shown
 from app.bench.prompt_files import load_prompts
@@ -11,7 +11,7 @@ from app.progress import show_progress
 EACH = 10  # open questions of every category
 
 
-def show_claims(options: SeedsOptions) -> int:
+def run(options: FixedBench) -> int:
     """Print each row as it is shown; 0 only if every row holds."""
     prompts = load_prompts(options.prompts, EACH)
     instrument = Harness(options.settings, options.model, prompts, show_progress)

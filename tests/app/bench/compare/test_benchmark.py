@@ -6,6 +6,7 @@ from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, ques
 from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.record import BenchmarkRecord, record
 from app.bench.measure import Measurement
+from app.bench.prompt_files import Tagged
 from app.chat.assistant import Assistant
 from engine.errors import InvalidRequest
 from engine.request import ModelFacts
@@ -89,13 +90,13 @@ def test_a_benchmark_counts_warms_up_and_records(assistant):
     assert lookup.passes_by_drafter["lookup"] > 0
     written = whole.model_dump_json()
     assert BenchmarkRecord.model_validate_json(written) == whole
-    assert not any(question.prompt[:40] in written for question in short)
+    assert not any(question.turns[0][:40] in written for question in short)
     assert whole.best == lookup
 
 
 def test_prompts_past_the_context_are_skipped_and_counted(assistant):
     edit = next(one for one in questions(1) if one.category == "edit")
-    long = type(edit)("qa", "word " * 5000)
+    long = Tagged("qa", ("word " * 5000,))
     options = BenchmarkOptions("quick", ("lookup",))
     benchmark = Benchmark(options, ("none", "lookup"), (long, edit), lambda: None)
 

@@ -7,10 +7,9 @@ import pytest
 
 from app.bench.lanes import Lane
 from app.bench.measure import Measurement
-from app.bench.options import CLAIMS, Conditions, SeedsOptions
+from app.bench.options import CLAIMS, Conditions, FixedBench
 from app.bench.papers import command, lossless
 from app.bench.papers.auto import promising, usual
-from app.bench.papers.command import show_claims
 from app.bench.papers.harness import Harness, over_best, per_pass, rates
 from app.bench.papers.parallel import shown
 from app.bench.prompt_files import load_prompts
@@ -81,7 +80,7 @@ def test_the_exit_code_and_the_file_show_what_was_missed(tmp_path, monkeypatch, 
     file = tmp_path / "claims.json"
 
     def run(*names):
-        return show_claims(SeedsOptions(load_settings(), "pocket", None, file, names))
+        return command.run(FixedBench("seeds", load_settings(), "pocket", None, file, only=names))
 
     assert run("one") == 0
     assert "1 of 1 claims hold" in capsys.readouterr().out.splitlines()[-1]
