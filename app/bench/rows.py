@@ -77,15 +77,11 @@ class RowReport:
 
     def close(self) -> int:
         """Print the last line; the exit code: 0 only if every row holds."""
-        _print([summary(self.rows, time.perf_counter() - self.started)])
-        return 0 if all(one.holds for one in self.rows) else 1
-
-
-def summary(rows: Sequence[Row], seconds: float) -> str:
-    """The last line."""
-    missed = [one.claim for one in rows if not one.holds]
-    verdict = f"missed: {', '.join(missed)}" if missed else "every claim holds"
-    return f"{len(rows) - len(missed)} of {len(rows)} claims hold in {seconds / 60:.1f} minutes; {verdict}"
+        missed = [one.claim for one in self.rows if not one.holds]
+        verdict = f"missed: {', '.join(missed)}" if missed else "every claim holds"
+        held, minutes = len(self.rows) - len(missed), (time.perf_counter() - self.started) / 60
+        _print([f"{held} of {len(self.rows)} claims hold in {minutes:.1f} minutes; {verdict}"])
+        return 1 if missed else 0
 
 
 def _print(lines: Iterable[str]) -> None:

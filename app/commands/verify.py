@@ -9,7 +9,6 @@ from pathlib import Path
 from app.bench.lanes import Lane, check_drafters
 from app.bench.measure import (
     Conversations,
-    Difference,
     Measurement,
     Progress,
     Watcher,
@@ -21,6 +20,7 @@ from app.bench.options import Conditions
 from app.bench.prompt_files import Turns, read_prompts
 from app.bench.runners import EngineRunner, base_request
 from app.bench.summary import counts_of
+from app.bench.table import difference_line
 from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
 from app.placement.plans import INT8, dtype_name, place_with_dtype
@@ -151,7 +151,7 @@ def table(verified: Verified, numbers: str = EXACT) -> Iterator[str]:
     for name, why in facts.refused:
         yield f"{name} cannot run with this model: {why}"
     for name, first in measurement.differences.items():
-        yield _sentence(verified, name, first)
+        yield difference_line(name, first, lambda n: f"{n} ({verified.text.decode([n])!r})")
     yield _conclusion(verified)
 
 
@@ -174,19 +174,6 @@ def _row(measurement: Measurement, lane: Lane) -> str:
         f"{lane.name:<12}{counts.answers:>9}{plain.emitted:>9}{agree:>9}"
         f"{counts.tokens_per_pass:>18.2f}"
     )
-
-
-def _sentence(verified: Verified, drafter: str, first: Difference) -> str:
-    gap = "is not known" if first.gap is None else f"is {first.gap:.6g}"
-    return (
-        f"{drafter} differs first in prompt {first.prompt} at token {first.token}: "
-        f"plain {_token(verified, first.plain)}, drafted {_token(verified, first.drafted)}; "
-        f"plain's gap between its two largest logits there {gap}"
-    )
-
-
-def _token(verified: Verified, token: int | None) -> str:
-    return "ends" if token is None else f"{token} ({verified.text.decode([token])!r})"
 
 
 def _conclusion(verified: Verified) -> str:
