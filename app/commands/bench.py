@@ -20,8 +20,9 @@ from app.bench.options import (
     check_output,
 )
 from app.bench.prompt_files import Turns, read_prompts
-from app.bench.report import BenchReport, ResultFile, as_record, describe_machine
+from app.bench.report import BenchReport, as_record, describe_machine, write_record
 from app.bench.runners import Clock, EngineRunner, base_request
+from app.bench.summary import summarize
 from app.bench.table import table
 from app.commands.arguments import (
     add_answer_tokens,
@@ -169,23 +170,22 @@ def bench_spec(options: BenchOptions) -> ModelSpec:
 class _Written(Progress):
     """Writes the file for machines as the figures come."""
 
-    def __init__(self, spec: ModelSpec, facts: ModelFacts, file: ResultFile) -> None:
+    def __init__(self, spec: ModelSpec, facts: ModelFacts, file: Path | None) -> None:
         super().__init__(show_progress)
-        self._machine, self._spec, self._facts = describe_machine(), spec, facts
-        self._file = file
+        self._known, self._file = (describe_machine(), spec, facts), file
 
     @override
     def update(self, measurement: Measurement) -> None:
-        self._file.update(lambda: as_record(self.report(measurement)))
+        if self._file is not None:
+            write_record(self._file, as_record(self.report(measurement)))
 
     def report(self, measurement: Measurement) -> BenchReport:
         """With what is known of model and machine."""
-        return BenchReport.of(self._machine, self._spec, self._facts, measurement)
+        return BenchReport(*self._known, measurement, summarize(measurement))
 
 
 def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:
-    text = ChatText.load(Path(spec.folder))
-    conditions, file = options.conditions, ResultFile(options.json)
+    text, conditions = ChatText.load(Path(spec.folder)), options.conditions
     try:
         show_progress(f"loading {spec.name}")
         engine = build_engine(spec)
@@ -195,12 +195,12 @@ def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:
         clock = Clock.DECODING if together == 1 else Clock.WALL
         runner = EngineRunner(engine, base_request(conditions, text.stop_tokens), clock)
         runners = {lane.name: runner for lane in options.lanes}
-        watcher = _Written(spec, engine.facts, file)
+        watcher = _Written(spec, engine.facts, options.json)
         measured = finished(measure(options.lanes, prompts, conditions, runners, watcher))
     finally:
         show_progress("")
     if not measured.samples:
         raise RequestFailed(f"nothing was measured: no prompt fits the context of {context} tokens")
     report = watcher.report(measured)
-    file.write(as_record(report))
+    write_record(options.json, as_record(report))
     return report

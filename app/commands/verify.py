@@ -12,7 +12,6 @@ from app.bench.measure import (
     Measurement,
     Progress,
     Watcher,
-    find_difference,
     finished,
     measure,
 )
@@ -31,6 +30,7 @@ from app.text.chat_text import ChatText
 from app.worker.engine_process import Engine, build_engine
 from engine.hardware.footprint import LLAMA_CPP
 from engine.request import PLAIN, ModelFacts, ModelSpec
+from engine.speculation.common_prefix import common_prefix
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 
@@ -157,13 +157,9 @@ def table(verified: Verified, numbers: str = EXACT) -> Iterator[str]:
 
 def agreeing_tokens(measurement: Measurement, lane: Lane) -> int:
     """Plain's tokens before the first difference of each prompt."""
-    same = 0
-    for plain, sample in zip(
-        measurement.of(measurement.lanes[0]), measurement.of(lane), strict=True
-    ):
-        found = find_difference(plain.prompt, plain.ids, sample.ids)
-        same += len(plain.ids) if found is None else found.token
-    return same
+    plain = measurement.of(measurement.lanes[0])
+    pairs = zip(plain, measurement.of(lane), strict=True)
+    return sum(common_prefix(ours.ids, theirs.ids) for ours, theirs in pairs)
 
 
 def _row(measurement: Measurement, lane: Lane) -> str:

@@ -10,7 +10,6 @@ from app.bench.gguf.rivals import LOOKUP, PLAIN
 from app.bench.offload.checkpoint import model_folder, write_inflated
 from app.bench.options import GGUF_KINDS, FixedBench
 from app.bench.prompt_files import load_prompts
-from app.bench.report import ResultFile, describe_machine
 from app.bench.rows import Check, Row, RowReport, row
 from app.models.catalog import resolve
 from app.progress import show_progress
@@ -30,8 +29,8 @@ def run(options: FixedBench) -> int:
     """Make the files, measure them, print each type's rows; 0 only if every row holds."""
     spec = resolve(options.settings, options.model)
     prompts = load_prompts(options.prompts, EACH)
-    machine = describe_machine()
-    report = RowReport(machine, ResultFile(options.json))
+    report = RowReport(options.json)
+    machine = report.machine
     report.head(
         f"{machine.cpu}, {machine.cores} cores, {machine.date}; {spec.name} with states of {HIDDEN} "
         f"numbers and feed-forward parts {INFLATE} times as wide: the same answers at a larger cost"

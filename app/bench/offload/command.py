@@ -8,7 +8,6 @@ from app.bench.offload.process import Found, Order, Task, found_by
 from app.bench.offload.rows import FASTER, PLAIN, TREES, rows
 from app.bench.options import FixedBench
 from app.bench.prompt_files import load_prompts, read_prompts
-from app.bench.report import ResultFile, describe_machine
 from app.bench.rows import RowReport
 from app.errors import RequestFailed
 from app.models.catalog import resolve
@@ -29,8 +28,8 @@ def run(options: FixedBench) -> int:
     spec = resolve(options.settings, options.model)
     if spec.draft_folder is None:
         raise RequestFailed(f"{options.model} has no draft model; choose a model that has one")
-    machine = describe_machine()
-    report = RowReport(machine, ResultFile(options.json), {"inflate": INFLATE, "limit": LIMIT})
+    report = RowReport(options.json, {"inflate": INFLATE, "limit": LIMIT})
+    machine = report.machine
     report.head(
         f"{machine.cpu}, {machine.cores} cores, torch {machine.torch}, {machine.date}, float32",
         f"{options.model}, feed-forward parts {INFLATE} times as wide, the same function",

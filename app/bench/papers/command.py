@@ -4,7 +4,6 @@ from app.bench.options import CLAIMS, FixedBench
 from app.bench.papers.harness import Harness
 from app.bench.papers.parallel import each_shown
 from app.bench.prompt_files import load_prompts
-from app.bench.report import ResultFile, describe_machine
 from app.bench.rows import RowReport
 from app.progress import show_progress
 
@@ -15,8 +14,8 @@ def run(options: FixedBench) -> int:
     """Print each row as it is shown; 0 only if every row holds."""
     prompts = load_prompts(options.prompts, EACH)
     instrument = Harness(options.settings, options.model, prompts, show_progress)
-    machine = describe_machine()
-    report = RowReport(machine, ResultFile(options.json))
+    report = RowReport(options.json)
+    machine = report.machine
     report.head(
         f"{machine.cpu}, {machine.cores} cores, torch {machine.torch}, {machine.date}, float32",
         "tokens per second are measured on the inflated model: the same function, the same tokens, "
