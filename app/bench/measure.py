@@ -17,7 +17,6 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import zip_longest
 from typing import Protocol, TypeVar
 
 from typing_extensions import override
@@ -29,6 +28,7 @@ from app.history.task_class import task_class
 from app.request import Message
 from app.text.chat_text import ChatText
 from engine.request import Stats
+from engine.speculation.common_prefix import common_prefix
 
 StepT = TypeVar("StepT")
 ResultT = TypeVar("ResultT")
@@ -291,15 +291,13 @@ async def take_turns(
             await run.aclose()
 
 
-def find_difference(
-    prompt: int, plain: Sequence[int], drafted: Sequence[int], margins: Sequence[float] = ()
-) -> Difference | None:
-    """The first token that is not plain's; ``margins`` are plain's, as far as they are known."""
-    for place, (ours, theirs) in enumerate(zip_longest(plain, drafted)):
-        if ours != theirs:
-            gap = margins[place] if place < len(margins) else None
-            return Difference(prompt, place, ours, theirs, gap)
-    return None
+def find_difference(plain: Sample, other: Sample) -> Difference | None:
+    """The first token that is not plain's; its gap is not known yet."""
+    place = common_prefix(plain.ids, other.ids)
+    ours, theirs = (ids[place] if place < len(ids) else None for ids in (plain.ids, other.ids))
+    if ours is theirs is None:
+        return None
+    return Difference(plain.prompt, place, ours, theirs, None, other.repeat)
 
 
 Round = dict[str, list[Sample]]  # by lane
@@ -371,7 +369,8 @@ class _Loop:
         if not (baseline.plain and self.conditions.comparable):
             return
         for lane in self.lanes[1:]:
-            first = _difference(found[baseline.name], found[lane.name])
+            pairs = zip(found[baseline.name], found[lane.name], strict=True)
+            first = next((one for pair in pairs if (one := find_difference(*pair))), None)
             if first is not None and lane.name not in self.differences:
                 margins = await self._margins(prompts, first.prompt)
                 gap = margins[first.token] if first.token < len(margins) else None
@@ -383,10 +382,3 @@ class _Loop:
         turn = Turn(plain, prompts, self.groups, 0, margins=True)
         found = [s async for s in self.runners[plain.name].run(turn) if isinstance(s, Sample)]
         return next(sample.margins for sample in found if sample.prompt == number)
-
-
-def _difference(plain: Sequence[Sample], other: Sequence[Sample]) -> Difference | None:
-    for ours, theirs in zip(plain, other, strict=True):
-        if (found := find_difference(ours.prompt, ours.ids, theirs.ids)) is not None:
-            return replace(found, repeat=theirs.repeat)
-    return None

@@ -52,43 +52,21 @@ CLAIMS = (  # files of ``app/bench/papers``, in this order: each inflated model 
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SeedsOptions:
-    """Which model, whose prompts, where the figures go; ``only`` names some claims."""
-
-    settings: Settings
-    model: str
-    prompts: Path | None
-    json: Path | None
-    only: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OffloadOptions:
-    """How large a model is streamed, within how much memory."""
-
-    settings: Settings
-    model: str
-    prompts: tuple[Turns, ...]  # none: the package's word problems
-    json: Path | None
-    folder: Path | None = None  # where the large model is kept; None: written and removed
-    inflate: int = 160  # 4.3 GB of the bundled model
-    limit: int = 1_000_000_000  # bytes
-
-
 GGUF_KINDS = ("bf16", "q8_0", "q4_k_m")  # that ``bench gguf`` measures, the first makes the others
 
 
 @dataclass(frozen=True, slots=True)
-class GgufOptions:
-    """Which model is measured as GGUF next to llama-cpp-python; ``only`` names some types."""
+class FixedBench:
+    """A benchmark with lanes of its own: seeds, gguf or offload."""
 
+    what: str
     settings: Settings
     model: str
-    prompts: Path | None
+    prompts: Path | None  # None: the package's
     json: Path | None
-    folder: Path | None = None  # where the files are kept; None: written and removed
-    only: tuple[str, ...] = ()
+    folder: Path | None = None  # where large models are kept; None: written and removed
+    limit: int | None = None  # lines of ``prompts`` that are read, for offload
+    only: tuple[str, ...] = ()  # some of the claims or types; none: all
 
 
 def check_output(file: Path) -> None:

@@ -1,22 +1,18 @@
 """A benchmark: what was measured, of what, where; for machines, every number in one JSON object."""
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from app.bench.measure import Measurement, Sample
-from app.bench.summary import LaneSummary, summarize
+from app.bench.summary import LaneSummary
 from app.errors import OutputFileError
 from app.files import replace_file
 from app.placement.machine import cores, processor
 from app.placement.plans import dtype_name
 from engine.request import ModelFacts, ModelSpec
-
-PATIENCE = 20  # times that writing a file took pass before it is written again
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,41 +49,18 @@ class BenchReport:
     measurement: Measurement
     lanes: tuple[LaneSummary, ...]
 
-    @classmethod
-    def of(
-        cls, machine: Machine, spec: ModelSpec, facts: ModelFacts, measurement: Measurement
-    ) -> "BenchReport":
-        """With a summary of each lane."""
-        return cls(machine, spec, facts, measurement, summarize(measurement))
 
+def write_record(file: Path | None, content: dict[str, Any]) -> None:
+    """Write the whole file, if one is named; raises OutputFileError.
 
-class ResultFile:
-    """A file of results that is rewritten whole whenever there are more; a run that ends early keeps them."""
-
-    def __init__(self, file: Path | None) -> None:
-        """None: nothing is written."""
-        self._file = file
-        self._rest = 0.0  # clock before which it is not written again
-
-    def write(self, content: dict[str, Any]) -> None:
-        """Write it now; raises OutputFileError."""
-        if self._file is None:
-            return
-        try:
-            replace_file(self._file, json.dumps(content, indent=1) + "\n")
-        except OSError as error:
-            raise OutputFileError(
-                f"the file {self._file} cannot be written: {error.strerror}"
-            ) from error
-
-    def update(self, content: Callable[[], dict[str, Any]]) -> None:
-        """Write it unless that took much time of the latest while; raises OutputFileError."""
-        started = time.monotonic()
-        if self._file is None or started < self._rest:
-            return
-        self.write(content())
-        ended = time.monotonic()
-        self._rest = ended + PATIENCE * (ended - started)
+    It is written whenever there are more results: a run that ends early keeps them.
+    """
+    if file is None:
+        return
+    try:
+        replace_file(file, json.dumps(content, indent=1) + "\n")
+    except OSError as error:
+        raise OutputFileError(f"the file {file} cannot be written: {error.strerror}") from error
 
 
 def as_record(report: BenchReport) -> dict[str, Any]:

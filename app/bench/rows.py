@@ -4,11 +4,12 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from app.bench.report import Machine, ResultFile
+from app.bench.report import Machine, describe_machine, write_record
 from app.progress import show_progress
 
 
@@ -53,9 +54,9 @@ def row(claim: str, checks: list[Check], figures: Mapping[str, float]) -> Row:
 class RowReport:
     """The rows of one run: printed and written to a file as they come."""
 
-    machine: Machine
-    file: ResultFile
+    file: Path | None
     more: Mapping[str, Any] = field(default_factory=dict)  # also in the file
+    machine: Machine = field(default_factory=describe_machine)
     rows: list[Row] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
 
@@ -73,19 +74,15 @@ class RowReport:
             _print([f"\n{one.claim}: {verdict}{took}", *(f"  {p}" for p in one.says.split("; "))])
         _print(figures)
         written = [{**asdict(one), "figures": dict(one.figures)} for one in self.rows]
-        self.file.write({"machine": asdict(self.machine), **self.more, "rows": written})
+        write_record(self.file, {"machine": asdict(self.machine), **self.more, "rows": written})
 
     def close(self) -> int:
         """Print the last line; the exit code: 0 only if every row holds."""
-        _print([summary(self.rows, time.perf_counter() - self.started)])
-        return 0 if all(one.holds for one in self.rows) else 1
-
-
-def summary(rows: Sequence[Row], seconds: float) -> str:
-    """The last line."""
-    missed = [one.claim for one in rows if not one.holds]
-    verdict = f"missed: {', '.join(missed)}" if missed else "every claim holds"
-    return f"{len(rows) - len(missed)} of {len(rows)} claims hold in {seconds / 60:.1f} minutes; {verdict}"
+        missed = [one.claim for one in self.rows if not one.holds]
+        verdict = f"missed: {', '.join(missed)}" if missed else "every claim holds"
+        held, minutes = len(self.rows) - len(missed), (time.perf_counter() - self.started) / 60
+        _print([f"{held} of {len(self.rows)} claims hold in {minutes:.1f} minutes; {verdict}"])
+        return 1 if missed else 0
 
 
 def _print(lines: Iterable[str]) -> None:

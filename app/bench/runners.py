@@ -1,18 +1,16 @@
-"""Runners over the engine: in this process, for figures; in a process of its own, as the app has it."""
+"""The runner over an engine of this process: the pipe to another one would be measured too."""
 
 import gc
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
 
 from app.bench.measure import Pass, Prompt, RunStep, Sample, Turn
 from app.bench.options import Conditions
 from app.errors import RequestFailed
-from app.text.reasoning.tags import AnswerStream, joined
 from app.worker.engine_process import Engine
 from engine.request import Done, Event, FinishReason, GenerationRequest, Tokens
 
@@ -23,14 +21,6 @@ class Clock(Enum):
     DECODING = "decoding"  # of the one answer, by the engine's clock
     WALL = "wall"  # from the requests to the last end
     STEPS = "steps"  # of the engine's steps, without reading prompts
-
-
-class Generates(Protocol):
-    """What a runner needs of an engine's worker."""
-
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
-        """Events of a request, Done last."""
-        ...
 
 
 def base_request(
@@ -112,56 +102,6 @@ class EngineRunner:
                 return wall - sum(end.done.stats.prompt_seconds for end in ends)
             case Clock.WALL:
                 return wall
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerRunner:
-    """An engine in a process of its own, one prompt at a time."""
-
-    worker: Generates
-    base: GenerationRequest
-    name: str = field(default_factory=fresh_name)
-
-    async def run(self, turn: Turn) -> AsyncGenerator[RunStep, None]:
-        """See ``Runner``."""
-        [prompt] = turn.prompts
-        asked = replace(self.base, prompt=prompt.ids, task=prompt.task, margins=turn.margins)
-        state = f"{self.name} {turn.lane.name} {turn.repeat}"
-        request = replace(turn.lane.asks(asked), drafter_state=state)
-        yield None
-        async for step in passes_of(self.worker.generate(request), turn, prompt):
-            yield step
-
-
-async def passes_of(
-    events: AsyncIterator[Event],
-    turn: Turn,
-    prompt: Prompt,
-    detokenizer: AnswerStream | None = None,
-    before: str = "",
-) -> AsyncGenerator[Pass | Sample, None]:
-    """Every pass of one request, and its sample; passes have text where there is a detokenizer.
-
-    ``before`` is what the prompt opens of the answer already. Raises RequestFailed.
-    """
-    answer = Answer(turn.lane.name)
-    passes: list[Pass] = []
-    started = time.perf_counter()
-    async for event in events:
-        seconds = time.perf_counter() - started
-        answer.take(event, seconds)
-        if isinstance(event, Tokens):
-            text = "" if detokenizer is None else before + joined(detokenizer.feed(event.ids))
-            before = ""
-            size = len(event.ids)
-            passes.append(Pass(seconds, size, text, event.drafted, event.accepted))
-            yield passes[-1]
-        else:
-            decoding = event.stats.decode_seconds
-            shown = () if detokenizer is None else tuple(passes)
-            yield replace(answer.sample(turn, prompt, decoding), passes=shown)
-            return
-    raise RequestFailed(f"in the lane {turn.lane.name}: the answer has no end")
 
 
 @dataclass

@@ -92,6 +92,13 @@ def counts_of(samples: Sequence[Sample]) -> Counts:
     )
 
 
+def rate_of(samples: Iterable[Sample]) -> float:
+    """Tokens per second over answers that ran alone; 0 when nothing was timed."""
+    run = list(samples)
+    seconds = sum(s.seconds for s in run)
+    return sum(s.timed for s in run) / seconds if seconds > 0 else 0.0
+
+
 def passes_by_drafter(samples: Iterable[Sample]) -> tuple[tuple[str, int], ...]:
     """(drafter, its passes), most first; several only under auto."""
     drafters: Counter[str] = Counter()

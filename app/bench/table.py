@@ -1,7 +1,8 @@
 """A benchmark for people: conditions, one row a lane, acceptance, differences."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from app.bench.measure import Difference
 from app.bench.report import BenchReport
 from app.bench.summary import LaneSummary, Spread
 from app.placement.plans import dtype_name
@@ -115,15 +116,18 @@ def _agreement(report: BenchReport) -> Iterator[str]:
         return
     for summary in report.lanes:
         if (found := summary.difference) is not None:
-            gap = "is not known" if found.gap is None else f"is {found.gap:.6g}"
-            yield (
-                f"{summary.lane.name} differs first in prompt {found.prompt} at token "
-                f"{found.token}: plain {_token(found.plain)}, drafted {_token(found.drafted)}; "
-                f"plain's gap between its two largest logits there {gap}"
-            )
+            yield difference_line(summary.lane.name, found, str)
     if all(s.agreeing == s.answers for s in report.lanes if s.agreeing is not None):
         yield "every token agrees"
 
 
-def _token(token: int | None) -> str:
-    return "ends" if token is None else str(token)
+def difference_line(lane: str, found: Difference, shown: Callable[[int], str]) -> str:
+    """Where a lane left plain's tokens; ``shown`` writes a token."""
+    plain, drafted = (
+        "ends" if token is None else shown(token) for token in (found.plain, found.drafted)
+    )
+    gap = "is not known" if found.gap is None else f"is {found.gap:.6g}"
+    return (
+        f"{lane} differs first in prompt {found.prompt} at token {found.token}: plain {plain}, "
+        f"drafted {drafted}; plain's gap between its two largest logits there {gap}"
+    )

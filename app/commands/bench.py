@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from typing_extensions import override
@@ -15,14 +16,13 @@ from app.bench.options import (
     GGUF_KINDS,
     BenchOptions,
     Conditions,
-    GgufOptions,
-    OffloadOptions,
-    SeedsOptions,
+    FixedBench,
     check_output,
 )
 from app.bench.prompt_files import Turns, read_prompts
-from app.bench.report import BenchReport, ResultFile, as_record, describe_machine
+from app.bench.report import BenchReport, as_record, describe_machine, write_record
 from app.bench.runners import Clock, EngineRunner, base_request
+from app.bench.summary import summarize
 from app.bench.table import table
 from app.commands.arguments import (
     add_answer_tokens,
@@ -45,9 +45,11 @@ from engine.hardware.plan import PlanConstraints
 from engine.request import ModelFacts, ModelSpec
 
 EXACT = "float32"  # unless another is asked for
-
-
-AnyBench = BenchOptions | SeedsOptions | OffloadOptions | GgufOptions
+FIXED = {  # benchmarks with lanes of their own -> module, choices of --only, the name of one
+    "seeds": ("app.bench.papers.command", CLAIMS, "claim"),
+    "offload": ("app.bench.offload.command", (), ""),
+    "gguf": ("app.bench.gguf.command", GGUF_KINDS, "type"),
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     option(
         "what",
         nargs="?",
-        choices=("seeds", "offload", "gguf"),
+        choices=tuple(FIXED),
         help="seeds: check the claim of each built-in method, with lanes and prompts of its own; "
         "offload: stream a model of more than 4 GB through 1 GB of memory; "
         "gguf: compare GGUF files of several types with llama-cpp-python",
@@ -93,20 +95,25 @@ def add(parser: argparse.ArgumentParser) -> None:
     set_command(parser, _options, run)
 
 
-def _options(given: argparse.Namespace, settings: Settings) -> AnyBench:
+def _options(given: argparse.Namespace, settings: Settings) -> BenchOptions | FixedBench:
     if given.json is not None:
         check_output(given.json)
     if given.what is None:
         return _lanes(given, settings)
-    # read now: a bad file is reported before anything is measured
-    prompts = () if given.prompts is None else _prompts(given)
-    if given.what == "offload":
-        return OffloadOptions(settings, given.model, prompts, given.json, given.folder)
-    if given.what == "gguf":
-        only = _only(given.only, GGUF_KINDS, "type")
-        return GgufOptions(settings, given.model, given.prompts, given.json, given.folder, only)
-    only = _only(given.only, CLAIMS, "claim")
-    return SeedsOptions(settings, given.model, given.prompts, given.json, only)
+    if given.prompts is not None:
+        _prompts(given)  # a bad file is reported before anything is measured
+    _, known, noun = FIXED[given.what]
+    only = _only(given.only, known, noun) if known else ()
+    return FixedBench(
+        what=given.what,
+        settings=settings,
+        model=given.model,
+        prompts=given.prompts,
+        json=given.json,
+        folder=given.folder,
+        limit=given.limit,
+        only=only,
+    )
 
 
 def _lanes(given: argparse.Namespace, settings: Settings) -> BenchOptions:
@@ -137,25 +144,12 @@ def _prompts(given: argparse.Namespace) -> tuple[Turns, ...]:
     return tuple(read_prompts(given.prompts, given.limit))
 
 
-def run(options: AnyBench) -> int:
+def run(options: BenchOptions | FixedBench) -> int:
     """Measure and print a table; returns the exit code."""
-    if isinstance(options, GgufOptions):
-        from app.bench.gguf.command import bench_gguf
-
-        return bench_gguf(options)
-    if isinstance(options, OffloadOptions):
-        from app.bench.offload.command import bench_offload
-
-        return bench_offload(options)
-    if isinstance(options, SeedsOptions):
-        from app.bench.papers.command import show_claims
-
-        return show_claims(options)
-    return _bench(options)
-
-
-def _bench(options: BenchOptions) -> int:
-    """Measure in this process: the pipe to a separate engine process would be measured too."""
+    if isinstance(options, FixedBench):
+        code: int = import_module(FIXED[options.what][0]).run(options)
+        return code
+    # in this process: the pipe to a separate engine process would be measured too
     report = _measured(options, bench_spec(options))
     sys.stdout.writelines(f"{line}\n" for line in table(report))
     sys.stdout.flush()
@@ -176,23 +170,22 @@ def bench_spec(options: BenchOptions) -> ModelSpec:
 class _Written(Progress):
     """Writes the file for machines as the figures come."""
 
-    def __init__(self, spec: ModelSpec, facts: ModelFacts, file: ResultFile) -> None:
+    def __init__(self, spec: ModelSpec, facts: ModelFacts, file: Path | None) -> None:
         super().__init__(show_progress)
-        self._machine, self._spec, self._facts = describe_machine(), spec, facts
-        self._file = file
+        self._known, self._file = (describe_machine(), spec, facts), file
 
     @override
     def update(self, measurement: Measurement) -> None:
-        self._file.update(lambda: as_record(self.report(measurement)))
+        if self._file is not None:
+            write_record(self._file, as_record(self.report(measurement)))
 
     def report(self, measurement: Measurement) -> BenchReport:
         """With what is known of model and machine."""
-        return BenchReport.of(self._machine, self._spec, self._facts, measurement)
+        return BenchReport(*self._known, measurement, summarize(measurement))
 
 
 def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:
-    text = ChatText.load(Path(spec.folder))
-    conditions, file = options.conditions, ResultFile(options.json)
+    text, conditions = ChatText.load(Path(spec.folder)), options.conditions
     try:
         show_progress(f"loading {spec.name}")
         engine = build_engine(spec)
@@ -202,12 +195,12 @@ def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:
         clock = Clock.DECODING if together == 1 else Clock.WALL
         runner = EngineRunner(engine, base_request(conditions, text.stop_tokens), clock)
         runners = {lane.name: runner for lane in options.lanes}
-        watcher = _Written(spec, engine.facts, file)
+        watcher = _Written(spec, engine.facts, options.json)
         measured = finished(measure(options.lanes, prompts, conditions, runners, watcher))
     finally:
         show_progress("")
     if not measured.samples:
         raise RequestFailed(f"nothing was measured: no prompt fits the context of {context} tokens")
     report = watcher.report(measured)
-    file.write(as_record(report))
+    write_record(options.json, as_record(report))
     return report

@@ -3,7 +3,7 @@
 import argparse
 import getpass
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,12 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
-from app.commands.arguments import OptionsT, Parse, set_command, whole
+from app.commands.arguments import set_command, whole
 from app.errors import DownloadFailed
 from app.models.catalog import CatalogEntry, load_catalog
 from app.models.downloads.job import Snapshot, State
@@ -38,58 +37,16 @@ from app.placement.machine import known_profile
 from app.settings import Settings, expanded
 
 REDRAW = 0.2  # seconds
+Action = Callable[[Settings, argparse.Namespace], Iterator[str]]  # yields lines to print
 
 
 @dataclass(frozen=True, slots=True)
-class SearchModels:
-    """Find models whose name holds ``words``, at most ``limit`` of the hub."""
+class ModelsOptions:
+    """One action with its arguments."""
 
     settings: Settings
-    words: str
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class PullModel:
-    """Download a model of the catalogue, or a repository; ``files`` limits what is fetched."""
-
-    settings: Settings
-    name: str
-    files: tuple[str, ...]
-    draft: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ListModels:
-    """Show what is on this machine, or what could be downloaded."""
-
-    settings: Settings
-    available: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveModel:
-    """Remove a model or an unfinished download."""
-
-    settings: Settings
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ImportModel:
-    """Use a folder or a GGUF file that is on a disk."""
-
-    settings: Settings
-    path: Path
-    name: str | None
-    way: Way
-
-
-@dataclass(frozen=True, slots=True)
-class KeepToken:
-    """Read a token from standard input and keep it; an empty one is forgotten."""
-
-    settings: Settings
+    action: Action
+    given: argparse.Namespace
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -100,29 +57,25 @@ def add(parser: argparse.ArgumentParser) -> None:
     search.add_argument(
         "--limit", type=whole(1, 100), default=20, help="most results (default %(default)s)"
     )
-    _set_action(
-        search, lambda given, s: SearchModels(s, " ".join(given.words), given.limit), _search
-    )
+    _set_action(search, _search)
 
     pull = actions.add_parser("pull", help="download a model and its draft model, or resume")
     pull.add_argument("name", metavar="MODEL", help="a name of models.yaml, or OWNER/REPOSITORY")
-    pull.add_argument("--file", action="append", metavar="PATTERN", help="only these files")
-    pull.add_argument("--no-draft", action="store_true", help="without the draft model")
-    _set_action(
-        pull,
-        lambda given, s: PullModel(s, given.name, tuple(given.file or ()), not given.no_draft),
-        _pull,
+    pull.add_argument(
+        "--file", action="append", default=[], metavar="PATTERN", help="only these files"
     )
+    pull.add_argument("--no-draft", action="store_true", help="without the draft model")
+    _set_action(pull, _pull)
 
     listing = actions.add_parser(
         "list", help="list models on this machine and unfinished downloads"
     )
     listing.add_argument("--available", action="store_true", help="list what can be downloaded")
-    _set_action(listing, lambda given, s: ListModels(s, given.available), _list)
+    _set_action(listing, _list)
 
     remove = actions.add_parser("rm", help="remove a model or an unfinished download")
     remove.add_argument("name", metavar="MODEL")
-    _set_action(remove, lambda given, s: RemoveModel(s, given.name), _remove)
+    _set_action(remove, _remove)
 
     bring = actions.add_parser("import", help="use a model that is on a disk already")
     bring.add_argument("path", metavar="PATH", type=Path, help="a folder or a GGUF file")
@@ -143,59 +96,53 @@ def add(parser: argparse.ArgumentParser) -> None:
         const=Way.REFERENCE,
         help="use the files where they are",
     )
-    _set_action(bring, lambda given, s: ImportModel(s, given.path, given.name, given.way), _import)
+    _set_action(bring, _import)
 
     token = actions.add_parser(
         "token", help="keep a token for gated models, read from standard input"
     )
-    _set_action(token, lambda _, s: KeepToken(s), _keep_token)
+    _set_action(token, _keep_token)
 
 
-def _set_action(
-    parser: argparse.ArgumentParser,
-    parse: Parse[OptionsT],
-    action: Callable[[OptionsT], Iterator[str]],
-) -> None:
-    """Print the lines of ``action`` as they come."""
-
-    def run(options: OptionsT) -> int:
-        for line in action(options):
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
-        return 0
-
-    set_command(parser, parse, run)
+def _set_action(parser: argparse.ArgumentParser, action: Action) -> None:
+    set_command(parser, lambda given, settings: ModelsOptions(settings, action, given), run)
 
 
-def _search(options: SearchModels) -> Iterator[str]:
-    words = options.words.lower().split()
-    for entry in load_catalog(options.settings):
+def run(options: ModelsOptions) -> int:
+    """Print the lines of the action as they come."""
+    for line in options.action(options.settings, options.given):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _search(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
+    asked = " ".join(given.words)
+    words = asked.lower().split()
+    for entry in load_catalog(settings):
         text = f"{entry.name} {entry.repo or ''}".lower()
         if entry.repo is not None and all(word in text for word in words):
             yield _catalogue_line(entry)
-    with closing(open_hub(options.settings)) as hub:
-        found = search(hub, options.words, options.limit)
+    with closing(open_hub(settings)) as hub:
+        found = search(hub, asked, given.limit)
     if not found:
-        yield f"{hub.host} has no text model that matches {options.words!r} and can be run here."
+        yield f"{hub.host} has no text model that matches {asked!r} and can be run here."
     yield from map(_found_line, found)
 
 
-def _pull(options: PullModel) -> Iterator[str]:
+def _pull(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     """Download every manifest; raises DownloadFailed with the reasons if any fails."""
-    hub = open_hub(options.settings)
-    with closing(open_downloads(options.settings, hub)) as downloads:
-        orders = _orders(options, downloads)
+    with closing(open_downloads(settings, open_hub(settings))) as downloads:
+        orders = _orders(settings, given, downloads)
         yield from (order.describe() for order in orders)
         downloads.add(orders)
-        names = [order.name for order in orders]
         try:
-            _watch(downloads, names)
+            ended = _watch(downloads, [order.name for order in orders])
         except KeyboardInterrupt:
             sys.stderr.write(
                 "slipstream: stopped; what arrived is kept, the same command resumes the download\n"
             )
             raise
-        ended = [_named(downloads.snapshots(), name) for name in names]
     for snapshot in ended:
         if snapshot.state is State.DONE:
             yield f"{snapshot.name} is ready: slipstream --model {snapshot.name}"
@@ -203,27 +150,27 @@ def _pull(options: PullModel) -> Iterator[str]:
         raise DownloadFailed("; ".join(errors))
 
 
-def _orders(options: PullModel, downloads: Downloads) -> Sequence[Manifest]:
+def _orders(
+    settings: Settings, given: argparse.Namespace, downloads: Downloads
+) -> Sequence[Manifest]:
     """Resume an unfinished download at its own commit; otherwise ask the hub."""
-    catalog = load_catalog(options.settings)
-    unfinished_ones = {order.name: order for order in unfinished(options.settings.models_folder)}
-    if options.files or options.name not in unfinished_ones:
-        orders = manifests_for(downloads.hub, catalog, options.name, options.files)
-        return orders if options.draft else orders[:1]
+    name, draft = given.name, not given.no_draft
+    catalog = load_catalog(settings)
+    begun = {order.name: order for order in unfinished(settings.models_folder)}
+    if given.file or name not in begun:
+        orders = manifests_for(downloads.hub, catalog, name, tuple(given.file))
+        return orders if draft else orders[:1]
     entries = {entry.name: entry for entry in catalog}
-    draft = entries.get(entries[options.name].draft or "") if options.name in entries else None
-    if draft is None or draft.folder is not None or not options.draft:
-        return [unfinished_ones[options.name]]
-    rest = (
-        [unfinished_ones[draft.name]]
-        if draft.name in unfinished_ones
-        else manifests_for(downloads.hub, catalog, draft.name)
-    )
-    return [unfinished_ones[options.name], *rest]
+    drafter = entries.get(entries[name].draft or "") if name in entries else None
+    if drafter is None or drafter.folder is not None or not draft:
+        return [begun[name]]
+    if drafter.name in begun:
+        return [begun[name], begun[drafter.name]]
+    return [begun[name], *manifests_for(downloads.hub, catalog, drafter.name)]
 
 
-def _watch(downloads: Downloads, names: Sequence[str]) -> None:
-    """Wait; show progress bars if standard error is a terminal."""
+def _watch(downloads: Downloads, names: Sequence[str]) -> list[Snapshot]:
+    """Wait for the end of these; show progress bars if standard error is a terminal."""
     console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
@@ -236,30 +183,20 @@ def _watch(downloads: Downloads, names: Sequence[str]) -> None:
     )
     with progress:
         bars = {name: progress.add_task(name, total=None) for name in names}
-        while not downloads.wait(REDRAW):
-            _draw(progress, bars, downloads.snapshots())
-        _draw(progress, bars, downloads.snapshots())
+        while True:
+            ended = downloads.wait(REDRAW)
+            seen = {one.name: one for one in downloads.snapshots() if one.name in bars}
+            for name, one in seen.items():
+                state = "" if one.state is State.DOWNLOADING else f" ({one.state})"
+                progress.update(
+                    bars[name], description=name + state, completed=one.done, total=one.total
+                )
+            if ended:
+                return [seen[name] for name in names]
 
 
-def _draw(progress: Progress, bars: dict[str, TaskID], snapshots: Iterable[Snapshot]) -> None:
-    for snapshot in snapshots:
-        if snapshot.name in bars:
-            shown = snapshot.name if snapshot.state is State.DOWNLOADING else f"{snapshot.name} ({snapshot.state})"  # fmt: skip
-            progress.update(
-                bars[snapshot.name],
-                description=shown,
-                completed=snapshot.done,
-                total=snapshot.total,
-            )
-
-
-def _named(snapshots: Iterable[Snapshot], name: str) -> Snapshot:
-    return next(snapshot for snapshot in snapshots if snapshot.name == name)
-
-
-def _list(options: ListModels) -> Iterator[str]:
-    settings = options.settings
-    if options.available:
+def _list(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
+    if given.available:
         yield from _available(settings)
         return
     here = installed_models(settings)
@@ -297,8 +234,8 @@ def _available(settings: Settings) -> Iterator[str]:
         yield f"{'':<36} {first}{mode}{fit.where}"
 
 
-def _remove(options: RemoveModel) -> Iterator[str]:
-    removed = remove_model(options.settings, options.name)
+def _remove(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
+    removed = remove_model(settings, given.name)
     yield f"{removed.name} is removed; {shown_bytes(removed.freed)} are free again."
     if removed.idle_draft is not None:
         yield (
@@ -307,29 +244,25 @@ def _remove(options: RemoveModel) -> Iterator[str]:
         )
 
 
-def _import(options: ImportModel) -> Iterator[str]:
-    place = gguf_file(expanded(options.path).absolute())
+def _import(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
+    place = gguf_file(expanded(given.path).absolute())
     if place is not None:
-        check_gguf(options.settings, place)
-    name = import_model(options.settings, Import(options.path, options.name, options.way))
+        check_gguf(settings, place)
+    name = import_model(settings, Import(given.path, given.name, given.way))
     yield f"{name} is ready: slipstream --model {name}"
 
 
-def _keep_token(options: KeepToken) -> Iterator[str]:
+def _keep_token(settings: Settings, _: argparse.Namespace) -> Iterator[str]:
     """Read from standard input, never from an argument, which every process can see."""
-    hidden = sys.stdin.isatty()
-    token = (
-        getpass.getpass("Token (empty: forget the stored one): ")
-        if hidden
-        else sys.stdin.readline()
-    )
-    keep_token(options.settings, token)
-    kept = (
-        f"kept in {options.settings.token_file}, readable by you only"
-        if token.strip()
-        else "forgotten"
-    )
-    yield f"The token is {kept}."
+    if sys.stdin.isatty():
+        token = getpass.getpass("Token (empty: forget the stored one): ")
+    else:
+        token = sys.stdin.readline()
+    keep_token(settings, token)
+    if token.strip():
+        yield f"The token is kept in {settings.token_file}, readable by you only."
+    else:
+        yield "The token is forgotten."
 
 
 def _catalogue_line(entry: CatalogEntry) -> str:

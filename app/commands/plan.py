@@ -10,8 +10,8 @@ from app.commands.arguments import add_model, memory, set_command, whole
 from app.errors import SettingsError
 from app.models.catalog import load_catalog, resolve
 from app.models.library.fit import by_shape
+from app.placement import plans
 from app.placement.machine import known_profile
-from app.placement.plans import what_if
 from app.settings import Settings
 from engine.hardware.plan import Plan, PlanConstraints, Refusal, Tier
 from engine.hardware.planner import plan
@@ -20,8 +20,6 @@ from engine.hardware.published import MACHINES, MODELS, candidates
 from engine.hardware.reasons import gib
 
 _HEAD = ("Model", "Machine", "Where", "Form", "Drafter", "Draft model", "Context", "GPU", "RAM")
-
-
 _MOST_TOKENS = 2**24
 
 
@@ -140,7 +138,8 @@ def _found(options: PlanOptions) -> Plan | Refusal:
     entries = {entry.name: entry for entry in load_catalog(options.settings)}
     entry = entries.get(options.model)
     if entry is None or entry.folder is not None or entry.shape is None:
-        return what_if(profile, resolve(options.settings, options.model), options.wishes)
+        spec = resolve(options.settings, options.model)
+        return plan(profile, plans.candidates(spec), options.wishes)
     # not downloaded yet: its shape is in the catalogue, and so is its draft's
     return plan(profile, by_shape(entry, entries.get(entry.draft or "")), options.wishes)
 

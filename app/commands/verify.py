@@ -1,7 +1,6 @@
 """The command ``verify``: the same prompts plain and with every drafter, compared token by token."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,17 +9,17 @@ from pathlib import Path
 from app.bench.lanes import Lane, check_drafters
 from app.bench.measure import (
     Conversations,
-    Difference,
     Measurement,
     Progress,
     Watcher,
-    find_difference,
+    finished,
     measure,
 )
 from app.bench.options import Conditions
 from app.bench.prompt_files import Turns, read_prompts
-from app.bench.runners import Generates, WorkerRunner, base_request
+from app.bench.runners import EngineRunner, base_request
 from app.bench.summary import counts_of
+from app.bench.table import difference_line
 from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
 from app.placement.plans import INT8, dtype_name, place_with_dtype
@@ -28,9 +27,10 @@ from app.progress import show_progress
 from app.request import ALL_DRAFTERS, check_drafter
 from app.settings import Settings
 from app.text.chat_text import ChatText
-from app.worker.worker import EngineWorker
+from app.worker.engine_process import Engine, build_engine
 from engine.hardware.footprint import LLAMA_CPP
 from engine.request import PLAIN, ModelFacts, ModelSpec
+from engine.speculation.common_prefix import common_prefix
 
 EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 
@@ -88,7 +88,12 @@ class Verified:
 def run(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
     spec = exact_spec(options)
-    verified = asyncio.run(_verified(options, spec))
+    text = ChatText.load(Path(spec.folder))
+    try:
+        show_progress(f"loading {spec.name}")
+        verified = verify(build_engine(spec), text, options, Progress(show_progress))
+    finally:
+        show_progress("")
     sys.stdout.writelines(f"{line}\n" for line in table(verified, dtype_name(spec)))
     return 0 if verified.agrees else 1
 
@@ -109,37 +114,22 @@ def choose_drafters(names: Sequence[str], facts: ModelFacts) -> tuple[str, ...]:
     return tuple(names)
 
 
-async def _verified(options: VerifyOptions, spec: ModelSpec) -> Verified:
-    text = ChatText.load(Path(spec.folder))
-    worker = EngineWorker(spec)
-    try:
-        facts = await worker.start()
-        found = await verify(worker, facts, text, options, Progress(show_progress))
-        return Verified(facts, text, found)
-    finally:
-        show_progress("")
-        await worker.close()
-
-
-async def verify(
-    worker: Generates,
-    facts: ModelFacts,
-    text: ChatText,
-    options: VerifyOptions,
-    watcher: Watcher | None = None,
-) -> Measurement:
+def verify(
+    engine: Engine, text: ChatText, options: VerifyOptions, watcher: Watcher | None = None
+) -> Verified:
     """Greedy answers of plain decoding and each drafter, with caches as warm as a user finds them.
 
     Drafts are as long as they may be: those that an adaptive length would skip are verified too.
-    Raises InvalidRequest, RequestFailed, WorkerCrashed.
+    Raises InvalidRequest, RequestFailed.
     """
-    drafters = choose_drafters(options.drafters, facts)
+    drafters = choose_drafters(options.drafters, engine.facts)
     lanes = [Lane(name, name, length="fixed") for name in (PLAIN, *drafters)]
     conditions = Conditions(max_tokens=options.max_tokens, repeats=1, warm_up=False)
-    runner = WorkerRunner(worker, base_request(conditions, text.stop_tokens, cold=False))
+    runner = EngineRunner(engine, base_request(conditions, text.stop_tokens, cold=False))
     runners = {lane.name: runner for lane in lanes}
-    talks = Conversations(text, facts.context, options.prompts)
-    return await measure(lanes, talks, conditions, runners, watcher)
+    talks = Conversations(text, engine.facts.context, options.prompts)
+    found = finished(measure(lanes, talks, conditions, runners, watcher))
+    return Verified(engine.facts, text, found)
 
 
 def table(verified: Verified, numbers: str = EXACT) -> Iterator[str]:
@@ -156,19 +146,15 @@ def table(verified: Verified, numbers: str = EXACT) -> Iterator[str]:
     for name, why in facts.refused:
         yield f"{name} cannot run with this model: {why}"
     for name, first in measurement.differences.items():
-        yield _sentence(verified, name, first)
+        yield difference_line(name, first, lambda n: f"{n} ({verified.text.decode([n])!r})")
     yield _conclusion(verified)
 
 
 def agreeing_tokens(measurement: Measurement, lane: Lane) -> int:
     """Plain's tokens before the first difference of each prompt."""
-    same = 0
-    for plain, sample in zip(
-        measurement.of(measurement.lanes[0]), measurement.of(lane), strict=True
-    ):
-        found = find_difference(plain.prompt, plain.ids, sample.ids)
-        same += len(plain.ids) if found is None else found.token
-    return same
+    plain = measurement.of(measurement.lanes[0])
+    pairs = zip(plain, measurement.of(lane), strict=True)
+    return sum(common_prefix(ours.ids, theirs.ids) for ours, theirs in pairs)
 
 
 def _row(measurement: Measurement, lane: Lane) -> str:
@@ -179,19 +165,6 @@ def _row(measurement: Measurement, lane: Lane) -> str:
         f"{lane.name:<12}{counts.answers:>9}{plain.emitted:>9}{agree:>9}"
         f"{counts.tokens_per_pass:>18.2f}"
     )
-
-
-def _sentence(verified: Verified, drafter: str, first: Difference) -> str:
-    gap = "is not known" if first.gap is None else f"is {first.gap:.6g}"
-    return (
-        f"{drafter} differs first in prompt {first.prompt} at token {first.token}: "
-        f"plain {_token(verified, first.plain)}, drafted {_token(verified, first.drafted)}; "
-        f"plain's gap between its two largest logits there {gap}"
-    )
-
-
-def _token(verified: Verified, token: int | None) -> str:
-    return "ends" if token is None else f"{token} ({verified.text.decode([token])!r})"
 
 
 def _conclusion(verified: Verified) -> str:

@@ -89,11 +89,6 @@ def usable(profile: HardwareProfile, backend: str) -> HardwareProfile:
     return replace(profile, gpus=())
 
 
-def what_if(profile: HardwareProfile, spec: ModelSpec, wishes: PlanConstraints) -> Plan | Refusal:
-    """The plan of a machine that may not be this one."""
-    return plan(profile, candidates(spec), wishes)
-
-
 def candidates(spec: ModelSpec) -> Candidates:
     """Every form in which a model can run, from the headers of its files; raises ModelUnusable."""
     draft: tuple[Footprint, ...] = ()

@@ -1,4 +1,4 @@
-"""The dense decoder: one block function that inference, early exit and training share.
+"""The dense decoder: one block function that whole passes and early exits share.
 
 Legend: ``...`` any leading dimensions, C hidden width, H heads, K key/value heads, D head width,
 F feed-forward width, V vocabulary.

@@ -1,1 +1,1 @@
-"""Training of the bundled models and of acceptance heads."""
+"""Training of acceptance heads."""

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
@@ -29,7 +28,6 @@ from engine.errors import InvalidRequest
 from engine.training.draft_labels import LabelledTokens, Pair, Recipe, labelled_drafts
 
 HELD_OUT = 10  # one prompt in ten is never trained on
-SAVE_SECONDS = 15.0
 COLLECTING = 0.85  # share of the minutes
 WORK = "unfinished"
 BINS = 10  # of predicted probabilities, for the calibration error
@@ -62,7 +60,7 @@ def learn(
 ) -> Iterator[Progress | Figures]:
     """Collect, train and write a head to ``out``; figures on held-out prompts come last.
 
-    After a kill the same call resumes. Raises InvalidRequest if there are too few prompts, or if
+    After a kill the same call continues with the prompts that were not answered. Raises InvalidRequest if there are too few prompts, or if
     ``out`` holds an unfinished run with other settings.
     """
     work = out / WORK
@@ -79,7 +77,7 @@ def learn(
             f"on; give at least {HELD_OUT} prompts that fit the models' contexts, and more minutes"
         )
     collected.touch()
-    head = yield from fit(data.at(~held), recipe, work)
+    head = yield from fit(data.at(~held), recipe)
     head = unweighted(head, recipe.reject_weight)
     figures = measure(head, data.at(held))
     notes = {
@@ -137,10 +135,10 @@ def _collect(
         yield Progress("answers", done, len(prompts), min(left, max(limit - passed, 0.0)))
 
 
-def _write(file: Path, tensors: dict[str, Tensor], notes: dict[str, str] | None = None) -> None:
+def _write(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write atomically."""
     part = file.with_suffix(".part")
-    save_file({name: t.contiguous() for name, t in tensors.items()}, str(part), metadata=notes)
+    save_file({name: t.contiguous() for name, t in tensors.items()}, str(part))
     part.replace(file)
 
 
@@ -189,8 +187,8 @@ def unweighted(head: Head, reject_weight: float) -> Head:
     return replace(head, out_bias=head.out_bias.detach() + shift)
 
 
-def fit(rows: LabelledTokens, recipe: Recipe, work: Path) -> Steps[Progress, None, Head]:
-    """Train on ``rows``; cosine rate with warm-up, a checkpoint every few seconds."""
+def fit(rows: LabelledTokens, recipe: Recipe) -> Steps[Progress, None, Head]:
+    """Train on ``rows``; cosine rate with warm-up. The same rows give the same head."""
     head = new_head(rows.states.shape[1], recipe)
     tensors = head.tensors()
     optimiser = torch.optim.AdamW(
@@ -198,9 +196,8 @@ def fit(rows: LabelledTokens, recipe: Recipe, work: Path) -> Steps[Progress, Non
     )
     each = math.ceil(len(rows.prompt) / recipe.batch)  # steps of an epoch
     total = each * recipe.epochs
-    first = _resume(tensors, optimiser, work)
-    started = saved = time.monotonic()
-    for step in range(first, total):
+    started = time.monotonic()
+    for step in range(total):
         chosen = _order(len(rows.prompt), step // each, recipe)[step % each :: each]
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * _rate(step, total, recipe.warmup_share)
@@ -208,17 +205,13 @@ def fit(rows: LabelledTokens, recipe: Recipe, work: Path) -> Steps[Progress, Non
         loss = loss_of(head, rows.at(chosen), recipe.reject_weight)
         torch.autograd.backward([loss])
         optimiser.step()
-        now = time.monotonic()
-        if now - saved > SAVE_SECONDS or step + 1 == total:
-            _save(tensors, optimiser, work, step + 1)
-            saved = now
-        left = (now - started) / (step + 1 - first) * (total - step - 1)
+        left = (time.monotonic() - started) / (step + 1) * (total - step - 1)
         yield Progress("training", step + 1, total, left, float(loss.detach()))
     return Head(**{name: t.detach() for name, t in tensors.items()})
 
 
 def _order(count: int, epoch: int, recipe: Recipe) -> Tensor:
-    """The row order of one epoch, the same after a resume."""
+    """The row order of one epoch, the same in every run."""
     generator = Generator().manual_seed(recipe.seed * 1009 + epoch)
     return torch.randperm(count, generator=generator)
 
@@ -227,31 +220,6 @@ def _rate(step: int, total: int, warmup_share: float) -> float:
     """Linear warm-up, then half a cosine to zero."""
     warm = max(1, round(warmup_share * total))
     return min(1.0, (step + 1) / warm) * (1 + math.cos(math.pi * step / total)) / 2
-
-
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-
-
-def _save(
-    tensors: dict[str, Tensor], optimiser: torch.optim.Optimizer, work: Path, step: int
-) -> None:
-    """Weights and the optimiser's moments."""
-    found = {name: t.detach() for name, t in tensors.items()}
-    for name, t in tensors.items():
-        found |= {f"{name}/{moment}": optimiser.state[t][moment] for moment in _MOMENTS}
-    _write(work / "checkpoint.safetensors", found, {"step": str(step)})
-
-
-def _resume(tensors: dict[str, Tensor], optimiser: torch.optim.Optimizer, work: Path) -> int:
-    """Load a checkpoint; returns its number of steps."""
-    file = work / "checkpoint.safetensors"
-    if not file.exists():
-        return 0
-    with safe_open(str(file), framework="pt") as held, torch.no_grad():
-        for name, t in tensors.items():
-            t.copy_(held.get_tensor(name))
-            optimiser.state[t] = {m: held.get_tensor(f"{name}/{m}") for m in _MOMENTS}
-        return int(held.metadata()["step"])
 
 
 # --- figures --------------------------------------------------------------------------------------

@@ -15,13 +15,13 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Generator, Tensor
 
-from engine.build import load
+from engine.build import assemble, load
 from engine.draft_length.acceptance_head import Kind
-from engine.errors import ModelUnusable
+from engine.errors import ModelUnusable, NumericalError
+from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Rows, Target
-from engine.request import ModelSpec, SamplingParams
+from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
 from engine.speculation.tree import DraftTree
-from engine.training.own_answers import Question, plain_answers
 
 KINDS = (Kind(drawn=False, greedy=True), Kind(drawn=True, greedy=False), Kind(drawn=False, greedy=False))  # fmt: skip
 
@@ -100,12 +100,23 @@ def labelled_drafts(
 def _answers(
     pair: Pair, prompts: Sequence[tuple[int, tuple[int, ...]]], recipe: Recipe, *, greedy: bool
 ) -> list[tuple[int, ...]]:
-    """The target's own answers by plain decoding, in one batch."""
-    questions = [
-        Question(p, SamplingParams() if greedy else SamplingParams(1.0, seed=recipe.seed + number))
-        for number, p in prompts
-    ]
-    return plain_answers(pair.target, questions, recipe.answer_tokens, pair.stop_tokens)
+    """The target's own answers by plain decoding, in one batch; raises NumericalError."""
+    spec = ModelSpec("target", "", slots=max(1, len(prompts)))
+    engine = assemble(spec, DrafterResources(pair.target), "answers come from plain decoding")
+    answers: dict[int, list[int]] = {}  # by request
+    for number, prompt in prompts:
+        law = SamplingParams() if greedy else SamplingParams(1.0, seed=recipe.seed + number)
+        request = GenerationRequest(
+            prompt, recipe.answer_tokens, law, pair.stop_tokens, drafter="none"
+        )
+        answers[engine.submit(request)] = []
+    while engine.busy:
+        for request_id, event in engine.step():
+            if isinstance(event, Tokens):
+                answers[request_id] += event.ids
+            elif event.reason is FinishReason.ERROR:
+                raise NumericalError(event.error or "the target failed while it answered")
+    return [tuple(answer) for answer in answers.values()]
 
 
 @dataclass(frozen=True, slots=True)

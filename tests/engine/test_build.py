@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import transformers
 
 from engine.build import SAMPLED, WARM, _randomness, _verification, build
 from engine.drafters import DRAFTERS
@@ -15,6 +16,7 @@ from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.rng import SeededRandom
+from tests.engine.decoder.test_families import SMALL, saved
 from tests.engine.tiny import drafter_of, engine_over, run_all, tiny_target
 
 ROOT = Path(__file__).parents[2]
@@ -22,20 +24,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A random model and its draft as folders, exported by the recipe's own writer."""
-    from torch import Generator
-
-    from engine.decoder.decoder import Architecture
-    from engine.training.network import TrainableDecoder
-    from engine.training.pocket import ROPE_THETA, export
-    from engine.training.tokenizer import train_tokenizer
-
+    """A random model and its draft as folders, with the bundled model's tokenizer."""
     root = tmp_path_factory.mktemp("models")
-    tokenizer = train_tokenizer(["a small text about nothing in particular"] * 3, 300)
     for name, layers in (("target", 3), ("draft", 1)):
-        arch = Architecture(32, layers, 4, 2, 8, 48, 300, 64, 1e-5)
-        model = TrainableDecoder(arch, ROPE_THETA, Generator().manual_seed(layers))
-        export(model, tokenizer, root / name)
+        shape = SMALL | {"num_hidden_layers": layers, "vocab_size": 4096}
+        saved(transformers.LlamaConfig(**shape), root / name)
+        shutil.copy(ROOT / "engine/bundled/pocket/tokenizer.json", root / name)
     return root
 
 
@@ -55,7 +49,7 @@ def test_a_model_whose_config_says_all_loads_without_the_transformers_library(fo
 def test_everything_runs_with_a_draft_and_an_exit(folders):
     engine = build(spec(folders, draft_folder=str(folders / "draft"), exit_layer=1))
     assert engine.facts.drafters == tuple(n for n in DRAFTERS if n not in ("format", "auto"))
-    assert (engine.facts.vocab, engine.facts.context, engine.facts.layers) == (300, 64, 3)
+    assert (engine.facts.vocab, engine.facts.context, engine.facts.layers) == (4096, 256, 3)
     found = run_all(engine, [GenerationRequest((7, 8), 9, drafter=d) for d in DRAFTERS])
     assert len({tuple(ids) for ids, _ in found}) == 1
 

@@ -10,7 +10,7 @@ from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.lanes import Lane, check_drafters
 from app.bench.measure import Measurement, Prompt, Prompts, Sample, Turn, Watcher, measure
 from app.bench.options import Conditions
-from app.bench.prompt_files import EDIT, WORD_PROBLEM, load_prompts
+from app.bench.prompt_files import EDIT, WORD_PROBLEM, Tagged, load_prompts
 from app.request import Message
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import AUTO, PLAIN, ModelFacts
@@ -49,21 +49,13 @@ class BenchmarkOptions:
         return tuple(dict.fromkeys((PLAIN, *named)))
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One prompt and its category."""
-
-    category: str
-    prompt: str
-
-
 @dataclass
 class Benchmark(Watcher):
     """A benchmark that any page may look at."""
 
     options: BenchmarkOptions
     lanes: tuple[str, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[Tagged, ...]
     changed: Callable[[], None]
     skipped: int = 0  # questions past the model's context
     done: int = 0  # runs, the warm-up among them
@@ -102,7 +94,7 @@ class Benchmark(Watcher):
         self.done += 1
 
 
-def questions(each: int) -> tuple[Question, ...]:
+def questions(each: int) -> tuple[Tagged, ...]:
     """At most ``each`` first turns of every category that the package ships."""
     shipped = load_prompts(None, each)
     groups = (
@@ -110,7 +102,7 @@ def questions(each: int) -> tuple[Question, ...]:
         (WORD_PROBLEM, shipped.problems[:each]),
         (EDIT, shipped.edits[:each]),
     )
-    return tuple(Question(name, turns[0]) for name, group in groups for turns in group)
+    return tuple(Tagged(name, turns) for name, group in groups for turns in group)
 
 
 async def run_benchmark(runner: IsolatedRunner, benchmark: Benchmark) -> Measurement:
@@ -128,11 +120,11 @@ async def run_benchmark(runner: IsolatedRunner, benchmark: Benchmark) -> Measure
     return await measure(lanes, groups, conditions, runners, benchmark)
 
 
-def _fitting(runner: IsolatedRunner, asked: Sequence[Question]) -> list[Prompt]:
+def _fitting(runner: IsolatedRunner, asked: Sequence[Tagged]) -> list[Prompt]:
     """The questions that fit the model's context, numbered as they are."""
     found = []
     for number, question in enumerate(asked, 1):
-        messages = (Message("user", question.prompt),)
+        messages = (Message("user", question.turns[0]),)
         try:
             runner.prepare(messages)
         except ContextOverflow:

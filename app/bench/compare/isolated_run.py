@@ -4,18 +4,21 @@ An answer that a person asks for meanwhile goes first: the run is cancelled, wai
 begins again.
 """
 
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from app.bench.measure import RunStep, Sample, Turn
-from app.bench.runners import fresh_name, passes_of
+from app.bench.measure import Pass, Prompt, RunStep, Sample, Turn
+from app.bench.runners import Answer, fresh_name
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel, PreparedRequest
+from app.errors import RequestFailed
 from app.request import ChatRequest, Message
-from engine.request import GenerationRequest
+from app.text.reasoning.tags import joined
+from engine.request import Event, GenerationRequest, Tokens
 
 
 @dataclass(slots=True)
@@ -25,9 +28,7 @@ class IsolatedRunner:
     assistant: Assistant
     model: LoadedModel
     max_tokens: int
-    changed: Callable[
-        [], None
-    ]  # called when a run waits for a person's answer, and when it continues
+    changed: Callable[[], None]  # called when a run waits for a person's answer, and continues
     _name: str = field(default_factory=fresh_name)
     _interrupted: Counter[str] = field(default_factory=Counter)  # by lane and repeat
 
@@ -51,9 +52,8 @@ class IsolatedRunner:
             await self._build_drafters(request)
             yield None
             generation = self.model.worker.generate(request)
-            detokenizer = self.model.text.detokenizer(opened=thought)
             async with aclosing(generation):
-                async for step in passes_of(generation, turn, prompt, detokenizer, thought):
+                async for step in self._passes(generation, turn, prompt, thought):
                     if self.assistant.answers_started != begun:
                         generation.cancel()  # and read to its end: the engine is free then
                     if not isinstance(step, Sample):
@@ -62,6 +62,30 @@ class IsolatedRunner:
                         yield step
                         return
             self._interrupted[key] += 1  # the drafters know a part of this answer
+
+    async def _passes(
+        self, events: AsyncIterator[Event], turn: Turn, prompt: Prompt, thought: str
+    ) -> AsyncGenerator[Pass | Sample, None]:
+        """Every pass of one request with its text, and its sample; raises RequestFailed.
+
+        ``thought`` is what the prompt opens of the answer already.
+        """
+        answer, before = Answer(turn.lane.name), thought
+        detokenizer = self.model.text.detokenizer(opened=thought)
+        passes: list[Pass] = []
+        started = time.perf_counter()
+        async for event in events:
+            seconds = time.perf_counter() - started
+            answer.take(event, seconds)
+            if isinstance(event, Tokens):
+                text, before = before + joined(detokenizer.feed(event.ids)), ""
+                passes.append(Pass(seconds, len(event.ids), text, event.drafted, event.accepted))
+                yield passes[-1]
+            else:
+                sample = answer.sample(turn, prompt, event.stats.decode_seconds)
+                yield replace(sample, passes=tuple(passes))
+                return
+        raise RequestFailed(f"in the lane {turn.lane.name}: the answer has no end")
 
     async def _wait_for_answers(self) -> None:
         if self.assistant.answering:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.bench.compare.benchmark import Benchmark
 from app.bench.lanes import Lane
 from app.bench.measure import Measurement, Sample
-from app.bench.summary import agreeing, counts_of, passes_by_drafter
+from app.bench.summary import agreeing, counts_of, passes_by_drafter, rate_of
 from app.chat.loaded_model import LoadedModel
 from app.placement.machine import machine_name
 from engine.request import tokens_per_pass
@@ -121,13 +121,8 @@ def _figures(lane: Lane, ours: Sequence[Sample], plain: Sequence[Sample]) -> Fig
         accepted=counts.accepted,
         answers=counts.answers,
         identical=agreeing(plain, ours),
-        speedup=None if lane.plain else _ratio(_rate(ours), _rate(theirs)),
+        speedup=None if lane.plain else _ratio(rate_of(ours), rate_of(theirs)),
     )
-
-
-def _rate(samples: Sequence[Sample]) -> float:
-    seconds = sum(sample.seconds for sample in samples)
-    return sum(len(sample.ids) for sample in samples) / seconds if seconds > 0 else 0.0
 
 
 def _ratio(ours: float, theirs: float) -> float | None:

@@ -1,18 +1,15 @@
 """The command ``bench gguf``: every type in one run, next to llama-cpp-python; a table, an exit code."""
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 
 from app.bench.gguf.measure import AUTO, CHORES, OURS, PROBLEMS, Figures, measure_file
 from app.bench.gguf.rivals import LOOKUP, PLAIN
-from app.bench.offload.checkpoint import write_inflated
-from app.bench.options import GGUF_KINDS, GgufOptions
+from app.bench.offload.checkpoint import model_folder, write_inflated
+from app.bench.options import GGUF_KINDS, FixedBench
 from app.bench.prompt_files import load_prompts
-from app.bench.report import ResultFile, describe_machine
 from app.bench.rows import Check, Row, RowReport, row
 from app.models.catalog import resolve
 from app.progress import show_progress
@@ -28,17 +25,17 @@ NEVER_SLOWER = 0.97
 COPIES, SOLVES = 1.8, 1.3
 
 
-def bench_gguf(options: GgufOptions) -> int:
+def run(options: FixedBench) -> int:
     """Make the files, measure them, print each type's rows; 0 only if every row holds."""
     spec = resolve(options.settings, options.model)
     prompts = load_prompts(options.prompts, EACH)
-    machine = describe_machine()
-    report = RowReport(machine, ResultFile(options.json))
+    report = RowReport(options.json)
+    machine = report.machine
     report.head(
         f"{machine.cpu}, {machine.cores} cores, {machine.date}; {spec.name} with states of {HIDDEN} "
         f"numbers and feed-forward parts {INFLATE} times as wide: the same answers at a larger cost"
     )
-    with _folder(options) as folder:
+    with model_folder(options.folder, "slipstream-gguf-") as folder:
         try:
             for kind in options.only or GGUF_KINDS:
                 file = gguf_file(Path(spec.folder), kind, folder, show_progress)
@@ -83,16 +80,6 @@ def _with_draft(spec: ModelSpec, folder: Path) -> ModelSpec:
         return spec
     file = draft_file(Path(spec.draft_folder), folder, show_progress)
     return replace(spec, draft_folder=str(file), draft_backend="llama_cpp")
-
-
-@contextmanager
-def _folder(options: GgufOptions) -> Iterator[Path]:
-    """Where the files are: a named folder stays, another is removed."""
-    if options.folder is not None:
-        yield options.folder
-        return
-    with tempfile.TemporaryDirectory(prefix="slipstream-gguf-") as folder:
-        yield Path(folder)
 
 
 # 346M parameters of the bundled model, in rows whose lengths blocks of 256 divide, as those of the

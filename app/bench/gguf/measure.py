@@ -16,6 +16,7 @@ from app.bench.measure import Order, Prompt, Prompts, Runner, Sample, finished, 
 from app.bench.options import Conditions
 from app.bench.prompt_files import Category, PromptSet, Turns
 from app.bench.runners import Clock, EngineRunner, base_request, frozen_heap
+from app.bench.summary import rate_of
 from app.history.task_class import task_class
 from app.request import Message
 from app.text.chat_text import ChatText
@@ -39,9 +40,8 @@ class Figures:
 
     def rate(self, category: str, lane: str) -> float:
         """Tokens per second over all prompts of a category."""
-        own = [s for s in self.samples if s.lane == lane and self.categories[s.prompt] == category]
-        seconds = sum(sample.seconds for sample in own)
-        return sum(sample.timed for sample in own) / seconds if seconds else 0.0
+        own = (s for s in self.samples if s.lane == lane)
+        return rate_of(s for s in own if self.categories[s.prompt] == category)
 
     def ratio(self, category: str, lane: str, other: str) -> float:
         """Of two lanes' tokens per second."""

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,16 @@ from engine.decoder.weights import DecoderWeights, load_weights
 SPARE = 512 << 20  # bytes that stay free on the disk
 COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 MARK = "inflated.json"  # written last: a folder without it is not complete
+
+
+@contextmanager
+def model_folder(named: Path | None, prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """Where large models are written: a named folder stays, another in ``parent`` is removed."""
+    if named is not None:
+        yield named
+        return
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder:
+        yield Path(folder)
 
 
 def write_inflated(

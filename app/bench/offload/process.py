@@ -82,7 +82,7 @@ def lane_name(drafter: str, temperature: float) -> str:
     return f"{drafter}, temperature {temperature:g}"
 
 
-def run(order: Order, progress: Callable[[str], None]) -> Found:
+def found_by(order: Order, progress: Callable[[str], None]) -> Found:
     """Measure in a process of its own; raises RequestFailed with the reason if it breaks."""
     where = "streamed" if order.resident is not None else "resident"
     context = multiprocessing.get_context("spawn")

@@ -4,7 +4,7 @@ from statistics import median
 
 from app.bench.offload.process import Found
 from app.bench.rows import Check, Row, row
-from app.bench.summary import Counts, counts_of
+from app.bench.summary import counts_of, rate_of
 
 MEGABYTE = 1_000_000
 PLAIN, TREES = "none", "specexec"
@@ -56,7 +56,8 @@ def _speed(found: Found) -> Row:
     checks: list[Check] = []
     figures: dict[str, float] = {}
     for temperature, least in FASTER.items():
-        (_, plain), (trees, fast) = (_counted(found, d, temperature) for d in (PLAIN, TREES))
+        plain, fast = (rate_of(found.of(name, temperature)) for name in (PLAIN, TREES))
+        trees = counts_of(found.of(TREES, temperature))
         times = fast / plain if plain else 0.0
         checks.append(Check(f"times plain at temperature {temperature:g}", times, least))
         passes = max(trees.passes, 1)
@@ -67,14 +68,6 @@ def _speed(found: Found) -> Row:
             f"temperature {temperature:g}, SpecExec, nodes per pass": trees.drafted / passes,
         }
     return row("SpecExec", checks, figures)
-
-
-def _counted(found: Found, drafter: str, temperature: float) -> tuple[Counts, float]:
-    """What it did, and its tokens per second."""
-    samples = found.of(drafter, temperature)
-    seconds = sum(sample.seconds for sample in samples)
-    counts = counts_of(samples)
-    return counts, counts.emitted / seconds if seconds else 0.0
 
 
 def _same(streamed: Found, resident: Found) -> Row:

@@ -1,22 +1,21 @@
 """The command ``bench seeds``: every claim in one run, a table, a file, an exit code."""
 
-from app.bench.options import CLAIMS, SeedsOptions
+from app.bench.options import CLAIMS, FixedBench
 from app.bench.papers.harness import Harness
 from app.bench.papers.parallel import each_shown
 from app.bench.prompt_files import load_prompts
-from app.bench.report import ResultFile, describe_machine
 from app.bench.rows import RowReport
 from app.progress import show_progress
 
 EACH = 10  # open questions of every category
 
 
-def show_claims(options: SeedsOptions) -> int:
+def run(options: FixedBench) -> int:
     """Print each row as it is shown; 0 only if every row holds."""
     prompts = load_prompts(options.prompts, EACH)
     instrument = Harness(options.settings, options.model, prompts, show_progress)
-    machine = describe_machine()
-    report = RowReport(machine, ResultFile(options.json))
+    report = RowReport(options.json)
+    machine = report.machine
     report.head(
         f"{machine.cpu}, {machine.cores} cores, torch {machine.torch}, {machine.date}, float32",
         "tokens per second are measured on the inflated model: the same function, the same tokens, "

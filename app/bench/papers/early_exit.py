@@ -4,14 +4,12 @@ Where rows of a pass are cheap it also adds candidates to its chains; what it is
 is among the figures.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from app.bench.lanes import Lane
 from app.bench.measure import Measurement
 from app.bench.options import Conditions
 from app.bench.papers.harness import Baseline, Harness, over_best, ranked, rates
-from app.bench.prompt_files import Turns
 from app.bench.rows import Check, Row, row
 
 PASS = 0.03  # seconds of a row, at most
@@ -26,8 +24,6 @@ SWEEP = Conditions(max_tokens=24, repeats=1, warm_up=False)
 # Prompts of the sweep, and pairs that stay. Of two prompts of a kind the pair in the middle of a
 # sweep was as fast as the best one or a tenth slower than the middle of all.
 SWEPT, FINALISTS = 6, 3
-# After the first number of prompts the second number of pairs leaves the sweep: the slowest ones.
-HOPELESS = 2, 4
 # Once each: one pair suits the words of one prompt. Edits are half as long as other answers.
 PROMPTS, EDITS, TOKENS = 10, 16, 64
 
@@ -41,10 +37,12 @@ def show(instrument: Harness) -> Row:
     }
     conditions = Conditions(max_tokens=TOKENS, repeats=1)
     inflate = instrument.inflation(PASS)
+    lanes = [_fixed(exit_layer, length) for exit_layer in EXITS for length in LENGTHS]
     checks = []
     figures: dict[str, float] = {"inflate": inflate}
     for kind, prompts in kinds.items():
-        swept, pairs = sweep(instrument, inflate, prompts[:SWEPT])
+        swept = rates(instrument.race(inflate, prompts[:SWEPT], lanes, SWEEP))
+        pairs = ranked(swept, lanes)
         middle = pairs[len(pairs) // 2]
         finalists = list(dict.fromkeys([*pairs[:FINALISTS], middle]))
         measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE, CHAINS], conditions)
@@ -65,24 +63,6 @@ def _over_pairs(measured: Measurement, adaptive: Lane) -> Baseline:
     kept = tuple(s for s in measured.samples if s.lane not in other)
     lanes = tuple(lane for lane in measured.lanes if lane.name not in other)
     return over_best(replace(measured, lanes=lanes, samples=kept), adaptive)
-
-
-def sweep(
-    instrument: Harness, inflate: int, prompts: Sequence[Turns]
-) -> tuple[dict[str, float], list[Lane]]:
-    """Tokens per second of every pair, roughly, and the pairs by these; the hopeless ones are last."""
-    lanes = [_fixed(e, length) for e in EXITS for length in LENGTHS]
-    early, last = HOPELESS
-    begun = instrument.race(inflate, prompts[:early], lanes, SWEEP)
-    found = rates(begun)
-    pairs = ranked(found, lanes)
-    left, hopeless = pairs[:-last], pairs[-last:]
-    if not (left and prompts[early:]):
-        return found, pairs
-    ended = instrument.race(inflate, prompts[early:], left, SWEEP)
-    samples = (*begun.samples, *(replace(s, group=s.group + early) for s in ended.samples))
-    found |= rates(replace(ended, samples=samples))
-    return found, [*ranked(found, left), *hopeless]
 
 
 def _fixed(exit_layer: int, length: int) -> Lane:

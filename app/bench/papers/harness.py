@@ -1,18 +1,11 @@
 """Instrument: one model at several costs, its engines made on demand, lanes measured on them."""
 
-import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import TypeVar
-from weakref import WeakSet
-
-import torch
-from torch import Tensor
-from typing_extensions import override
 
 from app.bench.lanes import Lane
 from app.bench.measure import (
@@ -20,7 +13,6 @@ from app.bench.measure import (
     Measurement,
     Order,
     Progress,
-    Runner,
     Sample,
     finished,
     measure,
@@ -31,11 +23,9 @@ from app.bench.runners import Clock, EngineRunner, base_request, frozen_heap
 from app.bench.summary import Run, counts_of, runs_of
 from app.errors import RequestFailed
 from app.models.catalog import resolve
-from app.sandbox import end_with_parent
 from app.settings import Settings
 from app.text.chat_text import ChatText
 from engine.build import assemble, load
-from engine.decoder.weights import DecoderWeights
 from engine.engine import Engine
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
@@ -45,55 +35,9 @@ from engine.request import ModelSpec
 from engine.speculation.tree import single
 from engine.statistics.pass_cost import PassCost
 
-PartT = TypeVar("PartT")
-FoundT = TypeVar("FoundT")
 OTHERWISE_RUN = "not the own decoder runs it, or its draft model"
 DRAFTS, STEPS = 20, 5  # timings of a draft, and its tokens
 COSTS = (1, 2, 4, 8, 16, 32)  # inflations to try
-
-
-class Readers:
-    """The targets of one race, as long as an engine has them."""
-
-    def __init__(self) -> None:
-        self._readers: WeakSet[Reader] = WeakSet()
-
-    def join(self, reader: "Reader") -> None:
-        """One more."""
-        self._readers.add(reader)
-
-    def who_read(self, tokens: Sequence[int]) -> "tuple[Reader, int] | None":
-        """One that has committed exactly these first tokens, and its slot."""
-        for reader in self._readers:
-            for slot in reader.slots:
-                if reader.tokens(slot)[: len(tokens)] == tokens:
-                    return reader, slot
-        return None
-
-
-class Reader(TorchTarget):
-    """A twin that runs no row of a prompt that another one has run."""
-
-    def __init__(self, weights: DecoderWeights, readers: Readers) -> None:
-        super().__init__(weights)
-        self._readers = readers
-        readers.join(self)
-
-    @property
-    def slots(self) -> tuple[int, ...]:
-        """Those that something was ever committed to."""
-        return tuple(self._committed)
-
-    @override
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        """Rows whose states are wanted are run here; those before them may be copied."""
-        before = tokens[: max(0, len(tokens) - trace)]
-        if before:
-            wanted = [*self.tokens(slot), *before]
-            if (found := self._readers.who_read(wanted)) is not None:
-                self.take(*found, slot, len(wanted))
-                tokens = tokens[len(before) :]
-        return super().feed(slot, tokens, trace) if tokens else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +55,10 @@ class Loaded:
             replace(self.spec, slots=slots), replace(self.parts, cost=cost), self.no_draft
         )
 
-    def separate_engine(self, readers: Readers, slots: int = 1) -> Engine:
+    def separate_engine(self, slots: int = 1) -> Engine:
         """An engine with caches of its own, which may run while others do.
 
-        Of all those with the same ``readers`` one reads a prompt. Raises ModelUnusable unless our own
-        decoder runs both models.
+        Raises ModelUnusable unless our own decoder runs both models.
         """
         target, draft = self.parts.target, self.parts.draft_model
         if not (isinstance(target, TorchTarget) and isinstance(draft, TorchTarget)):
@@ -123,8 +66,7 @@ class Loaded:
                 f"claims cannot be shown of {self.spec.name}: {self.no_draft or OTHERWISE_RUN}; "
                 "choose pocket"
             )
-        reader = Reader(target.weights, readers)
-        parts = replace(self.parts, target=reader, draft_model=draft.twin())
+        parts = replace(self.parts, target=target.twin(), draft_model=draft.twin())
         return replace(self, parts=parts).engine(slots)
 
     def draft_share(self) -> float:
@@ -148,9 +90,6 @@ class Loaded:
         return median(steps) / median(passes)
 
 
-Asked = tuple[Settings, str, PromptSet]
-
-
 @dataclass
 class Harness:
     """What every claim is shown with."""
@@ -160,8 +99,6 @@ class Harness:
     prompts: PromptSet
     progress: Callable[[str], None]
     _loaded: dict[int, Loaded] = field(default_factory=dict)
-    _passes: dict[int, float] = field(default_factory=dict)  # inflation -> seconds of a row
-    _text: ChatText | None = None
 
     def loaded(self, inflate: int) -> Loaded:
         """The model at this cost; the last one is dropped, since inflated weights are large."""
@@ -180,44 +117,15 @@ class Harness:
         """
         suiting = 1
         for inflate in COSTS:
-            if inflate not in self._passes:
-                self._passes[inflate] = self.loaded(inflate).parts.cost.nominal(1)
-            if self._passes[inflate] > seconds:
+            if self.loaded(inflate).parts.cost.nominal(1) > seconds:
                 break
             suiting = inflate
         return suiting
 
-    @property
-    def asked(self) -> Asked:
-        """What another process makes the same instrument of."""
-        return self.settings, self.model, self.prompts
-
-    @property
+    @cached_property
     def text(self) -> ChatText:
         """The model's tokenizer and template."""
-        if self._text is None:
-            self._text = ChatText.load(Path(resolve(self.settings, self.model).folder))
-        return self._text
-
-    def spread_out(
-        self, part: Callable[["Harness", PartT], FoundT], parts: Sequence[PartT]
-    ) -> list[FoundT]:
-        """``part`` of each of ``parts``, one a core, for what counts and times nothing.
-
-        Passes over few rows gain little from a second thread; a second process has one of its own.
-        """
-        workers = min(len(parts), torch.get_num_threads())
-        if workers < 2:
-            return [part(self, each) for each in parts]
-        with ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), begin_worker, (1,)
-        ) as pool:
-            futures = [pool.submit(_part, self.asked, part, each) for each in parts]
-            found = []
-            for done, future in enumerate(futures):
-                self.progress(f"part {done + 1} of {len(parts)}, {workers} at a time")
-                found.append(future.result())
-            return found
+        return ChatText.load(Path(resolve(self.settings, self.model).folder))
 
     def run(
         self,
@@ -229,9 +137,8 @@ class Harness:
         """The lanes, alternating, on a fresh engine."""
         engine = self.loaded(inflate).engine(conditions.concurrent)
         clock = Clock.DECODING if conditions.together == 1 else Clock.WALL
-        runner = EngineRunner(engine, base_request(conditions, self.text.stop_tokens), clock)
-        talks = self._talks(inflate, prompts, conditions)
-        return self._measured(talks, conditions, dict.fromkeys(lanes, runner), Order.ANSWER)
+        runner = self._runner(engine, conditions, clock)
+        return self._measured(prompts, conditions, dict.fromkeys(lanes, runner), Order.ANSWER)
 
     def race(
         self,
@@ -242,49 +149,31 @@ class Harness:
     ) -> Measurement:
         """The lanes, alternating at every pass, each on a fresh engine of its own.
 
-        They read every prompt together. Seconds of several prompts at once are those of their
-        engine's own steps, without what reading them took: no lane drafts there.
+        Seconds of several prompts at once are those of their engine's own steps, without what
+        reading them took.
         """
-        loaded, readers = self.loaded(inflate), Readers()
+        loaded = self.loaded(inflate)
         clock = Clock.DECODING if conditions.together == 1 else Clock.STEPS
-        request = base_request(conditions, self.text.stop_tokens)
-        engines = {lane: loaded.separate_engine(readers, conditions.concurrent) for lane in lanes}
-        runners = {lane: EngineRunner(engine, request, clock) for lane, engine in engines.items()}
-        talks = self._talks(inflate, prompts, conditions)
+        engines = {lane: loaded.separate_engine(conditions.concurrent) for lane in lanes}
+        runners = {lane: self._runner(one, conditions, clock) for lane, one in engines.items()}
         with frozen_heap():
-            return self._measured(talks, conditions, runners, Order.STEP)
+            return self._measured(prompts, conditions, runners, Order.STEP)
+
+    def _runner(self, engine: Engine, conditions: Conditions, clock: Clock) -> EngineRunner:
+        return EngineRunner(engine, base_request(conditions, self.text.stop_tokens), clock)
 
     def _measured(
         self,
-        talks: Conversations,
+        prompts: Sequence[Turns],
         conditions: Conditions,
-        runners: Mapping[Lane, Runner],
+        runners: Mapping[Lane, EngineRunner],
         order: Order,
     ) -> Measurement:
+        context = next(iter(runners.values())).engine.facts.context
+        talks = Conversations(self.text, context, prompts, conditions.together)
         by_name = {lane.name: runner for lane, runner in runners.items()}
         work = measure(list(runners), talks, conditions, by_name, Progress(self.progress), order)
         return finished(work)
-
-    def _talks(
-        self, inflate: int, prompts: Sequence[Turns], conditions: Conditions
-    ) -> Conversations:
-        context = self.loaded(inflate).parts.target.context
-        return Conversations(self.text, context, prompts, conditions.together)
-
-
-def begin_worker(threads: int) -> None:
-    """Use this many threads, and end with the bench."""
-    torch.set_num_threads(threads)
-    end_with_parent()
-
-
-def _part(
-    asked: Asked,
-    part: Callable[[Harness, PartT], FoundT],
-    each: PartT,
-) -> FoundT:
-    """Run in a process of its own; progress is how many parts are done."""
-    return part(Harness(*asked, lambda _: None), each)
 
 
 def rates(measurement: Measurement) -> dict[str, float]:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from app.bench.lanes import Lane
 from app.bench.measure import Conversations, Order, Sample, finished, measure
 from app.bench.options import Conditions
-from app.bench.papers.harness import Harness, Loaded, Readers
+from app.bench.papers.harness import Harness, Loaded
 from app.bench.rows import Check, Row, row
 from app.bench.runners import EngineRunner, base_request, fresh_name
 from app.history import records
@@ -43,12 +43,12 @@ def show(instrument: Harness) -> Row:
         shift = repeat * (ANSWERS + 1)
         *earlier, question = (pool[(shift + n) % len(pool)][0] for n in range(ANSWERS + 1))
         with TemporaryDirectory() as folder:
-            file, readers = Path(folder) / "history.db", Readers()
-            first = _Session("end", instrument, loaded, readers, file)
+            file = Path(folder) / "history.db"
+            first = _Session("end", instrument, loaded, file)
             for text in earlier:
                 first.answer(text)
-            again = _Session("with", instrument, loaded, readers, file)
-            forgotten = _Session("without", instrument, loaded, readers, None)
+            again = _Session("with", instrument, loaded, file)
+            forgotten = _Session("without", instrument, loaded, None)
             found = {s.lane: s.rate for s in _samples([first, again, forgotten], question)}
         ends.append(found["end"])
         kept.append(found["with"] / found["end"])
@@ -70,14 +70,13 @@ class _Session:
     name: str  # of its lane
     harness: Harness
     loaded: Loaded
-    readers: Readers
     file: Path | None
     engine: Engine = field(init=False)
     drafters: str = field(default_factory=fresh_name)
 
     def __post_init__(self) -> None:
         """A first pass of each kind of work builds what later ones find; that is not learning."""
-        self.engine = self.loaded.separate_engine(self.readers)
+        self.engine = self.loaded.separate_engine()
         self.engine.submit(GenerationRequest((1, 2), 2, drafter=PLAIN))
         while self.engine.busy:
             self.engine.step()

@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from app.bench.lanes import PLAIN_LANE, Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness
-from app.bench.prompt_files import Turns
 from app.bench.rows import Check, Row, row
 from app.placement.machine import cores
 from engine.request import PLAIN, SamplingParams
@@ -25,16 +23,6 @@ SAMPLINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One way to choose tokens, in all lanes."""
-
-    sampling: SamplingParams
-    lanes: tuple[Lane, ...]
-    prompts: tuple[Turns, ...]
-    tokens: int
-
-
 def show(instrument: Harness) -> Row:
     """All drafters on problems, edits and open questions; in a checkout also the laws by enumeration and chi-square."""
     engine = instrument.loaded(1).engine()
@@ -47,27 +35,19 @@ def show(instrument: Harness) -> Row:
         *instrument.prompts.edits[::5][:PROMPTS],
         *instrument.prompts.questions(())[::EVERY],
     )
-    parts = [Part(sampling, tuple(lanes), prompts, TOKENS) for sampling in SAMPLINGS.values()]
-    compared = instrument.spread_out(agreeing, parts)
     checks = []
     figures: dict[str, float] = {}
-    for name, (agree, answers) in zip(SAMPLINGS, compared, strict=True):
-        figures[f"{name}: answers compared"] = answers
+    for name, sampling in SAMPLINGS.items():
+        conditions = Conditions(sampling=sampling, max_tokens=TOKENS, repeats=1, warm_up=False)
+        found = instrument.run(1, prompts, lanes, conditions)
+        figures[f"{name}: answers compared"] = len(found.samples) - len(prompts)
+        agree = len(lanes) - len(found.differences)
         checks.append(Check(f"{name}: lanes that agree", agree, len(lanes)))
     if all((ROOT / file).exists() for file in LAWS):
         instrument.progress("the laws, by enumeration and chi-square")
         hold, said = laws()
         checks.append(Check(f"laws by enumeration and chi-square ({said})", float(hold), 1.0))
     return row("Lossless", checks, figures)
-
-
-def agreeing(instrument: Harness, part: Part) -> tuple[int, int]:
-    """Lanes whose every answer is plain decoding's, and answers that were compared with it."""
-    conditions = Conditions(
-        sampling=part.sampling, max_tokens=part.tokens, repeats=1, warm_up=False
-    )
-    found = instrument.run(1, part.prompts, part.lanes, conditions)
-    return len(part.lanes) - len(found.differences), len(found.samples) - len(part.prompts)
 
 
 def laws() -> tuple[bool, str]:

@@ -19,10 +19,15 @@ from pathlib import Path
 from queue import Queue
 from threading import Thread
 
-from app.bench.papers.harness import Asked, Harness, begin_worker
+import torch
+
+from app.bench.papers.harness import Harness
+from app.bench.prompt_files import PromptSet
 from app.bench.rows import Row
 from app.errors import AppError
 from app.placement.machine import cores
+from app.sandbox import end_with_parent
+from app.settings import Settings
 from engine.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -69,7 +74,8 @@ def each_shown(names: Sequence[str], instrument: Harness, package: str = CLAIMS)
             ProcessPoolExecutor(count, context, _take_a_seat, (places,)) as pool,
         ):
             order = sorted(names, key=(*LONGEST, *names).index)
-            there = partial(_shown_there, package, instrument.asked, lines)
+            asked = instrument.settings, instrument.model, instrument.prompts
+            there = partial(_shown_there, package, asked, lines)
             futures = {pool.submit(there, name): name for name in order}
             for future in as_completed(futures):
                 error = future.exception()  # its process died
@@ -105,12 +111,16 @@ def _physical(core: int, topology: Path) -> tuple[int, ...]:
 
 
 def _take_a_seat(places: Queue[tuple[int, ...]]) -> None:
+    """Use these cores alone, and end with the bench."""
     place = places.get()
     os.sched_setaffinity(0, place)
-    begin_worker(len(place))
+    torch.set_num_threads(len(place))
+    end_with_parent()
 
 
-def _shown_there(package: str, asked: Asked, lines: Queue[str], name: str) -> Row:
+def _shown_there(
+    package: str, asked: tuple[Settings, str, PromptSet], lines: Queue[str], name: str
+) -> Row:
     return shown(name, Harness(*asked, lambda text: lines.put(f"{name}: {text}")), package)
 
 

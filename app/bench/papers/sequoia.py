@@ -1,7 +1,7 @@
 """Sequoia (arXiv 2402.12374): optimal trees, drawn without replacement, make most of a budget."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.bench.lanes import Lane
 from app.bench.measure import Measurement
@@ -20,49 +20,30 @@ FINALISTS, CLOSE = 2, 0.85  # rivals that stay, if they are so close to the best
 REPEATS = {16: 20, 64: 4, 256: 3}  # of a hundred drawn answers a ratio is known to a twentieth
 TOGETHER = {16: 10, 64: 10, 256: 4}  # requests in one pass: nothing is timed here
 
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One temperature and budget: how much is run of it."""
-
-    temperature: float
-    nodes: int
-    prompts: int
-    tokens: int
-    repeats: int
-    swept: int
+Cell = tuple[float, int]  # temperature and budget
 
 
 def show(instrument: Harness) -> Row:
     """More tokens per pass than chains, k-ary trees and SpecInfer; still more with a larger budget."""
-    cells = [
-        Cell(temperature, nodes, PROMPTS, TOKENS, REPEATS[nodes], SWEPT[nodes])
-        for temperature in TEMPERATURES
-        for nodes in BUDGETS
-    ]
-    # What takes longest comes first, or one process works on it alone when all else is done.
-    started = sorted(cells, key=lambda cell: cell.nodes, reverse=True)
-    measured = dict(zip(started, instrument.spread_out(compared, started), strict=True))
     checks: list[Check] = []
     figures: dict[str, float] = {}
-    for cell in cells:
-        rival, found = measured[cell]
-        name = f"T {cell.temperature}, {cell.nodes} nodes"
-        checks.append(Check(f"{name}, over {rival.name}", rival.ratio, 1.0))
-        figures |= {f"{name}, {lane}": value for lane, value in found.items()}
     for temperature in TEMPERATURES:
-        here = {
-            c.nodes: found for c, (_, found) in measured.items() if c.temperature == temperature
-        }
-        checks.append(Check(f"T {temperature}, 256 over 64", here[256][OWN] / here[64][OWN], 1.001))
+        own: dict[int, float] = {}
+        for nodes in BUDGETS:
+            rival, found = compared(instrument, (temperature, nodes))
+            own[nodes] = found[OWN]
+            name = f"T {temperature}, {nodes} nodes"
+            checks.append(Check(f"{name}, over {rival.name}", rival.ratio, 1.0))
+            figures |= {f"{name}, {lane}": value for lane, value in found.items()}
+        checks.append(Check(f"T {temperature}, 256 over 64", own[256] / own[64], 1.001))
     return row("Sequoia", checks, figures)
 
 
 def compared(instrument: Harness, cell: Cell) -> tuple[Baseline, dict[str, float]]:
     """Sequoia against the best of its rivals, and tokens per pass of all that stayed."""
-    rivals = _rivals(instrument, cell)
-    lanes = [_sequoia(cell.nodes), *rivals]
-    measured = _run(instrument, cell, lanes, cell.repeats, cell.prompts)
+    _, nodes = cell
+    lanes = [_sequoia(nodes), *_rivals(instrument, cell)]
+    measured = _run(instrument, cell, lanes, REPEATS[nodes], PROMPTS)
     return over_best(measured, lanes[0], per_pass), per_pass(measured)
 
 
@@ -72,14 +53,14 @@ def _sequoia(nodes: int) -> Lane:
 
 def _rivals(instrument: Harness, cell: Cell) -> list[Lane]:
     """The best of a sweep over all others, and those that come close to it."""
-    nodes = cell.nodes
+    _, nodes = cell
     exact = _sequoia(nodes)
     lanes = [
         Lane("chain", "chain", length="fixed", depth=min(nodes, DEEP), nodes=nodes),
         replace(exact, name="SpecInfer", options=(("replacement", 1.0),)),
         *(replace(exact, name=f"{k}-ary", options=(("arity", float(k)),)) for k in ARITIES),
     ]
-    found = per_pass(_run(instrument, cell, lanes, 1, cell.swept))
+    found = per_pass(_run(instrument, cell, lanes, 1, SWEPT[nodes]))
     first, *others = ranked(found, lanes)[:FINALISTS]
     return [first, *(lane for lane in others if found[lane.name] > CLOSE * found[first.name])]
 
@@ -87,11 +68,12 @@ def _rivals(instrument: Harness, cell: Cell) -> list[Lane]:
 def _run(
     instrument: Harness, cell: Cell, lanes: Sequence[Lane], repeats: int, prompts: int
 ) -> Measurement:
+    temperature, nodes = cell
     conditions = Conditions(
-        sampling=SamplingParams(temperature=cell.temperature),
-        max_tokens=cell.tokens,
+        sampling=SamplingParams(temperature=temperature),
+        max_tokens=TOKENS,
         repeats=repeats,
-        concurrent=TOGETHER[cell.nodes],
+        concurrent=TOGETHER[nodes],
         queued=prompts,
         warm_up=False,
     )

@@ -115,26 +115,25 @@ def test_the_request_gets_all_of_the_lane_and_keeps_the_rest():
     )
 
 
-class TestBaseline:
-    def test_is_added_where_it_is_missing(self):
-        chain = Lane("chain", "chain")
-        assert with_baseline([chain]) == (Lane("plain", "none"), chain)
+CHAIN, MINE = Lane("chain", "chain"), Lane("mine", "none")
+TWO_PLAIN = (Lane("plain", "none"), Lane("again", "none"))  # the second shows the noise
 
-    def test_is_the_given_one_and_comes_first(self):
-        chain, mine = Lane("chain", "chain"), Lane("mine", "none")
-        assert with_baseline([chain, mine]) == (mine, chain)
 
-    def test_a_second_plain_lane_is_a_lane_like_others(self):
-        given = [Lane("plain", "none"), Lane("again", "none")]
-        assert with_baseline(given) == tuple(given)
+@pytest.mark.parametrize(
+    ("given", "lanes"),
+    [
+        ((CHAIN,), (Lane("plain", "none"), CHAIN)),
+        ((CHAIN, MINE), (MINE, CHAIN)),
+        (TWO_PLAIN, TWO_PLAIN),
+    ],
+)
+def test_the_first_plain_lane_is_the_baseline_and_comes_first(given, lanes):
+    assert with_baseline(given) == lanes
 
-    @pytest.mark.parametrize(
-        "given",
-        [
-            [Lane("x", "chain"), Lane("x", "lookup")],
-            [Lane("plain", "chain")],
-        ],
-    )
-    def test_names_must_differ(self, given):
-        with pytest.raises(LaneError, match="two lanes are named"):
-            with_baseline(given)
+
+@pytest.mark.parametrize(
+    "given", [[Lane("x", "chain"), Lane("x", "lookup")], [Lane("plain", "chain")]]
+)
+def test_names_must_differ(given):
+    with pytest.raises(LaneError, match="two lanes are named"):
+        with_baseline(given)

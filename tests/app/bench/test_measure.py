@@ -12,6 +12,7 @@ import pytest
 from app.bench.lanes import Lane
 from app.bench.measure import (
     Conversations,
+    Difference,
     Measurement,
     Order,
     Progress,
@@ -42,6 +43,7 @@ from engine.request import (
     SamplingParams,
     Tokens,
 )
+from tests.app.bench.samples import sample
 
 BUNDLED = Path(__file__).parents[3] / "engine" / "bundled"
 SPEC = ModelSpec("pocket", str(BUNDLED / "pocket"), str(BUNDLED / "pocket-draft"), exit_layer=4)
@@ -376,20 +378,16 @@ class TestDifferences:
     @pytest.mark.parametrize(
         ("plain", "drafted", "found"),
         [
-            ([1, 2, 3], [1, 2, 3], None),
-            ([1, 2, 3], [1, 9, 3], (1, 2, 9, 0.25)),
-            ([1, 2], [1], (1, 2, None, 0.25)),
-            ([1], [1, 2], (1, None, 2, None)),
-            ([], [], None),
+            ((1, 2, 3), (1, 2, 3), None),
+            ((1, 2, 3), (1, 9, 3), (1, 2, 9)),
+            ((1, 2), (1,), (1, 2, None)),
+            ((1,), (1, 2), (1, None, 2)),
+            ((), (), None),
         ],
     )
-    def test_the_first_is_found_with_the_gap_where_it_is_known(self, plain, drafted, found):
-        difference = find_difference(7, plain, drafted, [0.5, 0.25, 4.0][: len(plain)])
-        if found is None:
-            assert difference is None
-        else:
-            told = (difference.token, difference.plain, difference.drafted, difference.gap)
-            assert (difference.prompt, *told) == (7, *found)
+    def test_the_first_is_found(self, plain, drafted, found):
+        pair = (sample(name, (7, 2), ids, 1.0) for name, ids in (("none", plain), ("x", drafted)))
+        assert find_difference(*pair) == (found and Difference(7, *found, None, repeat=2))
 
     def test_the_first_is_shown_with_the_gap_that_plain_had_there(self, engine):
         """The gap costs an extra plain run, and only where something differs."""

@@ -22,7 +22,7 @@ from app.bench.offload.process import (
     peak_memory,
 )
 from app.bench.offload.rows import PLAIN, TREES, rows
-from app.bench.options import OffloadOptions
+from app.bench.options import FixedBench
 from app.errors import RequestFailed
 from app.settings import Settings
 from engine.models.own.target import load_target
@@ -95,7 +95,7 @@ def test_one_process_measures_both_lanes(large):
 def test_a_process_that_breaks_is_reported_by_its_last_line(tmp_path):
     order = Order(str(tmp_path), str(tmp_path), 10**9, frozenset({4}), (), rounds=0)
     with pytest.raises(RequestFailed, match="the streamed model could not be measured"):
-        command.run(order, silent)
+        command.found_by(order, silent)
 
 
 def test_direct_reads_and_peak_memory_are_measured(large):
@@ -176,11 +176,10 @@ def test_the_exit_code_is_the_verdict_and_the_last_line_a_summary(
         orders.append(order)
         return resident if order.resident is None else streamed
 
-    monkeypatch.setattr(command, "run", run)
-    options = OffloadOptions(
-        Settings(home=tmp_path), "pocket", (), tmp_path / "out.json", inflate=2
-    )
-    assert command.bench_offload(options) == (0 if holds else 1)
+    monkeypatch.setattr(command, "found_by", run)
+    monkeypatch.setattr(command, "INFLATE", 2)
+    options = FixedBench("offload", Settings(home=tmp_path), "pocket", None, tmp_path / "out.json")
+    assert command.run(options) == (0 if holds else 1)
     last = capsys.readouterr().out.strip().splitlines()[-1]
     assert ("every claim holds" in last) if holds else ("missed: Memory" in last)
     assert [order.resident for order in orders] == [LIMIT, None]

@@ -8,6 +8,7 @@ from app.bench.lanes import Lane
 from app.bench.measure import Difference, Measurement, Sample
 from app.bench.options import Conditions
 from app.bench.report import BenchReport, Machine
+from app.bench.summary import summarize
 from app.bench.table import table
 from engine.request import ModelFacts, ModelSpec, SamplingParams
 from tests.app.bench.samples import sample
@@ -27,7 +28,7 @@ def lines(
 ) -> list[str]:
     differences = {} if difference is None else {"quick": difference}
     measurement = Measurement(LANES, conditions, runs, differences)
-    return list(table(BenchReport.of(MACHINE, spec, FACTS, measurement)))
+    return list(table(BenchReport(MACHINE, spec, FACTS, measurement, summarize(measurement))))
 
 
 def row(name: str, found: list[str]) -> list[str]:

@@ -32,6 +32,7 @@ def asked(tmp_path: Path) -> Settings:
 
 def test_a_whole_machine_lacks_nothing():
     assert found_in(MACHINE, WHOLE) == []
+    assert found_in(MACHINE, replace(WHOLE, torch_cuda=False)) == [], "there is no GPU"
     assert "Nothing is missing." in list(lines(MACHINE, ()))
 
 
@@ -85,12 +86,6 @@ def test_one_thing_that_is_missing_is_one_finding(profile, software, what, remed
     assert what in found.what
     assert remedy in found.remedy
     assert found.needed == ("of memory" in what)
-
-
-def test_a_gpu_without_its_software_is_missing_and_no_gpu_is_not():
-    without = replace(WHOLE, torch_cuda=False)
-    assert found_in(MACHINE, without) == []
-    assert len(found_in(replace(MACHINE, gpus=(GPU,)), without)) == 1
 
 
 def test_everything_missing_is_listed_and_the_needed_is_marked():

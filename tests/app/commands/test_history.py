@@ -58,23 +58,17 @@ def test_the_table_has_a_section_for_each_model_and_machine(measured, printed):
     assert len({len(line) for line in (lines[1], lines[2], lines[5], lines[6], lines[7])}) == 1
 
 
-def test_one_model_alone(measured, printed):
+def test_one_model_alone_by_its_name_or_its_folder(measured, printed):
     out = printed("--model", "other")
     assert "a phone" in out
     assert "pocket" not in out
-
-
-def test_a_model_that_was_never_measured(measured, printed):
+    assert printed("--model", "/models/other") == out
     assert printed("--model", "nobody") == (
         "Nothing has been measured of nobody yet; there are measurements of other, pocket.\n"
     )
 
 
-def test_a_folder_is_remembered_by_its_name(measured, printed):
-    assert printed("--model", "/models/other") == printed("--model", "other")
-
-
-def test_reset_of_one_model_leaves_the_others(measured, printed):
+def test_reset_of_one_model_or_all_keeps_conversations(settings, measured, printed):
     assert printed("--reset", "--model", "pocket") == (
         "Forgot 3 measured replies of pocket, with 3 drafter runs. "
         "Conversations are as they were.\n"
@@ -83,10 +77,6 @@ def test_reset_of_one_model_leaves_the_others(measured, printed):
         "Forgot 1 measured reply, with 1 drafter run. Conversations are as they were.\n"
     )
     assert "Nothing has been measured yet" in printed()
-
-
-def test_reset_keeps_conversations(settings, measured, printed):
-    printed("--reset")
     history = History.open(settings.database)
     assert [one.content for one in history.messages(measured)] == ["still here?"]
     history.close()

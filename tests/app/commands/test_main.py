@@ -59,16 +59,13 @@ class TestStart:
     def test_without_a_command_the_page_is_started(self, home):
         seen: list[ServeOptions] = []
         page = lambda options: seen.append(options) or 7  # noqa: E731
-        code = cli.main(["--port", "0", "--model", "m", "--draft-model", "d", "--no-browser"], page)
-        [options] = seen
-        assert code == 7
-        assert (options.port, options.model, options.draft_model, options.browser) == (
-            0,
-            "m",
-            "d",
-            False,
-        )
-        assert options.settings.home == home
+        flags = ["--port", "0", "--model", "m", "--draft-model", "d", "--no-browser"]
+        assert cli.main(flags, page) == cli.main(["--no-reading-ahead"], page) == 7
+        given, usual = seen
+        assert (given.port, given.model, given.draft_model) == (0, "m", "d")
+        assert (given.browser, usual.browser) == (False, True)
+        assert (given.settings.read_ahead, usual.settings.read_ahead) == (True, False)
+        assert given.settings.home == home
         assert home.is_dir()
 
     def test_the_version_is_the_projects(self, home):
@@ -113,12 +110,6 @@ class TestStart:
         settings = Settings(Path("/nowhere"))
         assert cli.parse(arguments, settings).options.settings.log_level == "debug"
         assert cli.parse(["history"], settings).options.settings.log_level == "warning"
-
-    @pytest.mark.parametrize("given", [[], ["--no-reading-ahead"]])
-    def test_it_reads_ahead_unless_switched_off(self, home, given):
-        seen: list[bool] = []
-        cli.main(given, lambda options: seen.append(options.settings.read_ahead) or 0)
-        assert seen == [not given]
 
 
 MISTAKES = [

@@ -1,8 +1,6 @@
 """The command ``verify``: agreement is counted right, and a difference is found where it is."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,43 +20,34 @@ from app.commands.verify import (
 from app.errors import RequestFailed
 from app.settings import Settings
 from app.text.chat_text import ChatText
-from app.worker.child import Entry
-from app.worker.worker import EngineWorker
 from engine.drafters import DRAFTERS
-from engine.request import AUTO, Done, Event, FinishReason, GenerationRequest, ModelFacts, ModelSpec
+from engine.request import AUTO, Done, FinishReason, ModelSpec
 from engine.runtime.registry import drafter_class
 from tests.app import fake_engine
-from tests.app.asynchronous import asynchronous
 
 POCKET = Path(__file__).parents[3] / "engine" / "bundled" / "pocket"
 TEXT = ChatText.load(POCKET)
-FACTS = ModelFacts("m", 64, 4096, 2, 9, ("none", "lookup", "specexec"), (("chain", "no draft"),))
 OPTIONS = VerifyOptions(Settings(home=Path("/nowhere")), "m", ("specexec",), (("a",),), 6)
+MISTAKEN = partial(
+    fake_engine.FakeEngine,
+    script=fake_engine.mistake,
+    drafters=("none", "lookup", "specexec"),
+)
+PARROT = partial(fake_engine.FakeEngine, script=fake_engine.repeat, width=1, context=256)
+SPEC = ModelSpec("fake", str(POCKET))
 
 
-@asynccontextmanager
-async def worker(entry: Entry) -> AsyncIterator[EngineWorker]:
-    opened = EngineWorker(ModelSpec("fake", str(POCKET)), entry)
-    try:
-        yield opened
-    finally:
-        await opened.close()
-
-
-async def verified(entry: Entry, prompts, drafters=("specexec",)) -> Verified:
-    async with worker(entry) as opened:
-        facts = await opened.start()
-        asked = replace(OPTIONS, prompts=tuple(prompts), drafters=drafters)
-        return Verified(facts, TEXT, await verify(opened, facts, TEXT, asked))
+def verified(build, prompts, drafters=("specexec",)) -> Verified:
+    asked = replace(OPTIONS, prompts=tuple(prompts), drafters=drafters)
+    return verify(build(SPEC), TEXT, asked)
 
 
 def lane(measurement: Measurement, name: str) -> Lane:
     return next(one for one in measurement.lanes if one.name == name)
 
 
-@asynchronous
-async def test_a_drafter_that_agrees_and_one_that_does_not():
-    outcome = await verified(fake_engine.mistaken, [("a",), ("b",)], ("lookup", "specexec"))
+def test_a_drafter_that_agrees_and_one_that_does_not():
+    outcome = verified(MISTAKEN, [("a",), ("b",)], ("lookup", "specexec"))
     found = outcome.measurement
     assert not outcome.agrees
     assert agreeing_tokens(found, lane(found, "lookup")) == 6
@@ -69,36 +58,33 @@ async def test_a_drafter_that_agrees_and_one_that_does_not():
     assert list(table(outcome))[-1] == "tokens differ"
 
 
-@asynchronous
-async def test_later_turns_follow_the_plain_answers():
-    outcome = await verified(fake_engine.parrot, [("abc", "de")], ("lookup",))
+def test_later_turns_follow_the_plain_answers():
+    outcome = verified(PARROT, [("abc", "de")], ("lookup",))
     assert outcome.agrees
     assert len(outcome.measurement.samples) == 4
 
 
-@asynchronous
-async def test_prompts_past_the_context_are_skipped_with_what_follows():
-    outcome = await verified(fake_engine.mistaken, [("word " * 99, "b"), ("c",)])
+def test_prompts_past_the_context_are_skipped_with_what_follows():
+    outcome = verified(MISTAKEN, [("word " * 99, "b"), ("c",)])
     assert outcome.measurement.skipped == 2
     assert len(outcome.measurement.samples) == 2
     assert outcome.agrees
 
 
-@asynchronous
-async def test_without_a_run_nothing_is_verified():
-    outcome = await verified(fake_engine.mistaken, [("word " * 99,)])
+def test_without_a_run_nothing_is_verified():
+    outcome = verified(MISTAKEN, [("word " * 99,)])
     assert not outcome.agrees
     assert list(table(outcome))[-1] == "nothing was verified: no prompt fits the context"
 
 
-@asynchronous
-async def test_an_engine_that_fails_is_not_an_agreement():
-    class Failing:
-        async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
-            yield Done(FinishReason.ERROR, fake_engine.STATS, "logits are not finite")
+def test_an_engine_that_fails_is_not_an_agreement():
+    class Failing(fake_engine.FakeEngine):
+        def step(self):
+            return [(number, replace(event, reason=FinishReason.ERROR, error="logits are not finite"))
+                    if isinstance(event, Done) else (number, event) for number, event in super().step()]  # fmt: skip
 
     with pytest.raises(RequestFailed, match="in the lane none: logits are not finite"):
-        await verify(Failing(), FACTS, TEXT, OPTIONS)
+        verified(Failing, [("a",)], ("lookup",))
 
 
 @pytest.fixture
@@ -123,8 +109,7 @@ def test_the_bundled_model_agrees_with_every_drafter(slipstream, prompts):
 def test_a_difference_fails_and_is_shown_and_a_drafter_that_cannot_run_is_refused(
     slipstream, refused, prompts, monkeypatch
 ):
-    fake = partial(EngineWorker, entry=fake_engine.mistaken)
-    monkeypatch.setattr("app.commands.verify.EngineWorker", fake)
+    monkeypatch.setattr("app.commands.verify.build_engine", MISTAKEN)
     asked = ["verify", "--prompts", prompts, "--limit", "1", "--draft"]
     code, out, _ = slipstream(*asked, "specexec,lookup")
     assert code == 1

@@ -130,16 +130,16 @@ def finish(steps):
 
 
 @pytest.mark.parametrize("weight", [1.0, 6.0])
-def test_whatever_the_weight_the_finished_head_states_probabilities(tmp_path, weight):
+def test_whatever_the_weight_the_finished_head_states_probabilities(weight):
     same = replace(rows(), states=torch.zeros(400, 4).half(), evidence=torch.zeros(400, 4),
                    accepted=torch.full((400,), 0.3))  # fmt: skip
     recipe = replace(RECIPE, reject_weight=weight, epochs=40, learning_rate=2e-2)
-    head, _ = finish(fit(same, recipe, tmp_path))
+    head, _ = finish(fit(same, recipe))
     assert measure(unweighted(head, weight), same).predicted == pytest.approx(0.3, abs=0.02)
 
 
-def test_training_finds_what_the_state_tells(tmp_path):
-    head, seen = finish(fit(rows(), replace(RECIPE, epochs=20), tmp_path))
+def test_training_finds_what_the_state_tells():
+    head, seen = finish(fit(rows(), replace(RECIPE, epochs=20)))
     assert seen[-1].loss < seen[0].loss
     assert seen[-1].seconds_left == 0
     assert measure(head, rows(seed=1)).auc > measure(new_head(4, RECIPE), rows(seed=1)).auc + 0.1
@@ -194,8 +194,7 @@ def test_a_run_writes_a_head_that_loads_with_its_figures(whole):
     assert {file.name for file in out.iterdir()} == {CARD, WEIGHTS}
 
 
-def test_a_run_killed_anywhere_ends_in_the_same_head(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("engine.training.acceptance_head.SAVE_SECONDS", 0.0)
+def test_a_run_killed_anywhere_ends_in_the_same_head(whole, tmp_path):
     folder, progress, figures = whole
     for killed_at in (2, len(progress) - 2):
         out = tmp_path / str(killed_at)

@@ -4,6 +4,7 @@ import json
 import re
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from xml.etree import ElementTree as Xml
 
 import pytest
@@ -33,9 +34,8 @@ def over(*lanes: tuple[str, tuple[int, ...], float]) -> Race:
     samples = tuple(watched(*lane) for lane in lanes)
     differences: dict[str, Difference] = {}
     for sample in samples[1:]:
-        margins = (0.125,) * len(WORDS)
-        if found := find_difference(1, samples[0].ids, sample.ids, margins):
-            differences[sample.lane] = found
+        if found := find_difference(samples[0], sample):
+            differences[sample.lane] = replace(found, gap=0.125)
     names = tuple(Lane(name, name) for name, _, _ in lanes)
     measured = Measurement(names, Conditions(repeats=1), samples, differences)
     race.results = results(measured, lambda ids: f"<{ids[0]}>")

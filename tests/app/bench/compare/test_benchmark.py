@@ -6,6 +6,7 @@ from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, ques
 from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.record import BenchmarkRecord, record
 from app.bench.measure import Measurement
+from app.bench.prompt_files import Tagged
 from app.chat.assistant import Assistant
 from engine.errors import InvalidRequest
 from engine.request import ModelFacts
@@ -13,30 +14,16 @@ from tests.app.asynchronous import asynchronous
 
 FACTS = ModelFacts("m", 64, 4096, 2, 9, ("none", "lookup"), (("chain", "it has no draft"),))
 SPEC_BENCH = {
-    "writing",
-    "roleplay",
-    "reasoning",
-    "math",
-    "coding",
-    "extraction",
-    "stem",
-    "humanities",
-}
-SPEC_BENCH |= {"translation", "summarization", "qa", "math_reasoning", "rag"}
+    "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",
+    "translation", "summarization", "qa", "math_reasoning", "rag",
+}  # fmt: skip
 
 
-def driven(assistant: Assistant, benchmark: Benchmark) -> Measurement:
-    runner = IsolatedRunner(
-        assistant, assistant.loaded, benchmark.size.max_tokens, benchmark.changed
+async def driven(assistant: Assistant, benchmark: Benchmark) -> Measurement:
+    most, changed = benchmark.size.max_tokens, benchmark.changed
+    return await run_benchmark(
+        IsolatedRunner(assistant, assistant.loaded, most, changed), benchmark
     )
-    found: list[Measurement] = []
-
-    @asynchronous
-    async def drive() -> None:
-        found.append(await run_benchmark(runner, benchmark))
-
-    drive()
-    return found[0]
 
 
 def test_every_category_is_asked_as_often():
@@ -56,7 +43,8 @@ def test_lanes_are_what_the_size_says_and_the_model_has():
         BenchmarkOptions("huge").lanes(FACTS)
 
 
-def test_a_benchmark_counts_warms_up_and_records(assistant):
+@asynchronous
+async def test_a_benchmark_counts_warms_up_and_records(assistant):
     seen: list[tuple[str, int, float | None]] = []
     options = BenchmarkOptions("quick", ("lookup",))
     short = [one for one in questions(1) if one.category in ("edit", "word problem", "math")]
@@ -67,7 +55,7 @@ def test_a_benchmark_counts_warms_up_and_records(assistant):
         lambda: seen.append((benchmark.now, benchmark.done, benchmark.seconds_left)),
     )
 
-    measured = driven(assistant, benchmark)
+    measured = await driven(assistant, benchmark)
     assert benchmark.done == benchmark.total == 8
     assert benchmark.seconds_left == 0
     assert [now for now, _, _ in seen[:2]] == ["warm-up, none", "warm-up, lookup"]
@@ -89,16 +77,17 @@ def test_a_benchmark_counts_warms_up_and_records(assistant):
     assert lookup.passes_by_drafter["lookup"] > 0
     written = whole.model_dump_json()
     assert BenchmarkRecord.model_validate_json(written) == whole
-    assert not any(question.prompt[:40] in written for question in short)
+    assert not any(question.turns[0][:40] in written for question in short)
     assert whole.best == lookup
 
 
-def test_prompts_past_the_context_are_skipped_and_counted(assistant):
+@asynchronous
+async def test_prompts_past_the_context_are_skipped_and_counted(assistant):
     edit = next(one for one in questions(1) if one.category == "edit")
-    long = type(edit)("qa", "word " * 5000)
+    long = Tagged("qa", ("word " * 5000,))
     options = BenchmarkOptions("quick", ("lookup",))
     benchmark = Benchmark(options, ("none", "lookup"), (long, edit), lambda: None)
 
-    whole = record(benchmark, driven(assistant, benchmark), assistant.loaded)
+    whole = record(benchmark, await driven(assistant, benchmark), assistant.loaded)
     assert (whole.questions, whole.skipped, benchmark.done, benchmark.total) == (1, 1, 4, 4)
     assert list(whole.lanes[1].categories) == ["edit"]

@@ -56,29 +56,26 @@ async def ask(assistant: Assistant, log: list[str]) -> Completion:
     raise AssertionError("a reply ends with its report")
 
 
-def test_an_answer_asked_meanwhile_goes_first(assistant):
+@asynchronous
+async def test_an_answer_asked_meanwhile_goes_first(assistant):
     log: list[str] = []
     asked: list[asyncio.Task[Completion]] = []
 
-    @asynchronous
-    async def drive() -> None:
-        runner = runner_of(assistant, 96)
+    runner = runner_of(assistant, 96)
 
-        def follow(step: RunStep) -> None:
-            if isinstance(step, Sample):
-                return
-            log.append("begin" if step is None else "pass")
-            if log.count("pass") == 3 and not asked:
-                asked.append(asyncio.create_task(ask(assistant, log)))
+    def follow(step: RunStep) -> None:
+        if isinstance(step, Sample):
+            return
+        log.append("begin" if step is None else "pass")
+        if log.count("pass") == 3 and not asked:
+            asked.append(asyncio.create_task(ask(assistant, log)))
 
-        run = await answer(runner, PLAIN, follow=follow)
-        assert asked[0].done()
-        assert asked[0].result().text
-        alone = await answer(runner, PLAIN, 2)
-        assert run.ids == alone.ids
-        assert run.stats.passes == alone.stats.passes
-
-    drive()
+    run = await answer(runner, PLAIN, follow=follow)
+    assert asked[0].done()
+    assert asked[0].result().text
+    alone = await answer(runner, PLAIN, 2)
+    assert run.ids == alone.ids
+    assert run.stats.passes == alone.stats.passes
     assert log.count("begin") == 2  # broken off once, and from the start again
     first, last = log.index("answer"), len(log) - log[::-1].index("answer")
     assert log[first:last].count("begin") == 0
@@ -87,62 +84,50 @@ def test_an_answer_asked_meanwhile_goes_first(assistant):
     assert log[last] == "begin"
 
 
-def test_a_run_waits_for_the_answer_that_is_being_written(assistant):
+@asynchronous
+async def test_a_run_waits_for_the_answer_that_is_being_written(assistant):
     log: list[str] = []
 
-    @asynchronous
-    async def drive() -> None:
-        asking = asyncio.create_task(ask(assistant, log))
-        while not log:
-            await asyncio.sleep(0)
-        run = await answer(runner_of(assistant, 4), PLAIN, follow=lambda _: log.append("run"))
-        assert asking.done()
-        assert len(run.ids) == 4
-
-    drive()
+    asking = asyncio.create_task(ask(assistant, log))
+    while not log:
+        await asyncio.sleep(0)
+    run = await answer(runner_of(assistant, 4), PLAIN, follow=lambda _: log.append("run"))
+    assert asking.done()
+    assert len(run.ids) == 4
     assert log.index("run") == log.count("answer")
 
 
-def test_runs_of_one_lane_and_repeat_share_drafters_that_remember(assistant):
+@asynchronous
+async def test_runs_of_one_lane_and_repeat_share_drafters_that_remember(assistant):
     """What a drafter learnt in one run may serve the next of its lane and repeat, and no other."""
 
-    @asynchronous
-    async def drive() -> None:
-        runner = runner_of(assistant, 32)
-        prompt = (Message("user", "A farmer has 12 hens. Each lays 5 eggs. How many eggs?"),)
-        suffix = Lane("suffix", "suffix", "fixed")
-        first = await answer(runner, suffix, 1, prompt)
-        again = await answer(runner, suffix, 1, prompt)
-        other = await answer(runner, suffix, 2, prompt)
-        assert first.ids == again.ids == other.ids
-        assert again.stats.passes < first.stats.passes == other.stats.passes
-
-    drive()
+    runner = runner_of(assistant, 32)
+    prompt = (Message("user", "A farmer has 12 hens. Each lays 5 eggs. How many eggs?"),)
+    suffix = Lane("suffix", "suffix", "fixed")
+    first = await answer(runner, suffix, 1, prompt)
+    again = await answer(runner, suffix, 1, prompt)
+    other = await answer(runner, suffix, 2, prompt)
+    assert first.ids == again.ids == other.ids
+    assert again.stats.passes < first.stats.passes == other.stats.passes
 
 
-def test_margins_come_with_every_token_when_asked_for(assistant):
-    @asynchronous
-    async def drive() -> None:
-        runner = runner_of(assistant, 8)
-        plain = await answer(runner, PLAIN)
-        found = await answer(runner, PLAIN, 2, margins=True)
-        assert plain.margins == ()
-        assert found.ids == plain.ids
-        assert len(found.margins) == len(found.ids)
-
-    drive()
+@asynchronous
+async def test_margins_come_with_every_token_when_asked_for(assistant):
+    runner = runner_of(assistant, 8)
+    plain = await answer(runner, PLAIN)
+    found = await answer(runner, PLAIN, 2, margins=True)
+    assert plain.margins == ()
+    assert found.ids == plain.ids
+    assert len(found.margins) == len(found.ids)
 
 
-def test_a_thought_that_the_prompt_opens_is_shown_with_its_beginning(assistant):
+@asynchronous
+async def test_a_thought_that_the_prompt_opens_is_shown_with_its_beginning(assistant):
     template = "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
     opens = ChatText(FolderVocabulary.load(POCKET), ChatTemplate(template + "<think>", {}), ())
     runner = IsolatedRunner(assistant, replace(assistant.loaded, text=opens), 8, lambda: None)
 
-    @asynchronous
-    async def drive() -> None:
-        run = await answer(runner, PLAIN)
-        texts = [one.text for one in run.passes]
-        assert texts[0].startswith("<think>")
-        assert "".join(texts) == "<think>" + opens.decode(run.ids)
-
-    drive()
+    run = await answer(runner, PLAIN)
+    texts = [one.text for one in run.passes]
+    assert texts[0].startswith("<think>")
+    assert "".join(texts) == "<think>" + opens.decode(run.ids)

@@ -34,7 +34,8 @@ OPTIONS = RaceOptions(
 )
 
 
-def test_a_race_is_fair_and_lossless(assistant):
+@asynchronous
+async def test_a_race_is_fair_and_lossless(assistant):
     begun: list[tuple[int, str]] = []
 
     def changed() -> None:
@@ -44,12 +45,8 @@ def test_a_race_is_fair_and_lossless(assistant):
 
     race = Race("pocket", OPTIONS, changed)
 
-    @asynchronous
-    async def drive() -> None:
-        runner = IsolatedRunner(assistant, assistant.loaded, OPTIONS.max_tokens, lambda: None)
-        await run_race(dict.fromkeys(race.lanes, runner), race)
-
-    drive()
+    runner = IsolatedRunner(assistant, assistant.loaded, OPTIONS.max_tokens, lambda: None)
+    await run_race(dict.fromkeys(race.lanes, runner), race)
     orders = [[name for number, name in begun if number == at] for at in range(4)]
     assert all(sorted(order) == ["chain", "lookup", "none"] for order in orders)
     assert {order[0] for order in orders[1:]} == {"none", "lookup", "chain"}
@@ -66,26 +63,23 @@ def test_a_race_is_fair_and_lossless(assistant):
     assert race.lanes["lookup"].text == "".join(one.text for one in lookup.runs[-1].passes)
 
 
-def test_two_models_race_and_the_second_leaves_with_the_race(assistant):
-    @asynchronous
-    async def drive() -> None:
-        before = set(active_children())
-        laboratory = BenchmarkService(assistant)
-        with pytest.raises(InvalidRequest, match="pocket is loaded already"):
-            laboratory.start_race(replace(OPTIONS, rival="pocket"))
-        with pytest.raises(UnknownModel):
-            laboratory.start_race(replace(OPTIONS, rival="nobody"))
-        laboratory.start_race(RaceOptions("What is 12 + 30?", (), 1, 12, rival="pocket-draft"))
-        await laboratory.ended()
-        assert laboratory.problem == ""
-        assert laboratory.race is not None
-        own, rival = laboratory.race.results
-        assert (own.name, rival.name) == ("pocket", "pocket-draft")
-        assert rival.difference is None
-        assert rival.speedup == pytest.approx(rival.rate / own.rate)
-        assert set(active_children()) == before
-
-    drive()
+@asynchronous
+async def test_two_models_race_and_the_second_leaves_with_the_race(assistant):
+    before = set(active_children())
+    laboratory = BenchmarkService(assistant)
+    with pytest.raises(InvalidRequest, match="pocket is loaded already"):
+        laboratory.start_race(replace(OPTIONS, rival="pocket"))
+    with pytest.raises(UnknownModel):
+        laboratory.start_race(replace(OPTIONS, rival="nobody"))
+    laboratory.start_race(RaceOptions("What is 12 + 30?", (), 1, 12, rival="pocket-draft"))
+    await laboratory.ended()
+    assert laboratory.problem == ""
+    assert laboratory.race is not None
+    own, rival = laboratory.race.results
+    assert (own.name, rival.name) == ("pocket", "pocket-draft")
+    assert rival.difference is None
+    assert rival.speedup == pytest.approx(rival.rate / own.rate)
+    assert set(active_children()) == before
 
 
 def refused(**changes: object) -> str:

@@ -12,7 +12,7 @@ from app.bench.gguf import command
 from app.bench.gguf.command import HIDDEN, INFLATE, draft_file, rows
 from app.bench.gguf.measure import AUTO, CHORES, LANES, OURS, PROBLEMS, Figures, measure_file
 from app.bench.gguf.rivals import LOOKUP, PLAIN
-from app.bench.options import GgufOptions
+from app.bench.options import FixedBench
 from app.bench.prompt_files import PromptSet
 from app.settings import load_settings
 from engine.request import ModelSpec
@@ -63,8 +63,8 @@ def test_it_measures_a_real_file_next_to_llama_cpp_python(tmp_path, monkeypatch,
     few = PromptSet((("What is 2 + 3?",),) * 2, (("Repeat after me: a b c",),) * 2, ())
     monkeypatch.setattr(command, "load_prompts", lambda file, each: few)
     out = tmp_path / "out.json"
-    options = GgufOptions(load_settings(), "pocket", None, out, tmp_path, ("q8_0",))
-    assert command.bench_gguf(options) in (0, 1)
+    options = FixedBench("gguf", load_settings(), "pocket", None, out, tmp_path, only=("q8_0",))
+    assert command.run(options) in (0, 1)
     assert "claims hold" in capsys.readouterr().out.splitlines()[-1]
     written = json.loads(out.read_text())["rows"]
     assert len(written) == 3

@@ -7,11 +7,10 @@ import pytest
 
 from app.bench.lanes import Lane
 from app.bench.measure import Measurement
-from app.bench.options import CLAIMS, Conditions, SeedsOptions
+from app.bench.options import CLAIMS, Conditions, FixedBench
 from app.bench.papers import command, lossless
-from app.bench.papers.auto import promising, usual
-from app.bench.papers.command import show_claims
-from app.bench.papers.harness import Harness, Readers, over_best, per_pass, rates
+from app.bench.papers.auto import usual
+from app.bench.papers.harness import Harness, over_best, per_pass, rates
 from app.bench.papers.parallel import shown
 from app.bench.prompt_files import load_prompts
 from app.bench.rows import Check, row
@@ -61,7 +60,7 @@ def test_a_model_without_a_draft_model_is_refused_in_one_sentence(instrument):
         loaded, parts=replace(loaded.parts, draft_model=None), no_draft="none is paired"
     )
     with pytest.raises(ModelUnusable, match="pocket: none is paired; choose pocket"):
-        alone.separate_engine(Readers())
+        alone.separate_engine()
 
 
 def test_a_row_holds_only_if_every_check_does():
@@ -81,7 +80,7 @@ def test_the_exit_code_and_the_file_show_what_was_missed(tmp_path, monkeypatch, 
     file = tmp_path / "claims.json"
 
     def run(*names):
-        return show_claims(SeedsOptions(load_settings(), "pocket", None, file, names))
+        return command.run(FixedBench("seeds", load_settings(), "pocket", None, file, only=names))
 
     assert run("one") == 0
     assert "1 of 1 claims hold" in capsys.readouterr().out.splitlines()[-1]
@@ -90,19 +89,6 @@ def test_the_exit_code_and_the_file_show_what_was_missed(tmp_path, monkeypatch, 
     written = json.loads(file.read_text())
     assert [r["holds"] for r in written["rows"]] == [True, False]
     assert written["rows"][0]["figures"] == {"x": 2}
-
-
-def test_a_drafter_that_is_far_slower_or_always_slower_than_another_does_not_race():
-    kinds = [
-        {"plain": 9, "first": 20, "beaten": 19, "special": 5, "even": 20, "far": 17.9, "near": 18},
-        {"plain": 9, "first": 30, "beaten": 28, "special": 31, "even": 30, "far": 5, "near": 4},
-        {"plain": 9, "first": 10, "beaten": 9.5, "special": 5, "even": 9, "far": 8, "near": 10},
-        {"plain": 9, "first": 100, "beaten": 50, "special": 5, "even": 1, "far": 60, "near": 6},
-    ]
-    lanes = [Lane(name, name) for name in kinds[0]]
-    found = promising(kinds, lanes)
-    assert [lane.name for lane in found] == ["first", "special", "even", "near"]
-    assert promising(kinds[:1], lanes[:1]) == lanes[:1]
 
 
 def hiccups(*seconds):

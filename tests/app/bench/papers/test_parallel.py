@@ -1,7 +1,11 @@
 """Claims side by side: real processes, each with cores of its own."""
 
 import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +97,57 @@ def test_a_claim_that_breaks_is_a_row_with_the_reason_and_the_others_are_shown(
     if at_once == 1:
         assert rows["claim_that_dies"].says == "cannot be shown: ValueError: a bug"
         assert "the claim claim_that_dies broke" in caplog.text
+
+
+# --- the end of a bench that a person ends --------------------------------------------------------
+
+BENCH = """
+import sys
+from app.bench.papers import parallel
+from app.bench.papers.harness import Harness
+from app.bench.prompt_files import load_prompts
+from app.settings import load_settings
+if __name__ == "__main__":
+    parallel.seats = lambda: 2
+    instrument = Harness(load_settings(), sys.argv[1], load_prompts(None, 1), lambda said: None)
+    list(parallel.each_shown(["claim_that_waits"] * 2, instrument, "tests.app.bench.papers"))
+"""
+BEGUN, GONE = 60.0, 20.0  # seconds
+
+
+def until(true, seconds):
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.05)
+    return true()
+
+
+def alive(process):
+    try:
+        state = Path(f"/proc/{process}/status").read_text()
+    except OSError:  # it is no more
+        return False
+    return "State:\tZ" not in state
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists() or len(os.sched_getaffinity(0)) < 2,
+    reason="reads Linux's list of processes, and needs two cores",
+)
+def test_workers_end_when_a_bench_is_ended(tmp_path):
+    script, folder = tmp_path / "bench.py", tmp_path / "workers"
+    script.write_text(BENCH, encoding="utf-8")
+    folder.mkdir()
+    bench = subprocess.Popen(
+        [sys.executable, str(script), str(folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[4])},
+    )
+    try:
+        assert until(lambda: len(list(folder.iterdir())) == 2, BEGUN)
+        workers = [int(file.name) for file in folder.iterdir()]
+        bench.send_signal(signal.SIGTERM)
+        assert bench.wait(GONE) == -signal.SIGTERM
+        assert until(lambda: not any(map(alive, workers)), GONE)
+    finally:
+        bench.kill()
+        bench.wait()
