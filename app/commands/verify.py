@@ -22,17 +22,14 @@ from app.bench.summary import counts_of
 from app.bench.table import difference_line
 from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
-from app.placement.plans import INT8, dtype_name, place_with_dtype
+from app.placement.plans import dtype_name, place_with_dtype
 from app.progress import show_progress
 from app.request import ALL_DRAFTERS, check_drafter
 from app.settings import Settings
 from app.text.chat_text import ChatText
 from app.worker.engine_process import Engine, build_engine
-from engine.hardware.footprint import LLAMA_CPP
 from engine.request import PLAIN, ModelFacts, ModelSpec
 from engine.speculation.common_prefix import common_prefix
-
-EXACT = "float32"  # in bfloat16 a pass of many rows rounds unlike a pass of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ class Verified:
 
 def run(options: VerifyOptions) -> int:
     """Print the table; 0 when every token agrees, 1 otherwise."""
-    spec = exact_spec(options)
+    spec = serving_spec(options)
     text = ChatText.load(Path(spec.folder))
     try:
         show_progress(f"loading {spec.name}")
@@ -98,12 +95,10 @@ def run(options: VerifyOptions) -> int:
     return 0 if verified.agrees else 1
 
 
-def exact_spec(options: VerifyOptions) -> ModelSpec:
-    """What the server would run; a folder in float32, where no other type was asked for."""
-    settings, resolved = options.settings, resolve(options.settings, options.model)
-    gguf = resolved.backend == LLAMA_CPP
-    spec = place_with_dtype(settings, resolved, settings.dtype or (None if gguf else EXACT)).spec
-    return replace(spec, dtype=EXACT) if settings.dtype == INT8 else spec
+def serving_spec(options: VerifyOptions) -> ModelSpec:
+    """What the server would run with the same settings."""
+    settings = options.settings
+    return place_with_dtype(settings, resolve(settings, options.model), settings.dtype).spec
 
 
 def choose_drafters(names: Sequence[str], facts: ModelFacts) -> tuple[str, ...]:
@@ -132,7 +127,7 @@ def verify(
     return Verified(engine.facts, text, found)
 
 
-def table(verified: Verified, numbers: str = EXACT) -> Iterator[str]:
+def table(verified: Verified, numbers: str = "float32") -> Iterator[str]:
     """The lines to print; ``numbers`` names the format of the weights."""
     facts, measurement = verified.facts, verified.measurement
     yield (

@@ -8,9 +8,9 @@ import pytest
 from app.chat.loaded_model import LoadedModel
 from app.commands.bench import bench_spec
 from app.commands.main import parse
-from app.commands.verify import exact_spec
+from app.commands.verify import serving_spec
 from app.errors import SettingsError
-from app.models.catalog import read_catalog
+from app.models.catalog import read_catalog, resolve
 from app.placement import plans
 from app.placement.plans import FORMATS, Placed, dtype_name, place_with_dtype, with_dtype
 from app.settings import DTYPES, Settings
@@ -84,19 +84,13 @@ class TestWhereItComesFrom:
     def options(self, settings, *argv):
         return parse(list(argv), settings).options
 
-    def test_verify_sums_exactly_whatever_the_weights_are(self, settings, tmp_path):
+    @pytest.mark.parametrize("name", [None, "int8", "bfloat16"])
+    def test_verify_runs_what_would_serve(self, settings, tmp_path, name):
         file = tmp_path / "p.jsonl"
         file.write_text('{"turns": ["a"]}\n')
-        found = {}
-        for name in (None, "int8", "bfloat16"):
-            argv = ["verify", "--prompts", str(file), *([] if name is None else ["--dtype", name])]
-            spec = exact_spec(self.options(settings, *argv))
-            found[name] = (spec.dtype, spec.weights)
-        assert found == {
-            None: ("float32", "full"),
-            "int8": ("float32", "int8"),
-            "bfloat16": ("bfloat16", "full"),
-        }
+        argv = ["verify", "--prompts", str(file), *([] if name is None else ["--dtype", name])]
+        spec = serving_spec(self.options(settings, *argv))
+        assert spec == place_with_dtype(settings, resolve(settings, settings.model), name).spec
 
     def test_bench_measures_float32_unless_asked(self, settings, tmp_path):
         file = tmp_path / "p.jsonl"
