@@ -1,7 +1,7 @@
 """Three families of answers: plain, with a model's own reasoning marks, in channels (harmony)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
@@ -136,8 +136,3 @@ class HarmonyFormat(AnswerFormat):
         _, mark, part = text.rpartition(START)
         found.feed(self._vocabulary.encode(mark + part) if mark else ())
         return found
-
-
-def stop_tokens(tokens: HarmonyTokens | None, declared: Iterable[int]) -> frozenset[int]:
-    """The tokens that end an answer."""
-    return tokens.stops(declared) if tokens else frozenset(declared)

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.request import AS_TAUGHT, THINKING, Message, Thinking, Tool, variables_for
-from app.text.answer_formats import (
-    AnswerFormat,
-    HarmonyFormat,
-    PlainFormat,
-    ReasoningFormat,
-    stop_tokens,
-)
+from app.text.answer_formats import AnswerFormat, HarmonyFormat, PlainFormat, ReasoningFormat
 from app.text.detokenizer import Detokenizer
 from app.text.harmony.format import HarmonyTokens, writes_calls
 from app.text.reasoning import markers
@@ -50,7 +44,7 @@ class ChatText:
         self._vocabulary, self._template = vocabulary, template
         self._control = _control_pattern(vocabulary.control_texts())
         self._harmony = HarmonyTokens.of(vocabulary)
-        self.stop_tokens = stop_tokens(self._harmony, stops)
+        self.stop_tokens = self._harmony.stops(stops) if self._harmony else frozenset(stops)
 
     @classmethod
     def load(cls, place: Path) -> "ChatText":

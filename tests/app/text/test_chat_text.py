@@ -255,37 +255,6 @@ class TestModelsWithoutSystemMessage:
         assert text.decode(text.encode_chat(messages)) == "[system]Be brief.[user]hi>"
 
 
-class TestThoughts:
-    """Of models whose template opens one, as QwQ's and Qwen 3.5's do."""
-
-    OPENS = LOOP.removesuffix(">") + "[assistant]{{ '<think>\\n' }}"
-    ASKED = (Message("user", "2 + 3?"),)
-
-    def test_a_prompt_tells_which_one_it_opens(self, tmp_path: Path) -> None:
-        text = with_template(tmp_path, self.OPENS)
-        prompt = text.prompt(self.ASKED)
-        assert prompt.opened == "<think>\n"
-        assert text.decode(prompt.ids) == "[user]2 + 3?[assistant]<think>\n"
-        assert POCKET_TEXT.prompt(self.ASKED).opened == ""
-
-    @pytest.mark.parametrize(
-        ("begun", "thinks", "end"),
-        [
-            ("", False, "<think>\n\n</think>\n\n"),
-            ("Five", True, "<think>\n\n</think>\n\nFive"),
-            ("<think>\nLet me", True, "<think>\nLet me"),
-            ("<think>\nOh.\n</think>\n\nFi", True, "<think>\nOh.\n</think>\n\nFi"),
-        ],
-    )
-    def test_a_started_answer_continues(
-        self, tmp_path: Path, begun: str, thinks: bool, end: str
-    ) -> None:
-        text = with_template(tmp_path, self.OPENS)
-        prompt = text.prompt(self.ASKED, begun, thinks=thinks)
-        assert prompt.opened == ""
-        assert text.decode(prompt.ids) == f"[user]2 + 3?[assistant]{end}"
-
-
 class TestThoughtsOfEarlierAnswers:
     """Of templates that have a place for them, as Qwen 3's, Kimi K2's and Gemma 4's."""
 

@@ -93,21 +93,6 @@ class TestLaws:
         inside = ids_of(opening) + typed(text) + ids_of(closing)
         assert decoded(template, inside) == thought_and(text.strip(), "")
 
-    @given(templates, words.filter(str.strip), words, words, st.booleans())
-    def test_a_broken_off_answer_continues(
-        self, template: str, one: str, other: str, said: str, opened: bool
-    ) -> None:
-        closing = ids_of(MARKS[template].closing)
-        after = [*ids_of(other), *closing, *ids_of(said)]
-        begun = "<think>\n" if opened else f"<think>\n{one}"
-        thought = other.strip() if opened else one + other.rstrip()
-        stream = TEXTS[template].detokenizer("" if opened else begun, begun if opened else "")
-        whole = thought_and(thought, said.lstrip())
-        assert begun + rest(stream, after) == whole
-        continued = TEXTS[template].detokenizer(whole)
-        text = other if said.strip() else other.lstrip()
-        assert rest(continued, ids_of(other)) == text
-
 
 @pytest.mark.parametrize(
     ("template", "written", "text"),
