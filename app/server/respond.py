@@ -71,10 +71,9 @@ async def respond(
     body: RequestBody,
     protocol: Protocol,
     request: Request,
-    ping_seconds: float = PING_SECONDS,
 ) -> Response:
     """Answer ``body``; what fails before the first event is a plain HTTP error."""
-    arriving = assistant.answers(body.chat_request, body.choices, ping_seconds)
+    arriving = assistant.answers(body.chat_request, body.choices, PING_SECONDS)
     try:
         if not body.stream:
             return JSONResponse(await attend(request.receive, _whole(protocol, arriving)))
