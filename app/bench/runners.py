@@ -7,14 +7,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from app.bench.measure import Pass, Prompt, RunStep, Sample, Turn
 from app.bench.options import Conditions
 from app.errors import RequestFailed
 from app.text.reasoning.tags import AnswerStream, joined
-from app.worker.engine_process import Engine
 from engine.request import Done, Event, FinishReason, GenerationRequest, Tokens
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
 
 
 class Clock(Enum):
@@ -65,7 +67,7 @@ class EngineRunner:
     ``base`` comes from ``base_request``. Drafters are known by ``name``, lane and repeat.
     """
 
-    engine: Engine
+    engine: "Engine"
     base: GenerationRequest
     clock: Clock = Clock.DECODING
     name: str = field(default_factory=fresh_name)

@@ -16,7 +16,6 @@ from app.text.reasoning.markers import AnswerMarks, ReasoningMarkers
 from app.text.reasoning.tags import (
     AnswerStream,
     TaggedDetokenizer,
-    TextDetokenizer,
     opened_by,
     with_separate_reasoning,
 )
@@ -50,7 +49,7 @@ class AnswerFormat(ABC):
 
     def text_detokenizer(self, text: str) -> AnswerStream:
         """For the tokens after a text that a program wrote."""
-        return TextDetokenizer(self._vocabulary.bytes)
+        return TaggedDetokenizer(self._vocabulary.bytes, text)
 
 
 class PlainFormat(AnswerFormat):

@@ -11,42 +11,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from traceback import format_exc
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from app.sandbox import end_with_parent
 from app.worker import messages
 from engine.errors import ContextOverflow, EngineError
-from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
+from engine.request import Done, Event, GenerationRequest, ModelSpec
 
-
-class Engine(Protocol):
-    """What the loop needs of an engine; ``engine.build.build`` makes the real one."""
-
-    listen: Callable[[], object]  # called inside long passes
-
-    @property
-    def facts(self) -> ModelFacts:
-        """Facts about the model."""
-        ...
-
-    @property
-    def busy(self) -> bool:
-        """Whether a step would do anything."""
-        ...
-
-    def submit(self, request: GenerationRequest) -> int:
-        """Take a request; raises InvalidRequest."""
-        ...
-
-    def cancel(self, request_id: int) -> None:
-        """End a request with the next step."""
-        ...
-
-    def step(self) -> list[tuple[int, Event]]:
-        """Run one pass; the events of every request in it."""
-        ...
+if TYPE_CHECKING:
+    from engine.engine import Engine
 
 
 def main(connection: Connection, spec: ModelSpec, level: str) -> None:
@@ -59,7 +34,7 @@ def main(connection: Connection, spec: ModelSpec, level: str) -> None:
     os._exit(0)  # nothing is left to be written: standard error holds no line back
 
 
-def build_engine(spec: ModelSpec) -> Engine:
+def build_engine(spec: ModelSpec) -> "Engine":
     """The real engine; torch is imported here and nowhere in the app's own process.
 
     Imports make no garbage, and collecting it took 0.3 of the 2 seconds.
@@ -76,7 +51,7 @@ def build_engine(spec: ModelSpec) -> Engine:
 def serve(
     connection: Connection,
     spec: ModelSpec,
-    build: Callable[[ModelSpec], Engine],
+    build: Callable[[ModelSpec], "Engine"],
     level: str = "WARNING",
 ) -> None:
     """Load, then serve until Stop or until the app is gone; log records of ``level`` are sent up."""
@@ -100,7 +75,7 @@ def serve(
         root.setLevel(level_before)
 
 
-def _serve(pipe: "_Pipe", spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:
+def _serve(pipe: "_Pipe", spec: ModelSpec, build: Callable[[ModelSpec], "Engine"]) -> None:
     try:
         engine = build(spec)
     except EngineError as error:
@@ -151,7 +126,7 @@ def _sentence(error: Exception) -> str:
 class _Loop:
     """Receive messages, step while there is work, send events."""
 
-    def __init__(self, pipe: _Pipe, engine: Engine) -> None:
+    def __init__(self, pipe: _Pipe, engine: "Engine") -> None:
         self._pipe, self._engine = pipe, engine
         self._keys: dict[int, int] = {}  # engine's request id -> key of the pipe
         self._requests: dict[int, int] = {}  # and back
