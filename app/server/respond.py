@@ -20,11 +20,11 @@ from app.chat.reply import Arrived
 from app.request import Completion, Delta
 from app.server.errors import ApiError, Failure, explain
 from app.server.request_body import RequestBody
+from app.server.usage import Body
 from engine.errors import ContextOverflow
 from engine.request import FinishReason
 
 T = TypeVar("T")
-Body = dict[str, Any]
 
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"  # a comment: clients skip it, and it shows that a connection is dead

@@ -1,6 +1,5 @@
 """Thoughts over HTTP: how much of them is asked for, where answers have them, and what is sent back."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from tests.app.text.reasoning import marked
 
 HI = [{"role": "user", "content": "hi"}]
 ASKED = {"role": "user", "content": "What is 17 + 25?"}
-OPENING = "<think>\n"
 
 
 class TestEffort:
@@ -112,32 +110,16 @@ class TestOpenedByThePrompt:
         parts = deltas(url, messages=[ASKED], max_tokens=60)
         assert joined(parts, "reasoning_content") == plain
         assert joined(parts) == ""
-
-    def test_its_tokens_are_counted(self, url: str) -> None:
         usage = self.ask(url)["usage"]
         counted = usage["completion_tokens_details"]["reasoning_tokens"]
         assert usage["completion_tokens"] - counted in (0, 1)  # the end token
         usage = answer(url, "responses", input=[ASKED], max_output_tokens=60)["usage"]
         assert usage["output_tokens_details"]["reasoning_tokens"] == counted
-        usage = self.ask(url, response_format={"type": "json_object"})["usage"]
-        assert "completion_tokens_details" not in usage
 
     def test_stop_texts_are_searched_in_the_models_text(self, url: str) -> None:
         plain = self.thought(url, drafter="none")
         assert self.thought(url, stop=["<think>", "think", "k>"]) == plain
         assert self.thought(url, stop=[plain[1]]) == plain.partition(plain[1])[0]
-
-    def test_an_answer_in_a_format_has_no_thoughts(self, url: str) -> None:
-        schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
-        form = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
-        message = self.message(url, response_format=form)
-        assert [*json.loads(message["content"])] == ["sum"]
-        assert "reasoning_content" not in message
-
-    def test_a_started_answer_has_no_second_thought(self, url: str) -> None:
-        story = [ASKED, {"role": "assistant", "content": f"{OPENING}So"}]
-        fields = {"continue_final_message": True, "add_generation_prompt": False}
-        assert "reasoning_content" not in self.message(url, messages=story, **fields)
 
 
 END, FINAL = "<|END_OF_TURN_TOKEN|>", channelled.FINAL

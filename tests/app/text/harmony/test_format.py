@@ -191,8 +191,8 @@ class TestTools:
     def test_in_words_hold_only_required_calls(self) -> None:
         in_words = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate(templates.NO_TOOLS, {}), ())
         assert not in_words.calls_in_channels
-        assert in_words.answers.held(ToolUse((ADD,))) is None
-        assert in_words.answers.held(ToolUse((ADD,), must_call=True)) is not None
+        assert in_words.held(ToolUse((ADD,))) is None
+        assert in_words.held(ToolUse((ADD,), must_call=True)) is not None
 
 
 @given(words, words)
