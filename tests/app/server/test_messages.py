@@ -148,12 +148,9 @@ def test_an_answer_in_a_format(url: str) -> None:
     assert ask(url, grammar='root ::= "yes" | "no"')["content"][0]["text"] in ("yes", "no")
 
 
-def test_an_answer_that_is_cut_short_or_stopped(url: str) -> None:
+def test_an_answer_that_is_cut_short(url: str) -> None:
     assert ask(url, max_tokens=2)["stop_reason"] == "max_tokens"
     assert events(url, max_tokens=2)[-2]["delta"]["stop_reason"] == "max_tokens"
-    text = ask(url)["content"][0]["text"]
-    stopped = ask(url, stop_sequences=[text[2:4]])
-    assert stopped["content"] == [{"type": "text", "text": text[: text.index(text[2:4])]}]
 
 
 def test_anthropics_client_raises_each_error(running: Running) -> None:
