@@ -184,6 +184,17 @@ class RequestBody(Strict):
             raise wrong(str(error), "grammar" if self.grammar else param) from error
         return self
 
+    @model_validator(mode="after")
+    def _offer_tools(self) -> Self:
+        self._tool_use = self._offered()
+        if self._tool_use and self._grammar:
+            raise unsupported(_ONE_FORM, "tools")
+        return self
+
+    def _offered(self) -> ToolUse | None:
+        """The tools that the answer may call, if any; raises PydanticCustomError."""
+        return None
+
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
         """The requested schema, and the field that has it."""
         schema = None if self.response_format is None else self.response_format.wanted
@@ -240,18 +251,3 @@ class RequestBody(Strict):
             bias=tuple((int(token), value) for token, value in (self.logit_bias or {}).items()),
         )
         return None if penalties == Penalties() else penalties
-
-
-class ToolsBody(RequestBody):
-    """What a request says whose answer may call tools."""
-
-    @model_validator(mode="after")
-    def _offer_tools(self) -> Self:
-        self._tool_use = self._offered()
-        if self._tool_use and self._grammar:
-            raise unsupported(_ONE_FORM, "tools")
-        return self
-
-    @abstractmethod
-    def _offered(self) -> ToolUse | None:
-        """The tools that the answer may call, if any; raises PydanticCustomError."""

@@ -7,7 +7,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from app.request import AS_TAUGHT, ChatRequest, Message, Thinking, ToolCall, ToolUse
-from app.server.request_body import REFUSED, Count, Refusals, Stop, TextOptions, ToolsBody
+from app.server.request_body import REFUSED, Count, Refusals, RequestBody, Stop, TextOptions
 from app.server.text_schemas import Strict, unsupported, valid_unicode, wrong
 from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, read_arguments, tool_use
 
@@ -150,7 +150,7 @@ class ThinkingOptions(Strict):
     type: Literal["enabled", "adaptive", "disabled"]
 
 
-class MessagesBody(ToolsBody):
+class MessagesBody(RequestBody):
     """A request for a message."""
 
     refused, prompt_field = _REFUSED, "messages"

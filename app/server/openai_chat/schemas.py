@@ -12,7 +12,6 @@ from app.server.request_body import (
     Effort,
     Refusals,
     RequestBody,
-    ToolsBody,
     thinking_of,
 )
 from app.server.text_schemas import Reasoning, Strict, Text, valid_unicode, wrong
@@ -45,7 +44,7 @@ class Prediction(Strict):
     content: Text
 
 
-class ChatBody(ToolsBody):
+class ChatBody(RequestBody):
     """A chat request."""
 
     prompt_field = "messages"

@@ -14,8 +14,8 @@ from app.server.request_body import (
     Count,
     Effort,
     Refusals,
+    RequestBody,
     TextOptions,
-    ToolsBody,
     thinking_of,
 )
 from app.server.text_schemas import Strict, Text, Unicode, unsupported, valid_unicode, wrong
@@ -174,7 +174,7 @@ class ReasoningOptions(Strict):
     effort: Effort | None = None
 
 
-class ResponsesBody(ToolsBody):
+class ResponsesBody(RequestBody):
     """A request for a response."""
 
     prompt_field = "input"
