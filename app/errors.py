@@ -25,7 +25,6 @@ class UnknownModel(AppError):
             f"there is no model named {name!r}; known models: {', '.join(known) or 'none'} "
             "(the path of a folder with config.json and *.safetensors works too)"
         )
-        self.name = name
 
 
 class UnknownDrafter(AppError):
@@ -33,7 +32,6 @@ class UnknownDrafter(AppError):
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(f"there is no drafter named {name!r}; choose from {', '.join(known)}")
-        self.name = name
 
 
 class UnknownConversation(AppError):

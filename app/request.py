@@ -65,7 +65,7 @@ class Tool:
 
     name: str
     description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     strict: bool = False  # refuse a schema that no grammar can enforce, instead of relaxing it
 
     @property

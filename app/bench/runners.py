@@ -7,12 +7,16 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from app.bench.measure import Pass, Prompt, RunStep, Sample, Turn
 from app.bench.options import Conditions
 from app.errors import RequestFailed
-from app.worker.engine_process import Engine
+from app.text.reasoning.tags import AnswerStream, joined
 from engine.request import Done, Event, FinishReason, GenerationRequest, Tokens
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
 
 
 class Clock(Enum):
@@ -55,7 +59,7 @@ class EngineRunner:
     ``base`` comes from ``base_request``. Drafters are known by ``name``, lane and repeat.
     """
 
-    engine: Engine
+    engine: "Engine"
     base: GenerationRequest
     clock: Clock = Clock.DECODING
     name: str = field(default_factory=fresh_name)

@@ -223,7 +223,7 @@ class LoadedModel:
 
     def _grammar(self, chat: ChatRequest) -> Grammar | None:
         """The grammar of the answer: its format, or the form of tool calls."""
-        return chat.grammar if chat.tool_use is None else self.text.answers.held(chat.tool_use)
+        return chat.grammar if chat.tool_use is None else self.text.held(chat.tool_use)
 
     def _check_drafter_runs(self, drafter: str) -> None:
         for name, why in self.facts.refused:

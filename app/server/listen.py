@@ -5,9 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from enum import Enum, auto
 from socket import socket
-from typing import ClassVar
 
 import h11
 import uvicorn
@@ -24,14 +22,6 @@ MAX_HEAD = 64 * 2**10
 TICK_SECONDS = 0.5  # longest wait after a signal
 
 
-class _Waiting(Enum):
-    """What a connection still owes."""
-
-    NOTHING = auto()
-    HEAD = auto()
-    BODY = auto()
-
-
 class PunctualH11(H11Protocol):
     """HTTP/1.1 that closes a connection whose request does not arrive in time.
 
@@ -39,41 +29,40 @@ class PunctualH11(H11Protocol):
     place. The time runs from the start of the head or body, however slowly it drips.
     """
 
-    seconds: ClassVar = {_Waiting.HEAD: HEAD_SECONDS, _Waiting.BODY: BODY_SECONDS}
-    _waiting = _Waiting.NOTHING
+    head_seconds, body_seconds = HEAD_SECONDS, BODY_SECONDS
+    _seconds = 0.0  # that what is missing may take; 0: nothing is missing
     _deadline: asyncio.TimerHandle | None = None
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it too
         """Start waiting for the head."""
         super().connection_made(transport)
-        self._wait_for(_Waiting.HEAD)
+        self._wait(self.head_seconds)
 
     @override
     def data_received(self, data: bytes) -> None:
         """Take the data, then see what is still missing."""
         super().data_received(data)
-        self._wait_for(self._missing())
+        self._wait(self._missing())
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
-        self._wait_for(_Waiting.NOTHING)
+        self._wait(0.0)
         super().connection_lost(exc)
 
-    def _missing(self) -> _Waiting:
+    def _missing(self) -> float:
         if self.conn.their_state is h11.SEND_BODY:
-            return _Waiting.BODY
+            return self.body_seconds
         half_a_head = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
-        return _Waiting.HEAD if half_a_head else _Waiting.NOTHING
+        return self.head_seconds if half_a_head else 0.0
 
-    def _wait_for(self, part: _Waiting) -> None:
-        if part is self._waiting:
+    def _wait(self, seconds: float) -> None:
+        if seconds == self._seconds:
             return
         if self._deadline is not None:
             self._deadline.cancel()
-        self._waiting = part
-        seconds = self.seconds.get(part)
+        self._seconds = seconds
         self._deadline = self.loop.call_later(seconds, self._give_up) if seconds else None
 
     def _give_up(self) -> None:

@@ -31,28 +31,27 @@ def router(assistant: Assistant) -> APIRouter:
 
     @routes.get("/metrics")
     async def metrics() -> PlainTextResponse:
-        lines = [
-            *_totals(assistant.totals),
-            *_drafting(assistant.totals),
-            _now(assistant.answering),
-        ]
+        now = Metric(
+            f"{THEIRS}requests_processing", "gauge", "answers that are being written",
+            [("", assistant.answering)],
+        )  # fmt: skip
+        lines = [*_counted(assistant.totals), *_drafting(assistant.totals), now]
         return PlainTextResponse("".join(map(_lines, lines)), media_type=MEDIA_TYPE)
 
     return routes
 
 
-def _totals(totals: Totals) -> Iterator[Metric]:
-    yield _one("prompt_tokens_total", "prompt tokens that were read", totals.read)
-    yield _one("prompt_seconds_total", "seconds of reading prompts", totals.prompt_seconds)
-    yield _one("tokens_predicted_total", "tokens of answers", totals.emitted)
-    yield _one("tokens_predicted_seconds_total", "seconds of decoding", totals.decode_seconds)
-    yield _one("n_decode_total", "passes of the model that decode", totals.passes)
-    yield _one("spec_decode_num_draft_tokens_total", "tokens that were drafted", totals.drafted)
-    yield _one(
-        "spec_decode_num_accepted_tokens_total",
-        "drafted tokens that were accepted",
-        totals.accepted,
-    )
+def _counted(totals: Totals) -> Iterator[Metric]:
+    for name, text, value in (
+        ("prompt_tokens_total", "prompt tokens that were read", totals.read),
+        ("prompt_seconds_total", "seconds of reading prompts", totals.prompt_seconds),
+        ("tokens_predicted_total", "tokens of answers", totals.emitted),
+        ("tokens_predicted_seconds_total", "seconds of decoding", totals.decode_seconds),
+        ("n_decode_total", "passes of the model that decode", totals.passes),
+        ("spec_decode_num_draft_tokens_total", "tokens that were drafted", totals.drafted),
+        ("spec_decode_num_accepted_tokens_total", "drafted tokens that were accepted", totals.accepted),
+    ):  # fmt: skip
+        yield Metric(f"{THEIRS}{name}", "counter", text, [("", value)])
 
 
 def _drafting(totals: Totals) -> Iterator[Metric]:
@@ -81,15 +80,6 @@ def _drafting(totals: Totals) -> Iterator[Metric]:
         ),
     ):
         yield Metric(f"{OURS}{name}", "counter", text, values)
-
-
-def _now(answering: int) -> Metric:
-    text = "answers that are being written"
-    return Metric(f"{THEIRS}requests_processing", "gauge", text, [("", answering)])
-
-
-def _one(name: str, text: str, value: float) -> Metric:
-    return Metric(f"{THEIRS}{name}", "counter", text, [("", value)])
 
 
 def _lines(metric: Metric) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -14,11 +13,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from app.errors import UnknownDrafter
-from app.request import AS_TAUGHT, ChatRequest, Thinking, ToolUse, check_drafter
-from app.server.text_schemas import valid_unicode
+from app.request import AS_TAUGHT, ChatRequest, Message, Thinking, ToolUse, check_drafter
+from app.server.text_schemas import Strict, unsupported, valid_unicode, wrong
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
@@ -34,8 +32,9 @@ _NO_CHOICE = "the server does not choose among answers; send n to get several"
 _TEXT_ONLY = "this endpoint reads and writes text only"
 
 MOST_CHOICES = 16
-# name -> (values that change nothing, why any other is refused); null never changes anything
-REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+Refusals = Mapping[str, tuple[tuple[object, ...], str]]
+"""Name -> (values that change nothing, why any other is refused); null never changes anything."""
+REFUSED: Refusals = {
     "best_of": ((1,), _NO_CHOICE),
     "functions": (([],), _OLD_TOOLS),
     "function_call": (("none", "auto"), _OLD_TOOLS),
@@ -85,26 +84,20 @@ def thinking_of(effort: Effort | None) -> Thinking:
     return AS_TAUGHT if effort is None else _THINKING[effort]
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Strict):
     """What a stream contains except the text."""
-
-    model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None
 
 
-class SchemaFormat(BaseModel):
+class SchemaFormat(Strict):
     """A schema as OpenAI's clients send it, with a name."""
-
-    model_config = ConfigDict(strict=True)
 
     rules: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(Strict):
     """What the answer may look like; ``schema`` next to the type is how llama-server takes it."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: SchemaFormat | None = None
@@ -119,15 +112,26 @@ class ResponseFormat(BaseModel):
         return {"type": "object"} if schema is None else schema
 
 
-class RequestBody(BaseModel):
+class TextOptions(Strict):
+    """What the answer may look like, where a protocol puts the format among other options."""
+
+    format: ResponseFormat | None = None
+
+    @property
+    def wanted(self) -> Mapping[str, Any] | None:
+        """The schema, if any."""
+        return None if self.format is None else self.format.wanted
+
+
+class RequestBody(Strict):
     """What every request for an answer may say; unknown fields are ignored.
 
     Known ones that cannot be served are refused. A request without a temperature is greedy, so it
     gets the same answer every time.
     """
 
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-    refused: ClassVar[Mapping[str, tuple[tuple[object, ...], str]]] = REFUSED
+    model_config = ConfigDict(allow_inf_nan=False)
+    refused: ClassVar[Refusals] = REFUSED
     prompt_field: ClassVar[str]  # the field that is too long where the context is too short
 
     model: str
@@ -151,15 +155,14 @@ class RequestBody(BaseModel):
     json_schema: dict[str, Any] | None = None  # as llama-server calls it
     grammar: Annotated[str, BeforeValidator(valid_unicode)] | None = None  # GBNF, as there
     _grammar: Grammar | None = PrivateAttr(default=None)
+    _tool_use: ToolUse | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, body: Any) -> Any:
         for name, (harmless, reason) in cls.refused.items():
             if isinstance(body, dict) and _changes_something(body.get(name), harmless):
-                raise PydanticCustomError(
-                    "unsupported", "{reason}", {"reason": reason, "param": name}
-                )
+                raise unsupported(reason, name)
         return body
 
     @field_validator("drafter")
@@ -168,7 +171,7 @@ class RequestBody(BaseModel):
         try:
             check_drafter(name)
         except UnknownDrafter as error:
-            raise PydanticCustomError("drafter", "{reason}", {"reason": str(error)}) from error
+            raise wrong(str(error)) from error
         return name
 
     @model_validator(mode="after")
@@ -178,9 +181,19 @@ class RequestBody(BaseModel):
         try:
             self._grammar = self._held(schema)
         except InvalidRequest as error:
-            context = {"reason": str(error), "param": "grammar" if self.grammar else param}
-            raise PydanticCustomError("format", "{reason}", context) from error
+            raise wrong(str(error), "grammar" if self.grammar else param) from error
         return self
+
+    @model_validator(mode="after")
+    def _offer_tools(self) -> Self:
+        self._tool_use = self._offered()
+        if self._tool_use and self._grammar:
+            raise unsupported(_ONE_FORM, "tools")
+        return self
+
+    def _offered(self) -> ToolUse | None:
+        """The tools that the answer may call, if any; raises PydanticCustomError."""
+        return None
 
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
         """The requested schema, and the field that has it."""
@@ -198,6 +211,18 @@ class RequestBody(BaseModel):
     @abstractmethod
     def chat_request(self) -> ChatRequest:
         """The request for the first answer."""
+
+    def _request(self, *messages: Message, **own: Any) -> ChatRequest:
+        """The same with what every protocol says; ``own`` is more of it."""
+        return ChatRequest(
+            messages=messages,
+            sampling=self.sampling,
+            stop=tuple(self.stop or ()),
+            drafter=self.drafter,
+            grammar=self._grammar,
+            tool_use=self._tool_use,
+            **own,
+        )
 
     @property
     def choices(self) -> int:
@@ -226,26 +251,3 @@ class RequestBody(BaseModel):
             bias=tuple((int(token), value) for token, value in (self.logit_bias or {}).items()),
         )
         return None if penalties == Penalties() else penalties
-
-
-class ToolsBody(RequestBody):
-    """What a request says whose answer may call tools."""
-
-    _tool_use: ToolUse | None = PrivateAttr(default=None)
-
-    @model_validator(mode="after")
-    def _offer_tools(self) -> Self:
-        self._tool_use = self._offered()
-        if self._tool_use and self._grammar:
-            context = {"reason": _ONE_FORM, "param": "tools"}
-            raise PydanticCustomError("unsupported", "{reason}", context)
-        return self
-
-    @abstractmethod
-    def _offered(self) -> ToolUse | None:
-        """Its tools; raises PydanticCustomError."""
-
-    @property
-    def tool_use(self) -> ToolUse | None:
-        """The tools that the answer may call, if any."""
-        return self._tool_use

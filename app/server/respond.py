@@ -4,14 +4,14 @@ import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 from fastapi.responses import JSONResponse
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
@@ -20,11 +20,11 @@ from app.chat.reply import Arrived
 from app.request import Completion, Delta
 from app.server.errors import ApiError, Failure, explain
 from app.server.request_body import RequestBody
+from app.server.usage import Body
 from engine.errors import ContextOverflow
 from engine.request import FinishReason
 
 T = TypeVar("T")
-Body = dict[str, Any]
 
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"  # a comment: clients skip it, and it shows that a connection is dead
@@ -71,14 +71,13 @@ async def respond(
     body: RequestBody,
     protocol: Protocol,
     request: Request,
-    ping_seconds: float = PING_SECONDS,
 ) -> Response:
     """Answer ``body``; what fails before the first event is a plain HTTP error."""
-    arriving = assistant.answers(body.chat_request, body.choices, ping_seconds)
+    arriving = assistant.answers(body.chat_request, body.choices, PING_SECONDS)
     try:
         if not body.stream:
-            return JSONResponse(await attend(request, _whole(protocol, arriving)))
-        first = await attend(request, _first(arriving))
+            return JSONResponse(await attend(request.receive, _whole(protocol, arriving)))
+        first = await attend(request.receive, _first(arriving))
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except ContextOverflow as error:
@@ -178,17 +177,19 @@ class ClientLeftError(ConnectionError):
     """The client has closed its connection."""
 
 
-async def attend(request: Request, work: Awaitable[T]) -> T:
+async def attend(receive: Receive, work: Awaitable[T]) -> T:
     """The result of ``work``; when the client leaves it is cancelled, and ClientLeftError raised."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_departure(request.receive))
+    leaving = asyncio.ensure_future(_departure(receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientLeftError
         return working.result()
     finally:
-        await _drop(working, leaving)
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)  # what they clean up
 
 
 async def _departure(receive: Receive) -> None:
@@ -196,39 +197,23 @@ async def _departure(receive: Receive) -> None:
         pass
 
 
-async def _drop(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what still runs and wait until it has cleaned up."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """A response of events; their generator is closed as soon as the client leaves."""
 
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncGenerator[bytes]) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__(events, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         self.events = events
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the events end or the client leaves."""
-        sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_departure(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-        finally:
-            await _drop(sending, leaving)
+        with suppress(ClientLeftError):
+            await attend(receive, self.stream_response(send))
 
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async with aclosing(self.events) as events:
-            async for chunk in events:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    @override
+    async def stream_response(self, send: Send) -> None:
+        """Send all events, and close their generator."""
+        async with aclosing(self.events):
+            await super().stream_response(send)

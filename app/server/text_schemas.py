@@ -1,9 +1,17 @@
-"""Texts in the bodies of requests: plain ones, or lists of text parts."""
+"""What all bodies of requests are made of: strict models, sentences about what is wrong, texts."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
+
+ValueT = TypeVar("ValueT")
+
+
+class Strict(BaseModel):
+    """A part of a body; its values have the right type, or are refused."""
+
+    model_config = ConfigDict(strict=True)
 
 
 def sendable(text: str) -> str:
@@ -11,20 +19,25 @@ def sendable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def wrong(problem: str, param: str = "", code: str = "wrong") -> PydanticCustomError:
+    """The error of a value; ``param`` names its field where another one is being read."""
+    context = {"problem": sendable(problem), **({"param": param} if param else {})}
+    return PydanticCustomError(code, "{problem}", context)
+
+
+def unsupported(problem: str, param: str = "") -> PydanticCustomError:
+    """The error of what other servers do and this one does not."""
+    return wrong(problem, param, "unsupported")
+
+
 def _part_text(part: object) -> str:
     match part:
         case {"type": "text", "text": str(text)}:
             return text
         case {"type": str(kind)}:
-            raise PydanticCustomError(
-                "unsupported",
-                "parts of type {kind} are not supported; only text",
-                {"kind": sendable(kind)},
-            )
+            raise unsupported(f"parts of type {kind} are not supported; only text")
         case _:
-            raise PydanticCustomError(
-                "part", 'a part must look like {"type": "text", "text": "..."}'
-            )
+            raise wrong('a part must look like {"type": "text", "text": "..."}')
 
 
 def _joined_parts(content: object) -> object:
@@ -34,10 +47,10 @@ def _joined_parts(content: object) -> object:
     return "" if content is None else content
 
 
-def valid_unicode(text: object) -> object:
+def valid_unicode(text: ValueT) -> ValueT:
     """Refuse halves of characters, which no tokenizer can take."""
     if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
-        raise PydanticCustomError("unicode", "half of a surrogate pair is not a character")
+        raise wrong("half of a surrogate pair is not a character")
     return text
 
 

@@ -4,11 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from app.request import Tool, ToolCall, ToolUse
-from app.server.text_schemas import Text
+from app.server.text_schemas import Strict, Text, wrong
 from app.text.formats.json_schema import LARGEST, schema_rules
 from app.text.tools.values import other_kinds
 from engine.errors import InvalidRequest
@@ -23,12 +22,9 @@ def checked_json(value: object) -> object:
     try:
         size = len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
     except (ValueError, RecursionError) as error:  # half a character, infinite, or far too deep
-        raise PydanticCustomError(
-            "json", "this cannot be written as JSON: {problem}", {"problem": str(error)}
-        ) from error
+        raise wrong(f"this cannot be written as JSON: {error}") from error
     if size > LARGEST:
-        context = {"size": size, "largest": LARGEST}
-        raise PydanticCustomError("large", "this has {size} bytes; at most {largest}", context)
+        raise wrong(f"this has {size} bytes; at most {LARGEST}")
     return value
 
 
@@ -38,16 +34,12 @@ def read_arguments(arguments: object) -> object:
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
-            raise PydanticCustomError(
-                "json", "the arguments are not JSON: {problem}", {"problem": str(error)}
-            ) from error
+            raise wrong(f"the arguments are not JSON: {error}") from error
     return checked_json(arguments)
 
 
-class Function(BaseModel):
+class Function(Strict):
     """A function that may be called."""
-
-    model_config = ConfigDict(strict=True)
 
     name: Name
     description: Text = ""
@@ -55,10 +47,8 @@ class Function(BaseModel):
     strict: bool | None = None
 
 
-class ToolSpec(BaseModel):
+class ToolSpec(Strict):
     """The only kind of tool."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["function"]
     function: Function
@@ -70,19 +60,15 @@ class ToolSpec(BaseModel):
         return Tool(own.name, own.description, own.parameters or {}, bool(own.strict))
 
 
-class Called(BaseModel):
+class Called(Strict):
     """A function and what it was called with."""
-
-    model_config = ConfigDict(strict=True)
 
     name: Name
     arguments: Annotated[dict[str, Any], BeforeValidator(read_arguments)]
 
 
-class CallSpec(BaseModel):
+class CallSpec(Strict):
     """A call in an earlier answer."""
-
-    model_config = ConfigDict(strict=True)
 
     id: Text
     type: Literal["function"] = "function"
@@ -102,10 +88,9 @@ def _chosen(choice: object) -> object:
         case {"type": "function", "function": {"name": str(name)}}:
             return {"name": name}
         case _:
-            raise PydanticCustomError(
-                "choice",
+            raise wrong(
                 'it may be "none", "auto", "required" or '
-                '{"type": "function", "function": {"name": "..."}}',
+                '{"type": "function", "function": {"name": "..."}}'
             )
 
 
@@ -121,11 +106,11 @@ def tool_use(
     tools = tuple(spec.tool for spec in specs or ())
     names = [tool.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise _wrong("tools", f"two tools have the name {twice!r}; give every tool its own")
+        raise wrong(f"two tools have the name {twice!r}; give every tool its own", "tools")
     if isinstance(choice, Mapping) and choice["name"] not in names:
-        raise _wrong("tool_choice", f"there is no tool {choice['name']!r} among the tools")
+        raise wrong(f"there is no tool {choice['name']!r} among the tools", "tool_choice")
     if choice == REQUIRED and not tools:
-        raise _wrong("tool_choice", "there is no tool that could be called; send tools")
+        raise wrong("there is no tool that could be called; send tools", "tool_choice")
     if not tools or choice == NONE:
         return None
     for tool in tools:
@@ -142,7 +127,7 @@ def _check_object(tool: Tool) -> None:
         problem = (
             f"arguments are an object, those of the tool {tool.name!r} may be {' or '.join(kinds)}"
         )
-        raise _wrong("tools", f'{problem}; say "type": "object" and name them as properties')
+        raise wrong(f'{problem}; say "type": "object" and name them as properties', "tools")
 
 
 def _check_strict(tool: Tool) -> None:
@@ -151,9 +136,6 @@ def _check_strict(tool: Tool) -> None:
         try:
             schema_rules(dict(tool.parameters))
         except InvalidRequest as error:
-            problem = f"{error}; or send the tool {tool.name!r} without strict"
-            raise _wrong("tools", problem) from error
-
-
-def _wrong(param: str, problem: str) -> PydanticCustomError:
-    return PydanticCustomError("tools", "{problem}", {"problem": problem, "param": param})
+            raise wrong(
+                f"{error}; or send the tool {tool.name!r} without strict", "tools"
+            ) from error

@@ -1,7 +1,7 @@
 """Three families of answers: plain, with a model's own reasoning marks, in channels (harmony)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
@@ -16,7 +16,6 @@ from app.text.reasoning.markers import AnswerMarks, ReasoningMarkers
 from app.text.reasoning.tags import (
     AnswerStream,
     TaggedDetokenizer,
-    TextDetokenizer,
     opened_by,
     with_separate_reasoning,
 )
@@ -50,7 +49,7 @@ class AnswerFormat(ABC):
 
     def text_detokenizer(self, text: str) -> AnswerStream:
         """For the tokens after a text that a program wrote."""
-        return TextDetokenizer(self._vocabulary.bytes)
+        return TaggedDetokenizer(self._vocabulary.bytes, text)
 
 
 class PlainFormat(AnswerFormat):
@@ -136,8 +135,3 @@ class HarmonyFormat(AnswerFormat):
         _, mark, part = text.rpartition(START)
         found.feed(self._vocabulary.encode(mark + part) if mark else ())
         return found
-
-
-def stop_tokens(tokens: HarmonyTokens | None, declared: Iterable[int]) -> frozenset[int]:
-    """The tokens that end an answer."""
-    return tokens.stops(declared) if tokens else frozenset(declared)

@@ -2,34 +2,29 @@
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.request import AS_TAUGHT, THINKING, Message, Thinking, Tool, variables_for
-from app.text.answer_formats import (
-    AnswerFormat,
-    HarmonyFormat,
-    PlainFormat,
-    ReasoningFormat,
-    stop_tokens,
-)
+from app.request import AS_TAUGHT, THINKING, Message, Thinking, Tool, ToolUse, variables_for
+from app.text.answer_formats import AnswerFormat, HarmonyFormat, PlainFormat, ReasoningFormat
 from app.text.detokenizer import Detokenizer
 from app.text.harmony.format import HarmonyTokens, writes_calls
 from app.text.reasoning import markers
 from app.text.reasoning.tags import AnswerStream, joined
 from app.text.template import NO_VARIABLES, ChatTemplate
-from app.text.tools.answer_grammar import Answers
 from app.text.tools.call_format import DEFAULT_FORM, CallForm
 from app.text.tools.prompt_fallback import tools_in_words
 from app.text.tools.template_inspection import deduced
 from app.text.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
 from engine.errors import InvalidRequest, ModelUnusable
+from engine.grammar.rules import Grammar
 from engine.models.gguf.header import read_header
 from engine.speculation.common_prefix import common_prefix
 
+KEPT = 8  # grammars, one for a set of tools
 _QUESTIONS = "What", "0"  # without a common beginning
 GGUF_SPECIALS = ("bos", "eos", "unknown", "padding", "seperator")  # spelled as in the format
 
@@ -50,7 +45,7 @@ class ChatText:
         self._vocabulary, self._template = vocabulary, template
         self._control = _control_pattern(vocabulary.control_texts())
         self._harmony = HarmonyTokens.of(vocabulary)
-        self.stop_tokens = stop_tokens(self._harmony, stops)
+        self.stop_tokens = self._harmony.stops(stops) if self._harmony else frozenset(stops)
 
     @classmethod
     def load(cls, place: Path) -> "ChatText":
@@ -66,9 +61,12 @@ class ChatText:
         return self._own_form or DEFAULT_FORM
 
     @cached_property
-    def answers(self) -> Answers:
-        """The grammars of answers with tools."""
-        return Answers(self.call_form, self.format.grammar)
+    def held(self) -> Callable[[ToolUse], Grammar | None]:
+        """The grammar of an answer with tools, kept since agents send the same ones in every request.
+
+        Raises InvalidRequest.
+        """
+        return lru_cache(KEPT)(partial(self.format.grammar, self.call_form))
 
     @cached_property
     def format(self) -> AnswerFormat:

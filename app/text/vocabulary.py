@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
 
 from tokenizers import Tokenizer
 
@@ -11,28 +10,6 @@ from app.text.detokenizer import ByteTable, TokenBytes
 from app.text.template import read_json, token_text
 from engine.errors import ModelUnusable
 from engine.models.gguf.vocabulary import GgufVocabulary
-
-
-class Vocabulary(Protocol):
-    """What a conversation needs of a tokenizer."""
-
-    bytes: ByteTable
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids; control texts become control tokens."""
-        ...
-
-    def encode_typed(self, text: str) -> list[int]:
-        """Token ids of a control text that a person typed: no control token among them."""
-        ...
-
-    def begin(self) -> list[int]:
-        """What every text of this model begins with: one token, or none."""
-        ...
-
-    def control_texts(self) -> Iterable[str]:
-        """Texts that a tokenizer takes for control tokens."""
-        ...
 
 
 class FolderVocabulary:
@@ -124,7 +101,11 @@ class FileVocabulary:
         return self._vocabulary.text(token) if 0 <= token < self._vocabulary.size else ""
 
 
-def vocabulary_of(place: Path) -> "FolderVocabulary | FileVocabulary":
+Vocabulary = FolderVocabulary | FileVocabulary
+"""What a conversation needs of a tokenizer."""
+
+
+def vocabulary_of(place: Path) -> Vocabulary:
     """Of a model's folder or GGUF file; raises ModelUnusable."""
     return FileVocabulary(place) if place.is_file() else FolderVocabulary.load(place)
 

@@ -16,20 +16,7 @@ from multiprocessing.connection import Connection
 
 from app.errors import RequestFailed, WorkerCrashed
 from app.sandbox import interrupts_blocked
-from app.worker.messages import (
-    Broken,
-    Cancel,
-    Down,
-    Failed,
-    Logged,
-    Progress,
-    Ready,
-    Refused,
-    Stop,
-    Submit,
-    Unusable,
-    Up,
-)
+from app.worker import messages
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
 
@@ -72,7 +59,7 @@ class EngineChild:
         self._lock = threading.Lock()  # guards _streams, _ahead and _end_reason
         self._ahead: int | None = None  # of the newest request, if it only reads ahead
         self._end_reason: str | None = None  # set once, at the end: how the process ended
-        self._outgoing: queue.SimpleQueue[Down | None] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[messages.Down | None] = queue.SimpleQueue()
         self._broken: str | None = None
         self._closing = False
         self._ended = threading.Event()
@@ -117,17 +104,17 @@ class EngineChild:
             ahead, self._ahead = self._ahead, key if request.ahead else None
         if ahead is not None:
             self.cancel(ahead)
-        self._outgoing.put(Submit(key, request))
+        self._outgoing.put(messages.Submit(key, request))
         return key
 
     def cancel(self, key: int) -> None:
         """End a request; its Done still comes."""
-        self._outgoing.put(Cancel(key))
+        self._outgoing.put(messages.Cancel(key))
 
     def end(self) -> None:
         """End the process, by force if needed; blocks for a few seconds at most."""
         self._closing = True
-        self._outgoing.put(Stop())
+        self._outgoing.put(messages.Stop())
         if self.ready.done() and self._ended.wait(GRACE_SECONDS):
             return
         self._process.terminate()  # a process that still loads reads no messages
@@ -152,23 +139,23 @@ class EngineChild:
             self._connection.close()
             self._ended.set()
 
-    def _dispatch(self, message: Up) -> None:
+    def _dispatch(self, message: messages.Up) -> None:
         match message:
-            case Ready(facts):
+            case messages.Ready(facts):
                 self._idle_since = time.monotonic()
                 self.ready.set_result(facts)
-            case Unusable(text):
+            case messages.Unusable(text):
                 self.ready.set_exception(ModelUnusable(text))
-            case Progress(key, event):
+            case messages.Progress(key, event):
                 self._push(key, event)
-            case Refused(key, text, overflow):
+            case messages.Refused(key, text, overflow):
                 self._push(key, ContextOverflow(*overflow) if overflow else InvalidRequest(text))
-            case Failed(key, text, details):
+            case messages.Failed(key, text, details):
                 log.error("the engine failed on a request\n%s", details)
                 self._push(key, RequestFailed(f"the engine failed on this request ({text})"))
-            case Logged(level, logger, text):
+            case messages.Logged(level, logger, text):
                 logging.getLogger(logger).log(level, "%s", text)
-            case Broken(text, details):
+            case messages.Broken(text, details):
                 log.error("the engine broke\n%s", details)
                 self._broken = text
 

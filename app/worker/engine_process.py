@@ -11,55 +11,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from traceback import format_exc
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from app.sandbox import end_with_parent
-from app.worker.messages import (
-    Broken,
-    Cancel,
-    Down,
-    Failed,
-    Logged,
-    Progress,
-    Ready,
-    Refused,
-    Stop,
-    Submit,
-    Unusable,
-    Up,
-)
+from app.worker import messages
 from engine.errors import ContextOverflow, EngineError
-from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
+from engine.request import Done, Event, GenerationRequest, ModelSpec
 
-
-class Engine(Protocol):
-    """What the loop needs of an engine; ``engine.build.build`` makes the real one."""
-
-    listen: Callable[[], object]  # called inside long passes
-
-    @property
-    def facts(self) -> ModelFacts:
-        """Facts about the model."""
-        ...
-
-    @property
-    def busy(self) -> bool:
-        """Whether a step would do anything."""
-        ...
-
-    def submit(self, request: GenerationRequest) -> int:
-        """Take a request; raises InvalidRequest."""
-        ...
-
-    def cancel(self, request_id: int) -> None:
-        """End a request with the next step."""
-        ...
-
-    def step(self) -> list[tuple[int, Event]]:
-        """Run one pass; the events of every request in it."""
-        ...
+if TYPE_CHECKING:
+    from engine.engine import Engine
 
 
 def main(connection: Connection, spec: ModelSpec, level: str) -> None:
@@ -72,7 +34,7 @@ def main(connection: Connection, spec: ModelSpec, level: str) -> None:
     os._exit(0)  # nothing is left to be written: standard error holds no line back
 
 
-def build_engine(spec: ModelSpec) -> Engine:
+def build_engine(spec: ModelSpec) -> "Engine":
     """The real engine; torch is imported here and nowhere in the app's own process.
 
     Imports make no garbage, and collecting it took 0.3 of the 2 seconds.
@@ -89,7 +51,7 @@ def build_engine(spec: ModelSpec) -> Engine:
 def serve(
     connection: Connection,
     spec: ModelSpec,
-    build: Callable[[ModelSpec], Engine],
+    build: Callable[[ModelSpec], "Engine"],
     level: str = "WARNING",
 ) -> None:
     """Load, then serve until Stop or until the app is gone; log records of ``level`` are sent up."""
@@ -106,23 +68,23 @@ def serve(
         return
     except Exception as error:  # the loop's edge: sent up, logged there
         with suppress(OSError):
-            pipe.send(Broken(_sentence(error), format_exc()))
+            pipe.send(messages.Broken(_sentence(error), format_exc()))
         raise SystemExit(1) from error
     finally:
         root.removeHandler(handler)
         root.setLevel(level_before)
 
 
-def _serve(pipe: "_Pipe", spec: ModelSpec, build: Callable[[ModelSpec], Engine]) -> None:
+def _serve(pipe: "_Pipe", spec: ModelSpec, build: Callable[[ModelSpec], "Engine"]) -> None:
     try:
         engine = build(spec)
     except EngineError as error:
-        pipe.send(Unusable(str(error)))
+        pipe.send(messages.Unusable(str(error)))
         return
     gc.collect()
     gc.freeze()  # the model stays until the end; collecting over it takes 0.1 ms a pass
     try:
-        pipe.send(Ready(engine.facts))
+        pipe.send(messages.Ready(engine.facts))
         _Loop(pipe, engine).run()
     finally:
         gc.unfreeze()  # or libraries complain at the exit about what was never collected
@@ -135,12 +97,12 @@ class _Pipe:
         self._connection, self._lock = connection, Lock()
         self.poll = connection.poll
 
-    def send(self, message: Up) -> None:
+    def send(self, message: messages.Up) -> None:
         with self._lock:
             self._connection.send(message)
 
-    def receive(self) -> Down:
-        message: Down = self._connection.recv()
+    def receive(self) -> messages.Down:
+        message: messages.Down = self._connection.recv()
         return message
 
 
@@ -154,7 +116,7 @@ class _PipeHandler(logging.Handler):
     @override
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):  # the app is gone
-            self._pipe.send(Logged(record.levelno, record.name, self.format(record)))
+            self._pipe.send(messages.Logged(record.levelno, record.name, self.format(record)))
 
 
 def _sentence(error: Exception) -> str:
@@ -164,11 +126,12 @@ def _sentence(error: Exception) -> str:
 class _Loop:
     """Receive messages, step while there is work, send events."""
 
-    def __init__(self, pipe: _Pipe, engine: Engine) -> None:
+    def __init__(self, pipe: _Pipe, engine: "Engine") -> None:
         self._pipe, self._engine = pipe, engine
         self._keys: dict[int, int] = {}  # engine's request id -> key of the pipe
         self._requests: dict[int, int] = {}  # and back
-        self._early: deque[Submit | Stop] = deque()  # came during a pass, and can wait for its end
+        # what came during a pass and can wait for its end
+        self._early: deque[messages.Submit | messages.Stop] = deque()
         self._gone = False  # the app, during a pass
         engine.listen = self._listen
 
@@ -182,7 +145,7 @@ class _Loop:
         """Handle waiting messages; wait for one when idle. False on Stop."""
         while self._early or self._pipe.poll(0 if self._engine.busy else None):
             message = self._early.popleft() if self._early else self._pipe.receive()
-            if isinstance(message, Stop):
+            if isinstance(message, messages.Stop):
                 return False
             self._handle(message)
         if self._gone:
@@ -194,18 +157,18 @@ class _Loop:
         try:
             while not self._gone and self._pipe.poll(0):
                 message = self._pipe.receive()
-                if isinstance(message, Cancel):
+                if isinstance(message, messages.Cancel):
                     self._handle(message)
                 else:
                     self._early.append(message)
         except (EOFError, ConnectionError):  # raised by ``_receive``: the caller here may be C code
             self._gone = True
 
-    def _handle(self, message: Submit | Cancel) -> None:
+    def _handle(self, message: messages.Submit | messages.Cancel) -> None:
         match message:
-            case Submit(key, request):
+            case messages.Submit(key, request):
                 self._submit(key, request)
-            case Cancel(key):
+            case messages.Cancel(key):
                 if key in self._requests:  # else it ended while the message was under way
                     self._engine.cancel(self._requests[key])
 
@@ -213,11 +176,11 @@ class _Loop:
         try:
             request_id = self._engine.submit(request)
         except ContextOverflow as error:
-            self._pipe.send(Refused(key, str(error), (error.needed, error.holds)))
+            self._pipe.send(messages.Refused(key, str(error), (error.needed, error.holds)))
         except EngineError as error:
-            self._pipe.send(Refused(key, str(error)))
+            self._pipe.send(messages.Refused(key, str(error)))
         except Exception as error:  # noqa: BLE001 - the loop's edge: sent up, logged there
-            self._pipe.send(Failed(key, _sentence(error), format_exc()))
+            self._pipe.send(messages.Failed(key, _sentence(error), format_exc()))
         else:
             self._keys[request_id], self._requests[key] = key, request_id
 
@@ -225,4 +188,4 @@ class _Loop:
         key = self._keys[request_id]
         if isinstance(event, Done):
             del self._keys[request_id], self._requests[key]
-        self._pipe.send(Progress(key, event))
+        self._pipe.send(messages.Progress(key, event))

@@ -74,8 +74,8 @@ def test_the_template_gets_the_effort(text, thinking, prompt):
 
 
 def test_a_thought_that_the_template_opens_is_shown_with_the_answer():
-    prompt = of(ON).prompt(ASKED, variables=variables_for("on"))
-    assert prompt.opened == "<think>\n"
+    for text, opened in ((of(ON), "<think>\n"), (of(OFF), "")):
+        assert text.prompt(ASKED, variables=variables_for("on")).opened == opened
 
 
 def test_no_variable_takes_the_place_of_the_conversation():
@@ -129,24 +129,20 @@ class TestOfTheLoadedModel:
             held = ChatRequest(tuple(ASKED), grammar=grammar, thinking="high")
             assert prompt_of(assistant, held).endswith("<think>\n\n</think>\n\n")
 
-    @pytest.mark.parametrize(
-        ("end", "begun", "written"),
-        [
-            (OPENS, "<think>\nLet me", "<think>\nLet me"),
-            (OPENS, "<think>\nOh.\n</think>\n\nFi", "<think>\nOh.\n</think>\n\nFi"),
-            (OPENS, "Fi", "<think>\n\n</think>\n\nFi"),
-            (OFF, "<think>\nLet me", "<think>\nLet me"),
-            (OFF, "Fi", "<think>\n\n</think>\n\nFi"),
-        ],
-    )
     @asynchronous
-    async def test_an_answer_that_has_thought_continues_from_that(
-        self, tmp_path, end, begun, written
-    ):
+    async def test_an_answer_that_has_thought_continues_from_that(self, tmp_path):
         """Chosen since: what was thought stays as it was."""
-        async with assisted(tmp_path, text=of(end)) as assistant:
-            request = ChatRequest(tuple(ASKED), thinking="off", prefix=begun)
-            assert prompt_of(assistant, request) == f"[user]2 + 3?[assistant]{written}"
+        empty, thinking = "<think>\n\n</think>\n\n", "<think>\nLet me"
+        thought = "<think>\nOh.\n</think>\n\nFi"
+        for end, chosen, begun, written in (
+            (OPENS, "off", thinking, thinking), (OPENS, "off", thought, thought),
+            (OPENS, "off", "Fi", f"{empty}Fi"), (OPENS, "", "Fi", f"{empty}Fi"),
+            (OPENS, "", thinking, thinking), (OPENS, "", thought, thought),
+            (OFF, "off", thinking, thinking), (OFF, "off", "Fi", f"{empty}Fi"),
+        ):  # fmt: skip
+            async with assisted(tmp_path, text=of(end)) as assistant:
+                request = ChatRequest(tuple(ASKED), thinking=chosen, prefix=begun)
+                assert prompt_of(assistant, request) == f"[user]2 + 3?[assistant]{written}"
 
 
 def test_thoughts_hold_no_half_characters():

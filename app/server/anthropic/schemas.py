@@ -3,20 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from app.request import AS_TAUGHT, ChatRequest, Message, Thinking, ToolCall, ToolUse
-from app.server.request_body import REFUSED, Count, ResponseFormat, Stop, ToolsBody
-from app.server.text_schemas import sendable, valid_unicode
+from app.server.request_body import REFUSED, Count, Refusals, RequestBody, Stop, TextOptions
+from app.server.text_schemas import Strict, unsupported, valid_unicode, wrong
 from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, read_arguments, tool_use
 
 MOST_MESSAGES = 1000  # messages of a request
@@ -25,7 +17,7 @@ ROLES = ("user", "assistant", "system")
 
 def _messages(given: object) -> object:
     if not isinstance(given, list) or not 0 < len(given) <= MOST_MESSAGES:
-        raise PydanticCustomError("messages", "send 1 to {most} messages", {"most": MOST_MESSAGES})
+        raise wrong(f"send 1 to {MOST_MESSAGES} messages")
     return tuple(part for place, one in enumerate(given) for part in _parts(one, place))
 
 
@@ -44,11 +36,8 @@ def _parts(given: object, place: int) -> Iterator[Message]:
         case {"role": str(role), "content": content} if role in ROLES:
             where = f"message {place}"
         case _:
-            raise PydanticCustomError(
-                "message",
-                'message {place} must look like {"role": "user", "content": "..."}',
-                {"place": place},
-            )
+            example = '{"role": "user", "content": "..."}'
+            raise wrong(f"message {place} must look like {example}")
     blocks = content if isinstance(content, list) else [content]
     results = [block for block in blocks if _kind(block) == "tool_result"]
     yield from (_result(block, where) for block in results)
@@ -67,25 +56,25 @@ def _result(block: dict[str, Any], where: str) -> Message:
     match block:
         case {"tool_use_id": str(call)}:
             content = block.get("content") or ""
-            return Message("tool", _content(content, where), answers=_text(call))
+            return Message("tool", _content(content, where), answers=valid_unicode(call))
         case _:
-            raise PydanticCustomError("result", "a tool_result must have a tool_use_id")
+            raise wrong("a tool_result must have a tool_use_id")
 
 
 def _call(block: dict[str, Any]) -> ToolCall:
     match block:
         case {"id": str(call), "name": str(name), "input": dict(given)}:
             arguments: Any = read_arguments(given)
-            return ToolCall(_text(call), _text(name), arguments)
+            return ToolCall(valid_unicode(call), valid_unicode(name), arguments)
         case _:
-            raise PydanticCustomError("call", "a tool_use must have an id, a name and an input")
+            raise wrong("a tool_use must have an id, a name and an input")
 
 
 def _thought(block: object) -> str:
     """The reasoning; a redacted one is readable only for its author."""
     match block:
         case {"type": "thinking", "thinking": str(text)}:
-            return _text(text)
+            return valid_unicode(text)
         case _:
             return ""
 
@@ -99,33 +88,22 @@ def _content(content: object, where: str) -> str:
 def _block(block: object, where: str) -> str:
     match block:
         case str(text):
-            return _text(text)
+            return valid_unicode(text)
         case {"type": "text", "text": str(text)}:
-            return _text(text)
+            return valid_unicode(text)
         case {"type": "thinking" | "redacted_thinking"}:
             return ""
         case {"type": str(kind)}:
-            context = {"kind": sendable(kind), "where": where}
-            raise PydanticCustomError(
-                "unsupported",
-                "blocks of type {kind} are not supported ({where}); only text and tools",
-                context,
+            raise unsupported(
+                f"blocks of type {kind} are not supported ({where}); only text and tools"
             )
         case _:
-            raise PydanticCustomError(
-                "block",
-                'blocks of {where} must look like {"type": "text", "text": "..."}',
-                {"where": where},
-            )
-
-
-def _text(text: str) -> str:
-    return str(valid_unicode(text))
+            raise wrong(f'blocks of {where} must look like {{"type": "text", "text": "..."}}')
 
 
 _AS_OUTPUT_FORMAT = "here a format is sent as output_config.format"
 # as in ``app.server.openai_chat.schemas``
-_REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+_REFUSED: Refusals = {
     **{name: known for name, known in REFUSED.items() if name != "function_call"},
     "n": ((1,), "one message comes to a request here; ask again, or use /v1/chat/completions"),
     "response_format": ((), _AS_OUTPUT_FORMAT),
@@ -138,27 +116,19 @@ def _nested(tool: object) -> object:
     """A tool as chats send it, with its name one level deeper."""
     match tool:
         case {"type": str(kind)} if kind != "custom":
-            raise PydanticCustomError(
-                "unsupported",
-                "tools of type {kind} do not run here; send your own",
-                {"kind": sendable(kind)},
-            )
+            raise unsupported(f"tools of type {kind} do not run here; send your own")
         case {"name": name, "input_schema": schema, **rest}:
             more = {key: value for key, value in rest.items() if key in ("description", "strict")}
             return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
         case _:
-            raise PydanticCustomError(
-                "tool", 'a tool must look like {"name": "...", "input_schema": {...}}'
-            )
+            raise wrong('a tool must look like {"name": "...", "input_schema": {...}}')
 
 
 OwnTools = Annotated[list[Annotated[ToolSpec, BeforeValidator(_nested)]], Field(max_length=MOST)]
 
 
-class ToolChoice(BaseModel):
+class ToolChoice(Strict):
     """Which tool is to be called."""
-
-    model_config = ConfigDict(strict=True)
 
     type: str
     name: str | None = None
@@ -171,30 +141,16 @@ class ToolChoice(BaseModel):
             return {"name": self.name}
         if self.type in _CHOICES:
             return _CHOICES[self.type]
-        raise PydanticCustomError(
-            "choice",
-            'its type may be "auto", "any", "none", or "tool" with a name',
-            {"param": "tool_choice"},
-        )
+        raise wrong('its type may be "auto", "any", "none", or "tool" with a name', "tool_choice")
 
 
-class OutputOptions(BaseModel):
-    """What the answer may look like."""
-
-    model_config = ConfigDict(strict=True)
-
-    format: ResponseFormat | None = None
-
-
-class ThinkingOptions(BaseModel):
+class ThinkingOptions(Strict):
     """Whether the model thinks before it answers."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["enabled", "adaptive", "disabled"]
 
 
-class MessagesBody(ToolsBody):
+class MessagesBody(RequestBody):
     """A request for a message."""
 
     refused, prompt_field = _REFUSED, "messages"
@@ -207,7 +163,7 @@ class MessagesBody(ToolsBody):
     )
     tools: OwnTools | None = None
     tool_choice: ToolChoice | None = None
-    output_config: OutputOptions | None = None
+    output_config: TextOptions | None = None
     thinking: ThinkingOptions | None = None
 
     @model_validator(mode="after")
@@ -218,7 +174,7 @@ class MessagesBody(ToolsBody):
             problem = "the last message must be the user's, or the beginning of an answer to it"
         elif last.content.strip() or last.role == "tool":
             return self
-        raise PydanticCustomError("last", "{problem}", {"problem": problem, "param": "messages"})
+        raise wrong(problem, "messages")
 
     @override
     def _offered(self) -> ToolUse | None:
@@ -235,15 +191,11 @@ class MessagesBody(ToolsBody):
         messages, prefix = [*self.messages], ""
         if messages[-1].role == "assistant":  # the rest of this answer is wanted
             prefix = messages.pop().content
-        return ChatRequest(
-            messages=(*system, *messages),
+        return self._request(
+            *system,
+            *messages,
             prefix=prefix,
-            sampling=self.sampling,
             max_tokens=self.max_tokens,
-            stop=tuple(self.stop or ()),
-            drafter=self.drafter,
-            grammar=self._grammar,
-            tool_use=self.tool_use,
             thinking=self._thinking,
         )
 
@@ -255,8 +207,7 @@ class MessagesBody(ToolsBody):
 
     @override
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
-        form = None if self.output_config is None else self.output_config.format
-        return "output_config", None if form is None else form.wanted
+        return "output_config", None if self.output_config is None else self.output_config.wanted
 
 
 class CountBody(MessagesBody):

@@ -4,7 +4,6 @@ import time
 import uuid
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fastapi import APIRouter, Request
@@ -76,15 +75,6 @@ class OpenAIProtocol(Protocol):
         }
 
 
-@dataclass(slots=True)
-class _ChatMessage:
-    """One message so far."""
-
-    reasoning: str = ""
-    text: str = ""
-    calls: list[CallDelta] = field(default_factory=list)
-
-
 class ChatProtocol(OpenAIProtocol):
     """Messages of a chat."""
 
@@ -92,7 +82,7 @@ class ChatProtocol(OpenAIProtocol):
 
     def __init__(self, body: RequestBody, token_bytes: TokenBytes) -> None:
         super().__init__(body, token_bytes)
-        self._messages = [_ChatMessage() for _ in range(body.choices)]
+        self._deltas: list[list[Delta]] = [[] for _ in range(body.choices)]
 
     @override
     def first(self) -> Iterator[Body]:
@@ -101,10 +91,7 @@ class ChatProtocol(OpenAIProtocol):
 
     @override
     def delta(self, index: int, delta: Delta) -> Iterator[Body]:
-        message = self._messages[index]
-        message.reasoning += delta.reasoning
-        message.text += delta.text
-        message.calls += delta.calls
+        self._deltas[index].append(delta)
         part: Body = {}
         if delta.reasoning:
             part["reasoning_content"] = delta.reasoning  # as llama-server and vLLM name it
@@ -122,15 +109,15 @@ class ChatProtocol(OpenAIProtocol):
 
     @override
     def _choice(self, index: int, completion: Completion) -> Body:
-        found = self._messages[index]
-        message: Body = {"role": "assistant", "content": found.text, "refusal": None}
-        if found.reasoning:
-            message["reasoning_content"] = found.reasoning
-        if found.calls:
-            calls = _joined_calls(found.calls)
+        deltas = self._deltas[index]
+        text = "".join(one.text for one in deltas)
+        message: Body = {"role": "assistant", "content": text, "refusal": None}
+        if reasoning := "".join(one.reasoning for one in deltas):
+            message["reasoning_content"] = reasoning
+        if calls := _joined_calls([part for one in deltas for part in one.calls]):
             for call in calls:
                 del call["index"]
-            message |= {"content": found.text or None, "tool_calls": calls}
+            message |= {"content": text or None, "tool_calls": calls}
         return {
             "index": index,
             "message": message,

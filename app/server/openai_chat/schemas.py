@@ -1,18 +1,8 @@
 """The bodies of OpenAI's chat and text completions, and the ChatRequest of each."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import override
 
 from app.request import ChatRequest, Message, ToolUse
@@ -20,18 +10,16 @@ from app.server.request_body import (
     REFUSED,
     Count,
     Effort,
+    Refusals,
     RequestBody,
-    ToolsBody,
     thinking_of,
 )
-from app.server.text_schemas import Reasoning, Text, valid_unicode
+from app.server.text_schemas import Reasoning, Strict, Text, valid_unicode, wrong
 from app.server.tool_schemas import Calls, ToolChoice, Tools, checked_json, tool_use
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Strict):
     """One message; ``developer`` is the newer name of ``system``."""
-
-    model_config = ConfigDict(strict=True)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text = ""
@@ -49,16 +37,14 @@ class ChatMessage(BaseModel):
         return Message(role, self.content, calls, self.tool_call_id, thought)
 
 
-class Prediction(BaseModel):
+class Prediction(Strict):
     """A text that the answer may resemble, such as the file that is to be changed."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["content"]
     content: Text
 
 
-class ChatBody(ToolsBody):
+class ChatBody(RequestBody):
     """A chat request."""
 
     prompt_field = "messages"
@@ -79,27 +65,21 @@ class ChatBody(ToolsBody):
     @classmethod
     def _end_in_text(cls, messages: list[ChatMessage]) -> list[ChatMessage]:
         if not messages[-1].content.strip() and messages[-1].role != "tool":
-            raise PydanticCustomError(
-                "empty", "the last message is empty; there is nothing to answer"
-            )
+            raise wrong("the last message is empty; there is nothing to answer")
         return messages
 
     @field_validator("prediction", mode="before")
     @classmethod
     def _look_like_one(cls, prediction: object) -> object:
         if prediction is not None and not isinstance(prediction, dict):
-            raise PydanticCustomError(
-                "prediction", 'a prediction must look like {"type": "content", "content": "..."}'
-            )
+            raise wrong('a prediction must look like {"type": "content", "content": "..."}')
         return prediction
 
     @field_validator("top_logprobs")
     @classmethod
     def _go_with_logprobs(cls, many: int | None, info: ValidationInfo) -> int | None:
         if many and not info.data.get("logprobs"):
-            raise PydanticCustomError(
-                "logprobs", "set logprobs to true to get likeliest tokens, too"
-            )
+            raise wrong("set logprobs to true to get likeliest tokens, too")
         return many
 
     @model_validator(mode="after")
@@ -107,11 +87,8 @@ class ChatBody(ToolsBody):
         last = self.messages[-1]
         has_prefix = len(self.messages) > 1 and last.role == "assistant" and not last.tool_calls
         if self.continue_final_message and not has_prefix:
-            raise PydanticCustomError(
-                "prefix",
-                "the last message must be the beginning of an answer",
-                {"param": "continue_final_message"},
-            )
+            problem = "the last message must be the beginning of an answer"
+            raise wrong(problem, "continue_final_message")
         return self
 
     @override
@@ -125,15 +102,10 @@ class ChatBody(ToolsBody):
         """The request for the assistant; the newer of the two token limits wins."""
         messages = [entry.message for entry in self.messages]
         prefix = messages.pop().content if self.continue_final_message else ""
-        return ChatRequest(
-            messages=tuple(messages),
+        return self._request(
+            *messages,
             prefix=prefix,
-            sampling=self.sampling,
             max_tokens=self.max_completion_tokens or self.max_tokens,
-            stop=tuple(self.stop or ()),
-            drafter=self.drafter,
-            grammar=self._grammar,
-            tool_use=self.tool_use,
             prediction="" if self.prediction is None else self.prediction.content,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             thinking=thinking_of(self.reasoning_effort),
@@ -146,7 +118,7 @@ _NO_ECHO = "the answer comes without the prompt; leave it out, and put the promp
 _NO_SUFFIX = "write the model's own control texts for the middle of a file into the prompt"
 
 USUAL_TOKENS = 16  # of a completion, as OpenAI has it
-_REFUSED_OF_TEXT: Mapping[str, tuple[tuple[object, ...], str]] = {
+_REFUSED_OF_TEXT: Refusals = {
     **REFUSED,
     "tools": (([],), _NO_TOOLS),
     "tool_choice": (("none", "auto"), _NO_TOOLS),
@@ -159,13 +131,13 @@ def _only_prompt(prompt: object) -> object:
     """The text of a list with one."""
     match prompt:
         case "" | [""] | []:
-            raise PydanticCustomError("empty", "the prompt is empty; there is nothing to continue")
+            raise wrong("the prompt is empty; there is nothing to continue")
         case [str(text)]:
             return text
         case [int(), *_] | [[int(), *_], *_]:
-            raise PydanticCustomError("prompt", "send the prompt as text, not as token ids")
+            raise wrong("send the prompt as text, not as token ids")
         case [_, _, *_]:
-            raise PydanticCustomError("prompt", "send one prompt per request")
+            raise wrong("send one prompt per request")
         case _:
             return prompt
 
@@ -185,13 +157,5 @@ class CompletionBody(RequestBody):
     @override
     def chat_request(self) -> ChatRequest:
         """The request for the assistant."""
-        return ChatRequest(
-            messages=(),
-            text=self.prompt,
-            sampling=self.sampling,
-            max_tokens=self.max_tokens or USUAL_TOKENS,
-            stop=tuple(self.stop or ()),
-            drafter=self.drafter,
-            grammar=self._grammar,
-            logprobs=self.logprobs,
-        )
+        most = self.max_tokens or USUAL_TOKENS
+        return self._request(text=self.prompt, max_tokens=most, logprobs=self.logprobs)

@@ -2,10 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
-from typing import Protocol as TypingProtocol
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -22,119 +20,58 @@ from engine.request import FinishReason
 
 _FIRST = {"content_index": 0}  # a message has one part
 COMPLETED, INCOMPLETE, IN_PROGRESS, FAILED = "completed", "incomplete", "in_progress", "failed"
+REASONING, MESSAGE, CALL = "reasoning", "message", "function_call"
+_PREFIXES = {REASONING: "rs", MESSAGE: "msg", CALL: "fc"}  # of ids
+_WORDS = {REASONING: "reasoning_text", MESSAGE: "output_text", CALL: "function_call_arguments"}
 
 
 def _new_id(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
-class _Item(TypingProtocol):
-    """A part of the answer that is being written."""
+class _Item:
+    """A part of the answer that is being written: reasoning, a message, or a call."""
+
+    def __init__(self, kind: str, **own: str | list[Body]) -> None:
+        """``own`` are the fields that only this kind has."""
+        self.kind, self.id, self._own = kind, _new_id(_PREFIXES[kind]), own
+        self._text, self._logprobs = "", list[Body]()
 
     def body(self, status: str) -> Body:
         """The item so far."""
-        ...
+        whole: Body = {"content": [] if status == IN_PROGRESS else [self._part()]}
+        said = {"arguments": self._text} if self.kind == CALL else whole
+        return {"id": self.id, "type": self.kind, "status": status, **self._own, **said}
 
     def started(self, at: Body) -> Iterator[Body]:
         """Events after its start; ``at`` names the item."""
-        ...
+        if self.kind != CALL:
+            yield _event("content_part.added", {**at, **_FIRST, "part": self._part()})
+
+    def more(self, at: Body, text: str, logprobs: Sequence[Body] = ()) -> Body:
+        """The event of more text."""
+        self._text += text
+        self._logprobs += logprobs
+        place = {} if self.kind == CALL else _FIRST
+        likely = {"logprobs": logprobs} if self.kind == MESSAGE else {}
+        return _event(f"{_WORDS[self.kind]}.delta", {**at, **place, "delta": text, **likely})
 
     def ended(self, at: Body) -> Iterator[Body]:
         """Events before its end."""
-        ...
+        done = f"{_WORDS[self.kind]}.done"
+        if self.kind == CALL:
+            yield _event(done, {**at, "name": self._own["name"], "arguments": self._text})
+        else:
+            yield _event(done, {**at, **_FIRST, **self._said()})
+            yield _event("content_part.done", {**at, **_FIRST, "part": self._part()})
 
-
-@dataclass
-class _Message:
-    """Text."""
-
-    id: str = field(default_factory=lambda: _new_id("msg"))
-    text: str = ""
-    logprobs: list[Body] = field(default_factory=list)
-
-    def body(self, status: str) -> Body:
-        content = [] if status == IN_PROGRESS else [self._part()]
-        return {
-            "id": self.id, "type": "message", "status": status, "role": "assistant", "content": content
-        }  # fmt: skip
-
-    def started(self, at: Body) -> Iterator[Body]:
-        yield _event("content_part.added", {**at, **_FIRST, "part": self._part()})
-
-    def more(self, at: Body, text: str, logprobs: list[Body]) -> Body:
-        """The event of more text."""
-        self.text += text
-        self.logprobs += logprobs
-        return _event("output_text.delta", {**at, **_FIRST, "delta": text, "logprobs": logprobs})
-
-    def ended(self, at: Body) -> Iterator[Body]:
-        yield _event(
-            "output_text.done", {**at, **_FIRST, "text": self.text, "logprobs": self.logprobs}
-        )
-        yield _event("content_part.done", {**at, **_FIRST, "part": self._part()})
+    def _said(self) -> Body:
+        likely = {"logprobs": self._logprobs} if self.kind == MESSAGE else {}
+        return {"text": self._text, **likely}
 
     def _part(self) -> Body:
-        return {
-            "type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs
-        }  # fmt: skip
-
-
-@dataclass
-class _Call:
-    """A tool call."""
-
-    name: str
-    call: str
-    id: str = field(default_factory=lambda: _new_id("fc"))
-    arguments: str = ""
-
-    def body(self, status: str) -> Body:
-        return {
-            "id": self.id, "type": "function_call", "status": status, "call_id": self.call,
-            "name": self.name, "arguments": self.arguments,
-        }  # fmt: skip
-
-    def started(self, at: Body) -> Iterator[Body]:
-        yield from ()
-
-    def more(self, at: Body, arguments: str) -> Body:
-        """The event of more arguments."""
-        self.arguments += arguments
-        return _event("function_call_arguments.delta", {**at, "delta": arguments})
-
-    def ended(self, at: Body) -> Iterator[Body]:
-        yield _event(
-            "function_call_arguments.done", {**at, "name": self.name, "arguments": self.arguments}
-        )
-
-
-@dataclass
-class _Reasoning:
-    """Reasoning, before any text."""
-
-    id: str = field(default_factory=lambda: _new_id("rs"))
-    text: str = ""
-
-    def body(self, status: str) -> Body:
-        content = [] if status == IN_PROGRESS else [self._part()]
-        return {
-            "id": self.id, "type": "reasoning", "status": status, "summary": [], "content": content
-        }  # fmt: skip
-
-    def started(self, at: Body) -> Iterator[Body]:
-        yield _event("content_part.added", {**at, **_FIRST, "part": self._part()})
-
-    def more(self, at: Body, text: str) -> Body:
-        """The event of more text."""
-        self.text += text
-        return _event("reasoning_text.delta", {**at, **_FIRST, "delta": text})
-
-    def ended(self, at: Body) -> Iterator[Body]:
-        yield _event("reasoning_text.done", {**at, **_FIRST, "text": self.text})
-        yield _event("content_part.done", {**at, **_FIRST, "part": self._part()})
-
-    def _part(self) -> Body:
-        return {"type": "reasoning_text", "text": self.text}
+        notes: Body = {"annotations": []} if self.kind == MESSAGE else {}
+        return {"type": _WORDS[self.kind], **self._said(), **notes}
 
 
 class ResponsesProtocol(Protocol):
@@ -146,7 +83,7 @@ class ResponsesProtocol(Protocol):
         self._body, self._token_bytes = body, token_bytes
         self._id, self._created = _new_id("resp"), int(time.time())
         self._done: list[Body] = []
-        self._item: _Message | _Call | _Reasoning | None = None
+        self._item: _Item | None = None
         self._logprobs: list[Body] = []  # of text that is still held back
         self._calls = 0  # calls that started
         self._numbers = count()  # of events
@@ -190,7 +127,7 @@ class ResponsesProtocol(Protocol):
             yield from self._call(part)
 
     def _last(self, completion: Completion) -> Iterator[Body]:
-        unsent = bool(self._logprobs) and isinstance(self._item, _Message)
+        unsent = bool(self._logprobs) and self._writes(MESSAGE)
         if unsent or not (self._done or self._item):
             yield from self._say("")
         status = self._status(completion)
@@ -204,44 +141,48 @@ class ResponsesProtocol(Protocol):
         return INCOMPLETE if cut or length else COMPLETED
 
     def _think(self, text: str) -> Iterator[Body]:
-        item = self._item
-        if not isinstance(item, _Reasoning):
-            yield from self._open(item := _Reasoning())
+        if not self._writes(REASONING):
+            yield from self._open(_Item(REASONING, summary=[]))
         self._logprobs = []  # reasoning has no place for them
-        yield item.more(self._at(), text)
+        yield from self._more(text)
 
     def _say(self, text: str) -> Iterator[Body]:
-        message = self._item
-        if not isinstance(message, _Message):
-            yield from self._open(message := _Message())
+        if not self._writes(MESSAGE):
+            yield from self._open(_Item(MESSAGE, role="assistant"))
         logprobs, self._logprobs = self._logprobs, []
         if text or logprobs:
-            yield message.more(self._at(), text, logprobs)
+            yield from self._more(text, logprobs)
 
     def _call(self, part: CallDelta) -> Iterator[Body]:
         if part.id:
             self._calls += 1
-            yield from self._open(_Call(part.name, part.id))
-        if part.arguments and isinstance(self._item, _Call):
-            yield self._item.more(self._at(), part.arguments)
+            yield from self._open(_Item(CALL, call_id=part.id, name=part.name))
+        if part.arguments and self._writes(CALL):
+            yield from self._more(part.arguments)
 
-    def _open(self, item: _Message | _Call | _Reasoning) -> Iterator[Body]:
+    def _writes(self, kind: str) -> bool:
+        return self._item is not None and self._item.kind == kind
+
+    def _more(self, text: str, logprobs: Sequence[Body] = ()) -> Iterator[Body]:
+        if self._item is not None:
+            yield self._item.more(self._at(self._item), text, logprobs)
+
+    def _open(self, item: _Item) -> Iterator[Body]:
         yield from self._close(COMPLETED)
         self._item = item
         yield _event("output_item.added", {**self._place(), "item": item.body(IN_PROGRESS)})
-        yield from item.started(self._at())
+        yield from item.started(self._at(item))
 
     def _close(self, status: str) -> Iterator[Body]:
         if self._item is None:
             return
-        yield from self._item.ended(self._at())
+        yield from self._item.ended(self._at(self._item))
         body, self._item = self._item.body(status), None
         yield _event("output_item.done", {**self._place(), "item": body})
         self._done.append(body)
 
-    def _at(self) -> Body:
-        assert self._item is not None
-        return {"item_id": self._item.id, **self._place()}
+    def _at(self, item: _Item) -> Body:
+        return {"item_id": item.id, **self._place()}
 
     def _place(self) -> Body:
         return {"output_index": len(self._done)}

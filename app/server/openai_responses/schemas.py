@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
@@ -13,11 +13,12 @@ from app.server.request_body import (
     REFUSED,
     Count,
     Effort,
-    ResponseFormat,
-    ToolsBody,
+    Refusals,
+    RequestBody,
+    TextOptions,
     thinking_of,
 )
-from app.server.text_schemas import Text, Unicode, sendable, valid_unicode
+from app.server.text_schemas import Strict, Text, Unicode, unsupported, valid_unicode, wrong
 from app.server.tool_schemas import MOST, ToolSpec, read_arguments, tool_use
 
 MOST_ITEMS = 2000  # items of a request
@@ -27,11 +28,9 @@ ROLES = {"user": "user", "assistant": "assistant", "system": "system", "develope
 def _messages(given: object) -> object:
     """Items, or a text as if it were a user's message, as messages."""
     if isinstance(given, str):
-        return (Message("user", _text(given)),)
+        return (Message("user", valid_unicode(given)),)
     if not isinstance(given, list) or not 0 < len(given) <= MOST_ITEMS:
-        raise PydanticCustomError(
-            "items", "send a text, or a list of 1 to {most} items", {"most": MOST_ITEMS}
-        )
+        raise wrong(f"send a text, or a list of 1 to {MOST_ITEMS} items")
     found = [_message(item, place) for place, item in enumerate(given)]
     return tuple(_joined(message for message in found if message is not None))
 
@@ -49,53 +48,44 @@ def _message(item: object, place: int) -> Message | None:
         case {"type": "function_call", "call_id": str(call), "name": str(name), "arguments": given}:
             return Message("assistant", "", (_call(call, name, given),))
         case {"type": "function_call_output", "call_id": str(call), "output": given}:
-            return Message("tool", _content(given, place), answers=_text(call))
+            return Message("tool", _content(given, place), answers=valid_unicode(call))
         case {"type": str(kind)} if kind != "message":
-            raise _unsupported(f"items of type {kind}", place)
+            raise _not_read(f"items of type {kind}", place)
         case {"role": str(role), "content": content} if role in ROLES:
             return Message(ROLES[role], _content(content, place))
         case _:
-            raise PydanticCustomError(
-                "item",
-                'item {place} must look like {"role": "user", "content": "..."}, or be a call of a '
-                "function or what came of one",
-                {"place": place},
+            raise wrong(
+                f'item {place} must look like {{"role": "user", "content": "..."}}, or be a call '
+                "of a function or what came of one"
             )
 
 
 def _call(call: str, name: str, given: object) -> ToolCall:
     arguments = read_arguments(given)
     if not isinstance(arguments, dict):
-        raise PydanticCustomError("arguments", "the arguments of a call must be an object")
-    return ToolCall(_text(call), _text(name), arguments)
+        raise wrong("the arguments of a call must be an object")
+    return ToolCall(valid_unicode(call), valid_unicode(name), arguments)
 
 
 def _content(content: object, place: int) -> str:
     if isinstance(content, list):
         return "".join(_part(part, place) for part in content)
     if not isinstance(content, str):
-        raise PydanticCustomError(
-            "content",
-            "the content of item {place} must be a text or a list of texts",
-            {"place": place},
-        )
-    return _text(content)
+        raise wrong(f"the content of item {place} must be a text or a list of texts")
+    return valid_unicode(content)
 
 
 def _part(part: object, place: int) -> str:
     match part:
         case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
-            return _text(text)
+            return valid_unicode(text)
         case {"type": "refusal", "refusal": str(text)}:
-            return _text(text)
+            return valid_unicode(text)
         case {"type": str(kind)}:
-            raise _unsupported(f"parts of type {kind}", place)
+            raise _not_read(f"parts of type {kind}", place)
         case _:
-            raise PydanticCustomError(
-                "part",
-                'parts of item {place} must look like {"type": "input_text", "text": "..."}',
-                {"place": place},
-            )
+            example = '{"type": "input_text", "text": "..."}'
+            raise wrong(f"parts of item {place} must look like {example}")
 
 
 def _thought(item: Mapping[Any, Any]) -> str:
@@ -103,7 +93,7 @@ def _thought(item: Mapping[Any, Any]) -> str:
     for name in ("content", "summary"):
         parts = item.get(name)
         texts = [
-            _text(part["text"])
+            valid_unicode(part["text"])
             for part in (parts if isinstance(parts, list) else ())
             if isinstance(part, dict) and isinstance(part.get("text"), str)
         ]
@@ -112,15 +102,8 @@ def _thought(item: Mapping[Any, Any]) -> str:
     return ""
 
 
-def _unsupported(what: str, place: int) -> PydanticCustomError:
-    context = {"what": sendable(what), "place": place}
-    return PydanticCustomError(
-        "unsupported", "{what} are not supported (item {place}); only text and functions", context
-    )
-
-
-def _text(text: str) -> str:
-    return str(valid_unicode(text))
+def _not_read(what: str, place: int) -> PydanticCustomError:
+    return unsupported(f"{what} are not supported (item {place}); only text and functions")
 
 
 def _joined(messages: Iterable[Message]) -> list[Message]:
@@ -147,7 +130,7 @@ _STATELESS = "answers are not kept here; send the whole conversation as input"
 _AS_TEXT_FORMAT = "here a format is sent as text.format"
 
 # as in ``app.server.openai_chat.schemas``
-_REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+_REFUSED: Refusals = {
     **{name: known for name, known in REFUSED.items() if name != "function_call"},
     "previous_response_id": ((), _STATELESS),
     "conversation": ((), _STATELESS),
@@ -165,11 +148,7 @@ def _nested(tool: object) -> object:
         case {"type": "function", **rest}:
             return {"type": "function", "function": rest}
         case {"type": str(kind)}:
-            raise PydanticCustomError(
-                "unsupported",
-                "tools of type {kind} do not run here; send functions",
-                {"kind": sendable(kind)},
-            )
+            raise unsupported(f"tools of type {kind} do not run here; send functions")
         case _:
             return tool
 
@@ -181,32 +160,21 @@ def _chosen(choice: object) -> object:
         case {"type": "function", "name": str(name)}:
             return {"name": name}
         case _:
-            raise PydanticCustomError(
-                "choice",
-                'it may be "none", "auto", "required" or {"type": "function", "name": "..."}',
+            raise wrong(
+                'it may be "none", "auto", "required" or {"type": "function", "name": "..."}'
             )
 
 
 Functions = Annotated[list[Annotated[ToolSpec, BeforeValidator(_nested)]], Field(max_length=MOST)]
 
 
-class TextOptions(BaseModel):
-    """What the answer may look like."""
-
-    model_config = ConfigDict(strict=True)
-
-    format: ResponseFormat | None = None
-
-
-class ReasoningOptions(BaseModel):
+class ReasoningOptions(Strict):
     """How much the model thinks before it answers."""
-
-    model_config = ConfigDict(strict=True)
 
     effort: Effort | None = None
 
 
-class ResponsesBody(ToolsBody):
+class ResponsesBody(RequestBody):
     """A request for a response."""
 
     prompt_field = "input"
@@ -229,11 +197,7 @@ class ResponsesBody(ToolsBody):
     def _end_in_something(self) -> Self:
         last = self.input[-1] if self.input else Message("user", "")
         if not last.content.strip() and last.role != "tool":
-            context = {
-                "problem": "the last item is empty; there is nothing to answer",
-                "param": "input",
-            }
-            raise PydanticCustomError("empty", "{problem}", context)
+            raise wrong("the last item is empty; there is nothing to answer", "input")
         return self
 
     @override
@@ -247,19 +211,14 @@ class ResponsesBody(ToolsBody):
         """The request for the assistant; instructions come before all messages."""
         system = (Message("system", self.instructions),) if self.instructions else ()
         wanted = self.top_logprobs is not None or LOGPROBS in (self.include or ())
-        return ChatRequest(
-            messages=(*system, *self.input),
-            sampling=self.sampling,
+        return self._request(
+            *system,
+            *self.input,
             max_tokens=self.max_output_tokens or self.max_tokens,
-            stop=tuple(self.stop or ()),
-            drafter=self.drafter,
-            grammar=self._grammar,
-            tool_use=self.tool_use,
             logprobs=(self.top_logprobs or 0) if wanted else None,
             thinking=thinking_of(self.reasoning.effort if self.reasoning else None),
         )
 
     @override
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
-        form = None if self.text is None else self.text.format
-        return "text", None if form is None else form.wanted
+        return "text", None if self.text is None else self.text.wanted

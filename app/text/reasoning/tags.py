@@ -155,18 +155,3 @@ class TaggedDetokenizer:
     def end(self) -> list[Part]:
         """Half a character, half a tag."""
         return [*self._tags.feed(self._text.end()), *self._tags.end()]
-
-
-class TextDetokenizer:
-    """For the rest of a text that a program wrote: all of it is text."""
-
-    def __init__(self, table: ByteTable) -> None:
-        self._text = Detokenizer(table, begins=False)
-
-    def feed(self, ids: Iterable[int]) -> list[Part]:
-        """The text that these tokens complete."""
-        return parts_of(Kind.TEXT, self._text.feed(ids))
-
-    def end(self) -> list[Part]:
-        """Half a character."""
-        return parts_of(Kind.TEXT, self._text.end())

@@ -19,30 +19,11 @@ from engine.errors import InvalidRequest
 from engine.grammar.rules import Choice, Grammar, Named, Repeat, Row, Rule, Text
 
 MOST_CALLS = 16  # of one answer
-KEPT = 8  # sets of tools
 ANY_OBJECT = {"type": "object"}
 _ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf")  # a schema may name its type inside these
 
 Rules = list[tuple[str, Rule]]
 Arguments = Callable[[Tool], tuple[Rule, Rules]]
-
-
-class Answers:
-    """The grammars of one model, cached: agents send the same tools in every request."""
-
-    def __init__(self, form: CallForm, holds: "Holding | None" = None) -> None:
-        """``holds`` makes them; the default is ``held``."""
-        self._form, self._holds = form, holds or held
-        self._kept: tuple[tuple[ToolUse, Grammar | None], ...] = ()
-
-    def held(self, use: ToolUse) -> Grammar | None:
-        """The grammar of an answer with these tools; raises InvalidRequest."""
-        for known, found in self._kept:
-            if known == use:
-                return found
-        found = self._holds(self._form, use)
-        self._kept = ((use, found), *self._kept[: KEPT - 1])
-        return found
 
 
 Holding = Callable[[CallForm, ToolUse], Grammar | None]

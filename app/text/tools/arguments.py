@@ -2,33 +2,21 @@
 
 import json
 from collections.abc import Mapping
-from typing import Protocol
-
-from typing_extensions import override
 
 from app.text.detokenizer import open_length
 from app.text.tools.call_format import CallForm, PairForm
 from app.text.tools.values import Parameter, unknown
 
 
-class Arguments(Protocol):
-    """Reads the arguments of one call."""
-
-    over: bool  # whether all of them are read
-
-    def take(self, text: str) -> tuple[str, str]:
-        """The JSON that the text makes known, and what of the text has yet to be read."""
-
-
-class ObjectArguments(Arguments):
+class ObjectArguments:
     """JSON as the model wrote it, up to the end of its object, character by character."""
 
     def __init__(self) -> None:
         self._depth, self._quoted, self._escaped = 0, False, False
-        self.over = False
+        self.over = False  # whether all of them are read
 
-    @override
     def take(self, text: str) -> tuple[str, str]:
+        """The JSON that the text makes known, and what of the text has yet to be read."""
         for place, character in enumerate(text):
             self._read(character)
             if self.over:
@@ -49,7 +37,7 @@ class ObjectArguments(Arguments):
             self.over = self._depth <= 0
 
 
-class PairArguments(Arguments):
+class PairArguments:
     """Pairs of a key and a value. Texts are passed on at once, other values when they are complete."""
 
     def __init__(self, pair: PairForm, parameters: Mapping[str, Parameter]) -> None:
@@ -59,8 +47,8 @@ class PairArguments(Arguments):
         self._lead = "{"  # JSON before the next key
         self.over = False
 
-    @override
     def take(self, text: str) -> tuple[str, str]:
+        """As in ``ObjectArguments``."""
         found = ""
         while not self.over:
             step = self._read
@@ -107,6 +95,9 @@ class PairArguments(Arguments):
             return "", text
         self._read = self._edge
         return self._known.as_json(value), rest
+
+
+Arguments = ObjectArguments | PairArguments
 
 
 def arguments_of(form: CallForm, parameters: Mapping[str, Parameter]) -> Arguments:

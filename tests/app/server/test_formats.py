@@ -8,7 +8,7 @@ import openai
 import pydantic
 import pytest
 
-from tests.app.server.serving import answer, choice, deltas, joined, post
+from tests.app.server.serving import answer, choice, deltas, joined
 
 ASKED = "Extract the name and the age as JSON: Anna Berg is 34 years old and likes cats."
 PERSON = {
@@ -112,29 +112,3 @@ def test_an_answer_that_is_cut_short_says_so(url: str) -> None:
     found = choice(url, **asked(response_format=SCHEMA, max_tokens=3))
     assert found["finish_reason"] == "length"
     assert found["message"]["content"].startswith("{")
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "said"),
-    [
-        (
-            {"json_schema": {"pattern": "\\b"}},
-            "json_schema",
-            "'pattern' at #: '\\\\b' in the pattern",
-        ),
-        ({"grammar": 'root ::= "a'}, "grammar", "line 1: it ends too early"),
-        ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar", "an answer has one format"),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}},
-            "response_format",
-            "'type' at # is 'x'",
-        ),
-        ({"response_format": {"type": "xml"}}, "response_format.type", "'json_schema'"),
-    ],
-)
-def test_wrong_formats_are_refused(url: str, fields: dict[str, Any], param: str, said: str) -> None:
-    response = post(url, "chat/completions", **asked(**fields))
-    error = response.json()["error"]
-    assert (response.status_code, error["param"]) == (400, param)
-    assert said in error["message"]
-    assert content(url)  # and the next one is answered

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.server.app import create_app
-from app.server.listen import PunctualH11, _Waiting
+from app.server.listen import PunctualH11
 from tests.app.server.fake_assistant import FakeAssistant
 from tests.app.server.serving import HTTP, Running
 
@@ -145,7 +145,8 @@ def half_requests(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[socket.socket]]:
     """Connections that owe a head, a body, or the head of a second request."""
-    monkeypatch.setattr(PunctualH11, "seconds", {_Waiting.HEAD: 0.2, _Waiting.BODY: 0.4})
+    monkeypatch.setattr(PunctualH11, "head_seconds", 0.2)
+    monkeypatch.setattr(PunctualH11, "body_seconds", 0.4)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
     body = head + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
     whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -171,6 +172,7 @@ def test_half_requests_are_given_up(running: Running, half_requests: list[socket
 
 
 def test_slow_answer_is_not_given_up(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PunctualH11, "seconds", {_Waiting.HEAD: 0.1, _Waiting.BODY: 0.1})
+    monkeypatch.setattr(PunctualH11, "head_seconds", 0.1)
+    monkeypatch.setattr(PunctualH11, "body_seconds", 0.2)
     running.assistant.pause = 0.3
     assert HTTP.post(f"{running.url}/v1/chat/completions", json=BODY).status_code == 200

@@ -204,42 +204,6 @@ def test_an_answer_that_is_cut_short_says_so(url: str, client: openai.OpenAI) ->
     assert events(url, max_output_tokens=2)[-1]["type"] == "response.incomplete"
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "said"),
-    [
-        ({"input": []}, "input", "a list of 1 to 2000 items"),
-        ({"input": 3}, "input", "send a text, or a list"),
-        ({"input": " "}, "input", "the last item is empty"),
-        ({"input": [{"role": "robot", "content": "x"}]}, "input", "item 0 must look like"),
-        ({"input": [{"role": "user", "content": 3}]}, "input", "content of item 0"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input", "parts of type input_image are not supported (item 0)"),
-        ({"input": [{"role": "user", "content": ["x"]}]}, "input", "parts of item 0 must look"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "items of type item_reference"),
-        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]}, "input", "the arguments are not JSON"),
-        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "[]"}]}, "input", "must be an object"),
-        ({"input": "\ud800"}, "input", "half of a surrogate pair"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "send the whole conversation"),
-        ({"background": True}, "background", "not kept here"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "text.format"),
-        ({"n": 2}, "n", "one answer comes"),
-        ({"tools": [{"type": "web_search"}]}, "tools.0", "web_search do not run here"),
-        ({"tools": [ADD, ADD]}, "tools", "two tools have the name 'add'"),
-        ({"tools": [ADD], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice", "no tool 'x'"),
-        ({"tools": [ADD], "tool_choice": "any"}, "tool_choice", '{"type": "function", "name": "..."}'),
-        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "x"}}}}, "text", "'type' at # is 'x'"),
-        ({"max_output_tokens": 0}, "max_output_tokens", "greater than or equal to 1"),
-    ],
-)  # fmt: skip
-def test_wrong_requests_are_refused(
-    url: str, fields: dict[str, Any], param: str, said: str
-) -> None:
-    response = post(url, "responses", **{"input": SUM, **fields})
-    error = response.json()["error"]
-    assert (response.status_code, error["param"]) == (400, param)
-    assert said in error["message"]
-    assert "\n" not in error["message"]
-
-
 def test_a_failure_in_the_middle_is_an_event_and_keeps_its_secrets(running: Running) -> None:
     last = serving.events(running.url, "responses", input=BUG)[-1]
     assert last["type"] == "response.failed"

@@ -1,6 +1,5 @@
 """Thoughts over HTTP: how much of them is asked for, where answers have them, and what is sent back."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from tests.app.text.reasoning import marked
 
 HI = [{"role": "user", "content": "hi"}]
 ASKED = {"role": "user", "content": "What is 17 + 25?"}
-OPENING = "<think>\n"
 
 
 class TestEffort:
@@ -112,63 +110,71 @@ class TestOpenedByThePrompt:
         parts = deltas(url, messages=[ASKED], max_tokens=60)
         assert joined(parts, "reasoning_content") == plain
         assert joined(parts) == ""
-
-    def test_its_tokens_are_counted(self, url: str) -> None:
         usage = self.ask(url)["usage"]
         counted = usage["completion_tokens_details"]["reasoning_tokens"]
         assert usage["completion_tokens"] - counted in (0, 1)  # the end token
         usage = answer(url, "responses", input=[ASKED], max_output_tokens=60)["usage"]
         assert usage["output_tokens_details"]["reasoning_tokens"] == counted
-        usage = self.ask(url, response_format={"type": "json_object"})["usage"]
-        assert "completion_tokens_details" not in usage
 
     def test_stop_texts_are_searched_in_the_models_text(self, url: str) -> None:
         plain = self.thought(url, drafter="none")
         assert self.thought(url, stop=["<think>", "think", "k>"]) == plain
         assert self.thought(url, stop=[plain[1]]) == plain.partition(plain[1])[0]
 
-    def test_an_answer_in_a_format_has_no_thoughts(self, url: str) -> None:
-        schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
-        form = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
-        message = self.message(url, response_format=form)
-        assert [*json.loads(message["content"])] == ["sum"]
-        assert "reasoning_content" not in message
 
-    def test_a_started_answer_has_no_second_thought(self, url: str) -> None:
-        story = [ASKED, {"role": "assistant", "content": f"{OPENING}So"}]
-        fields = {"continue_final_message": True, "add_generation_prompt": False}
-        assert "reasoning_content" not in self.message(url, messages=story, **fields)
-
-
-END = "<|END_OF_TURN_TOKEN|>"
-SAYS = {
-    marked.GEMMA: f"<|channel>thought\nI add.\n<channel|>It is 42.{END}",
-    marked.SEED: f"<seed:think>I add.</seed:think>\nIt is 42.{END}",
-    marked.COHERE: f"I add.<|END_THINKING|><|START_TEXT|>It is 42.<|END_TEXT|>{END}",
+END, FINAL = "<|END_OF_TURN_TOKEN|>", channelled.FINAL
+THOUGHT = f"{channelled.ANALYSIS}I add.{channelled.NEXT}"
+TO_ADD = "<|channel|>commentary to=functions.add <|constrain|>json<|message|>"
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 17}}\n</tool_call>'
+SAYS = {  # the template, and what its model says around a call or a text
+    marked.GEMMA: ("<|channel>thought\nI add.\n<channel|>", "", CALL, END),
+    marked.SEED: ("<seed:think>I add.</seed:think>\n", "", CALL, END),
+    marked.COHERE: ("I add.<|END_THINKING|><|START_TEXT|>", "", CALL, f"<|END_TEXT|>{END}"),
+    channelled.TEMPLATE: (THOUGHT, FINAL, TO_ADD + '{"a": 17}', "<|return|><|end|>never"),
 }
-WRITTEN_CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 17}}\n</tool_call>'
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 
 
 @pytest.mark.parametrize("template", SAYS)
-def test_thoughts_between_marks_of_the_models_own(tmp_path: Path, template: str) -> None:
-    marked.files(tmp_path, template)
+def test_thoughts_and_calls_in_marks_of_the_models_own(tmp_path: Path, template: str) -> None:
+    (channelled if template == channelled.TEMPLATE else marked).files(tmp_path, template)
+    thought, head, call, end = SAYS[template]
 
     def ask(url: str, says: str, **fields: Any) -> dict[str, Any]:
         (tmp_path / "answer.txt").write_text(says, encoding="utf-8")
         return choice(url, model="channelled", messages=[ASKED], **fields)
 
     with serving(lambda: channelled.assistant(tmp_path)) as running:
-        message = ask(running.url, SAYS[template])["message"]
+        message = ask(running.url, f"{thought}{head}It is 42.{end}")["message"]
         assert (message["reasoning_content"], message["content"]) == ("I add.", "It is 42.")
-        with_call = SAYS[template].replace("It is 42.", WRITTEN_CALL)
-        found = ask(running.url, with_call, tools=[ADD])
-        assert found["finish_reason"] == "tool_calls"
+        parts = deltas(running.url, model="channelled", messages=[ASKED])
+        assert (joined(parts, "reasoning_content"), joined(parts)) == ("I add.", "It is 42.")
+        assert sum("reasoning_content" in delta for delta in parts) > 2
+        found = ask(running.url, f"{thought}{call}{end}", tools=[ADD])
+        assert (found["finish_reason"], found["message"]["content"]) == ("tool_calls", None)
         assert found["message"]["reasoning_content"] == "I add."
-        assert found["message"]["tool_calls"][0]["function"]["name"] == "add"
-        message = ask(running.url, f"It is 42.{END}", reasoning_effort="none")["message"]
+        [called] = found["message"]["tool_calls"]
+        assert called["function"] == {"name": "add", "arguments": '{"a": 17}'}
+        parts = deltas(running.url, model="channelled", messages=[ASKED], tools=[ADD])
+        assert sum("tool_calls" in delta for delta in parts) > 3
+        unknown = call.replace("add", "sub")
+        message = ask(running.url, f"{thought}{unknown}{end}", tools=[ADD])["message"]
+        assert "tool_calls" not in message
+        assert '{"name": "sub", "arguments": {"a": 17}}' in message["content"]
+        half = ask(running.url, thought + call.partition("}")[0], tools=[ADD])
+        assert half["finish_reason"] != "tool_calls"
+        message = ask(running.url, f"{head}It is 42.{end}", reasoning_effort="none")["message"]
         assert message["content"] == "It is 42."
         assert "reasoning_content" not in message
+
+
+def test_a_prompt_of_a_program_is_continued_without_headers(tmp_path: Path) -> None:
+    channelled.files(tmp_path)
+    (tmp_path / "answer.txt").write_text("<|message|>42.<|end|>never", encoding="utf-8")
+    prompt = "<|start|>user<|message|>17 + 25?<|end|><|start|>assistant<|channel|>final"
+    with serving(lambda: channelled.assistant(tmp_path)) as running:
+        found = answer(running.url, "completions", model="channelled", prompt=prompt, max_tokens=4)
+    assert found["choices"][0]["text"] == "42."
 
 
 ANSWER = "Five. That is all "  # the fake assistant puts a space after every word
@@ -208,7 +214,7 @@ class TestProtocols:
         assert done < kinds.index("response.output_text.delta")
 
 
-CALL = ToolCall("c1", "add", {"a": 1})
+SENT = ToolCall("c1", "add", {"a": 1})
 OPENAI = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 ANTHROPIC = {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}}
 ITEM = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
@@ -221,7 +227,7 @@ def thought_of(*texts, name="content"):
 
 def called(text="", thought=""):
     """A message of the assistant with the call."""
-    return Message("assistant", text, (CALL,), reasoning=thought)
+    return Message("assistant", text, (SENT,), reasoning=thought)
 
 
 class TestSentBack:

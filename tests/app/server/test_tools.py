@@ -10,7 +10,7 @@ import pytest
 
 from tests.app.server import serving
 from tests.app.server.serving import ADD_TOOL as ADD
-from tests.app.server.serving import deltas, events, joined, post, served_changed, story_of_a_call
+from tests.app.server.serving import deltas, events, joined, served_changed, story_of_a_call
 
 ASKED = {"role": "user", "content": "What is 17 + 25? Use the tool."}
 LOOK = {
@@ -113,13 +113,6 @@ def test_a_stream_brings_the_same_call_in_parts(url: str) -> None:
     assert chunks[-1]["finish_reason"] == "tool_calls"
 
 
-def test_a_stream_of_text_is_the_whole_text(url: str) -> None:
-    whole = choice(url, tools=TOOLS)["message"]["content"]
-    chunks = streamed(url, tools=TOOLS)
-    assert joined([chunk["delta"] for chunk in chunks]) == whole
-    assert chunks[-1]["finish_reason"] == "stop"
-
-
 def test_openais_client_calls_and_answers(url: str) -> None:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client:
         story: list[Any] = [ASKED]
@@ -138,44 +131,6 @@ def test_openais_client_calls_and_answers(url: str) -> None:
         with client.chat.completions.stream(messages=[ASKED], **forced) as stream:
             final = stream.get_final_completion().choices[0].message
         assert [c.function.name for c in final.tool_calls or ()] == ["add"] * len(said.tool_calls)
-
-
-def taking(parameters: dict[str, Any]) -> dict[str, Any]:
-    """A tool with these arguments."""
-    return {"type": "function", "function": {"name": "odd", "parameters": parameters}}
-
-
-WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"tools": [ADD, ADD]}, "tools", "two tools have the name 'add'"),
-    ({"tools": [{"type": "retrieval"}]}, "tools.0.type", "function"),
-    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name", "pattern"),
-    ({"tools": [taking({"type": "string"})]}, "tools", "those of the tool 'odd' may be string; say"),
-    ({"tools": [taking({"enum": ["x", None]})]}, "tools", "may be string or null"),
-    ({"tools": [taking({"anyOf": [{"type": "integer"}, {"type": "object"}]})]}, "tools", "may be integer"),
-    ({"tools": [taking({"$ref": "#/$defs/A", "$defs": {"A": {"type": "array"}}})]}, "tools", "be array"),
-    ({"tool_choice": "required"}, "tool_choice", "no tool that could be called"),
-    ({"tools": TOOLS, "tool_choice": "any"}, "tool_choice", 'may be "none", "auto"'),
-    ({"tools": [ADD], "tool_choice": NAMED}, "tool_choice", "no tool 'look_up'"),
-    ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "tools", "calls no tools"),
-    ({"functions": [ADD["function"]]}, "functions", "older name of tools"),
-    (
-        {"messages": story_of_a_call("call_1", "{17")},
-        "messages.1.tool_calls.0.function.arguments", "not JSON",
-    ),
-    (
-        {"tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {
-            "type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}}}]},
-        "tools", "'pattern' at #/properties/a: '(?=' in the pattern",
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("fields", "param", "words"), WRONG)
-def test_wrong_tools_are_refused(url: str, fields: dict[str, Any], param: str, words: str) -> None:
-    response = post(url, "chat/completions", **asked(**fields))
-    error = response.json()["error"]
-    assert (response.status_code, error["param"]) == (400, param)
-    assert words in error["message"]
 
 
 TEMPLATE = """{{ bos_token }}

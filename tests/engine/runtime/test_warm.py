@@ -141,11 +141,8 @@ def with_memory(monkeypatch, spec, tokens):
 
 def cells(held):
     """Slots that take cells of a GGUF file's cache."""
-    llama = held.components.target.llama
-    last = llama._api.llama_memory_seq_pos_max
-    return [
-        slot for slot in range(held.components.target.max_slots) if last(llama._memory, slot) >= 0
-    ]
+    target = held.components.target
+    return [slot for slot in range(target.max_slots) if target.llama.cache.cells.of(slot)]
 
 
 def test_conversations_with_a_gguf_file_rest_while_others_run(one_slot):

@@ -124,13 +124,6 @@ def test_log_probabilities_of_a_completion_are_columns(client: openai.OpenAI) ->
     assert [at for part in parts for at in part] == columns.text_offset
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_prompt_past_the_context_is_refused(client: openai.OpenAI, stream: bool) -> None:
-    with pytest.raises(openai.BadRequestError, match="needs") as caught:
-        client.completions.create(model="pocket", prompt="word " * 1000, stream=stream)
-    assert (caught.value.param, caught.value.code) == ("prompt", "context_length_exceeded")
-
-
 @pytest.mark.parametrize(
     ("route", "field"), [("chat/completions", "messages"), ("completions", "prompt")]
 )
@@ -166,18 +159,10 @@ def test_extra_fields_reach_the_engine(client: openai.OpenAI, running: Running) 
     assert (turn.stop, turn.drafter) == (("\n",), "none")
 
 
-def test_prefix_is_optional(running: Running) -> None:
-    body = {"model": "pocket", "messages": say("hi")}
-    assert HTTP.post(f"{running.url}/chat/completions", json=body).status_code == 200
-
-
-def test_models(client: openai.OpenAI) -> None:
+def test_the_model_is_listed_and_another_is_not_found(client: openai.OpenAI) -> None:
     [model] = client.models.list().data
     assert (model.id, model.object, model.owned_by) == ("pocket", "model", "local")
     assert client.models.retrieve("pocket").id == "pocket"
-
-
-def test_unknown_model_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-9", messages=say("hi"))
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
@@ -187,9 +172,14 @@ def test_unknown_model_is_not_found(client: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_prompt_past_the_context_names_both_numbers(client: openai.OpenAI, stream: bool) -> None:
-    with pytest.raises(openai.BadRequestError, match=r"1100 tokens.* 1000") as caught:
-        create(client, "w " * 1100, stream=stream)
-    assert caught.value.code == "context_length_exceeded"
+    fields: Any = {"model": "pocket", "stream": stream}
+    for ask, field, long in (
+        (client.chat.completions.create, "messages", say("w " * 1100)),
+        (client.completions.create, "prompt", "w " * 1100),
+    ):
+        with pytest.raises(openai.BadRequestError, match=r"1100 tokens.* 1000") as caught:
+            ask(**fields, **{field: long})
+        assert (caught.value.param, caught.value.code) == (field, "context_length_exceeded")
 
 
 def test_drafter_that_cannot_run_is_refused_with_the_reason(client: openai.OpenAI) -> None:

@@ -67,7 +67,7 @@ TEMPLATE = """{{ '<|start|>system<|message|>Valid channels: analysis, commentary
 
 
 TOKENIZER = byte_level(CONTROL, LINES)
-VOCABULARY = Vocabulary(TOKENIZER)
+VOCABULARY, FOLDER_VOCABULARY = Vocabulary(TOKENIZER), FolderVocabulary(TOKENIZER)
 ids_of, typed, shown = VOCABULARY.ids_of, VOCABULARY.typed, VOCABULARY.shown
 
 

@@ -25,7 +25,6 @@ LAST = " to=functions.add<|channel|>commentary json<|message|>"
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 17}}\n</tool_call>'
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=12)
-marks = st.sampled_from([*CONTROL, " to=functions.add", "assistant", "analysis", "final", "é☃"])
 
 
 def decoded(ids: Sequence[int], places: Sequence[int] = ()) -> str:
@@ -35,21 +34,10 @@ def decoded(ids: Sequence[int], places: Sequence[int] = ()) -> str:
 
 
 class TestLaws:
-    @given(st.lists(marks | words, max_size=12), st.lists(st.integers(0, 99), max_size=20))
-    def test_any_grouping_gives_the_same(self, parts: list[str], places: list[int]) -> None:
-        ids = [token for part in parts for token in ids_of(part)]
-        assert decoded(ids, places) == decoded(ids) == decoded(ids, range(len(ids)))
-
     @given(st.lists(st.integers(len(CONTROL), TOKENIZER.get_vocab_size() - 1), max_size=12))
     def test_without_control_tokens_it_is_shown_as_it_is(self, ids: list[int]) -> None:
         plain = Detokenizer(VOCABULARY.bytes)
         assert decoded(ids) == plain.feed(ids) + plain.end()
-
-    @given(words)
-    def test_typed_control_texts_stay_text(self, word: str) -> None:
-        text = f"{word}{FINAL}{word}<|return|>{NEXT}"
-        ids = [token for letter in text for token in ids_of(letter)]
-        assert decoded(ids) == text
 
     @given(st.lists(words.filter(bool), max_size=3), words, st.lists(st.integers(0, 99)))
     def test_thoughts_and_answer_come_back(
@@ -116,12 +104,6 @@ class TestCutShort:
         before = ids_of(f"{ANALYSIS}Hm.{NEXT}")
         text = "<think>\nHm.\n</think>\n\n"
         assert {decoded(before + ids[:n]) for n in range(len(ids))} == {text}
-
-    def test_in_a_character(self) -> None:
-        half = ids_of("☃")[:1]
-        assert decoded(ids_of(f"{FINAL}a") + half) == "a\N{REPLACEMENT CHARACTER}"
-        ids = ids_of(f"{ANALYSIS}a") + half + ids_of(f"{NEXT}{FINAL}b")
-        assert decoded(ids) == "<think>\na\N{REPLACEMENT CHARACTER}\n</think>\n\nb"
 
 
 def test_a_name_never_ends_its_string() -> None:

@@ -22,7 +22,6 @@ from tests.app.text.harmony.channelled import (
     files,
     ids_of,
     shown,
-    typed,
 )
 from tests.app.text.parsing import thought_and
 from tests.app.text.tools import templates
@@ -36,67 +35,6 @@ OPEN = "<|start|>assistant"
 ADD = Tool("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=12)
-attacks = st.lists(words | st.sampled_from([*CONTROL, "<|", "|>", "end"]), max_size=5).map("".join)
-
-
-def going_on(begun: str, *, thinks: bool = True) -> str:
-    """What comes after the generation prompt."""
-    fresh = shown(TEXT.prompt([ASKED]).ids)
-    assert fresh == SYSTEM + QUESTION + OPEN
-    prompt = TEXT.prompt([ASKED], begun, thinks=thinks)
-    assert prompt.opened == ""
-    return shown(prompt.ids).removeprefix(fresh)
-
-
-class TestAnswersThatHaveBegun:
-    @pytest.mark.parametrize(
-        ("begun", "written"),
-        [
-            ("", ""),
-            ("Forty", f"{FINAL}Forty"),
-            ("<think>\nLet me ", f"{ANALYSIS}Let me "),
-            ("<think>\n", ANALYSIS),
-            (thought_and("Oh.", ""), f"{ANALYSIS}Oh.<|end|>{OPEN}{FINAL}"),
-            (thought_and("Oh.", "Forty"), f"{ANALYSIS}Oh.<|end|>{OPEN}{FINAL}Forty"),
-            ("<think>Oh.</think>Forty", f"{ANALYSIS}Oh.<|end|>{OPEN}{FINAL}Forty"),
-        ],
-    )
-    def test_go_on_in_their_channel(self, begun: str, written: str) -> None:
-        assert going_on(begun) == written
-
-    @pytest.mark.parametrize(
-        ("begun", "written"),
-        [
-            ("", FINAL),
-            ("Forty", f"{FINAL}Forty"),
-            ("<think>\nOh.", f"{ANALYSIS}Oh.<|end|>{OPEN}{FINAL}"),
-        ],
-    )
-    def test_that_must_not_think_are_final(self, begun: str, written: str) -> None:
-        assert going_on(begun, thinks=False) == written
-
-    @given(attacks, attacks, attacks)
-    def test_are_whole_with_what_comes(self, one: str, other: str, said: str) -> None:
-        rest = [*typed(other), *ids_of(f"<|end|>{OPEN}{FINAL}"), *typed(said)]
-        self.continues(f"<think>\n{one}", rest, thought_and(one + other, said))
-        self.continues(thought_and(said, one), typed(other), thought_and(said, one + other))
-        if one:
-            self.continues(one, typed(other), one + other)
-
-    def continues(self, begun: str, rest: list[int], whole: str) -> None:
-        stream = TEXT.detokenizer(begun)
-        assert begun + joined([*stream.feed(rest), *stream.end()]) == whole
-        prompt, fresh = TEXT.prompt([ASKED], begun).ids, TEXT.prompt([ASKED]).ids
-        assert prompt[: len(fresh)] == fresh
-        if split_reasoning(begun).reasoning != "":  # of an empty one the model has nothing to tell
-            assert TEXT.decode(prompt[len(fresh) :]) == begun
-
-    @given(attacks)
-    def test_hold_no_control_token_that_was_typed(self, text: str) -> None:
-        for begun in (text, f"<think>{text}", thought_and(text, text)):
-            ids = TEXT.prompt([ASKED], begun).ids
-            own = 3 + 3 + 1 + (2 if begun else 0) + (4 if "</think>" in begun else 0)
-            assert sum(token < len(CONTROL) for token in ids) == own
 
 
 class TestTextsOfPrograms:
@@ -253,8 +191,8 @@ class TestTools:
     def test_in_words_hold_only_required_calls(self) -> None:
         in_words = ChatText(FolderVocabulary(TOKENIZER), ChatTemplate(templates.NO_TOOLS, {}), ())
         assert not in_words.calls_in_channels
-        assert in_words.answers.held(ToolUse((ADD,))) is None
-        assert in_words.answers.held(ToolUse((ADD,), must_call=True)) is not None
+        assert in_words.held(ToolUse((ADD,))) is None
+        assert in_words.held(ToolUse((ADD,), must_call=True)) is not None
 
 
 @given(words, words)

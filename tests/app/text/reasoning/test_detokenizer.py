@@ -20,7 +20,6 @@ from tests.app.text.reasoning.marked import (
     VOCABULARY,
     ids_of,
     text_of,
-    typed,
 )
 from tests.app.text.test_chat_text import sentencepiece, sentencepiece_vocabulary
 
@@ -50,17 +49,6 @@ def plain(ids: Sequence[int]) -> str:
 
 
 class TestLaws:
-    @given(templates, anything, st.booleans(), st.lists(st.integers(0, 99), max_size=20))
-    def test_any_grouping_gives_the_same(
-        self, template: str, ids: list[int], thinks: bool, places: list[int]
-    ) -> None:
-        ids = ids_of(MARKS[template].opening) * thinks + ids
-        assert (
-            decoded(template, ids, places)
-            == decoded(template, ids)
-            == decoded(template, ids, range(99))
-        )
-
     @given(templates, st.integers(0, 99), anything)
     def test_other_beginnings_stay_text(self, template: str, length: int, ids: list[int]) -> None:
         opening = ids_of(MARKS[template].opening.strip())
@@ -84,29 +72,6 @@ class TestLaws:
         whole = TEXTS[template].detokenizer()
         delta = parsed([*whole.feed(ids_of(text)), *whole.end()])
         assert (delta.reasoning, delta.text) == (thought.strip(), said.lstrip())
-
-    @given(st.sampled_from([GEMMA, COHERE]), words.filter(str.strip), words)
-    def test_typed_marks_stay_text(self, template: str, thought: str, said: str) -> None:
-        opening, closing = MARKS[template].opening, MARKS[template].closing
-        text = f"{opening}{thought}{closing}{said}"
-        assert decoded(template, typed(text)) == text
-        inside = ids_of(opening) + typed(text) + ids_of(closing)
-        assert decoded(template, inside) == thought_and(text.strip(), "")
-
-    @given(templates, words.filter(str.strip), words, words, st.booleans())
-    def test_a_broken_off_answer_continues(
-        self, template: str, one: str, other: str, said: str, opened: bool
-    ) -> None:
-        closing = ids_of(MARKS[template].closing)
-        after = [*ids_of(other), *closing, *ids_of(said)]
-        begun = "<think>\n" if opened else f"<think>\n{one}"
-        thought = other.strip() if opened else one + other.rstrip()
-        stream = TEXTS[template].detokenizer("" if opened else begun, begun if opened else "")
-        whole = thought_and(thought, said.lstrip())
-        assert begun + rest(stream, after) == whole
-        continued = TEXTS[template].detokenizer(whole)
-        text = other if said.strip() else other.lstrip()
-        assert rest(continued, ids_of(other)) == text
 
 
 @pytest.mark.parametrize(
@@ -143,16 +108,6 @@ def test_a_thought_is_shown_as_it_comes() -> None:
     assert fed(stream, ids_of(", 4")) == ", 4"
     assert fed(stream, ids_of("<channel|>")) == "\n</think>\n\n"
     assert fed(stream, ids_of("\nFi")) == "Fi"
-
-
-def test_half_a_character_stays_one() -> None:
-    half = ids_of("☃")[:1]
-    begun = ids_of("<|channel>thought\na") + half
-    assert decoded(GEMMA, begun) == "<think>\na\N{REPLACEMENT CHARACTER}"
-    assert (
-        decoded(GEMMA, begun + ids_of("<channel|>b"))
-        == "<think>\na\N{REPLACEMENT CHARACTER}\n</think>\n\nb"
-    )
 
 
 @given(st.text("ab <>/", max_size=12), st.booleans())

@@ -1,11 +1,8 @@
 """Marks of thoughts come from templates, and prompts continue in them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.request import Message
 from app.text.answer_formats import HarmonyFormat, PlainFormat, ReasoningFormat
@@ -23,19 +20,13 @@ from tests.app.text.reasoning.marked import (
     MARKS,
     SEED,
     ids_of,
-    shown,
     text_of,
-    typed,
 )
 from tests.app.text.test_chat_text import POCKET_TEXT
 from tests.engine.models.gguf import tiny
 
 ASKED = Message("user", "17 + 25?")
 TEXTS = {template: text_of(template) for template in MARKS}
-
-words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>[]"), max_size=12)
-attacks = st.lists(words | st.sampled_from([*CONTROL, "<|", "|>", "end"]), max_size=5).map("".join)
-trimmed = attacks.map(str.strip)
 
 
 def of(before: str, after: str, plain: str = "") -> str:
@@ -115,70 +106,7 @@ class TestDeduction:
             assert isinstance(text.format, HarmonyFormat)
 
 
-def begun_in(template: str, begun: str, *, thinks: bool = True, **variables: bool) -> str:
-    """What comes after the head of the answer."""
-    text = TEXTS[template]
-    prompt = text.prompt([ASKED], begun, thinks=thinks, variables=variables)
-    assert prompt.opened == ("<think>\n" if not begun and thinks and template == COHERE else "")
-    written = shown(prompt.ids)
-    heads = ("<|turn>model\n", "<seed:bos>assistant\n", "<|CHATBOT_TOKEN|>")
-    return next(written.partition(head)[2] for head in heads if head in written)
-
-
 class TestPrompts:
-    @pytest.mark.parametrize("template", MARKS)
-    @pytest.mark.parametrize("thinks", [True, False])
-    def test_go_on_in_the_marks_of_the_model(self, template: str, thinks: bool) -> None:
-        opening, closing = MARKS[template].opening, MARKS[template].closing
-        opens = template == COHERE
-        rest = "" if thinks else closing
-        said = f"{opening}{closing}" if opens else ""
-        cases = {
-            "": f"{opening}{rest}" if opens else "",
-            "Forty": f"{said}Forty",
-            "<think>\n": f"{opening}{rest}",
-            "<think>\nLet me ": f"{opening}Let me {rest}",
-            thought_and("Oh.", ""): f"{opening}Oh.{closing}",
-            thought_and("Oh.", "Forty"): f"{opening}Oh.{closing}Forty",
-            "<think>Oh.</think>Forty": f"{opening}Oh.{closing}Forty",
-        }
-        for begun, written in cases.items():
-            assert begun_in(template, begun, thinks=thinks) == written
-
-    def test_have_no_empty_thought_before_one(self) -> None:
-        off = {"enable_thinking": False}
-        assert begun_in(GEMMA, "Forty", **off) == "<|channel>thought\n<channel|>Forty"
-        assert begun_in(GEMMA, "<think>\nOh", **off) == "<|channel>thought\nOh"
-
-    @given(st.sampled_from([*MARKS]), trimmed, trimmed)
-    def test_are_told_as_what_has_begun(self, template: str, thought: str, said: str) -> None:
-        text = TEXTS[template]
-        head = len(text.prompt([ASKED], "").ids) - (template == COHERE)
-        for begun in (thought_and(thought, said), f"<think>\n{thought}"):
-            decoded = text.decode(text.prompt([ASKED], begun).ids[head:])
-            assert decoded == (begun if thought else said if "</think>" in begun else "")
-
-    @given(st.sampled_from([*MARKS]), attacks)
-    def test_hold_no_control_token_that_was_typed(self, template: str, written: str) -> None:
-        text = TEXTS[template]
-        plain = text.prompt([ASKED], thought_and("a", "b")).ids
-        ids = text.prompt([Message("user", written)], thought_and(written, written)).ids
-        own = [token for token in plain if token < len(CONTROL)]
-        assert [token for token in ids if token < len(CONTROL)] == own
-
-    @given(st.sampled_from([*MARKS]), trimmed.filter(bool), trimmed, attacks)
-    def test_are_whole_with_what_comes(
-        self, template: str, one: str, other: str, said: str
-    ) -> None:
-        rest = [*typed(other), *ids_of(MARKS[template].closing), *typed(said)]
-        self.continues(template, f"<think>\n{one}", rest, thought_and(one + other, said.lstrip()))
-        self.continues(template, thought_and(one, one), typed(said), thought_and(one, one + said))
-        self.continues(template, one, typed(said), one + said)
-
-    def continues(self, template: str, begun: str, rest: Sequence[int], whole: str) -> None:
-        stream = TEXTS[template].detokenizer(begun)
-        assert begun + joined([*stream.feed(rest), *stream.end()]) == whole
-
     def test_that_open_a_thought_tell_it(self) -> None:
         prompt = TEXTS[COHERE].prompt([ASKED])
         stream = TEXTS[COHERE].detokenizer("", prompt.opened)

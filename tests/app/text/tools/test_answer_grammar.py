@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from app.request import Tool, ToolUse
+from app.text.chat_text import ChatText
 from app.text.formats.relax_schema import relaxed
-from app.text.tools.answer_grammar import Answers, held
+from app.text.tools.answer_grammar import held
 from app.text.tools.call_format import DEFAULT_FORM, CallForm
 from app.text.tools.call_parser import ToolCallParser
 from app.text.tools.values import other_kinds
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.grammar.states import States
+from tests.app.assisted import POCKET
 from tests.app.text.formats.walks import has, said
 from tests.app.text.parsing import calls_of
 from tests.app.text.tools.templates import CODER_FORM, GLM_FORM
@@ -199,12 +201,13 @@ class TestSchemasThatCannotBeHeld:
 
 
 def test_the_same_tools_are_held_to_the_same_grammar_and_others_to_theirs() -> None:
-    answers = Answers(DEFAULT_FORM)
-    first = answers.held(ToolUse((ADD,)))
-    assert answers.held(ToolUse((replace(ADD),))) is first
-    others = [answers.held(ToolUse((replace(ADD, name=f"t{n}"),))) for n in range(9)]
+    text = ChatText.load(POCKET)
+    first = text.held(ToolUse((ADD,)))
+    assert text.held(ToolUse((replace(ADD),))) is first
+    others = [text.held(ToolUse((replace(ADD, parameters=LOOK.parameters),)))]
+    others += [text.held(ToolUse((replace(ADD, name=f"t{n}"),))) for n in range(8)]
     assert len({first, *others}) == 10
-    assert answers.held(ToolUse((ADD,))) == first
+    assert text.held(ToolUse((ADD,))) == first
 
 
 MIXED = Tool(
