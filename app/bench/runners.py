@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from app.bench.measure import Pass, Prompt, RunStep, Sample, Turn
 from app.bench.options import Conditions
 from app.errors import RequestFailed
-from app.text.reasoning.tags import AnswerStream, joined
 from engine.request import Done, Event, FinishReason, GenerationRequest, Tokens
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from app.progress import show_progress
 from app.request import ALL_DRAFTERS, check_drafter
 from app.settings import Settings
 from app.text.chat_text import ChatText
-from app.worker.engine_process import Engine, build_engine
+from app.worker.engine_process import build_engine
+from engine.engine import Engine
 from engine.request import PLAIN, ModelFacts, ModelSpec
 from engine.speculation.common_prefix import common_prefix
 
