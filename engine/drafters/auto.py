@@ -4,20 +4,12 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from engine.interfaces.drafter import (
-    Budget,
-    Context,
-    Drafter,
-    DrafterResources,
-    Outcome,
-)
-from engine.interfaces.target import Capability
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.request import PLAIN, DrafterRun
 from engine.selection.arm_stats import ArmStats
 from engine.selection.exploration import Exploration
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
 from engine.selection.request_state import RequestState
-from engine.selection.tree_merge import TreeMerge
 from engine.selection.tuning import TUNING, Tuning
 from engine.speculation.tree import DraftTree, single
 from engine.statistics.speedup import Speedup
@@ -60,8 +52,6 @@ class Auto(Drafter):
         self.stats = ArmStats(self._steady, tuning)
         self._exploration = Exploration(self._steady, self._cost, self.stats, tuning)
         self._proposals = NgramProposals(self._declining, self._cost, tuning)
-        trees = Capability.TREE in parts.target.offers
-        self._merge = TreeMerge(self._cost, trees=trees, tuning=tuning)
         self._overall = Speedup().with_prior(1.0, tuning.start_weight)  # of all arms
         self._states: dict[int, RequestState] = {}
 
@@ -79,20 +69,14 @@ class Auto(Drafter):
         trees: dict[int, DraftTree] = {}
         steady: dict[str, list[int]] = {}
         for i, (context, state) in enumerate(zip(batch, states, strict=True)):
-            if (found := copied.get(context.request)) is not None and found.pays:
+            if (found := copied.get(context.request)) is not None:
                 state.arm, trees[i] = found.arm, found.tree
             else:
                 steady.setdefault(state.arm, []).append(i)
-        declined: dict[int, DraftTree] = {}
         for name, members in steady.items():
             drawn = self._ask(name, [batch[i] for i in members], [budgets[i] for i in members])
             trees |= dict(zip(members, drawn, strict=True))
-            for i in members:
-                found = copied.get(batch[i].request)
-                if found is not None and self._merge.suits(self._steady.get(name), trees[i]):
-                    declined[i] = found.tree
-        grown = self._merge.merge(trees, declined, budgets)
-        return [grown[i] for i in range(len(batch))]
+        return [trees[i] for i in range(len(batch))]
 
     @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -101,7 +85,7 @@ class Auto(Drafter):
         for outcome in outcomes:
             by_arm.setdefault(self.active_arm(outcome.context.request), []).append(outcome)
         for name, arm in self.arms.items():
-            heard = [outcome.own for outcome in by_arm.get(name, [])]
+            heard = by_arm.get(name, [])
             # what is copied can be compared with what was said whoever drafted
             copied = outcomes if name in self._declining else heard
             if copied:
@@ -183,7 +167,7 @@ class Auto(Drafter):
         state.overall.count(tokens, usual, tuning.request_memory)
         self._overall.count(tokens, usual, tuning.session_memory)
         if name in self._steady:
-            self.stats.measure(state, tokens, usual, drafted=outcome.tree.own.drafted > 0)
+            self.stats.measure(state, tokens, usual, drafted=outcome.tree.drafted > 0)
 
     def _longest(self, outcome: Outcome, plain: float) -> float:
         """Plain passes of a round whose draft takes as long as one plain pass.

@@ -193,17 +193,6 @@ class Outcome:
     scores: Scores | None = None
     batch: int = 1
 
-    @property
-    def own(self) -> "Outcome":
-        """The same for who drafted: what was grafted onto the tree stands for the target's own token."""
-        tree = self.tree.own
-        if tree is self.tree:
-            return self
-        path = self.verdict.path
-        kept = tuple(node for node in path if node < len(tree))
-        bonus = self.verdict.bonus if kept == path else self.tree.tokens[path[len(kept)]]
-        return replace(self, tree=tree, verdict=Verdict(kept, bonus))
-
 
 class Drafter(ABC):
     """Proposes one tree per request; never sees the target's scores of this round.

@@ -125,6 +125,4 @@ def truncate_tree(tree: DraftTree, nodes: int | None) -> DraftTree:
     parents = tree.parents[:nodes]
     inner = set(parents)
     q = None if tree.q is None else {n: law for n, law in tree.q.items() if n in inner}
-    grafted = max(0, nodes - (len(tree) - tree.grafted))
-    tokens = tree.tokens[:nodes]
-    return replace(tree, tokens=tokens, parents=parents, q=q, warm=None, grafted=grafted)
+    return replace(tree, tokens=tree.tokens[:nodes], parents=parents, q=q, warm=None)

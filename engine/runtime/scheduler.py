@@ -27,13 +27,12 @@ class DrafterUsage:
     depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
 
     def count(self, outcome: Outcome) -> None:
-        """Record one pass; depths count only the nodes that the drafter itself proposed."""
+        """Record one pass."""
         self.passes += 1
         self.drafted += outcome.tree.drafted
-        self.accepted += len(outcome.verdict.path) - 1
-        own = outcome.own
-        path = own.verdict.path
-        accepted, refused = len(path) - 1, bool(own.tree.children[path[-1]])
+        path = outcome.verdict.path
+        accepted, refused = len(path) - 1, bool(outcome.tree.children[path[-1]])
+        self.accepted += accepted
         while len(self.depths) < accepted + refused:
             self.depths.append([0, 0])
         for depth in range(accepted):

@@ -32,7 +32,6 @@ class Proposal:
 
     arm: str
     tree: DraftTree
-    pays: bool
 
 
 class Calibration:
@@ -97,7 +96,7 @@ class NgramProposals:
     def proposals(
         self, batch: Sequence[Context], asked: Sequence[ProposalRequest]
     ) -> dict[int, Proposal]:
-        """By request: the proposal that brings most if it beats the leader, else one that does not pay.
+        """By request: the proposal that brings most, where one beats the leader.
 
         ``batch`` is all requests that share the pass, ``asked`` those that may get a proposal.
         """
@@ -122,9 +121,7 @@ class NgramProposals:
                 price = self._tuning.margin * prices.rows[tree.drafted]
                 gain = 1 + share * (tree.expected + tree.later) - baselines[at] * (1 + price)
                 if gain > best[at]:
-                    best[at], found[one.context.request] = gain, Proposal(name, tree, pays=True)
-                else:
-                    found.setdefault(one.context.request, Proposal(name, tree, pays=False))
+                    best[at], found[one.context.request] = gain, Proposal(name, tree)
         return found
 
     def observe(self, task: str, arm: str, accepted: int, expected: float) -> None:

@@ -52,9 +52,5 @@ class Tuning:
     risk: float = 1.0  # plain passes that an answer may lose on one proposal
     copy_share: float = 0.5  # share of the gain of recent copies that is expected to last
 
-    # Merged trees.
-    free_cost: float = 0.04  # share of a pass that all merged rows may take: they bring 0.2 tokens
-    widest: int = 64  # rows of a pass that gets merged rows
-
 
 TUNING = Tuning()
