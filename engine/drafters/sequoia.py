@@ -1,6 +1,6 @@
 """Sequoia (arXiv 2402.12374): the tree that is worth most on this machine, drawn without replacement."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -11,8 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.drafting.acceptance_model import AcceptanceModel
-from engine.drafting.draft_cache import DraftCache
-from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP, measure_draft_model
+from engine.drafting.draft_model import ModelDrafter
 from engine.drafting.rank_acceptance import (
     Lift,
     RankEvidence,
@@ -23,12 +22,11 @@ from engine.drafting.rank_acceptance import (
 from engine.drafting.tree_draft import AdaptiveTree, StaticTree, TreeDraft, TreeLimits
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
 from engine.drafting.tuning import TUNING
-from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
-from engine.interfaces.target import Capability, Target
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
+from engine.interfaces.target import Capability
 from engine.request import Option, Prior, SamplingParams
-from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
-from engine.speculation.tree import DraftTree, chain
+from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import LinearFit
 
 NAME = "sequoia"
@@ -116,7 +114,7 @@ class _Class:
         return self.nodes < EAGER_NODES or self.rounds % LAZY_ROUNDS == 0
 
 
-class Sequoia(Drafter):
+class Sequoia(ModelDrafter):
     """Grows the tree that is worth most for the measured acceptance: one draft pass for each level.
 
     An exact budget is spent in full. Otherwise size and depth maximise G(n, d) / (t(n) + c(n, d)),
@@ -133,7 +131,6 @@ class Sequoia(Drafter):
     summary = "A small model draws the tree that is worth most at the measured acceptance."
     accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
-    step_cost = DRAFT_STEP
     max_draft = Budget(depth=8, nodes=32)
     default_length = "goodput"
 
@@ -141,16 +138,9 @@ class Sequoia(Drafter):
 
     def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model and the target's measured cost."""
-        assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._clock = parts.clock
-        self._follower = DraftCache(
-            parts.draft_model, parts.measured.get(DRAFT_READ, 0.0), parts.clock
-        )
-        self.step_seconds = parts.measured.get(DRAFT_STEP, 0.0)
-        self._pass, self._level = (
-            parts.cost,
-            LinearFit(),
-        )  # a draft level's seconds over a target pass's
+        super().__init__(parts)
+        self._pass = parts.cost
+        self._level = LinearFit()  # a draft level's seconds over a target pass's
         self._around = 0.0  # seconds of a draft besides its levels: short passes notice
         self._ranks = min(WIDTH, parts.target.vocab)
         self._arity = int(ARITY.of(parts.options))
@@ -159,12 +149,6 @@ class Sequoia(Drafter):
         self._grown: dict[int, TreeDraft] = {}  # by request, until the outcome is known
         self._classes: dict[tuple[bool, int], _Class] = {}
         self._own: dict[int, RankEvidence] = {}  # by request, once it was drafted for
-
-    @classmethod
-    @override
-    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
-        """Costs of the draft model."""
-        return measure_draft_model(resources)
 
     @override
     @torch.inference_mode()
@@ -187,28 +171,18 @@ class Sequoia(Drafter):
     @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens; measure acceptance where the walk went."""
+        super().observe(outcomes)
         for outcome in outcomes:
-            self._follower.settle(outcome)
             grown = self._grown.pop(outcome.context.request, None)
             if grown is not None and outcome.scores is not None and outcome.tree.drafted:
                 self._measure(outcome, outcome.scores.logits, grown)
-
-    @override
-    def prefill_seconds(self, context: Context) -> float:
-        """Seconds that the draft model needs to catch up with the request."""
-        return self._follower.reading(context)
-
-    @override
-    def prefill(self, context: Context) -> bool:
-        """Let the draft model read one more chunk of the request's prompt."""
-        return self._follower.read(context)
 
     @override
     def forget(self, request: int, slot: int) -> None:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)
         self._grown.pop(request, None)
-        self._follower.forget(slot)
+        super().forget(request, slot)
 
     @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
@@ -225,7 +199,7 @@ class Sequoia(Drafter):
         return self._classes[key]
 
     def _sprout(self, context: Context, budget: Budget, batch: Sequence[Context]) -> TreeDraft:
-        nodes, depth = budget.nodes + 1, min(budget.depth, self._follower.room(context))
+        nodes, depth = budget.nodes + 1, min(budget.depth, self._cache.room(context))
         if min(depth, budget.nodes) < 1:
             return StaticTree(context, NO_TREE)
         if self._arity:
@@ -296,14 +270,14 @@ class Sequoia(Drafter):
     def _grow(self, sprouts: list[TreeDraft]) -> float | None:
         """Draw until nothing is open; the seconds of all levels, if nobody's prompt was read first."""
         began = self._clock()
-        starts = self._follower.start([s.context for s in sprouts])
+        starts = self._cache.start([s.context for s in sprouts])
         for sprout, grown in zip(sprouts, starts, strict=True):
             sprout.extend(grown.logits[-1:])
         known = all(s.context.request in self._own for s in sprouts)
         levels = self._time(sprouts, len(sprouts), began) if known else 0.0
         while growing := [s for s in sprouts if s.open]:
             began, rows = self._clock(), sum(len(s.open) for s in growing)
-            fed = self._follower.grow([s.growth() for s in growing])
+            fed = self._cache.grow([s.growth() for s in growing])
             for sprout, grown in zip(growing, fed, strict=True):
                 sprout.extend(grown.logits)
             levels += self._time(growing, rows, began)
@@ -360,40 +334,3 @@ def _started(prior: Prior | None) -> RankEvidence:
         shares[:measured] = prior.shares[:measured]
         trials[:measured] += min(prior.share_weight, HISTORY_WEIGHT)
     return RankEvidence.believed(shares.tolist(), trials.tolist(), FORGETTING)
-
-
-def measure_acceptance(
-    models: tuple[Target, Target],
-    sampling: SamplingParams,
-    texts: Sequence[tuple[Sequence[int], int]],
-    chance: RandomSource,
-    width: int = WIDTH,
-) -> tuple[float, ...]:
-    """Acceptance by rank of a pair of models, teacher-forced: no generation, one pass per text.
-
-    ``texts`` are (token ids, number of the first judged position); children are drawn as this
-    drafter draws them, so for greedy or seeded requests they are the draft's likeliest tokens.
-    Both models' slot 0 is emptied.
-    """
-    evidence = RankEvidence()
-    width = min(width, WIDTH, models[0].vocab)
-    draws = not sampling.greedy and sampling.seed is None
-    for ids, first in texts:
-        p_rows, q_rows = (_teacher_forced(model, ids, first) for model in models)
-        p = probabilities(p_rows, sampling)
-        if draws:
-            q = probabilities(q_rows, sampling).to(p)
-            drawn = [chance.draw_distinct(law, width - 1) for law in q]
-            ranks = drawn_ranks(p, q, padded(drawn, width - 1).to(p.device))
-        else:
-            ranks = chosen_ranks(p, q_rows.topk(width).indices)
-        evidence.add(ranks.chances.double().numpy(force=True))
-    return tuple(evidence.shares[:width].tolist())
-
-
-def _teacher_forced(model: Target, ids: Sequence[int], first: int) -> Tensor:
-    """Logits [n, V] of every position from ``first`` on, given the true tokens before it."""
-    model.crop(0, 0)
-    logits = model.score([0], [chain(ids)])[0].logits[first - 1 : -1]
-    model.crop(0, 0)
-    return logits

@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.drafters.sequoia import (
-    DEFAULT,
-    PROBE_FIRST,
-    Sequoia,
-    _Class,
-    measure_acceptance,
-)
+from engine.drafters.sequoia import DEFAULT, PROBE_FIRST, Sequoia, _Class
 from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import Prior
@@ -73,20 +67,6 @@ def test_acceptance_is_learned_from_the_scores_of_past_rounds():
     trial = Trial(P, Q)
     trial.play(400, exact(12, 3))
     assert trial.believed()[:3] == pytest.approx(true_ranks(P, Q, 3), abs=0.03)
-
-
-def test_measuring_offline_gives_what_is_learned_online():
-    texts = [
-        ([0, *np.random.default_rng(seed).integers(0, 6, 40).tolist()], 1) for seed in range(8)
-    ]
-    models = Markov(P.repeat(6, 1)), Markov(Q.repeat(6, 1))
-    found = measure_acceptance(models, HOT, texts, SeededRandom(1), 3)
-    assert found == pytest.approx(true_ranks(P, Q, 3), abs=0.03)
-    greedy = measure_acceptance(models, GREEDY, texts, SeededRandom(1), 6)
-    place = Q.argsort(descending=True).tolist().index(int(P.argmax()))
-    assert greedy == pytest.approx(np.eye(6)[place])
-    seeded = measure_acceptance(models, SEEDED, texts, SeededRandom(1), 6)
-    assert seeded == pytest.approx(P[Q.argsort(descending=True)].tolist())
 
 
 def test_chosen_candidates_teach_by_their_probability():
