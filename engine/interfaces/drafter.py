@@ -193,6 +193,11 @@ class Outcome:
     scores: Scores | None = None
     batch: int = 1
 
+    @property
+    def emitted(self) -> list[int]:
+        """Accepted tokens and the target's own."""
+        return [*(self.tree.tokens[node] for node in self.verdict.path[1:]), self.verdict.bonus]
+
 
 class Drafter(ABC):
     """Proposes one tree per request; never sees the target's scores of this round.
