@@ -10,7 +10,7 @@ from engine.selection.arm_stats import ArmStats
 from engine.selection.exploration import Exploration
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
 from engine.selection.request_state import RequestState
-from engine.selection.tuning import TUNING, Tuning
+from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree, single
 from engine.statistics.speedup import Speedup
 
@@ -33,7 +33,7 @@ class Auto(Drafter):
     has_arms = True
     max_draft = Budget(depth=64, nodes=256)
 
-    def __init__(self, parts: DrafterResources, tuning: Tuning = TUNING) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Take the arms of ``parts`` except those that another one replaces.
 
         Two that look into the same text cost twice, and of two expectations of the same tokens the
@@ -45,14 +45,14 @@ class Auto(Drafter):
             for name, arm in parts.arms.items()
             if not any(one.replaces(arm.drafter) for one in everyone)
         }
-        self._cost, self._tuning = parts.cost, tuning
+        self._cost = parts.cost
         drafters = {name: arm.drafter for name, arm in self.arms.items() if name != PLAIN}
         self._steady = {name: one for name, one in drafters.items() if not one.proposes_rarely}
         self._declining = {name: one for name, one in drafters.items() if one.proposes_rarely}
-        self.stats = ArmStats(self._steady, tuning)
-        self._exploration = Exploration(self._steady, self._cost, self.stats, tuning)
-        self._proposals = NgramProposals(self._declining, self._cost, tuning)
-        self._overall = Speedup().with_prior(1.0, tuning.start_weight)  # of all arms
+        self.stats = ArmStats(self._steady)
+        self._exploration = Exploration(self._steady, self._cost, self.stats)
+        self._proposals = NgramProposals(self._declining, self._cost)
+        self._overall = Speedup().with_prior(1.0, TUNING.start_weight)  # of all arms
         self._states: dict[int, RequestState] = {}
 
     @override
@@ -121,15 +121,11 @@ class Auto(Drafter):
 
     def _state(self, context: Context) -> RequestState:
         if context.request not in self._states:
-            speedups, overall = (
-                self.stats.start(context),
-                self._overall.limited(self._tuning.start_weight),
-            )
+            speedups = self.stats.start(context)
+            overall = self._overall.limited(TUNING.start_weight)
             self._proposals.start(context, self.stats.speedups)
-            task = self.stats.task(context.task)
-            self._states[context.request] = RequestState(
-                speedups, overall, self._readings(context), task, self._tuning
-            )
+            task, readings = self.stats.task(context.task), self._readings(context)
+            self._states[context.request] = RequestState(speedups, overall, readings, task)
         return self._states[context.request]
 
     def _readings(self, context: Context) -> dict[str, float]:
@@ -151,7 +147,7 @@ class Auto(Drafter):
         return arm.drafter.draft(batch, arm.policy.budgets(batch, longest))
 
     def _measure(self, outcome: Outcome) -> None:
-        state, tuning = self._states[outcome.context.request], self._tuning
+        state = self._states[outcome.context.request]
         name, tokens = state.arm, len(outcome.verdict.path)
         plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
@@ -162,10 +158,10 @@ class Auto(Drafter):
         if name in self._steady and state.first_draft():
             return
         usual = passes
-        if passes > tuning.outlier:  # nearly never, so the curve is rarely asked
-            usual = min(passes, tuning.outlier * self._longest(outcome, plain))
-        state.overall.count(tokens, usual, tuning.request_memory)
-        self._overall.count(tokens, usual, tuning.session_memory)
+        if passes > TUNING.outlier:  # nearly never, so the curve is rarely asked
+            usual = min(passes, TUNING.outlier * self._longest(outcome, plain))
+        state.overall.count(tokens, usual, TUNING.request_memory)
+        self._overall.count(tokens, usual, TUNING.session_memory)
         if name in self._steady:
             self.stats.measure(state, tokens, usual, drafted=outcome.tree.drafted > 0)
 

@@ -3,14 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.interfaces.drafter import (
-    Budget,
-    Context,
-    Drafter,
-    RowPrices,
-)
+from engine.interfaces.drafter import Budget, Context, Drafter, RowPrices
 from engine.selection.request_state import RequestState
-from engine.selection.tuning import TUNING, Tuning
+from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree
 from engine.statistics.decayed import Decayed
 from engine.statistics.pass_cost import PassCost
@@ -37,9 +32,9 @@ class Proposal:
 class Calibration:
     """Accepted tokens of an arm's proposals over those that the arm expected."""
 
-    def __init__(self, tuning: Tuning = TUNING) -> None:
+    def __init__(self) -> None:
         """Trust the arm's own expectations."""
-        self._evidence, self._memory = tuning.evidence, tuning.session_memory
+        self._evidence, self._memory = TUNING.evidence, TUNING.session_memory
         self._counts = Decayed(self._evidence, self._evidence)
 
     @property
@@ -71,11 +66,9 @@ class NgramProposals:
     (``engine.speculation.copy_planning``).
     """
 
-    def __init__(
-        self, drafters: Mapping[str, Drafter], cost: PassCost, tuning: Tuning = TUNING
-    ) -> None:
+    def __init__(self, drafters: Mapping[str, Drafter], cost: PassCost) -> None:
         """``drafters``: the arms that decline most rounds, by name."""
-        self._drafters, self._cost, self._tuning = drafters, cost, tuning
+        self._drafters, self._cost = drafters, cost
         self._without_grammar = {n: d for n, d in drafters.items() if not d.needs_grammar}
         self._calibrations: dict[str, dict[str, Calibration]] = {}  # by kind of task, and arm
         self._longest = max((drafter.max_draft.nodes for drafter in drafters.values()), default=0)
@@ -87,7 +80,7 @@ class NgramProposals:
         if context.task in self._calibrations:
             return
         best = max([1.0, *(speedup.value for speedup in speedups.values())])
-        calibrations = {name: Calibration(self._tuning) for name in self._drafters}
+        calibrations = {name: Calibration() for name in self._drafters}
         for name, calibration in calibrations.items():
             if (found := speedup_from_prior(context.priors.get(name), best)) is not None:
                 calibration.start_from(found.value / best)
@@ -118,7 +111,7 @@ class NgramProposals:
             for at, (one, share, tree) in enumerate(zip(asked, shares, trees, strict=True)):
                 if not tree.drafted:
                     continue
-                price = self._tuning.margin * prices.rows[tree.drafted]
+                price = TUNING.margin * prices.rows[tree.drafted]
                 gain = 1 + share * (tree.expected + tree.later) - baselines[at] * (1 + price)
                 if gain > best[at]:
                     best[at], found[one.context.request] = gain, Proposal(name, tree)
@@ -134,7 +127,7 @@ class NgramProposals:
 
     def _row_prices(self, batch: Sequence[Context]) -> RowPrices:
         """Tokens that rows must bring at speedup 1; kept for some rounds, as asking takes 70 us."""
-        if self._rounds % self._tuning.price_rounds == 0:
+        if self._rounds % TUNING.price_rounds == 0:
             self._prices.clear()
         self._rounds += 1
         if len(batch) not in self._prices:
