@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from engine.draft_length.goodput import Goodput
 from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
-from engine.draft_length.tuning import TUNING, Tuning
+from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import (
     Budget,
     Context,
@@ -39,12 +39,11 @@ class EarlyStop(DraftLength):
         parts: DrafterResources,
         drafter: str,
         floor: float | None,
-        tuning: Tuning = TUNING,
     ) -> None:
         """``floor`` is the least chance of full acceptance; None: it is measured."""
         self._longest = int(LIMIT.of(parts.options))
         self._floor = floor
-        self._switch = Goodput(parts, drafter, tuning)
+        self._switch = Goodput(parts, drafter)
 
     @abstractmethod
     def stop(self, context: Context, threshold: StopThreshold) -> Stop:

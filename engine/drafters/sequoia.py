@@ -12,13 +12,7 @@ from typing_extensions import override
 
 from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.draft_model import ModelDrafter
-from engine.drafting.rank_acceptance import (
-    Lift,
-    RankEvidence,
-    chosen_ranks,
-    drawn_ranks,
-    padded,
-)
+from engine.drafting.rank_acceptance import RankEvidence, chosen_ranks, drawn_ranks, padded
 from engine.drafting.tree_draft import AdaptiveTree, StaticTree, TreeDraft, TreeLimits
 from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
 from engine.drafting.tuning import TUNING
@@ -83,7 +77,6 @@ class _Class:
     evidence: RankEvidence
     ranks: int  # no more children than the vocabulary has tokens
     odds: AcceptanceModel = field(default_factory=AcceptanceModel)
-    lift: Lift = field(default_factory=Lift)
     plan: _Plan | None = None
     nodes: int = 0  # measured since the engine was built
     rounds: int = 0
@@ -93,7 +86,7 @@ class _Class:
 
     def planned(self, nodes: int, depth: int) -> _Plan:
         """A plan for trees of up to ``nodes`` nodes and ``depth`` levels."""
-        known, shares = self.plan, self.lift.over(self.evidence.shares[: self.ranks])
+        known, shares = self.plan, self.evidence.shares[: self.ranks]
         if known is not None and nodes <= known.optimum.nodes and depth <= known.depth:
             before = np.asarray(known.optimum.acceptance)
             if np.abs(shares - before).sum() <= MOVED * before.sum():
@@ -312,9 +305,6 @@ class Sequoia(ModelDrafter):
         known.evidence.add(found)
         for node, *measured in zip(nodes, found.tolist(), ranks.judged.tolist(), strict=True):
             known.odds.learn(grown.hints(node), *measured)
-        kept = (row[: len(tree.children[n])] for n, row in zip(nodes, found, strict=True))
-        each = sum(float(np.nansum(row)) for row in kept)
-        known.lift.note(len(outcome.verdict.path) - 1, each)
         known.nodes += len(nodes)
         if outcome.context.request in self._own:
             self._own[outcome.context.request].add(found)

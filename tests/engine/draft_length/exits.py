@@ -33,7 +33,6 @@ def counts(*exits):
         for confidence, matched in tokens:
             missed = int(not matched)
             found[exit_layer, missed * BINS + bin_of(confidence, BINS)] += 1
-            found[exit_layer, 2 * BINS + missed] += confidence
     return Counts(found)
 
 
@@ -94,10 +93,10 @@ def one_hot(*following):
     return law / law.sum(-1, keepdim=True)
 
 
-def new(target, tuning=TUNING, **options):
+def new(target, **options):
     """A policy with costs in the paper's units, so that its choices are the same on every machine."""
     parts = DrafterResources(target, options={"units": 1.0, **options})
-    return DynamicExit(parts, "early_exit", tuning)
+    return DynamicExit(parts, "early_exit")
 
 
 def over(target, cost, **options):

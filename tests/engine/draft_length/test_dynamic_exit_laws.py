@@ -18,14 +18,14 @@ from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target, ti
 
 
 @pytest.mark.parametrize("kept", [1, 4])
-@pytest.mark.parametrize("threshold", [0.0, 1.0])
 @pytest.mark.parametrize(
     "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
 )
-def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling, threshold, kept):
+def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(monkeypatch, sampling, kept):
     """Every round's exit, length and end follow from the past and the drafted tokens alone."""
     tuning = replace(TUNING, choice_rounds=kept)
-    seen = check_joint_law(sampling, lambda target: new(target, tuning, threshold=threshold))
+    monkeypatch.setattr("engine.draft_length.dynamic_exit.TUNING", tuning)
+    seen = check_joint_law(sampling, new)
     assert kept > 1 or {1, 2} <= {exit_layer for exit_layer, _, _ in seen}
     assert {1, 2} <= {drafted for _, drafted, _ in seen}
     assert all(is_chain for _, _, is_chain in seen)
@@ -107,7 +107,7 @@ def drafted(request, **options):
 
 @pytest.mark.parametrize(
     ("options", "sampling"),
-    [(PAPER, GREEDY), ((), GREEDY), ((*PAPER, ("threshold", 1.0)), SamplingParams(0.9, seed=4))],
+    [(PAPER, GREEDY), ((), GREEDY), (PAPER, SamplingParams(0.9, seed=4))],
 )
 def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling):
     changed = 0

@@ -1,14 +1,12 @@
-"""Sequoia learns: acceptance by rank, what leaves-first verification adds, size and depth by cost."""
+"""Sequoia learns: acceptance by rank, size and depth by cost."""
 
 from dataclasses import replace
 from time import sleep
 
-import numpy as np
 import pytest
 import torch
 
 from engine.drafters.sequoia import DEFAULT, PROBE_FIRST, Sequoia, _Class
-from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import Prior
 from engine.speculation.rng import SeededRandom
@@ -158,20 +156,3 @@ def test_depth_is_not_bought_where_a_level_of_the_draft_costs_more_than_it_bring
     trial.drafter._level.add(1.0, 5.0)  # five passes of the target
     tree = trial.drafter.draft([context()], [Budget(8, 31)])[0]
     assert max(tree.depth) <= 1
-
-
-# What leaves-first verification adds to acceptance by rank.
-
-
-def test_a_lift_is_learned_where_paths_make_up_for_their_tokens(monkeypatch):
-    """A draft that errs now one way, now the other: whole paths are likelier than their tokens."""
-    monkeypatch.setattr("engine.drafting.rank_acceptance.TUNING", replace(TUNING, lift_memory=1.0))
-    monkeypatch.setattr("engine.drafters.sequoia.EAGER_NODES", 10**9)
-    found = []
-    for rounds, budget in ((400, exact(12, 6)), (1500, exact(3, 1))):
-        trial = Trial(P, Q)
-        trial.play(rounds, budget)
-        lift = trial.drafter._class(context()).lift
-        found.append(lift.share())
-    assert found[0] > 1.03
-    assert found[1] == pytest.approx(1.0, abs=0.03)  # one level: nothing stands below
