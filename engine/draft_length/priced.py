@@ -25,7 +25,7 @@ from engine.interfaces.drafter import (
     Outcome,
     StopRule,
 )
-from engine.statistics.speedup import Speedup, prior_speedup
+from engine.statistics.speedup import Speedup, speedup_from_prior
 
 
 class Priced(DraftLength):
@@ -65,7 +65,7 @@ class Priced(DraftLength):
     def _speedup(self, context: Context) -> Speedup:
         """The request's, which starts as earlier sessions ended, or as plain decoding."""
         if context.request not in self._speedups:
-            known = prior_speedup(context.priors.get(self._drafter)) or 1.0
-            weight = TUNING.price_prior_weight
+            found = speedup_from_prior(context.priors.get(self._drafter)) or Speedup()
+            known, weight = max(1.0, found.value), TUNING.price_prior_weight
             self._speedups[context.request] = Speedup().with_prior(known, weight)
         return self._speedups[context.request]

@@ -48,13 +48,6 @@ class Speedup(Decayed):
         return replace(self, hits=weight * self.value, trials=weight)
 
 
-def prior_speedup(prior: Prior | None) -> float | None:
-    """The speedup that earlier sessions measured, at least 1; None if they measured none."""
-    if prior is None or prior.pace is None:
-        return None
-    return min(max(prior.pace, 1.0), TUNING.prior_max)
-
-
 def speedup_from_prior(prior: Prior | None, highest: float = TUNING.prior_max) -> Speedup | None:
     """What earlier sessions measured, limited in value and weight; None if they measured nothing."""
     if prior is None or prior.pace is None or prior.pace_weight <= 0:

@@ -14,10 +14,10 @@ from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import GenerationRequest, Prior, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import chain
-from engine.speculation.verify import Verdict, verify
+from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost, StepSeconds
 from tests.engine.enumeration import assert_joint_law, law_of, random_law
-from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
+from tests.engine.tiny import Markov, decoded, engine_over, run_all, tiny_target
 
 HERE = Context(1, 0, [1], SamplingParams(), None)
 LONGEST = Budget(30, 30)
@@ -44,17 +44,14 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
         drafter, policy = Chain(parts), Confidence(parts, "chain")
         ids = list(prompt)
         target.feed(0, ids[:-1])
-        while len(ids) < len(prompt) + length:
-            context = Context(1, 0, list(ids), sampling, chance)
-            budgets = policy.budgets([context], [Budget(3, 3)])
-            tree = drafter.draft([context], budgets)[0]
-            lengths.add(tree.drafted)
-            verdict = verify(tree, target.score([0], [tree])[0].logits, sampling, chance)
-            heard = [Outcome(context, tree, verdict, 0.0, 1.0)]
-            drafter.observe(heard)
-            policy.observe(heard)
-            target.commit(0, verdict.path)
-            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
+
+        def draft(context):
+            return drafter.draft([context], policy.budgets([context], [Budget(3, 3)]))[0]
+
+        for outcome in decoded(target, ids, length, draft, sampling=sampling, rng=chance):
+            lengths.add(outcome.tree.drafted)
+            drafter.observe([outcome])
+            policy.observe([outcome])
         return tuple(ids[len(prompt) : len(prompt) + length])
 
     assert_joint_law(law_of(run), probabilities(laws.log(), sampling), prompt[-1], length)

@@ -9,15 +9,14 @@ import torch
 from engine.drafters.sequoia import DEFAULT, WIDTH, Sequoia
 from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.tree_shape import uniform
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
+from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.rng import SeededRandom
-from engine.speculation.verify import verify
 from engine.statistics.pass_cost import PassCost
 from tests.engine.drafters.trees import Counting
 from tests.engine.drafting.test_node_allocation import Trusted
 from tests.engine.enumeration import assert_joint_law, law_of, random_law
-from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
+from tests.engine.tiny import Markov, decoded, engine_over, run_all, tiny_target
 
 HOT, WARM, GREEDY = SamplingParams(1.0), SamplingParams(0.6), SamplingParams()
 SEEDED = SamplingParams(1.0, seed=4)
@@ -181,14 +180,13 @@ def test_joint_law_of_emitted_tokens_is_the_targets(
         drafter = Sequoia(DrafterResources(target, Markov(draft), options=options))
         ids = [0, 1]
         target.feed(0, ids[:-1])
-        while len(ids) < 2 + length:
-            at = Context(1, 0, list(ids), HOT, chance, stops)
-            tree = drafter.draft([at], [exact(nodes, 2)])[0]
-            scores = target.score([0], [tree])[0]
-            verdict = verify(tree, scores.logits, HOT, chance)
-            drafter.observe([Outcome(at, tree, verdict, 0.0, 0.0, scores)])
-            target.commit(0, verdict.path)
-            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
+        about = {"sampling": HOT, "rng": chance, "stop_tokens": stops}
+
+        def grown(at):
+            return drafter.draft([at], [exact(nodes, 2)])[0]
+
+        for outcome in decoded(target, ids, length, grown, **about):
+            drafter.observe([outcome])
         return tuple(ids[2 : 2 + length])
 
     assert_joint_law(law_of(run), LAWS, last=1, length=length)
