@@ -1,12 +1,11 @@
 """Sequoia learns: acceptance by rank, size and depth by cost."""
 
 from dataclasses import replace
-from time import sleep
 
 import pytest
 import torch
 
-from engine.drafters.sequoia import DEFAULT, PROBE_FIRST, Sequoia, _Class
+from engine.drafters.sequoia import DEFAULT, Sequoia
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import Prior
 from engine.speculation.rng import SeededRandom
@@ -84,8 +83,8 @@ def test_what_was_learned_shapes_the_next_trees():
     for trial in (sure, lost):
         trial.play(150, exact(8, 8))
     shapes = [t.drafter._class(context()).planned(9, 8).shape(9, 8) for t in (sure, lost)]
-    assert shapes[0].depth == 8
-    assert len(shapes[1].children[0]) >= 3
+    assert shapes[0] == tuple(range(-1, 8))
+    assert shapes[1].count(0) >= 3
 
 
 def test_temperatures_and_ways_of_drafting_are_learned_separately():
@@ -127,28 +126,9 @@ def test_a_flat_pass_takes_the_whole_budget_and_a_steep_one_little():
     assert sizes[0] > sizes[1] > sizes[2] > 0
 
 
-def test_where_no_tree_pays_none_is_drafted_but_now_and_then():
-    sizes = Trial(P, Q, cost=cost(50.0)).play(6 * PROBE_FIRST, Budget(8, 31))
-    probes = [at for at, size in enumerate(sizes) if size]
-    assert probes == [PROBE_FIRST, 3 * PROBE_FIRST + 1]  # the second one waits twice as long
-
-
 def test_what_was_found_under_other_limits_does_not_count():
     trial = Trial(P, Q, cost=cost(0.0))
     assert [trial.play(1, Budget(8, most))[0] for most in (31, 31, 7, 7, 31)] == [31, 31, 7, 7, 31]
-
-
-def test_time_for_planning_is_part_of_the_price(monkeypatch):
-    def sizes(seconds):
-        planned = _Class.planned
-        with monkeypatch.context() as patch:
-            patch.setattr(_Class, "planned", lambda *given: sleep(seconds) or planned(*given))
-            return Trial(P, Q, cost=cost(0.0, flat=0.02)).play(30, Budget(8, 31))
-
-    assert sizes(0.0)[-1] > 0
-    dear = sizes(0.08)  # four passes of the target, in every round that plans
-    assert dear[0] > 0
-    assert sum(size == 0 for size in dear) > 15
 
 
 def test_depth_is_not_bought_where_a_level_of_the_draft_costs_more_than_it_brings():
