@@ -77,7 +77,7 @@ class Lookup(Drafter):
 
     @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
-        """What this request's matches were worth: ``Confidence.shares``."""
+        """What this request's matches were worth: ``MatchConfidence.shares``."""
         text = self._texts.get(request)
         return text.confidence.shares() if text is not None else ((), 0.0)
 

@@ -99,7 +99,7 @@ class Suffix(Drafter):
 
     @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
-        """What matches in this request's own text were worth: ``Confidence.shares``.
+        """What matches in this request's own text were worth: ``MatchConfidence.shares``.
 
         Finished texts are gone with the engine, and what matches in them were worth with them.
         """

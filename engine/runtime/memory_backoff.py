@@ -38,7 +38,7 @@ class MemoryBackoff:
         self._calm = 0
 
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[ScoreResult]:
-        """One pass, or as many as it takes; one ``Passed`` for each tree."""
+        """One pass, or as many as it takes; one ``ScoreResult`` for each tree."""
         self._calm += 1
         if self._calm >= CALM:
             self._recover()
