@@ -25,7 +25,7 @@ from engine.interfaces.drafter import (
     Outcome,
     StopRule,
 )
-from engine.statistics.speedup import Speedup, speedup_from_prior
+from engine.statistics.decayed import Speedup, speedup_from_prior
 
 
 class Priced(DraftLength):

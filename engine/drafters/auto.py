@@ -12,7 +12,7 @@ from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
 from engine.selection.request_state import RequestState
 from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree, single
-from engine.statistics.speedup import Speedup
+from engine.statistics.decayed import Speedup
 
 
 class Auto(Drafter):

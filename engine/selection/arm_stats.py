@@ -7,8 +7,7 @@ from engine.interfaces.drafter import Context, Drafter
 from engine.request import PLAIN
 from engine.selection.request_state import RequestState, TaskStats
 from engine.selection.tuning import TUNING
-from engine.statistics.decayed import Decayed
-from engine.statistics.speedup import Speedup, speedup_from_prior
+from engine.statistics.decayed import Decayed, Speedup, speedup_from_prior
 
 CERTAIN = (
     10**6

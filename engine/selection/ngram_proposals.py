@@ -7,9 +7,8 @@ from engine.interfaces.drafter import Budget, Context, Drafter, RowPrices
 from engine.selection.request_state import RequestState
 from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree
-from engine.statistics.decayed import Decayed
+from engine.statistics.decayed import Decayed, Speedup, speedup_from_prior
 from engine.statistics.pass_cost import PassCost
-from engine.statistics.speedup import Speedup, speedup_from_prior
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from engine.request import PLAIN
 from engine.selection.tuning import TUNING
-from engine.statistics.decayed import Decayed
-from engine.statistics.speedup import Speedup
+from engine.statistics.decayed import Decayed, Speedup
 
 
 @dataclass(frozen=True, slots=True)

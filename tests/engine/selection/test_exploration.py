@@ -12,8 +12,8 @@ from engine.selection.arm_stats import ArmStats
 from engine.selection.exploration import Exploration, expected_speed
 from engine.selection.request_state import RequestState
 from engine.selection.tuning import TUNING
+from engine.statistics.decayed import Speedup
 from engine.statistics.pass_cost import PassCost
-from engine.statistics.speedup import Speedup
 from tests.engine.selection.scripted import Reads, Scripted, Steps, auto_over, play
 
 APART, PATIENCE = TUNING.trial_gap, TUNING.patience

@@ -12,9 +12,8 @@ from engine.selection.request_state import RequestState, TaskStats
 from engine.selection.tuning import TUNING
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
-from engine.statistics.decayed import Decayed
+from engine.statistics.decayed import Decayed, Speedup
 from engine.statistics.pass_cost import PassCost
-from engine.statistics.speedup import Speedup
 from tests.engine.selection.scripted import auto_over
 
 ROW = 0.4  # plain passes: as 4-bit weights have it on a processor
