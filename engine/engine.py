@@ -138,12 +138,13 @@ class Engine:
     def _schedule(self) -> list[RunningRequest]:
         """Give slots to waiting requests and memory to running ones; those that can go on."""
         admitted = self._scheduler.admit()
-        for slot in self._scheduler.make_room():
+        changes = self._scheduler.make_room()
+        for slot in changes.emptied:
             self._crop(slot, 0)
-        self._swap_out(self._scheduler.left_alone())
+        self._swap_out(changes.idle)
         for one in admitted:
             self._crop(one.slot, one.cached)
-        for one in admitted + self._scheduler.resumed():
+        for one in admitted + changes.resumed:
             self._swap_in(one)
         return [one for one in self._scheduler.running if not one.paused]
 
@@ -330,9 +331,8 @@ class Engine:
 
     def _commit(self, running: RunningRequest, outcome: Outcome) -> Emitted:
         """Keep the accepted path in the cache and in the request's ids."""
-        tree, verdict = outcome.tree, outcome.verdict
-        self._target.commit(running.slot, verdict.path)
-        new = [*[tree.tokens[node] for node in verdict.path[1:]], verdict.bonus]
+        self._target.commit(running.slot, outcome.verdict.path)
+        new = outcome.emitted
         kept, reason = until_end(new, running.request.stop_tokens, self._tokens_left(running))
         usage = running.usage_of(running.active_drafter)
         usage.count(outcome)

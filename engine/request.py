@@ -165,7 +165,7 @@ class Prior:
     depths: tuple[tuple[float, float], ...] = ()  # (evaluated, accepted), depth 1 first
     pace: float | None = None  # plain decoding's seconds over this drafter's, for the same tokens
     pace_weight: float = 0.0  # tokens that ``pace`` rests on
-    shares: tuple[float, ...] = ()  # what it measured of itself, as its ``SelfMeasured.shares``
+    shares: tuple[float, ...] = ()  # what it measured of itself, as its ``Drafter.shares``
     share_weight: float = 0.0  # events that ``shares`` rest on
 
 

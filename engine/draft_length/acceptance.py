@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.draft_length.tuning import TUNING, Tuning
+from engine.draft_length.tuning import TUNING
 from engine.statistics.decayed import Decayed
 
 
@@ -30,18 +30,18 @@ class DepthAcceptance:
         return self.counts[depth] if depth < len(self.counts) else Decayed()
 
 
-def pooled(pool: DepthAcceptance, count: int, tuning: Tuning = TUNING) -> list[float]:
+def pooled(pool: DepthAcceptance, count: int) -> list[float]:
     """Acceptance of all requests at depths 1..count; an unknown depth is like the one before it."""
-    found, guess = [], tuning.guess
+    found, guess = [], TUNING.guess
     for depth in range(count):
         known = pool.at(depth)
-        weight = tuning.guess_weight * tuning.guess_fade**known.trials
+        weight = TUNING.guess_weight * TUNING.guess_fade**known.trials
         guess = known.share(guess, weight)
-        found.append(min(guess, tuning.max_acceptance))
+        found.append(min(guess, TUNING.max_acceptance))
     return found
 
 
-def shrunk(own: DepthAcceptance, pool: Sequence[float], tuning: Tuning = TUNING) -> list[float]:
+def shrunk(own: DepthAcceptance, pool: Sequence[float]) -> list[float]:
     """One request's acceptance at the depths of ``pool``, with the pool's as prior.
 
     Few tokens say little, and the best of many noisy estimates looks better than it is. What the
@@ -49,9 +49,9 @@ def shrunk(own: DepthAcceptance, pool: Sequence[float], tuning: Tuning = TUNING)
     """
     found, difference = [], 0.0
     for depth, usual in enumerate(pool):
-        rate = min(max(usual + difference, 0.0), tuning.max_acceptance)
+        rate = min(max(usual + difference, 0.0), TUNING.max_acceptance)
         if depth < len(own.counts):
-            rate = own.counts[depth].share(rate, tuning.pool_weight)
+            rate = own.counts[depth].share(rate, TUNING.pool_weight)
         difference = rate - usual
-        found.append(min(rate, tuning.max_acceptance))
+        found.append(min(rate, TUNING.max_acceptance))
     return found

@@ -214,7 +214,6 @@ def _head_for(parts: DrafterResources) -> Head:
 
 
 H = Option("h", "chance of a rejection that ends a draft; -1: by measured costs", -1, -1)
-LAG = Option("lag", "1: the newest token is not judged yet, as in the paper", 0)
 
 
 class AcceptanceHead(EarlyStop):
@@ -222,20 +221,19 @@ class AcceptanceHead(EarlyStop):
 
     stop_rules = frozenset({StopRule.CHANCES, StopRule.STATES})
 
-    options = (LIMIT, H, LAG)
+    options = (LIMIT, H)
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Load the head; raises InvalidRequest without one, ModelUnusable for a wrong one."""
         threshold = H.of(parts.options)
         floor = None if threshold < 0 else TUNING.next_acceptance * (1 - threshold)
         super().__init__(parts, drafter, floor)
-        self._lag = bool(LAG.of(parts.options))
         self._judge = Judge(_head_for(parts))
 
     @override
     def stop(self, context: Context, threshold: StopThreshold) -> Stop:
         """The rule of one draft."""
-        return HeadStop(self, Kind.of(context), threshold, self._lag)
+        return HeadStop(self, Kind.of(context), threshold)
 
     def acceptance(self, state: Tensor, log_probability: float, kind: Kind) -> float:
         """P_acc of a token with this log probability, proposed by ``state`` [C]."""
@@ -254,7 +252,6 @@ class HeadStop:
     policy: AcceptanceHead
     kind: Kind
     threshold: StopThreshold
-    lag: bool
     survival: float = 1.0
     drafted: int = 0
     state: Tensor | None = None  # proposes the next token
@@ -267,9 +264,7 @@ class HeadStop:
     def drawn(self, probability: float) -> bool:
         """Judge the token by the state that proposed it; it stays in the draft either way."""
         assert self.state is not None  # chains feed the root before they draw
-        before = self.survival
         log = math.log(max(probability, TUNING.least_chance))
         self.survival *= self.policy.acceptance(self.state, log, self.kind)
         self.drafted += 1
-        survival = TUNING.next_acceptance * (before if self.lag else self.survival)
-        return self.threshold.ends(survival, self.drafted)
+        return self.threshold.ends(TUNING.next_acceptance * self.survival, self.drafted)

@@ -23,14 +23,13 @@ is decided token by token, from the draft's own confidence. Differences to the p
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from operator import gt
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop, Price
+from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop
 from engine.draft_length.exit_value import (
     ExitChoice,
     ExitCost,
@@ -40,7 +39,7 @@ from engine.draft_length.exit_value import (
     best_rate,
 )
 from engine.draft_length.shadow_tokens import Counts, bin_of, shadow_counts
-from engine.draft_length.tuning import TUNING, Tuning
+from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import (
     Budget,
     Context,
@@ -54,7 +53,6 @@ from engine.request import Option
 from engine.speculation.tree import DraftTree
 
 UNITS = Option("units", "1: the paper's denominator", 0)
-THRESHOLD = Option("threshold", "1: the paper's stop rule", 0)
 CHAINS = Option("chains", "1: chains only, no trees", 0)
 TOO_DEEP = 1e9  # passes; the cost of an exit above the layers that stay in memory
 
@@ -97,16 +95,15 @@ class ExitPool:
 class RequestExits:
     """What one request's layers are worth, and when they are traced next."""
 
-    def __init__(self, pool: ExitPool, tuning: Tuning) -> None:
+    def __init__(self, pool: ExitPool) -> None:
         """Nothing was measured; the first trace comes later if the last answer's came rarely."""
-        self.tuning = tuning
         self.pool = pool
-        self.counts = Counts.empty(len(pool.counts.table), tuning)  # its own
+        self.counts = Counts.empty(len(pool.counts.table))  # its own
         self.choice: ExitChoice | None = None  # of the last round; None: there was none to make
         self.kept: KeptChoice | None = None
         self.stop: ExitStop | None = None
         self.fresh: np.ndarray | None = None  # counts of the last round, if it was traced
-        self.gap = self.plain_gap = min(pool.plain_gap, tuning.first_trace_gap)
+        self.gap = self.plain_gap = min(pool.plain_gap, TUNING.first_trace_gap)
         self.followed = 0  # traces in a row after a good one while plain
         self.since = 0  # rounds since the last trace
 
@@ -136,18 +133,17 @@ class RequestExits:
     def choose(self, known: Counts, cost: RoundCost) -> ExitChoice:
         """The choice for a round of this cost; sets when the layers are traced next."""
         odds = ExitOdds(known.alpha, known.caught)
-        choice = best_exit(odds, cost, self.tuning)
+        choice = best_exit(odds, cost)
         if self.fresh is not None and self.choice is not None:
-            unchanged = best_rate(self.choice.exit, odds, cost, self.tuning)
+            unchanged = best_rate(self.choice.exit, odds, cost)
             self.gap = self._next_gap(self.choice, choice, unchanged, self.fresh)
         self.choice, self.fresh = choice, None
         return choice
 
     def traced(self, fresh: np.ndarray) -> None:
         """Counts [E, columns] of all layers in one round."""
-        tuning = self.tuning
-        self.counts = self.counts.after(fresh, tuning.exit_memory)
-        self.pool.counts = self.pool.counts.after(fresh, tuning.exit_pool_memory)
+        self.counts = self.counts.after(fresh, TUNING.exit_memory)
+        self.pool.counts = self.pool.counts.after(fresh, TUNING.exit_pool_memory)
         self.fresh, self.stop, self.since = fresh, None, 0
 
     def untraced(self, tree: DraftTree, path: Sequence[int]) -> None:
@@ -155,21 +151,20 @@ class RequestExits:
         self.since += 1
         if self.choice is None or self.stop is None or not self.stop.probabilities:
             return
-        tuning, drafted = self.tuning, self.stop.probabilities
+        drafted = self.stop.probabilities
         accepted = sum(0 < node <= len(drafted) for node in path)
-        fresh = np.zeros(tuning.columns)
+        fresh = np.zeros(TUNING.columns)
         for place, confidence in enumerate(drafted[: accepted + 1]):
             missed = int(place >= accepted)
-            fresh[missed * tuning.bins + bin_of(confidence, tuning.bins)] += 1.0
-            fresh[2 * tuning.bins + missed] += confidence
+            fresh[missed * TUNING.bins + bin_of(confidence, TUNING.bins)] += 1.0
         if accepted < len(drafted):
             siblings = [node for node in tree.children[accepted] if node > len(drafted)]
-            found, compared = np.split(fresh[2 * tuning.bins + 2 :], 2)
+            found, compared = np.split(fresh[2 * TUNING.bins :], 2)
             found[: len(siblings)] = [node == path[-1] for node in siblings]
             compared[: len(siblings)] = 1.0
         layer = self.choice.exit
-        self.counts = self.counts.after_exit(layer, fresh, tuning.exit_memory)
-        self.pool.counts = self.pool.counts.after_exit(layer, fresh, tuning.exit_pool_memory)
+        self.counts = self.counts.after_exit(layer, fresh, TUNING.exit_memory)
+        self.pool.counts = self.pool.counts.after_exit(layer, fresh, TUNING.exit_pool_memory)
         self.stop = None
 
     def _next_gap(
@@ -179,21 +174,20 @@ class RequestExits:
 
         ``unchanged`` is the rate of the exit before, as known now: a little more is no change.
         """
-        tuning = self.tuning
         if now.depth == 0:
-            counts = fresh[now.exit - 1, : 2 * tuning.bins]
-            matches, misses = counts.reshape(2, tuning.bins).sum(1)
-            if matches > misses and self.followed < tuning.follow_traces:
+            counts = fresh[now.exit - 1, : 2 * TUNING.bins]
+            matches, misses = counts.reshape(2, TUNING.bins).sum(1)
+            if matches > misses and self.followed < TUNING.follow_traces:
                 self.followed += 1
                 return 1
             self.followed = 0
-            self.plain_gap = min(2 * self.plain_gap, tuning.plain_trace_gap)
+            self.plain_gap = min(2 * self.plain_gap, TUNING.plain_trace_gap)
             return self.plain_gap
         self.followed, self.plain_gap = 0, 1
         if before.depth == 0:
             return 1
-        settled = now.rate < tuning.news * unchanged
-        return min(2 * self.gap, tuning.trace_gap) if settled else max(1, self.gap // 2)
+        settled = now.rate < TUNING.news * unchanged
+        return min(2 * self.gap, TUNING.trace_gap) if settled else max(1, self.gap // 2)
 
 
 class DynamicExit(DraftLength):
@@ -201,18 +195,17 @@ class DynamicExit(DraftLength):
 
     stop_rules = frozenset({StopRule.CHANCES, StopRule.EXIT})
     prompt_rows = TUNING.prompt_rows
-    options = (UNITS, THRESHOLD, CHAINS)
+    options = (UNITS, CHAINS)
 
-    def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Take the target, whose layers draft."""
-        self._target, self._tuning = parts.target, tuning
+        self._target = parts.target
         paper = UNITS.of(parts.options) == 1
-        self._costs = ExitCost(parts.cost, self._target.layers, paper=paper, tuning=tuning)
+        self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)
         self._deepest = self._target.layers
         if parts.target.source is not None:
             self._deepest = parts.target.source.whole
-        self._threshold = THRESHOLD.of(parts.options) == 1
-        branches = Capability.TREE in parts.target.offers and not self._threshold
+        branches = Capability.TREE in parts.target.offers
         self._chains = CHAINS.of(parts.options) == 1 or not branches
         self._requests: dict[int, RequestExits] = {}
         self._pools: dict[tuple[bool, int], ExitPool] = {}  # by kind of sampling
@@ -226,14 +219,14 @@ class DynamicExit(DraftLength):
         fresh = np.zeros_like(request.counts.table)
         for part in self._parts(states):
             logits = self._target.read(part)
-            fresh += shadow_counts(logits[:-1], logits[-1], context, self._tuning)
-        request.counts = Counts(self._tuning.prompt_weight * fresh, self._tuning)
+            fresh += shadow_counts(logits[:-1], logits[-1], context)
+        request.counts = Counts(TUNING.prompt_weight * fresh)
 
     @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Each request on its own, as if all others of the pass drafted like it."""
         requests = [self._request(context) for context in batch]
-        most = self._tuning.exit_longest
+        most = TUNING.exit_longest
         depths = [min(budget.depth, budget.nodes, most) for budget in longest]
         pairs, size = list(zip(requests, depths, strict=True)), len(batch)
         undecided = [d for r, d in pairs if not r.resting and r.kept_choice(size, d) is None]
@@ -264,11 +257,11 @@ class DynamicExit(DraftLength):
         assert outcome.scores.states is not None
         path = list(outcome.verdict.path)
         judged = outcome.scores.logits[path]
-        fresh = np.zeros((self._target.layers - 1, self._tuning.columns))
+        fresh = np.zeros((self._target.layers - 1, TUNING.columns))
         at = 0
         for part in self._parts(outcome.scores.states[:-1, path]):
             rows = judged[at : at + part.shape[1]]
-            fresh += shadow_counts(self._target.read(part), rows, outcome.context, self._tuning)
+            fresh += shadow_counts(self._target.read(part), rows, outcome.context)
             at += part.shape[1]
         return fresh
 
@@ -276,8 +269,8 @@ class DynamicExit(DraftLength):
         if context.request not in self._requests:
             kind = (context.draws, round(2 * context.sampling.temperature))
             if kind not in self._pools:
-                self._pools[kind] = ExitPool(Counts.empty(self._target.layers - 1, self._tuning))
-            self._requests[context.request] = RequestExits(self._pools[kind], self._tuning)
+                self._pools[kind] = ExitPool(Counts.empty(self._target.layers - 1))
+            self._requests[context.request] = RequestExits(self._pools[kind])
         return self._requests[context.request]
 
     def _cost(self, batch: Sequence[Context], depth: int) -> RoundCost:
@@ -302,12 +295,12 @@ class DynamicExit(DraftLength):
         choice, request.kept = request.choose(known, here), None
         if choice.depth == 0:
             return Budget(0, 0, trace=request.due)
-        request.kept = KeptChoice(choice, known, here, batch, self._tuning.choice_rounds - 1)
+        request.kept = KeptChoice(choice, known, here, batch, TUNING.choice_rounds - 1)
         return self._drafting(request, request.kept, depth)
 
     def _drafting(self, request: RequestExits, last: KeptChoice, depth: int) -> Budget:
         """A round of the exit that was chosen."""
-        stop = request.stop = self._stop(last)
+        stop = request.stop = ExitStop(last.exit, last.prices, last.choice.width)
         siblings = None
         if not self._chains:
             prices = partial(last.sibling_prices, depth)
@@ -317,12 +310,7 @@ class DynamicExit(DraftLength):
             exit_layer=last.choice.exit, trace=request.due,
         )  # fmt: skip
 
-    def _stop(self, last: KeptChoice) -> ExitStop:
-        if self._threshold:
-            return ExitStop(partial(gt, float(last.known.tau[last.choice.exit - 1])))
-        return ExitStop(Price(last.exit, last.prices, last.choice.width))
-
     def _parts(self, states: Tensor) -> Iterator[Tensor]:
         """States [L, n, C] in parts whose logits fit into memory; nearly always in one."""
-        width = max(1, self._tuning.most_logits // (len(states) * self._target.vocab))
+        width = max(1, TUNING.most_logits // (len(states) * self._target.vocab))
         return iter(torch.split(states, width, 1))

@@ -12,16 +12,8 @@ from typing_extensions import override
 
 from engine.draft_length.goodput import Goodput
 from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
-from engine.draft_length.tuning import TUNING, Tuning
-from engine.interfaces.drafter import (
-    Budget,
-    Context,
-    DrafterResources,
-    DraftLength,
-    Outcome,
-    Stop,
-    StopRule,
-)
+from engine.draft_length.tuning import TUNING
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Stop, StopRule
 from engine.request import Option
 
 LIMIT = Option("limit", "most tokens of one draft", TUNING.longest_chain, 1, 1024)
@@ -29,22 +21,15 @@ FLOOR = Option("floor", "least product of a draft's probabilities; -1: by measur
 TAU = Option("tau", "least probability of each drafted token", 0)
 
 
-class EarlyStop(DraftLength):
+class EarlyStop(Goodput):
     """Length policy over a stop rule; off, and probing with growing intervals, where goodput says so."""
 
     options: ClassVar[tuple[Option, ...]] = (LIMIT,)
 
-    def __init__(
-        self,
-        parts: DrafterResources,
-        drafter: str,
-        floor: float | None,
-        tuning: Tuning = TUNING,
-    ) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str, floor: float | None) -> None:
         """``floor`` is the least chance of full acceptance; None: it is measured."""
-        self._longest = int(LIMIT.of(parts.options))
-        self._floor = floor
-        self._switch = Goodput(parts, drafter, tuning)
+        super().__init__(parts, drafter)
+        self._longest, self._floor = int(LIMIT.of(parts.options)), floor
 
     @abstractmethod
     def stop(self, context: Context, threshold: StopThreshold) -> Stop:
@@ -55,22 +40,12 @@ class EarlyStop(DraftLength):
         """Nothing where goodput says so, else all that is allowed and a fresh stop."""
         depths = [min(most.depth, most.nodes, self._longest) for most in longest]
         capped = [Budget(depth, depth) for depth in depths]
-        return self._switch.ending(batch, capped, self._stop)
+        return self.ending(batch, capped, self._stop)
 
     def _stop(self, context: Context, threshold: StopThreshold) -> Stop:
         return self.stop(
             context, threshold if self._floor is None else StopThreshold.constant(self._floor)
         )
-
-    @override
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Goodput learns acceptance and costs."""
-        self._switch.observe(outcomes)
-
-    @override
-    def forget(self, request: int) -> None:
-        """The request's acceptance is dropped; costs stay."""
-        self._switch.forget(request)
 
 
 class Confidence(EarlyStop):

@@ -8,23 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.draft_length.shadow_tokens import Counts, bin_of
-
-
-@dataclass
-class ExitStop:
-    """Ends a draft by a rule, and keeps the probability that the draft gave to each token."""
-
-    rule: Callable[[float], bool]
-    probabilities: list[float] = field(default_factory=list)
-
-    def drawn(self, probability: float) -> bool:
-        """A token was drafted with this probability; True: the draft ends with it."""
-        self.probabilities.append(probability)
-        return self.rule(probability)
-
-    def fed(self, hidden: Tensor) -> bool:
-        """No draft model runs."""
-        return False
+from engine.draft_length.tuning import TUNING
 
 
 @dataclass(frozen=True)
@@ -35,22 +19,20 @@ class Exit:
     misses: np.ndarray  # [bins]
     alpha: float  # acceptance of any token
     caught: tuple[float, ...] = ()  # share of its misses that each further candidate is; falls
-    bin_weight: float = 2.0  # tokens that the confidence itself counts for
 
     @classmethod
     def of(cls, known: Counts, layers: int, caught: np.ndarray) -> "Exit":
         """The exit after ``layers`` layers; ``caught`` [E, K] of every exit."""
         at = layers - 1
         shares = tuple(caught[at].tolist())
-        alpha, weight = float(known.alpha[at]), known.tuning.bin_weight
-        return cls(known.matches[at], known.misses[at], alpha, shares, weight)
+        return cls(known.matches[at], known.misses[at], float(known.alpha[at]), shares)
 
     def survives(self, probability: float) -> float:
         """The chance that a token is accepted that was drafted with this probability."""
         place = bin_of(probability, len(self.matches))
         matches, misses = self.matches[place], self.misses[place]
-        hits = matches + self.bin_weight * probability
-        return float(hits / (matches + misses + self.bin_weight))
+        hits = matches + TUNING.bin_weight * probability
+        return float(hits / (matches + misses + TUNING.bin_weight))
 
     def worth(self, width: int) -> float:
         """Tokens that one more drafted token with ``width`` - 1 siblings brings where it is reached."""
@@ -58,7 +40,7 @@ class Exit:
 
 
 @dataclass
-class Price:
+class ExitStop:
     """Ends a draft where one more token is expected to bring less than its time is worth.
 
     The chance of the whole draft is the product of the acceptance of its tokens' bins.
@@ -67,16 +49,21 @@ class Price:
     exit: Exit
     prices: Sequence[float]  # expected tokens that drafting the n-th must bring, n from 1
     width: int = 1  # candidates of every token
+    probabilities: list[float] = field(default_factory=list)  # of the tokens, under the draft
     reach: float = 1.0
-    drafted: int = 0
 
-    def __call__(self, probability: float) -> bool:
+    def drawn(self, probability: float) -> bool:
         """Weigh the next token; a draft also ends after the last price."""
+        self.probabilities.append(probability)
         self.reach *= self.exit.survives(probability)
-        self.drafted += 1
-        if self.drafted >= len(self.prices):
+        drafted = len(self.probabilities)
+        if drafted >= len(self.prices):
             return True
-        return self.reach * self.exit.worth(self.width) <= self.prices[self.drafted]
+        return self.reach * self.exit.worth(self.width) <= self.prices[drafted]
+
+    def fed(self, hidden: Tensor) -> bool:
+        """No draft model runs."""
+        return False
 
 
 @dataclass(frozen=True)

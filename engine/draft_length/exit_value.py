@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.draft_length.tuning import TUNING, Tuning
+from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import Context, Outcome
 from engine.statistics.pass_cost import LinearFit, PassCost
 
@@ -82,7 +82,7 @@ class RoundCost:
         return np.asarray(share * (below - below[0]) + (1 - share) * (above - above[0]))
 
 
-def best_exit(odds: ExitOdds, cost: RoundCost, tuning: Tuning = TUNING) -> ExitChoice:
+def best_exit(odds: ExitOdds, cost: RoundCost) -> ExitChoice:
     """Argmax over exit l, depth d and width of expected tokens over cost; ties go to plain decoding.
 
     A chain brings 1 + alpha_l + .. + alpha_l^d tokens (DEL). A sibling brings one more
@@ -90,7 +90,7 @@ def best_exit(odds: ExitOdds, cost: RoundCost, tuning: Tuning = TUNING) -> ExitC
     """
     plain = 1 / float(cost.chains[0, 0])
     best = ExitChoice(1, 0, 0.0)
-    for width in _widths(cost, tuning):
+    for width in _widths(cost):
         rates = _rates(odds, cost, width)
         layer, depth = divmod(int(rates[:, 1:].argmax()), rates.shape[1] - 1)
         rate = float(rates[layer, depth + 1])
@@ -99,15 +99,15 @@ def best_exit(odds: ExitOdds, cost: RoundCost, tuning: Tuning = TUNING) -> ExitC
     return best if best.rate > plain else replace(best, depth=0, rate=plain)
 
 
-def best_rate(exit_layer: int, odds: ExitOdds, cost: RoundCost, tuning: Tuning = TUNING) -> float:
+def best_rate(exit_layer: int, odds: ExitOdds, cost: RoundCost) -> float:
     """Expected tokens over cost of this exit at its best depth and width."""
-    widths = _widths(cost, tuning)
+    widths = _widths(cost)
     return max(float(_rates(odds, cost, width)[exit_layer - 1].max()) for width in widths)
 
 
-def _widths(cost: RoundCost, tuning: Tuning) -> tuple[int, ...]:
+def _widths(cost: RoundCost) -> tuple[int, ...]:
     """Widths to choose among; chains alone where the cost of rows was not measured."""
-    return tuning.widths if cost.passes is not None else tuning.widths[:1]
+    return TUNING.widths if cost.passes is not None else TUNING.widths[:1]
 
 
 def _rates(odds: ExitOdds, cost: RoundCost, width: int) -> np.ndarray:
@@ -125,15 +125,13 @@ class ExitCost:
     that a slow first call does not overturn it.
     """
 
-    def __init__(
-        self, cost: PassCost, layers: int, *, paper: bool, tuning: Tuning = TUNING
-    ) -> None:
+    def __init__(self, cost: PassCost, layers: int, *, paper: bool) -> None:
         """``paper``: the cost is always d l + L."""
         self._cost = PassCost() if paper else cost
         self._layers = layers
         self._shares = np.arange(1, layers) / layers
         self._step = LinearFit()
-        for share in (0.0, 1.0) * tuning.exit_guess_calls:
+        for share in (0.0, 1.0) * TUNING.exit_guess_calls:
             self._step.add(share, share)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:

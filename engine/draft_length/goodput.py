@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from engine.draft_length.acceptance import DepthAcceptance, pooled, shrunk
 from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
-from engine.draft_length.tuning import TUNING, Tuning
+from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import (
     Budget,
     Context,
@@ -43,29 +43,28 @@ from engine.statistics.pass_cost import DraftCost, PassCost
 class _Request:
     """Acceptance of one request, and how long it has decoded plainly."""
 
-    def __init__(self, prior: Prior | None, tuning: Tuning) -> None:
+    def __init__(self, prior: Prior | None) -> None:
         """Start from what earlier sessions measured."""
-        self.tuning = tuning
-        self.depths = DepthAcceptance(tuning.request_memory)
-        self.history = _history(prior, tuning)  # acceptance by depth in earlier sessions
+        self.depths = DepthAcceptance(TUNING.request_memory)
+        self.history = _history(prior)  # acceptance by depth in earlier sessions
         self.sizes: dict[int, Decayed] = {}  # doublings -> accepted tokens per tree
-        weight = tuning.tree_guess_weight
+        weight = TUNING.tree_guess_weight
         self.tree_scale = Decayed(weight, weight)  # accepted tokens over those that were guessed
         self.length = 0  # of the last budget
         self.drafts = 0
         self.plain = 0  # plain passes since the last draft
-        self.wait = tuning.first_probe
+        self.wait = TUNING.first_probe
 
     def tree_gain(self, doublings: int) -> float:
         """Expected accepted tokens of a tree of 2^doublings nodes."""
-        guess = self.tree_scale.share() * self.tuning.tree_gain * (doublings + 1)
-        return self.sizes.get(doublings, Decayed()).share(guess, self.tuning.tree_guess_weight)
+        guess = self.tree_scale.share() * TUNING.tree_gain * (doublings + 1)
+        return self.sizes.get(doublings, Decayed()).share(guess, TUNING.tree_guess_weight)
 
     def note(self, accepted: int, *, refused: bool) -> None:
         """One walk; what earlier sessions measured counts for less from then on."""
         self.depths.note(accepted, refused=refused)
         for past in self.history:
-            past.fade(self.tuning.history_memory)
+            past.fade(TUNING.history_memory)
 
     @property
     def acceptance(self) -> DepthAcceptance:
@@ -77,8 +76,8 @@ class _Request:
 
     def note_tree(self, nodes: int, accepted: int) -> None:
         """One tree that was verified."""
-        doublings, memory = round(log2(nodes)), self.tuning.tree_memory
-        guess = self.tuning.tree_gain * (doublings + 1)
+        doublings, memory = round(log2(nodes)), TUNING.tree_memory
+        guess = TUNING.tree_gain * (doublings + 1)
         self.tree_scale.add(accepted / guess, memory=memory)
         self.sizes.setdefault(doublings, Decayed()).add(accepted, memory=memory)
 
@@ -115,17 +114,17 @@ class _KeptDecision:
 class Goodput(DraftLength):
     """Length per request and round, 0 included; probes with growing intervals while off."""
 
-    def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Share the target's measured cost; learn the draft's own."""
-        self._cost, self._drafter, self._tuning = parts.cost, drafter, tuning
+        self._cost, self._drafter = parts.cost, drafter
         self._prunes = StopRule.FLOOR in parts.stop_rules  # the drafter leaves out unlikely nodes
         self._reports_chances = StopRule.CHANCES in parts.stop_rules
         self._draft = DraftCost(step=parts.step_seconds)
-        self._pool = DepthAcceptance(tuning.pool_memory)
+        self._pool = DepthAcceptance(TUNING.pool_memory)
         self._requests: dict[int, _Request] = {}
         self._rate = 0.0  # tokens per second of the last allocation
-        self._all_draft = _KeptDecision(tuning.switch_rounds)
-        self._none_drafts = _KeptDecision(tuning.switch_rounds)
+        self._all_draft = _KeptDecision(TUNING.switch_rounds)
+        self._none_drafts = _KeptDecision(TUNING.switch_rounds)
 
     @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
@@ -172,7 +171,7 @@ class Goodput(DraftLength):
         numbers = tuple([context.request for context in batch])
         if self._all_draft.holds(numbers):
             return [True] * len(batch)
-        most = self._tuning.switch_length
+        most = TUNING.switch_length
         short = [Budget(min(b.depth, most), min(b.nodes, most)) for b in longest]
         drafting = [budget.depth > 0 for budget in self._allocate(batch, short)]
         self._all_draft.note(numbers, made=all(drafting))
@@ -197,14 +196,13 @@ class Goodput(DraftLength):
         self, batch: Sequence[Context], longest: Sequence[Budget], requests: Sequence[_Request]
     ) -> list[Budget]:
         """What pays, and a probe where nothing did for long enough."""
-        tuning = self._tuning
-        pool = pooled(self._pool, max(budget.depth for budget in longest), tuning)
+        pool = pooled(self._pool, max(budget.depth for budget in longest))
         offers = [_offers(r, b, pool) for r, b in zip(requests, longest, strict=True)]
         context = sum(len(c.ids) for c in batch)
         admitted, rate, rows = admit(offers, self._cost, self._draft, context)
         self._rate = rate
-        floor = min(rate * self._row_seconds(rows, context), tuning.most_probability)
-        probe = tuning.probe_length
+        floor = min(rate * self._row_seconds(rows, context), TUNING.most_probability)
+        probe = TUNING.probe_length
         if len(batch) > 1:  # a probe takes no draft steps of its own
             probe = max(1, min(probe, *admitted))
         least = self._cost.hidden // len(batch) - 1
@@ -217,7 +215,7 @@ class Goodput(DraftLength):
             speedup = rate * self._cost.seconds(len(batch), context) / len(batch)
             widest = max(budget.nodes for budget in longest)
             prices = self._cost.prices(max(1.0, speedup), widest, len(batch), context)
-            floor = tuning.least_probability
+            floor = TUNING.least_probability
             pairs = zip(budgets, longest, strict=True)
             return [_priced(budget, most, prices, floor) for budget, most in pairs]
         return budgets
@@ -227,13 +225,13 @@ class Goodput(DraftLength):
         widths = range(2 * requests, (longest + 2) * requests + 1, requests)
         seconds = self._cost.each(widths)
         rows = [(more - less) / requests for less, more in pairwise(seconds)]
-        least = self._tuning.least_floor
+        least = TUNING.least_floor
         return StopThreshold(self._rate, rows, self._draft.parts(), drafting, least)
 
     def _request(self, context: Context) -> _Request:
         if context.request not in self._requests:
             prior = context.priors.get(self._drafter)
-            self._requests[context.request] = _Request(prior, self._tuning)
+            self._requests[context.request] = _Request(prior)
         return self._requests[context.request]
 
     def _note(self, outcome: Outcome) -> None:
@@ -290,8 +288,6 @@ def _queue(offers: list[list[Offer]]) -> list[tuple[int, Offer]]:
 
     An offer counts for no more than the one before it, which must be taken first.
     """
-    if len(offers) == 1:
-        return [(0, offer) for offer in offers[0]]
     worth = [
         (value, request, offer)
         for request, own in enumerate(offers)
@@ -305,8 +301,6 @@ def _widths(
     queue: Sequence[tuple[int, Offer]], limits: Sequence[int], requests: int
 ) -> Sequence[int]:
     """Rows of all passes that admitting the queue visits, under every limit of draft steps."""
-    if all(offer.rows == 1 for _, offer in queue):
-        return range(requests, requests + len(queue) + 1)
     reached = {requests}
     for limit in limits:
         rows = (offer.rows for _, offer in queue if offer.steps <= limit)
@@ -314,14 +308,14 @@ def _widths(
     return sorted(reached)
 
 
-def _history(prior: Prior | None, tuning: Tuning) -> list[Decayed]:
+def _history(prior: Prior | None) -> list[Decayed]:
     """Acceptance by depth in earlier sessions, limited in weight, neither certain nor hopeless."""
     found: list[Decayed] = []
-    lowest, highest = tuning.history_range
+    lowest, highest = TUNING.history_range
     for evaluated, accepted in prior.depths if prior else ():
         if evaluated <= 0:
             break
-        weight = min(evaluated, tuning.history_weight)
+        weight = min(evaluated, TUNING.history_weight)
         share = min(max(accepted / evaluated, lowest), highest)
         found.append(Decayed(weight * share, weight))
     return found
@@ -341,7 +335,7 @@ def _offers(request: _Request, longest: Budget, pool: Sequence[float]) -> list[O
     if not _is_tree(longest):
         reach, offers = 1.0, []
         depths = pool[: min(longest.depth, longest.nodes)]
-        for depth, rate in enumerate(shrunk(request.acceptance, depths, request.tuning), 1):
+        for depth, rate in enumerate(shrunk(request.acceptance, depths), 1):
             reach *= rate
             offers.append(Offer(1, depth, reach))
         return offers
@@ -356,9 +350,9 @@ def _offers(request: _Request, longest: Budget, pool: Sequence[float]) -> list[O
 def _length(request: _Request, longest: Budget, admitted: int, probe: int) -> int:
     """The offers that were admitted; now and then those of a probe if none were."""
     if admitted:
-        request.wait = request.tuning.first_probe
+        request.wait = TUNING.first_probe
     elif request.plain >= request.wait and longest.depth > 0:
-        request.wait = min(2 * request.wait, request.tuning.last_probe)
+        request.wait = min(2 * request.wait, TUNING.last_probe)
         admitted = min(probe, longest.depth)
     request.length = admitted
     return admitted

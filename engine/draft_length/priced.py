@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from engine.draft_length.tuning import TUNING, Tuning
+from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import (
     Budget,
     Context,
@@ -25,7 +25,7 @@ from engine.interfaces.drafter import (
     Outcome,
     StopRule,
 )
-from engine.statistics.speedup import Speedup, prior_speedup
+from engine.statistics.decayed import Speedup, speedup_from_prior
 
 
 class Priced(DraftLength):
@@ -33,9 +33,9 @@ class Priced(DraftLength):
 
     stop_rules = frozenset({StopRule.PRICES})
 
-    def __init__(self, parts: DrafterResources, drafter: str, tuning: Tuning = TUNING) -> None:
+    def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Share the target's measured cost."""
-        self._cost, self._drafter, self._tuning = parts.cost, drafter, tuning
+        self._cost, self._drafter = parts.cost, drafter
         self._speedups: dict[int, Speedup] = {}
 
     @override
@@ -55,7 +55,7 @@ class Priced(DraftLength):
             plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
             seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
             speedup = self._speedup(outcome.context)
-            speedup.count(len(outcome.verdict.path), seconds / plain, self._tuning.price_memory)
+            speedup.count(len(outcome.verdict.path), seconds / plain, TUNING.price_memory)
 
     @override
     def forget(self, request: int) -> None:
@@ -65,7 +65,7 @@ class Priced(DraftLength):
     def _speedup(self, context: Context) -> Speedup:
         """The request's, which starts as earlier sessions ended, or as plain decoding."""
         if context.request not in self._speedups:
-            known = prior_speedup(context.priors.get(self._drafter)) or 1.0
-            weight = self._tuning.price_prior_weight
+            found = speedup_from_prior(context.priors.get(self._drafter)) or Speedup()
+            known, weight = max(1.0, found.value), TUNING.price_prior_weight
             self._speedups[context.request] = Speedup().with_prior(known, weight)
         return self._speedups[context.request]

@@ -11,62 +11,50 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.draft_length.tuning import TUNING, Tuning
+from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import Context
 from engine.speculation.sampling import probabilities
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Decayed counts of each exit's tokens: matches and misses by confidence, sums of confidence.
+    """Decayed counts of each exit's tokens: matches and misses by confidence.
 
     ``table`` [E, ``Tuning.columns``] holds, for the exits after layers 1..E: matches by bin, misses by
-    bin, the sum of the confidence of matches, that of misses; then, by rank among the exit's further
-    candidates, how many misses this candidate was, and how many misses it was compared with.
+    bin; then, by rank among the exit's further candidates, how many misses this candidate was, and
+    how many misses it was compared with.
     """
 
     table: np.ndarray
-    tuning: Tuning = TUNING
 
     @classmethod
-    def empty(cls, exits: int, tuning: Tuning = TUNING) -> "Counts":
+    def empty(cls, exits: int) -> "Counts":
         """Nothing is known."""
-        return cls(np.zeros((exits, tuning.columns)), tuning)
+        return cls(np.zeros((exits, TUNING.columns)))
 
     @property
     def matches(self) -> np.ndarray:
         """By bin of confidence, [E, bins]."""
-        return np.asarray(self.table[:, : self.tuning.bins])
+        return np.asarray(self.table[:, : TUNING.bins])
 
     @property
     def misses(self) -> np.ndarray:
         """By bin of confidence, [E, bins]."""
-        return np.asarray(self.table[:, self.tuning.bins : 2 * self.tuning.bins])
+        return np.asarray(self.table[:, TUNING.bins : 2 * TUNING.bins])
 
     @property
     def seen(self) -> np.ndarray:
         """Tokens that each exit was measured on, [E]."""
-        return np.asarray(self.table[:, : 2 * self.tuning.bins].sum(1))
+        return np.asarray(self.table[:, : 2 * TUNING.bins].sum(1))
 
     @property
     def alpha(self) -> np.ndarray:
         """Acceptance of each exit, [E], with a light prior; 0 where nothing is known."""
-        seen, tuning = self.seen, self.tuning
-        (first, last), weight = tuning.exit_guess, tuning.exit_guess_weight
+        seen = self.seen
+        (first, last), weight = TUNING.exit_guess, TUNING.exit_guess_weight
         guess = first + (last - first) / max(len(seen), 1) * np.arange(len(seen))
         shares = (self.matches.sum(1) + weight * guess) / (seen + weight)
-        return np.asarray(np.minimum((seen > 0) * shares, tuning.exit_max_acceptance))
-
-    @property
-    def tau(self) -> np.ndarray:
-        """The paper's thresholds, [E]: half way between the mean confidence of matches and misses.
-
-        Without misses half the confidence of matches; without matches half way from misses to 1.
-        """
-        at = 2 * self.tuning.bins
-        sure = _share(self.table[:, at], self.matches.sum(1), 1.0)
-        unsure = _share(self.table[:, at + 1], self.misses.sum(1), 0.0)
-        return np.asarray((sure + unsure) / 2)
+        return np.asarray(np.minimum((seen > 0) * shares, TUNING.exit_max_acceptance))
 
     @property
     def caught(self) -> np.ndarray:
@@ -74,59 +62,55 @@ class Counts:
 
         It falls with the rank; the sum is at most 1.
         """
-        weight, guess = self.tuning.sibling_weight, np.array(self.tuning.sibling_shares)
-        found, compared = np.split(self.table[:, 2 * self.tuning.bins + 2 :], 2, 1)
+        weight, guess = TUNING.sibling_weight, np.array(TUNING.sibling_shares)
+        found, compared = np.split(self.table[:, 2 * TUNING.bins :], 2, 1)
         shares = (found + weight * guess) / (compared + weight)
         falling = np.minimum.accumulate(shares, 1)
         return np.asarray(falling / np.maximum(falling.sum(1, keepdims=True), 1.0))
 
     def after(self, fresh: np.ndarray, memory: float) -> "Counts":
         """One round later; the exits without tokens in ``fresh`` [E, columns] do not fade."""
-        seen = fresh[:, : 2 * self.tuning.bins].sum(1, keepdims=True) > 0
-        return Counts(np.where(seen, memory, 1.0) * self.table + fresh, self.tuning)
+        seen = fresh[:, : 2 * TUNING.bins].sum(1, keepdims=True) > 0
+        return Counts(np.where(seen, memory, 1.0) * self.table + fresh)
 
     def after_exit(self, exit_layer: int, fresh: np.ndarray, memory: float) -> "Counts":
         """One round later in which only this exit was measured, ``fresh`` [columns]."""
         table = self.table.copy()
         table[exit_layer - 1] *= memory
         table[exit_layer - 1] += fresh
-        return Counts(table, self.tuning)
+        return Counts(table)
 
     def with_pool(self, pool: "Counts") -> "Counts":
         """One request's counts with those of all requests as prior.
 
         Few tokens say little, and the best of many noisy exits looks better than it is.
         """
-        most = self.tuning.exit_pool_weight
+        most = TUNING.exit_pool_weight
         weight = most / np.maximum(pool.seen, most)
-        return Counts(self.table + weight[:, None] * pool.table, self.tuning)
+        return Counts(self.table + weight[:, None] * pool.table)
 
 
 @torch.inference_mode()
-def shadow_counts(
-    logits: Tensor, judged: Tensor, context: Context, tuning: Tuning = TUNING
-) -> np.ndarray:
+def shadow_counts(logits: Tensor, judged: Tensor, context: Context) -> np.ndarray:
     """Rows of ``Counts`` for exits' logits [E, n, V] under the target's logits [n, V].
 
     A chosen candidate matches with the target's probability of it: 0 or 1 when greedy. Of a drawn
     one the expectation over draws counts, so each position weighs one token in either case.
     """
-    probs, ranks = probabilities(judged, context.sampling), len(tuning.sibling_shares)
+    probs, ranks = probabilities(judged, context.sampling), len(TUNING.sibling_shares)
     if context.draws:
         found = _drawn(logits, probs, context, ranks)
     else:
         found = _chosen(logits.float(), probs, ranks)
     confidence, matched, missed, siblings = (part.flatten(1).double() for part in found)
-    place = (confidence * tuning.bins).long().clamp_(max=tuning.bins - 1)
+    place = (confidence * TUNING.bins).long().clamp_(max=TUNING.bins - 1)
     rank = torch.arange(found.siblings.shape[-1], device=logits.device)
-    widest = max(tuning.bins, ranks)
+    widest = max(TUNING.bins, ranks)
     none = torch.zeros(len(logits), widest, dtype=torch.float64, device=logits.device)
-    by_bin, by_rank = none[:, : tuning.bins], none[:, :ranks]
+    by_bin, by_rank = none[:, : TUNING.bins], none[:, :ranks]
     parts = (
         by_bin.scatter_add(1, place, matched),
         by_bin.scatter_add(1, place, missed),
-        (confidence * matched).sum(1, keepdim=True),
-        (confidence * missed).sum(1, keepdim=True),
         by_rank.scatter_add(1, rank.repeat(len(probs)).expand_as(siblings), siblings),
         missed.sum(1, keepdim=True).expand_as(by_rank),
     )
@@ -165,8 +149,3 @@ def _chosen(logits: Tensor, probs: Tensor, ranks: int) -> _Candidates:
 def bin_of(confidence: float, bins: int) -> int:
     """The bin of a token that was drafted with this probability."""
     return min(int(confidence * bins), bins - 1)
-
-
-def _share(part: np.ndarray, whole: np.ndarray, unknown: float) -> np.ndarray:
-    """part / whole, [E]; ``unknown`` where there is nothing to divide by."""
-    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), unknown)

@@ -82,7 +82,7 @@ class Tuning:
     @property
     def columns(self) -> int:
         """Columns of a table of counts (``shadow_tokens.Counts``)."""
-        return 2 * self.bins + 2 + 2 * len(self.sibling_shares)
+        return 2 * self.bins + 2 * len(self.sibling_shares)
 
 
 TUNING = Tuning()

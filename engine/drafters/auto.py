@@ -4,23 +4,15 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from engine.interfaces.drafter import (
-    Budget,
-    Context,
-    Drafter,
-    DrafterResources,
-    Outcome,
-)
-from engine.interfaces.target import Capability
+from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.request import PLAIN, DrafterRun
 from engine.selection.arm_stats import ArmStats
 from engine.selection.exploration import Exploration
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
 from engine.selection.request_state import RequestState
-from engine.selection.tree_merge import TreeMerge
-from engine.selection.tuning import TUNING, Tuning
+from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree, single
-from engine.statistics.speedup import Speedup
+from engine.statistics.decayed import Speedup
 
 
 class Auto(Drafter):
@@ -41,7 +33,7 @@ class Auto(Drafter):
     has_arms = True
     max_draft = Budget(depth=64, nodes=256)
 
-    def __init__(self, parts: DrafterResources, tuning: Tuning = TUNING) -> None:
+    def __init__(self, parts: DrafterResources) -> None:
         """Take the arms of ``parts`` except those that another one replaces.
 
         Two that look into the same text cost twice, and of two expectations of the same tokens the
@@ -53,16 +45,14 @@ class Auto(Drafter):
             for name, arm in parts.arms.items()
             if not any(one.replaces(arm.drafter) for one in everyone)
         }
-        self._cost, self._tuning = parts.cost, tuning
+        self._cost = parts.cost
         drafters = {name: arm.drafter for name, arm in self.arms.items() if name != PLAIN}
         self._steady = {name: one for name, one in drafters.items() if not one.proposes_rarely}
         self._declining = {name: one for name, one in drafters.items() if one.proposes_rarely}
-        self.stats = ArmStats(self._steady, tuning)
-        self._exploration = Exploration(self._steady, self._cost, self.stats, tuning)
-        self._proposals = NgramProposals(self._declining, self._cost, tuning)
-        trees = Capability.TREE in parts.target.offers
-        self._merge = TreeMerge(self._cost, trees=trees, tuning=tuning)
-        self._overall = Speedup().with_prior(1.0, tuning.start_weight)  # of all arms
+        self.stats = ArmStats(self._steady)
+        self._exploration = Exploration(self._steady, self._cost, self.stats)
+        self._proposals = NgramProposals(self._declining, self._cost)
+        self._overall = Speedup().with_prior(1.0, TUNING.start_weight)  # of all arms
         self._states: dict[int, RequestState] = {}
 
     @override
@@ -79,20 +69,14 @@ class Auto(Drafter):
         trees: dict[int, DraftTree] = {}
         steady: dict[str, list[int]] = {}
         for i, (context, state) in enumerate(zip(batch, states, strict=True)):
-            if (found := copied.get(context.request)) is not None and found.pays:
+            if (found := copied.get(context.request)) is not None:
                 state.arm, trees[i] = found.arm, found.tree
             else:
                 steady.setdefault(state.arm, []).append(i)
-        declined: dict[int, DraftTree] = {}
         for name, members in steady.items():
             drawn = self._ask(name, [batch[i] for i in members], [budgets[i] for i in members])
             trees |= dict(zip(members, drawn, strict=True))
-            for i in members:
-                found = copied.get(batch[i].request)
-                if found is not None and self._merge.suits(self._steady.get(name), trees[i]):
-                    declined[i] = found.tree
-        grown = self._merge.merge(trees, declined, budgets)
-        return [grown[i] for i in range(len(batch))]
+        return [trees[i] for i in range(len(batch))]
 
     @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -101,7 +85,7 @@ class Auto(Drafter):
         for outcome in outcomes:
             by_arm.setdefault(self.active_arm(outcome.context.request), []).append(outcome)
         for name, arm in self.arms.items():
-            heard = [outcome.own for outcome in by_arm.get(name, [])]
+            heard = by_arm.get(name, [])
             # what is copied can be compared with what was said whoever drafted
             copied = outcomes if name in self._declining else heard
             if copied:
@@ -137,15 +121,11 @@ class Auto(Drafter):
 
     def _state(self, context: Context) -> RequestState:
         if context.request not in self._states:
-            speedups, overall = (
-                self.stats.start(context),
-                self._overall.limited(self._tuning.start_weight),
-            )
+            speedups = self.stats.start(context)
+            overall = self._overall.limited(TUNING.start_weight)
             self._proposals.start(context, self.stats.speedups)
-            task = self.stats.task(context.task)
-            self._states[context.request] = RequestState(
-                speedups, overall, self._readings(context), task, self._tuning
-            )
+            task, readings = self.stats.task(context.task), self._readings(context)
+            self._states[context.request] = RequestState(speedups, overall, readings, task)
         return self._states[context.request]
 
     def _readings(self, context: Context) -> dict[str, float]:
@@ -167,7 +147,7 @@ class Auto(Drafter):
         return arm.drafter.draft(batch, arm.policy.budgets(batch, longest))
 
     def _measure(self, outcome: Outcome) -> None:
-        state, tuning = self._states[outcome.context.request], self._tuning
+        state = self._states[outcome.context.request]
         name, tokens = state.arm, len(outcome.verdict.path)
         plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
@@ -178,12 +158,12 @@ class Auto(Drafter):
         if name in self._steady and state.first_draft():
             return
         usual = passes
-        if passes > tuning.outlier:  # nearly never, so the curve is rarely asked
-            usual = min(passes, tuning.outlier * self._longest(outcome, plain))
-        state.overall.count(tokens, usual, tuning.request_memory)
-        self._overall.count(tokens, usual, tuning.session_memory)
+        if passes > TUNING.outlier:  # nearly never, so the curve is rarely asked
+            usual = min(passes, TUNING.outlier * self._longest(outcome, plain))
+        state.overall.count(tokens, usual, TUNING.request_memory)
+        self._overall.count(tokens, usual, TUNING.session_memory)
         if name in self._steady:
-            self.stats.measure(state, tokens, usual, drafted=outcome.tree.own.drafted > 0)
+            self.stats.measure(state, tokens, usual, drafted=outcome.tree.drafted > 0)
 
     def _longest(self, outcome: Outcome, plain: float) -> float:
         """Plain passes of a round whose draft takes as long as one plain pass.

@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.drafting.chain_draft import ChainDraft
-from engine.drafting.draft_costs import timed
+from engine.drafting.draft_model import timed
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, StopRule
 from engine.interfaces.target import Capability
 from engine.request import Option

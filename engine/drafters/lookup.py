@@ -6,14 +6,18 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
-from engine.drafting.suffix_automaton import SuffixAutomaton
+from engine.drafting.ngram_candidates import OWN, Source
+from engine.drafting.suffix_index import SuffixIndex
+from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
 from engine.request import Option
 from engine.speculation.tree import DraftTree, single
 
 NAME = "lookup"
 # Matches of one token are often chance, but their drafts are short as well.
-MIN_MATCH = Option("min_match", "shortest match that is continued, in tokens", 1, 1, 1024)
+MIN_MATCH = Option(
+    "min_match", "shortest match that is continued, in tokens", 1, 1, TUNING.longest_match
+)
 
 
 @dataclass
@@ -21,7 +25,7 @@ class _Text:
     """One request: its text so far, and what followed the match of the last draft."""
 
     confidence: MatchConfidence
-    automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
+    index: SuffixIndex = field(default_factory=SuffixIndex)
     matched: int = 0
     expected: list[int] = field(default_factory=list)
 
@@ -63,9 +67,7 @@ class Lookup(Drafter):
         for outcome in outcomes:
             text = self._texts.get(outcome.context.request)
             if text is not None:
-                path, tree = outcome.verdict.path, outcome.tree
-                emitted = [*(tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
-                text.confidence.learn(text.matched, text.expected, emitted)
+                text.confidence.learn(text.matched, text.expected, outcome.emitted)
                 text.expected = []
 
     @override
@@ -75,7 +77,7 @@ class Lookup(Drafter):
 
     @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
-        """What this request's matches were worth: ``Confidence.shares``."""
+        """What this request's matches were worth: ``MatchConfidence.shares``."""
         text = self._texts.get(request)
         return text.confidence.shares() if text is not None else ((), 0.0)
 
@@ -87,10 +89,14 @@ class Lookup(Drafter):
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
         text = self._text(context)
-        text.automaton.extend(context.copyable(len(text.automaton.text)))
-        text.matched, _ = text.automaton.match()
-        most = min(budget.depth, budget.nodes)
-        text.expected = text.automaton.continuation(most, self._min_match)
+        text.index.extend(context.copyable(len(text.index)))
+        matches = text.index.matches(context.ids[-TUNING.longest_match :])
+        found = max(matches, key=lambda match: match.length, default=None)
+        if found is None or found.length < self._min_match:
+            return single(context.ids[-1])
+        source = Source(found.length, OWN, found.text, found.end)
+        text.matched = found.length
+        text.expected = source.following(min(budget.depth, budget.nodes))
         if budget.hopeless(text.confidence.at(text.matched)):
             return single(context.ids[-1])
         copied = _before(text.expected, context.stop_tokens)

@@ -1,6 +1,6 @@
 """Sequoia (arXiv 2402.12374): the tree that is worth most on this machine, drawn without replacement."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -11,24 +11,16 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.drafting.acceptance_model import AcceptanceModel
-from engine.drafting.draft_cache import DraftCache
-from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP, measure_draft_model
-from engine.drafting.rank_acceptance import (
-    Lift,
-    RankEvidence,
-    chosen_ranks,
-    drawn_ranks,
-    padded,
-)
+from engine.drafting.draft_model import ModelDrafter
+from engine.drafting.rank_acceptance import RankEvidence, chosen_ranks, drawn_ranks, padded
 from engine.drafting.tree_draft import AdaptiveTree, StaticTree, TreeDraft, TreeLimits
-from engine.drafting.tree_shape import OptimalTree, TreeShape, uniform
+from engine.drafting.tree_shape import OptimalTree, uniform
 from engine.drafting.tuning import TUNING
-from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
-from engine.interfaces.target import Capability, Target
+from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
+from engine.interfaces.target import Capability
 from engine.request import Option, Prior, SamplingParams
-from engine.speculation.rng import RandomSource
 from engine.speculation.sampling import probabilities
-from engine.speculation.tree import DraftTree, chain
+from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import LinearFit
 
 NAME = "sequoia"
@@ -43,30 +35,12 @@ WARM_T = 0.8  # temperatures up to this are one class, hotter ones another
 MOVED = 0.05  # share of its mass that an acceptance moves before shapes are computed anew
 EAGER_NODES, LAZY_ROUNDS = 128, 4  # so many nodes are measured at once, then every so many rounds
 INNER = 0.6  # share of an optimal tree's nodes that have children, hence are fed to the draft
-PROBE_FIRST, PROBE_LAST = 8, 512  # plain rounds before a tree is tried anyway, doubling
-ASKED = 4  # rounds that a size is believed for, plain among them: looking for it takes 0.3 ms
-AROUND_RATE = 0.1  # of the newest draft in what drafts take besides their levels
+ASKED = 4  # rounds that a size is believed for: looking for it takes 0.3 ms
 STATIC = Option("static", "1: the shape is fixed before the draft, as in the paper", 0)
 ARITY = Option("arity", "children of every node in a uniform tree; 0: the best shape", 0, 0, 64)
 REPLACEMENT = Option("replacement", "1: draw with replacement, as SpecInfer does", 0)
-NO_TREE = uniform(1, 1, 0)
+NO_TREE = (-1,)
 LADDER = tuple(sorted({1, 3, *(base << k for k in range(12) for base in (2, 3))}))
-
-
-@dataclass
-class _Plan:
-    """Shapes for one acceptance; made anew when it moved or when a larger tree is asked for."""
-
-    optimum: OptimalTree
-    depth: int
-    shapes: dict[tuple[int, int], TreeShape] = field(default_factory=dict)
-
-    def shape(self, nodes: int, depth: int) -> TreeShape:
-        """The best tree of at most ``nodes`` nodes, the root counted: of exactly so many if they fit."""
-        nodes = self.optimum.largest(nodes, depth)
-        if (nodes, depth) not in self.shapes:
-            self.shapes[nodes, depth] = self.optimum.shape(nodes, depth)
-        return self.shapes[nodes, depth]
 
 
 @dataclass
@@ -85,30 +59,22 @@ class _Class:
     evidence: RankEvidence
     ranks: int  # no more children than the vocabulary has tokens
     odds: AcceptanceModel = field(default_factory=AcceptanceModel)
-    lift: Lift = field(default_factory=Lift)
-    plan: _Plan | None = None
+    plan: OptimalTree | None = None  # for an acceptance that has hardly moved since
     nodes: int = 0  # measured since the engine was built
     rounds: int = 0
-    plain: int = 0  # rounds since a tree was drafted
-    wait: int = PROBE_FIRST
-    size: _Size | None = None  # the newest that paid
+    size: _Size | None = None  # the newest
 
-    def planned(self, nodes: int, depth: int) -> _Plan:
-        """A plan for trees of up to ``nodes`` nodes and ``depth`` levels."""
-        known, shares = self.plan, self.lift.over(self.evidence.shares[: self.ranks])
-        if known is not None and nodes <= known.optimum.nodes and depth <= known.depth:
-            before = np.asarray(known.optimum.acceptance)
+    def planned(self, nodes: int, depth: int) -> OptimalTree:
+        """The best trees of up to ``nodes`` nodes, the root counted, and ``depth`` levels."""
+        known, shares = self.plan, self.evidence.shares[: self.ranks]
+        if known is not None and nodes <= known.nodes and depth <= known.depth:
+            before = np.asarray(known.acceptance)
             if np.abs(shares - before).sum() <= MOVED * before.sum():
                 return known
         if known is not None:
-            nodes, depth = max(nodes, known.optimum.nodes), max(depth, known.depth)
-        self.plan = _Plan(OptimalTree(shares.tolist(), nodes, depth), depth)
+            nodes, depth = max(nodes, known.nodes), max(depth, known.depth)
+        self.plan = OptimalTree(shares.tolist(), nodes, depth)
         return self.plan
-
-    @property
-    def resting(self) -> bool:
-        """Whether no tree paid when that was last asked, and it need not be asked anew in this round."""
-        return self.plain % ASKED > 0
 
     def due(self) -> bool:
         """Whether this round is measured: all at first, later some, since it costs a little."""
@@ -116,12 +82,12 @@ class _Class:
         return self.nodes < EAGER_NODES or self.rounds % LAZY_ROUNDS == 0
 
 
-class Sequoia(Drafter):
+class Sequoia(ModelDrafter):
     """Grows the tree that is worth most for the measured acceptance: one draft pass for each level.
 
     An exact budget is spent in full. Otherwise size and depth maximise G(n, d) / (t(n) + c(n, d)),
-    tokens per second with the measured pass t of the target and c of the draft, no tree included
-    (section 3.3). Acceptance is computed from the scores of past rounds, by class of temperature.
+    tokens per second with the measured pass t of the target and c of the draft (section 3.3);
+    whether a tree pays at all is decided by the length policy. Acceptance is computed from the scores of past rounds, by class of temperature.
     The paper's shape is fixed for a budget; here it is the plan for what is not drawn yet, and the
     nodes that are left are spread anew at each level (``engine.drafting.node_allocation``). With pocket
     that keeps 4 to 8 % more tokens a pass with 16 nodes, 7 to 12 % with 64.
@@ -133,7 +99,6 @@ class Sequoia(Drafter):
     summary = "A small model draws the tree that is worth most at the measured acceptance."
     accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
-    step_cost = DRAFT_STEP
     max_draft = Budget(depth=8, nodes=32)
     default_length = "goodput"
 
@@ -141,17 +106,9 @@ class Sequoia(Drafter):
 
     def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model and the target's measured cost."""
-        assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._clock = parts.clock
-        self._follower = DraftCache(
-            parts.draft_model, parts.measured.get(DRAFT_READ, 0.0), parts.clock
-        )
-        self.step_seconds = parts.measured.get(DRAFT_STEP, 0.0)
-        self._pass, self._level = (
-            parts.cost,
-            LinearFit(),
-        )  # a draft level's seconds over a target pass's
-        self._around = 0.0  # seconds of a draft besides its levels: short passes notice
+        super().__init__(parts)
+        self._pass = parts.cost
+        self._level = LinearFit()  # a draft level's seconds over a target pass's
         self._ranks = min(WIDTH, parts.target.vocab)
         self._arity = int(ARITY.of(parts.options))
         self._replaced = bool(REPLACEMENT.of(parts.options))
@@ -160,55 +117,35 @@ class Sequoia(Drafter):
         self._classes: dict[tuple[bool, int], _Class] = {}
         self._own: dict[int, RankEvidence] = {}  # by request, once it was drafted for
 
-    @classmethod
-    @override
-    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
-        """Costs of the draft model."""
-        return measure_draft_model(resources)
-
     @override
     @torch.inference_mode()
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each context; all requests grow together, level by level."""
-        began = self._clock()
         sprouts = [
             self._sprout(context, budget, batch)
             for context, budget in zip(batch, budgets, strict=True)
         ]
         growing = [s for s in sprouts if s.open]
-        levels = self._grow(growing) if growing else None
+        if growing:
+            self._grow(growing)
         self._grown |= {s.context.request: s for s in growing}
-        trees = [s.tree() for s in sprouts]
-        if levels is not None:
-            around = self._clock() - began - levels
-            self._around += AROUND_RATE * (around - self._around)
-        return trees
+        return [s.tree() for s in sprouts]
 
     @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the draft model's cache of accepted tokens; measure acceptance where the walk went."""
+        super().observe(outcomes)
         for outcome in outcomes:
-            self._follower.settle(outcome)
             grown = self._grown.pop(outcome.context.request, None)
             if grown is not None and outcome.scores is not None and outcome.tree.drafted:
                 self._measure(outcome, outcome.scores.logits, grown)
-
-    @override
-    def prefill_seconds(self, context: Context) -> float:
-        """Seconds that the draft model needs to catch up with the request."""
-        return self._follower.reading(context)
-
-    @override
-    def prefill(self, context: Context) -> bool:
-        """Let the draft model read one more chunk of the request's prompt."""
-        return self._follower.read(context)
 
     @override
     def forget(self, request: int, slot: int) -> None:
         """What the request showed stays with its class; the slot's cache may serve the next one."""
         self._own.pop(request, None)
         self._grown.pop(request, None)
-        self._follower.forget(slot)
+        super().forget(request, slot)
 
     @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
@@ -225,54 +162,36 @@ class Sequoia(Drafter):
         return self._classes[key]
 
     def _sprout(self, context: Context, budget: Budget, batch: Sequence[Context]) -> TreeDraft:
-        nodes, depth = budget.nodes + 1, min(budget.depth, self._follower.room(context))
+        nodes, depth = budget.nodes + 1, min(budget.depth, self._cache.room(context))
         if min(depth, budget.nodes) < 1:
             return StaticTree(context, NO_TREE)
         if self._arity:
             return StaticTree(context, uniform(self._arity, nodes, depth), replaced=self._replaced)
         known = self._class(context)
-        if known.resting and not budget.exact:
-            known.plain += 1
-            return StaticTree(context, NO_TREE)
         plan = known.planned(nodes, depth)
         if not budget.exact:
             nodes, depth = self._fastest(known, plan, (nodes, depth), batch)
+        nodes = plan.largest(nodes, depth)
         if self._static:
             return StaticTree(context, plan.shape(nodes, depth), replaced=self._replaced)
-        nodes = plan.optimum.largest(nodes, depth)
-        return AdaptiveTree(
-            context, TreeLimits(nodes - 1, depth, plan.optimum.table, known.odds, self._ranks)
-        )
+        limits = TreeLimits(nodes - 1, depth, plan.table, known.odds, self._ranks)
+        return AdaptiveTree(context, limits)
 
     def _fastest(
-        self, known: _Class, plan: _Plan, limit: tuple[int, int], batch: Sequence[Context]
+        self, known: _Class, plan: OptimalTree, limit: tuple[int, int], batch: Sequence[Context]
     ) -> tuple[int, int]:
-        """Nodes, the root counted, and depth of most expected tokens per second.
-
-        Now and then a tree although none pays.
-        """
+        """Nodes, the root counted, and depth of most expected tokens per second."""
         last, many = known.size, len(batch)
         if last is not None and last.limit == (*limit, many) and last.rounds < (ASKED - 1) * many:
             last.rounds += 1
             return last.fastest
-        sizes = [n for n in LADDER if n <= limit[0]]
-        depths = range(1, min(limit[1], len(plan.optimum.table) - 1) + 1)
-        gains = plan.optimum.table[1 : len(depths) + 1][:, sizes]
-        rates = gains / (self._seconds(sizes, depths, batch) + self._around)
-        deepest, widest = np.unravel_index(rates[:, 1:].argmax(), rates[:, 1:].shape)
-        best = rates[deepest, widest + 1]
-        context = sum(len(c.ids) for c in batch)
-        fastest = sizes[widest + 1], depths[deepest]
-        known.size = None
-        if best <= 1 / self._pass.seconds(many, context):
-            known.plain += 1
-            if known.plain <= known.wait:
-                return 1, 0
-            known.wait = min(2 * known.wait, PROBE_LAST)
-        else:
-            known.wait, known.size = PROBE_FIRST, _Size(fastest, (*limit, many))
-        known.plain = 0
-        return fastest
+        sizes = [n for n in LADDER if 1 < n <= limit[0]]
+        depths = range(1, min(limit[1], len(plan.table) - 1) + 1)
+        gains = plan.table[1 : len(depths) + 1][:, sizes]
+        rates = gains / self._seconds(sizes, depths, batch)
+        deepest, widest = np.unravel_index(rates.argmax(), rates.shape)
+        known.size = _Size((sizes[widest], depths[deepest]), (*limit, many))
+        return known.size.fastest
 
     def _seconds(
         self, sizes: Sequence[int], depths: Sequence[int], batch: Sequence[Context]
@@ -293,30 +212,27 @@ class Sequoia(Drafter):
         judge = [self._pass.seconds(many * n, context) for n in sizes]
         return np.add(judge, draft, dtype=np.float64)
 
-    def _grow(self, sprouts: list[TreeDraft]) -> float | None:
-        """Draw until nothing is open; the seconds of all levels, if nobody's prompt was read first."""
+    def _grow(self, sprouts: list[TreeDraft]) -> None:
+        """Draw until nothing is open; levels are timed, the first one only if no prompt was read."""
         began = self._clock()
-        starts = self._follower.start([s.context for s in sprouts])
+        starts = self._cache.start([s.context for s in sprouts])
         for sprout, grown in zip(sprouts, starts, strict=True):
             sprout.extend(grown.logits[-1:])
-        known = all(s.context.request in self._own for s in sprouts)
-        levels = self._time(sprouts, len(sprouts), began) if known else 0.0
+        if all(s.context.request in self._own for s in sprouts):
+            self._time(sprouts, len(sprouts), began)
         while growing := [s for s in sprouts if s.open]:
             began, rows = self._clock(), sum(len(s.open) for s in growing)
-            fed = self._follower.grow([s.growth() for s in growing])
+            fed = self._cache.grow([s.growth() for s in growing])
             for sprout, grown in zip(growing, fed, strict=True):
                 sprout.extend(grown.logits)
-            levels += self._time(growing, rows, began)
+            self._time(growing, rows, began)
         for sprout in sprouts:
             self._own.setdefault(sprout.context.request, RankEvidence())
-        return levels if known else None
 
-    def _time(self, sprouts: Sequence[TreeDraft], rows: int, began: float) -> float:
-        """One level of the draft took from ``began`` until now; so many seconds."""
-        seconds = self._clock() - began
+    def _time(self, sprouts: Sequence[TreeDraft], rows: int, began: float) -> None:
+        """One level of the draft took from ``began`` until now."""
         context = sum(len(s.context.ids) for s in sprouts)
-        self._level.add(self._pass.seconds(rows, context), seconds)
-        return seconds
+        self._level.add(self._pass.seconds(rows, context), self._clock() - began)
 
     @torch.inference_mode()
     def _measure(self, outcome: Outcome, logits: Tensor, grown: TreeDraft) -> None:
@@ -338,9 +254,6 @@ class Sequoia(Drafter):
         known.evidence.add(found)
         for node, *measured in zip(nodes, found.tolist(), ranks.judged.tolist(), strict=True):
             known.odds.learn(grown.hints(node), *measured)
-        kept = (row[: len(tree.children[n])] for n, row in zip(nodes, found, strict=True))
-        each = sum(float(np.nansum(row)) for row in kept)
-        known.lift.note(len(outcome.verdict.path) - 1, each)
         known.nodes += len(nodes)
         if outcome.context.request in self._own:
             self._own[outcome.context.request].add(found)
@@ -360,40 +273,3 @@ def _started(prior: Prior | None) -> RankEvidence:
         shares[:measured] = prior.shares[:measured]
         trials[:measured] += min(prior.share_weight, HISTORY_WEIGHT)
     return RankEvidence.believed(shares.tolist(), trials.tolist(), FORGETTING)
-
-
-def measure_acceptance(
-    models: tuple[Target, Target],
-    sampling: SamplingParams,
-    texts: Sequence[tuple[Sequence[int], int]],
-    chance: RandomSource,
-    width: int = WIDTH,
-) -> tuple[float, ...]:
-    """Acceptance by rank of a pair of models, teacher-forced: no generation, one pass per text.
-
-    ``texts`` are (token ids, number of the first judged position); children are drawn as this
-    drafter draws them, so for greedy or seeded requests they are the draft's likeliest tokens.
-    Both models' slot 0 is emptied.
-    """
-    evidence = RankEvidence()
-    width = min(width, WIDTH, models[0].vocab)
-    draws = not sampling.greedy and sampling.seed is None
-    for ids, first in texts:
-        p_rows, q_rows = (_teacher_forced(model, ids, first) for model in models)
-        p = probabilities(p_rows, sampling)
-        if draws:
-            q = probabilities(q_rows, sampling).to(p)
-            drawn = [chance.draw_distinct(law, width - 1) for law in q]
-            ranks = drawn_ranks(p, q, padded(drawn, width - 1).to(p.device))
-        else:
-            ranks = chosen_ranks(p, q_rows.topk(width).indices)
-        evidence.add(ranks.chances.double().numpy(force=True))
-    return tuple(evidence.shares[:width].tolist())
-
-
-def _teacher_forced(model: Target, ids: Sequence[int], first: int) -> Tensor:
-    """Logits [n, V] of every position from ``first`` on, given the true tokens before it."""
-    model.crop(0, 0)
-    logits = model.score([0], [chain(ids)])[0].logits[first - 1 : -1]
-    model.crop(0, 0)
-    return logits

@@ -1,7 +1,7 @@
 """SpecExec (arXiv 2406.02532): the likeliest continuations under a draft model, best first."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from engine.drafting.draft_cache import DraftCache, NewNodes
-from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP, measure_draft_model
-from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome, StopRule
+from engine.drafting.draft_cache import NewNodes
+from engine.drafting.draft_model import ModelDrafter
+from engine.interfaces.drafter import Budget, Context, DrafterResources, StopRule
 from engine.interfaces.target import Capability
 from engine.request import Option
 from engine.speculation.top_k import top_k
@@ -25,12 +25,10 @@ WAVES = Option("waves", "most passes of the draft model for one tree", 32, 1, 40
 WAVE = Option("wave", "nodes expanded in one draft pass; 0: an eighth of the tree", 0, 0, MOST_WAVE)
 BRANCH = Option("branch", "children of one node; 0: a quarter of the tree", 0, 0, MOST_BRANCH)
 CROWDED = 4  # budgets' worth of nodes that a search holds before it drops what fell out
-HARVEST = (
-    0.5  # of a wave's probability becomes its gain; first waves of the bundled pair: 0.35 to 0.85
-)
-FLAT = (
-    2.0  # passes of a row: as long as a wider pass costs no more, a larger tree is worth a thought
-)
+# Of a wave's probability so much becomes its gain; first waves of the bundled pair: 0.35 to 0.85.
+HARVEST = 0.5
+# Passes of a row: as long as a wider pass costs no more, a larger tree is considered.
+FLAT = 2.0
 WIDE, DEEP, MOST_NODES = 64, 32, 2048  # rows that mark a streamed model; its trees
 
 
@@ -162,7 +160,7 @@ class _Search:
         self._open = np.concatenate((self._open, hopeful))
 
 
-class SpecExec(Drafter):
+class SpecExec(ModelDrafter):
     """Grows by parallel best-first search (section 4.2); candidates are deterministic.
 
     Draft probabilities only order the search and never enter verification, so any tree is exact.
@@ -180,7 +178,6 @@ class SpecExec(Drafter):
     summary = "A small model searches for the likeliest continuations, best first."
     accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
-    step_cost = DRAFT_STEP
     max_draft = Budget(depth=8, nodes=24)
     plan_when = ("draft model", "streamed", "dense")
     plan_reason = (
@@ -194,26 +191,13 @@ class SpecExec(Drafter):
 
     def __init__(self, parts: DrafterResources) -> None:
         """Take the draft model; W is 8 to 128 and K 16 to 64 where the options do not set them."""
-        assert parts.draft_model is not None  # ``needs`` was checked when the engine was built
-        self._clock = parts.clock
-        self._follower = DraftCache(
-            parts.draft_model, parts.measured.get(DRAFT_READ, 0.0), parts.clock
-        )
+        super().__init__(parts)
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
         self.max_draft = _largest(self.max_draft, parts.cost.flat(FLAT))
-        self.step_seconds = parts.measured.get(
-            DRAFT_STEP, 0.0
-        )  # what a wave costs, until one was measured
         self._wave = int(WAVE.of(parts.options))
         self._branch = int(BRANCH.of(parts.options))
         self._waves = int(WAVES.of(parts.options))
         self._fade = math.log(DECAY.of(parts.options))
-
-    @classmethod
-    @override
-    def measure(cls, resources: DrafterResources) -> Mapping[str, float]:
-        """Costs of the draft model."""
-        return measure_draft_model(resources)
 
     @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
@@ -224,27 +208,6 @@ class SpecExec(Drafter):
             self._grow(growing)
         return [search.tree() for search in searches]
 
-    @override
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the draft model's cache of accepted tokens."""
-        for outcome in outcomes:
-            self._follower.settle(outcome)
-
-    @override
-    def prefill_seconds(self, context: Context) -> float:
-        """Seconds that the draft model needs to catch up with the request."""
-        return self._follower.reading(context)
-
-    @override
-    def prefill(self, context: Context) -> bool:
-        """Let the draft model read one more chunk of the request's prompt."""
-        return self._follower.read(context)
-
-    @override
-    def forget(self, request: int, slot: int) -> None:
-        """The slot's cache stays: its next request may share the prefix."""
-        self._follower.forget(slot)
-
     def _search(self, context: Context, budget: Budget) -> _Search:
         # a price for rows would also prune those that reading hides, which cost nothing
         hidden = self._target_cost.hidden > 1
@@ -252,7 +215,7 @@ class SpecExec(Drafter):
         limits = _Limits(
             wave=self._wave or min(max(budget.nodes // 8, 8), MOST_WAVE),
             branch=self._branch or min(max(budget.nodes // 4, 16), MOST_BRANCH),
-            depth=min(budget.depth, self._follower.room(context)),
+            depth=min(budget.depth, self._cache.room(context)),
             nodes=budget.nodes,
             fade=self._fade,
             floor=math.log(budget.floor) if floored else -math.inf,
@@ -262,7 +225,7 @@ class SpecExec(Drafter):
 
     @torch.inference_mode()
     def _grow(self, searches: list[_Search]) -> None:
-        starts = self._follower.start([search.context for search in searches])
+        starts = self._cache.start([search.context for search in searches])
         for search, grown in zip(searches, starts, strict=True):
             search.expand(grown.logits)
         for done in range(1, self._waves):
@@ -275,7 +238,7 @@ class SpecExec(Drafter):
 
     def _run_wave(self, growing: list[_Search]) -> None:
         started = self._clock()
-        fed = self._follower.grow([search.growth() for search in growing])
+        fed = self._cache.grow([search.growth() for search in growing])
         for search, grown in zip(growing, fed, strict=True):
             search.expand(grown.logits)
             if search.crowded:
@@ -286,6 +249,7 @@ class SpecExec(Drafter):
         """Whether one more pass brings tokens at least as fast as the round without it."""
         if any(search.limits.budget.exact for search in growing):
             return True
+        # until a wave was measured, it costs what a step does
         wave = self._wave_cost.seconds(1, len(growing)) or self.step_seconds
         rows, context = sum(s.size for s in searches), sum(len(s.context.ids) for s in searches)
         rate = sum(1 + s.gain for s in searches) / (
@@ -294,7 +258,7 @@ class SpecExec(Drafter):
         return HARVEST * sum(search.promise for search in growing) >= rate * wave
 
     def _cut(self, search: _Search, most: int) -> None:
-        self._follower.relabel(search.context.slot, search.cut(most))
+        self._cache.relabel(search.context.slot, search.cut(most))
 
 
 def _likeliest(

@@ -1,12 +1,12 @@
 """Suffix decoding (arXiv 2411.04975): continue what this and earlier requests said after the same words."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from typing_extensions import override
 
 from engine.drafting.match_confidence import MatchConfidence, MatchConfidences
-from engine.drafting.ngram_candidates import FINISHED, OWN, SAME_START, Continuations, Source
+from engine.drafting.ngram_candidates import FINISHED, OWN, Continuations, Source
 from engine.drafting.suffix_index import SuffixIndex
 from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import (
@@ -24,10 +24,6 @@ from engine.speculation.tree import DraftTree, single
 
 NAME = "suffix"
 SLIGHT = 1 / 16  # of the floor: what is less likely is left out; rounds to come count the rest
-SOON = replace(
-    TUNING, match_memory=0.9, match_guess_weight=2.0
-)  # of beginnings: like asks for like, for a while
-AHEAD = 8  # tokens behind the longest draft that plans look at: 32 of 34 leave two rounds
 HISTORY = Option(  # 200,000 tokens take some 60 MB
     "history", "tokens of finished answers to remember; 0: none", 200_000, 0, 100_000_000
 )
@@ -49,8 +45,7 @@ class Suffix(Drafter):
     Every place where the newest words stood before is a witness for what followed there; what they say
     together is told in ``engine.drafting.ngram_candidates``. What a match of some length is worth is measured
     apart in this request and in finished ones: where the same form is filled in with other words, what
-    earlier answers said is the worse witness. And apart from both where an answer begins as an earlier
-    one: whether answers are alike changes with what is asked, so that is learnt within a few of them.
+    earlier answers said is the worse witness.
 
     Finished texts live in the memory of this engine only, at most ``history`` tokens of them, and
     are gone with it. Nothing is written to disk; unloading the model forgets them.
@@ -72,11 +67,7 @@ class Suffix(Drafter):
         self._trees = Capability.TREE in parts.target.offers
         self._finished = SuffixIndex(int(HISTORY.of(parts.options)))
         self._running: dict[int, _Running] = {}
-        self._confidences = (
-            MatchConfidences(),
-            MatchConfidences(),
-            MatchConfidences(SOON),
-        )  # by origin
+        self._own, self._others = MatchConfidences(), MatchConfidences()
 
     @override
     def draft(self, batch: Sequence[Context], budgets: Sequence[Budget]) -> list[DraftTree]:
@@ -89,8 +80,7 @@ class Suffix(Drafter):
         for outcome in outcomes:
             running = self._running.get(outcome.context.request)
             if running is not None and running.foremost:
-                path, tree = outcome.verdict.path, outcome.tree
-                emitted = [*(tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
+                emitted = outcome.emitted
                 for source, expected in running.foremost:
                     running.confidences[source.origin].learn(source.length, expected, emitted)
                 running.foremost.clear()
@@ -109,7 +99,7 @@ class Suffix(Drafter):
 
     @override
     def shares(self, request: int) -> tuple[tuple[float, ...], float]:
-        """What matches in this request's own text were worth: ``Confidence.shares``.
+        """What matches in this request's own text were worth: ``MatchConfidence.shares``.
 
         Finished texts are gone with the engine, and what matches in them were worth with them.
         """
@@ -118,10 +108,9 @@ class Suffix(Drafter):
 
     def _run(self, context: Context) -> _Running:
         if context.request not in self._running:
-            own, *others = self._confidences
-            sure = own.start(context.task, context.priors.get(NAME))
-            rest = (other.start(context.task, None) for other in others)
-            self._running[context.request] = _Running(context.ids, (sure, *rest))
+            own = self._own.start(context.task, context.priors.get(NAME))
+            other = self._others.start(context.task, None)
+            self._running[context.request] = _Running(context.ids, (own, other))
         return self._running[context.request]
 
     def _one(self, context: Context, budget: Budget) -> DraftTree:
@@ -131,29 +120,25 @@ class Suffix(Drafter):
         if min(budget.depth, budget.nodes) < 1:
             return single(context.ids[-1])
         running.index.extend(context.copyable(len(running.index)))
-        said = len(context.ids) - context.prompt_length
-        sources = self._sources(running.index, context.ids[-TUNING.longest_match :], said)
+        sources = self._sources(running.index, context.ids[-TUNING.longest_match :])
         if not sources:
             return single(context.ids[-1])
         longest = {source.origin: source for source in reversed(sources)}.values()
         running.foremost += [(source, source.following(budget.depth)) for source in longest]
-        ahead = AHEAD if budget.prices and budget.depth == self.max_draft.depth else 0
-        depth, nodes = budget.depth + ahead, budget.nodes + ahead
-        found = Continuations(context.ids[-1], sources, depth, running.confidences)
+        found = Continuations(context.ids[-1], sources, budget.depth, running.confidences)
         if budget.hopeless(found.likeliest):
             return single(context.ids[-1])
         least = 0.0 if budget.exact else SLIGHT * (budget.floor or FLOOR)
         found.grow(context.stop_tokens, least)
-        ranked = found.ranked() if self._trees else found.path(min(depth, nodes))
-        return _cut(found, ranked[:nodes], budget)
+        # prices also count what rounds to come can copy
+        most = max(budget.nodes, self.max_draft.nodes) if budget.prices else budget.nodes
+        ranked = found.ranked() if self._trees else found.path(budget.depth)
+        return _cut(found, ranked[:most], budget)
 
-    def _sources(self, own: SuffixIndex, tail: Sequence[int], said: int) -> list[Source]:
+    def _sources(self, own: SuffixIndex, tail: Sequence[int]) -> list[Source]:
         """Longest match first; equal ones own first, then newest first."""
         found = [Source(m.length, OWN, m.text, m.end) for m in own.matches(tail)]
-        found += [
-            Source(m.length, SAME_START if m.length > said else FINISHED, m.text, m.end)
-            for m in self._finished.matches(tail)
-        ]
+        found += [Source(m.length, FINISHED, m.text, m.end) for m in self._finished.matches(tail)]
         return sorted(found, key=lambda source: (-source.length, source.origin))
 
 

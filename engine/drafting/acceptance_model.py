@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.drafting.tuning import TUNING, Tuning
+from engine.drafting.tuning import TUNING
 from engine.statistics.decayed import Decayed
 
 
@@ -24,9 +24,8 @@ class Hint(NamedTuple):
 class AcceptanceModel:
     """Chances that a child is accepted, its elder siblings refused: before and after it is drawn."""
 
-    def __init__(self, tuning: Tuning = TUNING) -> None:
+    def __init__(self) -> None:
         """Only the guess is known: a line, later children nearly as good."""
-        self._tuning = tuning
         self._before, self._after = self._guessed(), self._guessed()
 
     def before(self, rank: int, likeliest: float) -> float:
@@ -43,9 +42,9 @@ class AcceptanceModel:
         """One node: ``chances`` and ``judged`` by rank, as in ``RankAcceptance``."""
         for rank, hint in enumerate(hints):
             weight = judged[rank]
-            if not weight > self._tuning.least_judged:
+            if not weight > TUNING.least_judged:
                 return
-            memory = self._tuning.model_memory**weight
+            memory = TUNING.model_memory**weight
             accepted = weight * min(1.0, chances[rank] / weight)
             self._at(self._before, rank, hint.likeliest).add(accepted, weight, memory)
             if rank + 1 < len(judged):
@@ -54,10 +53,10 @@ class AcceptanceModel:
 
     def _guessed(self) -> list[list[Decayed]]:
         """By rank, and by probability."""
-        (low, slope), weight = self._tuning.model_guess, self._tuning.model_guess_weight
-        line = [weight * (low + slope * middle) for middle in self._tuning.middles]
-        return [[Decayed(hits, weight) for hits in line] for _ in range(self._tuning.model_ranks)]
+        (low, slope), weight = TUNING.model_guess, TUNING.model_guess_weight
+        line = [weight * (low + slope * middle) for middle in TUNING.middles]
+        return [[Decayed(hits, weight) for hits in line] for _ in range(TUNING.model_ranks)]
 
     def _at(self, table: list[list[Decayed]], rank: int, probability: float) -> Decayed:
-        rank = min(rank, self._tuning.model_ranks - 1)
-        return table[rank][bisect_right(self._tuning.edges, probability)]
+        rank = min(rank, TUNING.model_ranks - 1)
+        return table[rank][bisect_right(TUNING.edges, probability)]

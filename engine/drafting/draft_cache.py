@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from engine.drafting.tuning import TUNING, Tuning
+from engine.drafting.tuning import TUNING
 from engine.errors import OutOfMemory
 from engine.interfaces.drafter import Context, Outcome
 from engine.interfaces.target import SHARED, Grown, Rows, Target
@@ -46,16 +46,14 @@ class DraftCache:
         model: Target,
         read: float = 0.0,
         clock: Callable[[], float] = perf_counter,
-        tuning: Tuning = TUNING,
     ) -> None:
         """``read``: seconds to read a token, until the first text was read; 0: unknown."""
-        self._clock, self._tuning = clock, tuning
+        self._clock = clock
         self._model = model
         self._slots: set[int] = set()  # that were started, and may hold a prefix that another needs
         self._fed: dict[int, _FedRows] = {}
-        self._reading = Decayed(
-            tuning.least_reading * read, tuning.least_reading
-        )  # seconds per token
+        least = TUNING.least_reading
+        self._reading = Decayed(least * read, least)  # seconds per token
 
     def start(self, batch: Sequence[Context]) -> list[Grown]:
         """Catch up with the committed tokens; scores [1, ...] of the newest one."""
@@ -65,9 +63,9 @@ class DraftCache:
             unread += len(context.ids) - known
             rows.append(self._missing(context, known, self._common(context, known, batch[place:])))
         grown = self._model.grow(rows)
-        if unread >= self._tuning.least_reading:
+        if unread >= TUNING.least_reading:
             seconds = self._clock() - started
-            self._reading.add(seconds, unread, self._tuning.reading_memory)
+            self._reading.add(seconds, unread, TUNING.reading_memory)
         return grown
 
     def grow(self, batch: Sequence[NewNodes]) -> list[Grown]:
@@ -94,7 +92,7 @@ class DraftCache:
             return False
         known = self._taken_over(context)
         self._model.crop(context.slot, known)
-        chunk = context.ids[known:-1][: self._tuning.prompt_chunk]
+        chunk = context.ids[known:-1][: TUNING.prompt_chunk]
         if chunk:
             self._model.feed(context.slot, chunk)
         return bool(chunk)
@@ -149,8 +147,8 @@ class DraftCache:
         """The tokens that the slot does not hold; of long prompts only the last chunk is left."""
         slot, ids = context.slot, context.ids
         self._model.crop(slot, known)
-        while len(ids) - known > self._tuning.prompt_chunk or common - known >= SHARED:
-            end = known + self._tuning.prompt_chunk
+        while len(ids) - known > TUNING.prompt_chunk or common - known >= SHARED:
+            end = known + TUNING.prompt_chunk
             end = min(end, common) if common - known >= SHARED else end
             self._model.feed(slot, ids[known:end])
             known = end

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from engine.drafting.tuning import TUNING, Tuning
+from engine.drafting.tuning import TUNING
 from engine.request import Prior
 from engine.statistics.decayed import Decayed
 
@@ -15,17 +15,17 @@ class MatchConfidence:
     SuffixDecoding (arXiv 2411.04975): short matches give short drafts, a copied text gives long ones.
     """
 
-    def __init__(self, usual: "MatchConfidence | None" = None, tuning: Tuning = TUNING) -> None:
+    def __init__(self, usual: "MatchConfidence | None" = None) -> None:
         """Start from the guess, or from what is ``usual``."""
-        self._usual, self._tuning = usual, tuning
-        self._kinds = tuning.longest_match.bit_length() + 1  # of matches
+        self._usual = usual
+        self._kinds = TUNING.longest_match.bit_length() + 1  # of matches
         self._counts = [Decayed() for _ in range(self._kinds)]
         self._table: list[float | None] = []  # by length; None: not asked since it changed
         self.renew()
 
     def at(self, length: int) -> float:
         """Probability of the next token after a match of ``length`` >= 1."""
-        length = min(length, self._tuning.longest_match)
+        length = min(length, TUNING.longest_match)
         known = self._table[length]
         if known is None:
             known = self._table[length] = self._value(length)
@@ -41,7 +41,7 @@ class MatchConfidence:
 
     def renew(self) -> None:
         """Take in what is ``usual`` now."""
-        self._table = [None] * (self._tuning.longest_match + 1)
+        self._table = [None] * (TUNING.longest_match + 1)
 
     def remember(self, prior: Prior | None) -> None:
         """Start from ``shares`` of earlier sessions, unless something was measured."""
@@ -49,7 +49,7 @@ class MatchConfidence:
             return
         if any(counts.trials for counts in self._counts):
             return
-        weight = min(prior.share_weight, self._tuning.match_prior_weight)
+        weight = min(prior.share_weight, TUNING.match_prior_weight)
         pairs = zip(prior.shares[: self._kinds], prior.shares[self._kinds :], strict=True)
         self._counts = [Decayed(weight * hit, weight * hit + weight * miss) for hit, miss in pairs]
         self.renew()
@@ -70,7 +70,7 @@ class MatchConfidence:
         """What followed a match of ``length``, compared with what the target then emitted."""
         noted = []
         for depth, (token, other) in enumerate(zip(expected, emitted, strict=False)):
-            kind = min(length + depth, self._tuning.longest_match).bit_length()
+            kind = min(length + depth, TUNING.longest_match).bit_length()
             noted.append((kind, token == other))
             if token != other:
                 break
@@ -80,17 +80,17 @@ class MatchConfidence:
         """Tokens by kind of match, and whether they were right; what is usual learns them too."""
         if self._usual is not None:
             self._usual.note(noted)
-        longest = self._tuning.longest_match
+        longest = TUNING.longest_match
         for kind, hit in noted:
-            self._counts[kind].add(hit, memory=self._tuning.match_memory)
+            self._counts[kind].add(hit, memory=TUNING.match_memory)
             least, most = 2 ** (kind - 1), min(2**kind, longest + 1)
             self._table[least:most] = [None] * (most - least)
 
     def _value(self, length: int) -> float:
         guess = (length + 0.5) / (length + 1.5) if self._usual is None else self._usual.at(length)
         counts = self._counts[length.bit_length()]
-        share = counts.share(guess, self._tuning.match_guess_weight)
-        return min(share, self._tuning.max_confidence)
+        share = counts.share(guess, TUNING.match_guess_weight)
+        return min(share, TUNING.max_confidence)
 
 
 class MatchConfidences:
@@ -99,17 +99,16 @@ class MatchConfidences:
     Where a text is to be copied the first matching word decides; elsewhere it is mostly chance.
     """
 
-    def __init__(self, tuning: Tuning = TUNING) -> None:
+    def __init__(self) -> None:
         """Only the guess is known."""
-        self._tuning = tuning
-        self._overall = MatchConfidence(None, tuning)
+        self._overall = MatchConfidence()
         self._tasks: dict[str, MatchConfidence] = {}
 
     def start(self, task: str, prior: Prior | None) -> MatchConfidence:
         """The confidence of a new request; its task and all tasks learn what it learns."""
         if task not in self._tasks:
-            self._tasks[task] = MatchConfidence(self._overall, self._tuning)
+            self._tasks[task] = MatchConfidence(self._overall)
         usual = self._tasks[task]
         usual.remember(prior)
         usual.renew()
-        return MatchConfidence(usual, self._tuning)
+        return MatchConfidence(usual)

@@ -10,16 +10,14 @@ from typing import NamedTuple
 
 from engine.drafting.match_confidence import MatchConfidence
 
-# Where a match is: in this request; in a finished one; in a finished one that started with the same
-# answer, so that the match reaches back beyond the answer's first token.
-OWN, FINISHED, SAME_START = range(3)
+OWN, FINISHED = range(2)  # where a match is: in this request, or in a finished one
 
 
 class Source(NamedTuple):
     """A place where the same words occurred."""
 
     length: int  # of the match
-    origin: int  # OWN, FINISHED or SAME_START
+    origin: int  # OWN or FINISHED
     text: Sequence[int]
     end: int  # of the match in ``text``
 

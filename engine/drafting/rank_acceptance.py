@@ -116,25 +116,3 @@ class RankEvidence:
         """
         found = np.array([rank.share() for rank in self.ranks])
         return np.diff(np.minimum(found.cumsum(), 1.0), prepend=0.0)
-
-
-@dataclass
-class Lift(Decayed):
-    """Children that verification accepted, over those of token-by-token verification.
-
-    Acceptance by rank says how often a child is accepted for its own sake. Leaves-first verification
-    also accepts it for the sake of its subtree, which one factor describes well: 1.07 for pocket at
-    temperature 1. Without it the trees that seem best are too shallow.
-    """
-
-    hits: float = TUNING.lift_weight
-    trials: float = TUNING.lift_weight
-
-    def note(self, accepted: float, expected: float) -> None:
-        """One round's path."""
-        self.add(accepted, expected, TUNING.lift_memory)
-
-    def over(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Lifted shares by rank, at most 1 in all."""
-        factor = max(1.0, self.hits / max(self.trials, 1e-9))
-        return shares * min(factor, 1 / max(float(shares.sum()), 1e-9))

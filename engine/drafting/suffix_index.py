@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.drafting.tuning import TUNING, Tuning
+from engine.drafting.tuning import TUNING
 
 _STRIDE = 1 << 32  # a place is one integer: text * _STRIDE + offset
 
@@ -23,9 +23,9 @@ class SuffixIndex:
     suffix first. So the longest match is found unless 4 newer places of its suffix hide it.
     """
 
-    def __init__(self, capacity: int | None = None, tuning: Tuning = TUNING) -> None:
+    def __init__(self, capacity: int | None = None) -> None:
         """Hold at most ``capacity`` tokens; None: any number."""
-        self._capacity, self._tuning = capacity, tuning
+        self._capacity = capacity
         self._texts: dict[int, list[int]] = {}  # oldest first
         self._places: dict[int, tuple[int, ...]] = {}  # hash of a gram -> places, newest first
         self._count = 0
@@ -47,7 +47,7 @@ class SuffixIndex:
         for token in tokens:
             place = number * _STRIDE + len(text)
             for key in self._grams(text, len(text)):
-                self._places[key] = (place, *self._places.get(key, ())[: self._tuning.newest - 1])
+                self._places[key] = (place, *self._places.get(key, ())[: TUNING.newest - 1])
             text.append(token)
 
     def add(self, tokens: Sequence[int]) -> None:
@@ -72,7 +72,7 @@ class SuffixIndex:
         found: dict[int, SuffixMatch] = {}
         for key in self._grams(tail, len(tail)):
             for place in self._places.get(key, ()):
-                if len(found) < self._tuning.newest and place not in found:
+                if len(found) < TUNING.newest and place not in found:
                     number, end = divmod(place, _STRIDE)
                     text = self._texts[number]
                     if length := self._common(
@@ -92,11 +92,11 @@ class SuffixIndex:
 
     def _grams(self, text: Sequence[int], end: int) -> list[int]:
         """Hashes of the grams that end before ``text[end]``; ``_common`` finds out equal ones."""
-        return [hash(tuple(text[end - n : end])) for n in self._tuning.grams if n <= end]
+        return [hash(tuple(text[end - n : end])) for n in TUNING.grams if n <= end]
 
     def _common(self, text: Sequence[int], end: int, tail: Sequence[int]) -> int:
         """Tokens before ``text[end]`` that equal the end of ``tail``."""
-        limit = min(self._tuning.longest_match, end, len(tail))
+        limit = min(TUNING.longest_match, end, len(tail))
         length = 0
         while length < limit and text[end - 1 - length] == tail[-1 - length]:
             length += 1

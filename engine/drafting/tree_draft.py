@@ -15,12 +15,11 @@ from typing_extensions import override
 from engine.drafting.acceptance_model import AcceptanceModel, Hint
 from engine.drafting.draft_cache import NewNodes
 from engine.drafting.node_allocation import Child, Siblings, marginal, spread
-from engine.drafting.tree_shape import TreeShape
 from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Context
 from engine.speculation.sampling import probabilities
 from engine.speculation.top_k import top_k
-from engine.speculation.tree import DraftTree
+from engine.speculation.tree import DraftTree, children_of
 
 
 class TreeDraft(ABC):
@@ -146,27 +145,27 @@ class AdaptiveTree(TreeDraft):
 class StaticTree(TreeDraft):
     """A tree along a fixed shape; ``replaced``: drawn with replacement, as in SpecInfer."""
 
-    def __init__(self, context: Context, shape: TreeShape, *, replaced: bool = False) -> None:
-        """Nothing is drawn yet."""
+    def __init__(self, context: Context, parents: Sequence[int], *, replaced: bool = False) -> None:
+        """``parents`` of the shape, the root's first; nothing is drawn yet."""
         super().__init__(context)
-        self._shape, self._replaced = shape, replaced
+        self._children, self._replaced = children_of(parents), replaced
         self._places = {0: 0}  # node of the shape -> of the tree
         self._ends = [0]  # nodes of the shape that correspond to ``open``
-        if shape.depth < 1:
+        if len(parents) == 1:
             self.open = []
 
     @override
     def extend(self, logits: Tensor) -> None:
-        wanted = [len(self._shape.children[node]) for node in self._ends]
+        wanted = [len(self._children[node]) for node in self._ends]
         grown: list[int] = []
         for node, found in zip(self._ends, self._candidates(wanted, logits), strict=True):
-            for child, token in zip(self._shape.children[node], found, strict=False):
+            for child, token in zip(self._children[node], found, strict=False):
                 self._places[child] = self._add(self._places[node], token)
                 grown.append(child)
         stops = self.context.stop_tokens
         self._ends = [
             n for n in grown
-            if self._shape.children[n] and self._tokens[self._places[n]] not in stops
+            if self._children[n] and self._tokens[self._places[n]] not in stops
         ]  # fmt: skip
         self.open = [self._places[n] for n in self._ends]
 

@@ -12,43 +12,13 @@ Depth counts levels below the root, so the paper's d is one more. Nodes count th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from engine.speculation.tree import children_of, depths_of, levels_of
-
 IMPOSSIBLE = -np.inf
-
-
-@dataclass(frozen=True)
-class TreeShape:
-    """A tree in level order; siblings are in draw order, as in ``DraftTree``."""
-
-    parents: tuple[int, ...]  # [n]; parents[0] == -1
-    expected: float  # F: tokens per round under the acceptance it was made for
-
-    def __len__(self) -> int:
-        """Nodes, the root included."""
-        return len(self.parents)
-
-    @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """Children of every node in draw order."""
-        return children_of(self.parents)
-
-    @cached_property
-    def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes by depth, the root's level first; a level is drafted in one pass."""
-        return levels_of(depths_of(self.parents))
-
-    @property
-    def depth(self) -> int:
-        """Levels below the root: the draft passes of growing it, as leaves are not fed."""
-        return len(self.levels) - 1
 
 
 class OptimalTree:
@@ -65,13 +35,12 @@ class OptimalTree:
         if nodes < 1:
             raise ValueError(f"a tree has at least its root; {nodes} nodes were asked for")
         self.acceptance = tuple(float(p) for p in acceptance)
-        self.nodes = nodes
+        self.nodes, self.depth = nodes, nodes - 1 if depth is None else depth
         lone = np.full((nodes + 1, 1), IMPOSSIBLE)
         lone[1, 0] = 1.0
         self._layers = [lone]  # by depth: T [nodes + 1, children + 1]
         self._best = [lone[:, 0]]  # by depth: G [nodes + 1]
-        limit = nodes - 1 if depth is None else min(depth, nodes - 1)
-        while len(self._best) <= limit and self._deepen():
+        while len(self._best) <= min(self.depth, nodes - 1) and self._deepen():
             pass
 
     def expected(self, nodes: int, depth: int | None = None) -> float:
@@ -88,18 +57,20 @@ class OptimalTree:
         fitting = np.flatnonzero(self._best[self._level(depth)][: nodes + 1] > IMPOSSIBLE)
         return int(fitting[-1])
 
-    def shape(self, nodes: int, depth: int | None = None) -> TreeShape:
-        """The best tree of exactly ``nodes`` nodes; ValueError where none exists."""
+    def shape(self, nodes: int, depth: int | None = None) -> tuple[int, ...]:
+        """Parents in the best tree of exactly ``nodes`` nodes; ValueError where none exists.
+
+        Nodes are in level order and siblings in draw order, as in ``DraftTree``.
+        """
         level = self._level(depth)
-        expected = float(self._best[level][nodes])
-        if expected == IMPOSSIBLE:
+        if self._best[level][nodes] == IMPOSSIBLE:
             raise ValueError(f"no tree of {nodes} nodes fits depth {level} with these ranks")
         parents, queue = [-1], [(nodes, level)]
         for node, (count, below) in enumerate(queue):  # grows while it is walked: level order
             for share in self._split(count, below):
                 parents.append(node)
                 queue.append((share, below - 1))
-        return TreeShape(tuple(parents), expected)
+        return tuple(parents)
 
     def _level(self, depth: int | None) -> int:
         last = len(self._best) - 1
@@ -161,11 +132,8 @@ def _best_split(rest: NDArray[np.float64], values: NDArray[np.float64]) -> NDArr
     return best
 
 
-def uniform(arity: int, nodes: int, depth: int) -> TreeShape:
-    """The first ``nodes`` nodes, in level order, of the tree that has ``arity`` children everywhere.
-
-    ``expected`` is not known without an acceptance and is 0.
-    """
+def uniform(arity: int, nodes: int, depth: int) -> tuple[int, ...]:
+    """Parents of the first ``nodes`` nodes of the tree that has ``arity`` children everywhere."""
     parents, last, first_of_level = [-1], 0, 0
     for _ in range(depth):
         level = range(first_of_level, last + 1)
@@ -174,4 +142,4 @@ def uniform(arity: int, nodes: int, depth: int) -> TreeShape:
             break
         parents += fresh
         first_of_level, last = last + 1, last + len(fresh)
-    return TreeShape(tuple(parents), 0.0)
+    return tuple(parents)

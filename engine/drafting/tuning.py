@@ -26,8 +26,6 @@ class Tuning:
 
     # Acceptance by rank, and by what the draft says of a token.
     ranks: int = 32  # ranks that are distinguished: the most children of one node
-    lift_weight: float = 16.0  # children that a lift of 1 counts for
-    lift_memory: float = 0.998  # per round
     edges: tuple[float, ...] = (
         0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.995,
     )  # of probabilities under the draft that are measured together  # fmt: skip

@@ -1,37 +1,34 @@
 """One visit to a CUDA machine: ``python -m engine.hardware.gpu_report [--json OUT]``.
 
 Prints what the device reaches of what it could: plain decoding against memory bandwidth, the cost
-of wider passes with and without recorded graphs, verification against the torch code, and streamed
-weights against the measured copy rate. ``--smoke`` runs the same code small and on the processor,
-kernels in Triton's interpreter: it proves that the report works and says nothing about speed.
+of wider passes with and without recorded graphs, and verification against the torch code. ``--smoke``
+runs the same code small and on the processor, kernels in Triton's interpreter: it proves that the
+report works and says nothing about speed.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from engine.decoder.inflate import inflated
 from engine.decoder.weights import load_weights
-from engine.errors import EngineError, NumericalError
+from engine.errors import NumericalError
 from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
-from engine.models.offload.ram import open_ram
 from engine.models.own.cuda_target import BUCKETS, CudaTarget, on_device
 from engine.models.own.pass_kernels import WRITTEN_OUT
-from engine.models.own.streamed_target import load_streamed
 from engine.models.own.target import TorchTarget
-from engine.request import ModelSpec, SamplingParams
-from engine.speculation.tree import DraftTree, chain, single
+from engine.request import SamplingParams
+from engine.speculation.tree import DraftTree, chain
 from engine.speculation.verify import Verdict, verify
 
 POCKET = Path(__file__).parents[1] / "bundled" / "pocket"
@@ -103,9 +100,9 @@ def copies(sizes: Sizes) -> tuple[float, float]:
     return 2 * sizes.copied / inside, sizes.copied / across
 
 
-def decoding(sizes: Sizes, folder: Path, bandwidth: float) -> Iterator[Row]:
+def decoding(sizes: Sizes, bandwidth: float) -> Iterator[Row]:
     """Plain tokens per second and the cost of wider passes."""
-    weights = load_weights(folder, sizes.dtype, sizes.device)
+    weights = inflated(load_weights(POCKET, sizes.dtype, sizes.device), sizes.inflate)
     size = weights.parameters * weights.embedding.element_size()
     recorded: TorchTarget = on_device(weights)
     if sizes.device.type == "cpu":
@@ -163,54 +160,6 @@ def _judge_plain(tree: DraftTree, logits: Tensor, sampling: SamplingParams) -> V
     return verify(tree, logits, sampling, PhiloxRandom(1))
 
 
-def streaming(sizes: Sizes, folder: Path, across: float) -> Iterator[Row]:
-    """A pass over weights of which a quarter stays on the device, the rest waits in RAM."""
-    if sizes.device.type != "cuda":
-        yield Row("streamed from RAM", None, "share", 0.85, "not run: needs a CUDA device")
-        return
-    size = (folder / "model.safetensors").stat().st_size
-    dtype = str(sizes.dtype).removeprefix("torch.")
-    spec = ModelSpec("report", str(folder), device=str(sizes.device), dtype=dtype)
-    resident = seconds(_single(on_device(load_weights(folder, sizes.dtype, sizes.device))), sizes)
-    try:
-        limited = replace(spec, resident=max(size // 4, 1 << 30))
-        target = load_streamed(limited, open_ram)
-    except EngineError as error:
-        yield Row("streamed from RAM", None, "share", 0.85, f"not run: {error}")
-        return
-    taken = seconds(_single(target), sizes)
-    rate = target.source.streamed / taken
-    note = f"{rate / 1e9:.1f} GB/s; a pass {taken / resident:.1f}x a resident one"
-    yield Row("streamed of the host-to-device rate", rate / across, "share", 0.85, note)
-    target.source.close()
-
-
-def _single(target: TorchTarget) -> Callable[[], None]:
-    def work() -> None:
-        target.score([0], [single(1)])
-        target.crop(0, 0)
-
-    return work
-
-
-def write_inflated(folder: Path, times: int, dtype: torch.dtype) -> None:
-    """Pocket with feed-forward parts ``times`` as wide, as a folder; see engine.decoder.inflate."""
-    config = json.loads((POCKET / "config.json").read_text(encoding="utf-8"))
-    extra = config["intermediate_size"] * (times - 1)
-    config["intermediate_size"] *= times
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    tensors = load_file(str(POCKET / "model.safetensors"))
-    random = torch.Generator().manual_seed(0)
-    for name, tensor in tensors.items():
-        if "gate_proj" in name or "up_proj" in name:
-            fresh = torch.randn(extra, tensor.shape[1], generator=random) / tensor.shape[1] ** 0.5
-            tensors[name] = torch.cat((tensor, fresh.to(tensor)))
-        elif "down_proj" in name:
-            tensors[name] = torch.cat((tensor, tensor.new_zeros(tensor.shape[0], extra)), 1)
-    whole = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
-    save_file(whole, str(folder / "model.safetensors"), metadata={"format": "pt"})
-
-
 def report(sizes: Sizes) -> list[Row]:
     """All measurements, in the order of the table."""
     inside, across = copies(sizes)
@@ -218,12 +167,7 @@ def report(sizes: Sizes) -> list[Row]:
         Row("device memory", inside / 1e9, "GB/s"),
         Row("host to device, pinned", across / 1e9, "GB/s"),
     ]
-    with tempfile.TemporaryDirectory() as name:
-        write_inflated(Path(name), sizes.inflate, sizes.dtype)
-        rows += decoding(sizes, Path(name), inside)
-        rows += verification(sizes)
-        rows += streaming(sizes, Path(name), across)
-    return rows
+    return [*rows, *decoding(sizes, inside), *verification(sizes)]
 
 
 def table(rows: Sequence[Row]) -> str:

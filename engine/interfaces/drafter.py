@@ -194,15 +194,9 @@ class Outcome:
     batch: int = 1
 
     @property
-    def own(self) -> "Outcome":
-        """The same for who drafted: what was grafted onto the tree stands for the target's own token."""
-        tree = self.tree.own
-        if tree is self.tree:
-            return self
-        path = self.verdict.path
-        kept = tuple(node for node in path if node < len(tree))
-        bonus = self.verdict.bonus if kept == path else self.tree.tokens[path[len(kept)]]
-        return replace(self, tree=tree, verdict=Verdict(kept, bonus))
+    def emitted(self) -> list[int]:
+        """Accepted tokens and the target's own."""
+        return [*(self.tree.tokens[node] for node in self.verdict.path[1:]), self.verdict.bonus]
 
 
 class Drafter(ABC):

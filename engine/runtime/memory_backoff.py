@@ -38,7 +38,7 @@ class MemoryBackoff:
         self._calm = 0
 
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[ScoreResult]:
-        """One pass, or as many as it takes; one ``Passed`` for each tree."""
+        """One pass, or as many as it takes; one ``ScoreResult`` for each tree."""
         self._calm += 1
         if self._calm >= CALM:
             self._recover()
@@ -125,6 +125,4 @@ def truncate_tree(tree: DraftTree, nodes: int | None) -> DraftTree:
     parents = tree.parents[:nodes]
     inner = set(parents)
     q = None if tree.q is None else {n: law for n, law in tree.q.items() if n in inner}
-    grafted = max(0, nodes - (len(tree) - tree.grafted))
-    tokens = tree.tokens[:nodes]
-    return replace(tree, tokens=tokens, parents=parents, q=q, warm=None, grafted=grafted)
+    return replace(tree, tokens=tree.tokens[:nodes], parents=parents, q=q, warm=None)

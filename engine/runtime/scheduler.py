@@ -27,13 +27,12 @@ class DrafterUsage:
     depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
 
     def count(self, outcome: Outcome) -> None:
-        """Record one pass; depths count only the nodes that the drafter itself proposed."""
+        """Record one pass."""
         self.passes += 1
         self.drafted += outcome.tree.drafted
-        self.accepted += len(outcome.verdict.path) - 1
-        own = outcome.own
-        path = own.verdict.path
-        accepted, refused = len(path) - 1, bool(own.tree.children[path[-1]])
+        path = outcome.verdict.path
+        accepted, refused = len(path) - 1, bool(outcome.tree.children[path[-1]])
+        self.accepted += accepted
         while len(self.depths) < accepted + refused:
             self.depths.append([0, 0])
         for depth in range(accepted):
@@ -138,15 +137,25 @@ def _predicted(request: GenerationRequest) -> tuple[int, ...]:
 
 
 @dataclass
-class _Row:
+class _Slot:
     ids: list[int] = field(default_factory=list)  # tokens whose keys are cached
     session: str | None = None
     used: int = 0
     taken: bool = False
 
 
+@dataclass
+class RoomChanges:
+    """What changes for slots and requests so that those that run have room."""
+
+    emptied: list[int] = field(default_factory=list)  # slots whose tokens have to go
+    # Slots to be swapped out, since their text would take part in the passes of others.
+    idle: list[int] = field(default_factory=list)
+    resumed: list[RunningRequest] = field(default_factory=list)  # they waited for room and have it
+
+
 class Scheduler:
-    """Admits waiting sessions to slots in order of arrival.
+    """Admits waiting requests to slots in order of arrival.
 
     There are more slots than requests run at once: conversations stay warm in the others, as many as
     have room.
@@ -154,123 +163,106 @@ class Scheduler:
 
     def __init__(self, slots: int, warm: int, room: CacheCapacity) -> None:
         """``slots`` requests run at once, ``warm`` further slots."""
-        self._rows = [_Row() for _ in range(slots + warm)]
-        self._slots, self._room, self._clock = slots, room, 0
-        self._gone: list[int] = []  # slots that were emptied since ``make_room``
-        self._warm: dict[int, int] | None = None  # slot -> rows that it takes; None: counted anew
-        self._alone: list[int] = []  # slots whose text nobody goes on with, since ``left_alone``
-        self._resumed: list[RunningRequest] = []  # since ``resumed``
+        self._slots = [_Slot() for _ in range(slots + warm)]
+        self._most, self._room, self._clock = slots, room, 0
+        self._changes = RoomChanges()  # since ``make_room``
+        self._warm: dict[int, int] | None = None  # slot -> rows that it takes; None: counted again
         self.waiting: deque[RunningRequest] = deque()
         self.running: list[RunningRequest] = []
 
     def admit(self) -> list[RunningRequest]:
-        """Sessions that got a slot just now; ``cached`` tells how much of the prompt is warm."""
+        """Requests that got a slot just now; ``cached`` is how much of the prompt is warm."""
         admitted = []
-        while self.waiting and len(self.running) < self._slots:
-            session = self.waiting.popleft()
-            if session.request.cold:
+        while self.waiting and len(self.running) < self._most:
+            one = self.waiting.popleft()
+            if one.request.cold:
                 self.cool()
-            session.slot, session.cached = self._choose(session)
-            row = self._rows[session.slot]
-            row.taken, row.session, self._warm = True, session.request.session, None
-            self.running.append(session)
-            admitted.append(session)
+            one.slot, one.cached = self._choose(one)
+            slot = self._slots[one.slot]
+            slot.taken, slot.session, self._warm = True, one.request.session, None
+            self.running.append(one)
+            admitted.append(one)
         return admitted
 
-    def release(self, session: RunningRequest, cached: int) -> None:
-        """The session is over; its first ``cached`` tokens stay warm in the slot."""
-        self.running.remove(session)
+    def release(self, ended: RunningRequest, cached: int) -> None:
+        """The request is over; its first ``cached`` tokens stay warm in the slot."""
+        self.running.remove(ended)
         self._clock += 1
-        row = self._rows[session.slot]
-        row.ids, row.taken, row.used = session.ids[:cached], False, self._clock
+        slot = self._slots[ended.slot]
+        slot.ids, slot.taken, slot.used = ended.ids[:cached], False, self._clock
         self._warm = None
 
-    def make_room(self) -> list[int]:
-        """Slots whose tokens have to go, so that those that run have room for theirs.
+    def make_room(self) -> RoomChanges:
+        """Give memory to requests in order of arrival; a context fits.
 
-        Conversations that nobody goes on with just now go first, the oldest before the others, unless
-        they are put away. Then requests wait, the latest first; the first one always goes on, and a
-        context fits.
+        Idle conversations go first, the oldest before the others, unless they are swapped out. Then
+        requests wait, the latest first; the first one always continues.
         """
-        left, apart = self._room.rows, self._room.apart
-        for session in self.running:
-            needed = self._room.taken(session.slot, len(session.ids))
-            waited, session.paused = (
-                session.paused,
-                needed > left and session is not self.running[0],
-            )
-            if not session.paused:
+        changes, left, apart = self._changes, self._room.rows, self._room.apart
+        for one in self.running:
+            needed, waited = self._room.taken(one.slot, len(one.ids)), one.paused
+            one.paused = needed > left and one is not self.running[0]
+            if not one.paused:
                 left -= needed
-                self._resumed += [session] * waited
+                changes.resumed += [one] * waited
             elif needed <= apart:
                 apart -= needed
-                self._alone.append(session.slot)
+                changes.idle.append(one.slot)
             else:
-                session.prefill_started = False
-                self._gone.append(session.slot)
+                one.prefill_started = False
+                changes.emptied.append(one.slot)
         self._make_room_of_warm(apart if self._room.apart else left)
-        gone, self._gone = self._gone, []
-        return gone
+        self._changes = RoomChanges()
+        return changes
 
     def _make_room_of_warm(self, left: int) -> None:
         if self._warm is None:
-            rows = enumerate(self._rows)
-            warm = {slot: len(row.ids) for slot, row in rows if row.ids and not row.taken}
-            self._warm = {slot: self._room.taken(slot, many) for slot, many in warm.items()}
-            self._alone += warm if self._room.apart else ()
+            held = {n: len(slot.ids) for n, slot in enumerate(self._slots) if not slot.taken}
+            self._warm = {n: self._room.taken(n, tokens) for n, tokens in held.items() if tokens}
+            self._changes.idle += self._warm if self._room.apart else ()
         if sum(self._warm.values()) <= left:
             return
-        for slot, taken in sorted(self._warm.items(), key=lambda pair: -self._rows[pair[0]].used):
+        for number, taken in sorted(self._warm.items(), key=lambda w: -self._slots[w[0]].used):
             left -= taken
             if left < 0:
-                self._empty(slot)
-
-    def left_alone(self) -> list[int]:
-        """Slots to be put away, since their text would take part in the passes of others."""
-        alone, self._alone = self._alone, []
-        return alone
-
-    def resumed(self) -> list[RunningRequest]:
-        """Sessions that waited for room and have it now."""
-        resumed, self._resumed = self._resumed, []
-        return resumed
+                self._empty(number)
 
     def cool(self) -> None:
         """Nothing stays warm."""
-        for slot, row in enumerate(self._rows):
-            if not row.taken:
-                self._empty(slot)
+        for number, slot in enumerate(self._slots):
+            if not slot.taken:
+                self._empty(number)
 
-    def _empty(self, slot: int) -> None:
-        self._rows[slot].ids, self._warm = [], None
-        self._gone.append(slot)
+    def _empty(self, number: int) -> None:
+        self._slots[number].ids, self._warm = [], None
+        self._changes.emptied.append(number)
 
-    def reader(self, session: RunningRequest, held: Callable[[int], int]) -> tuple[int, int]:
+    def reader(self, new: RunningRequest, held: Callable[[int], int]) -> tuple[int, int]:
         """The other slot that has read most of a prompt, and how many tokens of it.
 
-        ``held`` tells how many tokens of a slot are cached.
+        ``held`` gives how many tokens of a slot are cached.
         """
-        known = {slot: row.ids for slot, row in enumerate(self._rows) if not row.taken}
-        known |= {one.slot: one.ids for one in self.running if one is not session}
-        prompt = session.request.prompt
-        shared = {slot: min(held(slot), _shared(ids, prompt)) for slot, ids in known.items()}
-        best = max(shared, key=shared.__getitem__, default=session.slot)
+        known = {number: slot.ids for number, slot in enumerate(self._slots) if not slot.taken}
+        known |= {one.slot: one.ids for one in self.running if one is not new}
+        prompt = new.request.prompt
+        shared = {number: min(held(number), _shared(ids, prompt)) for number, ids in known.items()}
+        best = max(shared, key=shared.__getitem__, default=new.slot)
         return best, shared.get(best, 0)
 
-    def _choose(self, session: RunningRequest) -> tuple[int, int]:
-        """The free slot whose text goes on here, else an empty one, else the oldest.
+    def _choose(self, new: RunningRequest) -> tuple[int, int]:
+        """The free slot whose text continues here, else an empty one, else the oldest.
 
         A text that only begins alike, with the same preface say, stays where it is: slots share.
         """
-        prompt = session.request.prompt
-        free = {slot: row for slot, row in enumerate(self._rows) if not row.taken}
-        shared = {slot: _shared(row.ids, prompt) for slot, row in free.items()}
+        prompt, session = new.request.prompt, new.request.session
+        free = {number: slot for number, slot in enumerate(self._slots) if not slot.taken}
+        shared = {number: _shared(slot.ids, prompt) for number, slot in free.items()}
 
-        def merit(slot: int) -> tuple[int, bool, bool, int]:
-            row = free[slot]
-            own = session.request.session is not None and row.session == session.request.session
-            goes_on = own or 2 * shared[slot] >= max(len(row.ids), 1)
-            return (shared[slot] if goes_on else 0, own, not row.ids, -row.used)
+        def merit(number: int) -> tuple[int, bool, bool, int]:
+            slot = free[number]
+            own = session is not None and slot.session == session
+            continues = own or 2 * shared[number] >= max(len(slot.ids), 1)
+            return (shared[number] if continues else 0, own, not slot.ids, -slot.used)
 
         best = max(free, key=merit)
         return best, shared[best]

@@ -6,9 +6,8 @@ from dataclasses import replace
 from engine.interfaces.drafter import Context, Drafter
 from engine.request import PLAIN
 from engine.selection.request_state import RequestState, TaskStats
-from engine.selection.tuning import TUNING, Tuning
-from engine.statistics.decayed import Decayed
-from engine.statistics.speedup import Speedup, speedup_from_prior
+from engine.selection.tuning import TUNING
+from engine.statistics.decayed import Decayed, Speedup, speedup_from_prior
 
 CERTAIN = (
     10**6
@@ -23,9 +22,9 @@ class ArmStats:
     bring three in word problems. What an arm reads before its first draft is part of its cost.
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter], tuning: Tuning = TUNING) -> None:
+    def __init__(self, drafters: Mapping[str, Drafter]) -> None:
         """``drafters``: the arms that always propose, by name."""
-        self._drafters, self._tuning = drafters, tuning
+        self._drafters = drafters
         self.speedups = {name: Speedup() for name in drafters}
         self.silent: set[str] = set()  # arms whose length policy drafted nothing on trial
         self.has_history = False  # earlier sessions measured some of them
@@ -41,35 +40,35 @@ class ArmStats:
     def task(self, name: str) -> TaskStats:
         """What was measured of this kind of task."""
         if name not in self._tasks:
-            evidence = self._tuning.evidence
+            evidence = TUNING.evidence
             speedups = {arm: Speedup() for arm in self.speedups}
             self._tasks[name] = TaskStats(speedups, Decayed(evidence, evidence))
         return self._tasks[name]
 
     def leader(self, state: RequestState) -> str:
         """The leader of this round; it is chosen again only after news, since that takes time."""
-        known = self._news, state.emitted // self._tuning.reconsider_tokens
+        known = self._news, state.emitted // TUNING.reconsider_tokens
         if state.leader_asked != known:
             state.leader_asked, state.leader = known, self._chosen(state)
         return state.leader
 
     def left(self, state: RequestState) -> float:
         """Tokens to come that are not copied: as many as so far, or up to the usual length."""
-        left = max(self._tuning.least_left, state.emitted, self.usual_tokens - state.emitted)
+        left = max(TUNING.least_left, state.emitted, self.usual_tokens - state.emitted)
         return left * state.task.not_copied.share()
 
     def end(self, state: RequestState) -> None:
         """An answer is over."""
-        self.usual_tokens += self._tuning.length_rate * (state.emitted - self.usual_tokens)
+        self.usual_tokens += TUNING.length_rate * (state.emitted - self.usual_tokens)
 
     def measure(self, state: RequestState, tokens: int, passes: float, *, drafted: bool) -> None:
         """A round of one of these arms."""
-        arm, tuning = state.arm, self._tuning
-        state.speedups[arm].count(tokens, passes, tuning.request_memory)
+        arm = state.arm
+        state.speedups[arm].count(tokens, passes, TUNING.request_memory)
         for speedup in (self.speedups[arm], state.task.speedups[arm]):
-            speedup.count(tokens, passes, tuning.session_memory)
+            speedup.count(tokens, passes, TUNING.session_memory)
         self._note_draft(state, drafted=drafted)
-        if self.speedups[arm].lost >= tuning.max_lost or arm in self.silent:
+        if self.speedups[arm].lost >= TUNING.max_lost or arm in self.silent:
             state.trial_rounds = 0
 
     def note_round(self, arm: str) -> None:
@@ -82,17 +81,17 @@ class ArmStats:
         A lower one of the task may only mean that copies took its easy rounds. Before the session
         has one, what earlier sessions measured, or a guess.
         """
-        tuning, task = self._tuning, self.task(context.task).speedups
+        task = self.task(context.task).speedups
         prior = context.priors.get(name)
         empty = self._drafters[name].starts_empty
-        found = speedup_from_prior(prior, tuning.guess) if empty else speedup_from_prior(prior)
+        found = speedup_from_prior(prior, TUNING.guess) if empty else speedup_from_prior(prior)
         if task[name].rounds == 0 and found is not None:
             task[name] = replace(found)
         if self.speedups[name].rounds == 0 and found is not None:
             self.speedups[name], self.has_history = found, True
         if self.speedups[name].rounds == 0:
-            return Speedup().with_prior(tuning.guess, tuning.guess_weight)
-        weight = tuning.start_weight
+            return Speedup().with_prior(TUNING.guess, TUNING.guess_weight)
+        weight = TUNING.start_weight
         session = self.speedups[name].limited(weight)
         own = task[name].with_prior(session.value, weight).limited(weight)
         return own if own.value > session.value else session
@@ -100,7 +99,7 @@ class ArmStats:
     def _chosen(self, state: RequestState) -> str:
         """The arm of the largest speedup; plain decoding where none pays."""
         best = max(self.speedups, key=lambda name: self._net_speedup(state, name), default=PLAIN)
-        least = self._tuning.stickiness * self._net_speedup(state, state.leader)
+        least = TUNING.stickiness * self._net_speedup(state, state.leader)
         if self._net_speedup(state, best) <= least:
             best = state.leader
         return best if state.upper_bound(best) >= 1 else PLAIN
@@ -111,25 +110,25 @@ class ArmStats:
         if speedup == 0 or reading == 0:
             return speedup
         left = self.left(state)
-        return left / (left / speedup + self._tuning.reading_price * reading)
+        return left / (left / speedup + TUNING.reading_price * reading)
 
     def _speedup(self, state: RequestState, name: str) -> float:
         """The session's speedup, unless this answer's is clearly lower; 0 where the arm loses now."""
         if name == PLAIN:
             return 1.0
-        session, tuning = self.speedups[name], self._tuning
-        if session.rounds == 0 or session.lost >= tuning.max_lost or name in self.silent:
+        session = self.speedups[name]
+        if session.rounds == 0 or session.lost >= TUNING.max_lost or name in self.silent:
             return 0.0  # its trial is to come, or was lost
-        usual = session.upper_bound(tuning.rival_credit, tuning.guess, tuning.guess_weight)
+        usual = session.upper_bound(TUNING.rival_credit, TUNING.guess, TUNING.guess_weight)
         now = state.upper_bound(name)
         if now <= 1:
             return 0.0
-        return now if now < tuning.clearly_less * usual else usual
+        return now if now < TUNING.clearly_less * usual else usual
 
     def _note_draft(self, state: RequestState, *, drafted: bool) -> None:
         """A trial without drafts ends, and its speedup counts for nothing."""
         state.empty_rounds = 0 if drafted else state.empty_rounds + 1
         if drafted:
             self.silent.discard(state.arm)
-        elif state.trial_rounds and state.empty_rounds >= self._tuning.empty_rounds:
+        elif state.trial_rounds and state.empty_rounds >= TUNING.empty_rounds:
             self.silent.add(state.arm)

@@ -3,18 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.interfaces.drafter import (
-    Budget,
-    Context,
-    Drafter,
-    RowPrices,
-)
+from engine.interfaces.drafter import Budget, Context, Drafter, RowPrices
 from engine.selection.request_state import RequestState
-from engine.selection.tuning import TUNING, Tuning
+from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree
-from engine.statistics.decayed import Decayed
+from engine.statistics.decayed import Decayed, Speedup, speedup_from_prior
 from engine.statistics.pass_cost import PassCost
-from engine.statistics.speedup import Speedup, speedup_from_prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +26,14 @@ class Proposal:
 
     arm: str
     tree: DraftTree
-    pays: bool
 
 
 class Calibration:
     """Accepted tokens of an arm's proposals over those that the arm expected."""
 
-    def __init__(self, tuning: Tuning = TUNING) -> None:
+    def __init__(self) -> None:
         """Trust the arm's own expectations."""
-        self._evidence, self._memory = tuning.evidence, tuning.session_memory
+        self._evidence, self._memory = TUNING.evidence, TUNING.session_memory
         self._counts = Decayed(self._evidence, self._evidence)
 
     @property
@@ -72,11 +65,9 @@ class NgramProposals:
     (``engine.speculation.copy_planning``).
     """
 
-    def __init__(
-        self, drafters: Mapping[str, Drafter], cost: PassCost, tuning: Tuning = TUNING
-    ) -> None:
+    def __init__(self, drafters: Mapping[str, Drafter], cost: PassCost) -> None:
         """``drafters``: the arms that decline most rounds, by name."""
-        self._drafters, self._cost, self._tuning = drafters, cost, tuning
+        self._drafters, self._cost = drafters, cost
         self._without_grammar = {n: d for n, d in drafters.items() if not d.needs_grammar}
         self._calibrations: dict[str, dict[str, Calibration]] = {}  # by kind of task, and arm
         self._longest = max((drafter.max_draft.nodes for drafter in drafters.values()), default=0)
@@ -88,7 +79,7 @@ class NgramProposals:
         if context.task in self._calibrations:
             return
         best = max([1.0, *(speedup.value for speedup in speedups.values())])
-        calibrations = {name: Calibration(self._tuning) for name in self._drafters}
+        calibrations = {name: Calibration() for name in self._drafters}
         for name, calibration in calibrations.items():
             if (found := speedup_from_prior(context.priors.get(name), best)) is not None:
                 calibration.start_from(found.value / best)
@@ -97,7 +88,7 @@ class NgramProposals:
     def proposals(
         self, batch: Sequence[Context], asked: Sequence[ProposalRequest]
     ) -> dict[int, Proposal]:
-        """By request: the proposal that brings most if it beats the leader, else one that does not pay.
+        """By request: the proposal that brings most, where one beats the leader.
 
         ``batch`` is all requests that share the pass, ``asked`` those that may get a proposal.
         """
@@ -119,12 +110,10 @@ class NgramProposals:
             for at, (one, share, tree) in enumerate(zip(asked, shares, trees, strict=True)):
                 if not tree.drafted:
                     continue
-                price = self._tuning.margin * prices.rows[tree.drafted]
+                price = TUNING.margin * prices.rows[tree.drafted]
                 gain = 1 + share * (tree.expected + tree.later) - baselines[at] * (1 + price)
                 if gain > best[at]:
-                    best[at], found[one.context.request] = gain, Proposal(name, tree, pays=True)
-                else:
-                    found.setdefault(one.context.request, Proposal(name, tree, pays=False))
+                    best[at], found[one.context.request] = gain, Proposal(name, tree)
         return found
 
     def observe(self, task: str, arm: str, accepted: int, expected: float) -> None:
@@ -137,7 +126,7 @@ class NgramProposals:
 
     def _row_prices(self, batch: Sequence[Context]) -> RowPrices:
         """Tokens that rows must bring at speedup 1; kept for some rounds, as asking takes 70 us."""
-        if self._rounds % self._tuning.price_rounds == 0:
+        if self._rounds % TUNING.price_rounds == 0:
             self._prices.clear()
         self._rounds += 1
         if len(batch) not in self._prices:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 
 from engine.request import PLAIN
-from engine.selection.tuning import TUNING, Tuning
-from engine.statistics.decayed import Decayed
-from engine.statistics.speedup import Speedup
+from engine.selection.tuning import TUNING
+from engine.statistics.decayed import Decayed, Speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,6 @@ class RequestState:
     overall: Speedup  # of all arms together
     reading: dict[str, float]  # plain passes an arm reads before it drafts; empty once one has read
     task: TaskStats
-    tuning: Tuning = TUNING
     arm: str = PLAIN  # drafts in this round
     leader: str = PLAIN  # of the arms that always propose, plain decoding included
     leader_asked: tuple[int, int] = (-1, 0)  # (news, tokens) when the leader was chosen
@@ -42,7 +40,7 @@ class RequestState:
         Where rows are dear a long copy takes the time of many tokens. Two failed ones would make
         the whole answer slower than plain decoding, however well copies do on average.
         """
-        return self.tuning.risk + max(0.0, self.saved)
+        return TUNING.risk + max(0.0, self.saved)
 
     @property
     def baseline(self) -> float:
@@ -50,7 +48,7 @@ class RequestState:
 
         Of a burst of copies only a share counts, or no short copy would ever pay for its rows.
         """
-        copying = 1 + self.tuning.copy_share * (self.overall.value - 1)
+        copying = 1 + TUNING.copy_share * (self.overall.value - 1)
         return max(1.0, self.speedups[self.leader].value, copying)
 
     @property
@@ -64,12 +62,12 @@ class RequestState:
 
     def upper_bound(self, arm: str) -> float:
         """The speedup that an arm may turn out to have in this request."""
-        return self.speedups[arm].upper_bound(self.tuning.credit)
+        return self.speedups[arm].upper_bound(TUNING.credit)
 
     def count(self, tokens: int, passes: float, *, copied: bool) -> None:
         """One round: its tokens, and the plain passes that its seconds would have paid for."""
         self.emitted += tokens
-        self.task.not_copied.add(tokens * (not copied), tokens, self.tuning.session_memory)
+        self.task.not_copied.add(tokens * (not copied), tokens, TUNING.session_memory)
         self.saved += tokens - passes if self.arm != PLAIN else 0.0
 
     def first_draft(self) -> bool:

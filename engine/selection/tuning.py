@@ -40,8 +40,6 @@ class Tuning:
     first_probe: int = 64  # rounds before a rival is probed; doubles after each probe
     last_probe: int = 512  # rounds between two probes, at most
     rival_share: float = 0.8  # share of the best speedup that makes an arm worth a probe
-    known_rounds: int = 48  # rounds of a leader before other arms of its draft model are tried
-    larger_draft: int = 4  # times the nodes that make an arm different from one of the same model
     affordable: float = 0.01  # plain passes per token to come that reading for a trial may take
     empty_rounds: int = 2  # rounds of a trial in a row without a draft that end it
 
@@ -51,10 +49,6 @@ class Tuning:
     price_rounds: int = 16  # rounds for which prices of rows are kept
     risk: float = 1.0  # plain passes that an answer may lose on one proposal
     copy_share: float = 0.5  # share of the gain of recent copies that is expected to last
-
-    # Merged trees.
-    free_cost: float = 0.04  # share of a pass that all merged rows may take: they bring 0.2 tokens
-    widest: int = 64  # rows of a pass that gets merged rows
 
 
 TUNING = Tuning()

@@ -1,7 +1,7 @@
 """DraftTree: what every drafter returns and every target scores."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -46,7 +46,6 @@ class DraftTree:
     trace: bool = False  # score() also returns the hidden states after every layer
     expected: float = 0.0  # accepted tokens, estimated by the drafter
     later: float = 0.0  # tokens that this draft saves in later steps, estimated by the drafter
-    grafted: int = 0  # the last nodes, which come from another drafter
 
     def __post_init__(self) -> None:
         """Reject a malformed tree when it is created, not when it is scored."""
@@ -65,14 +64,6 @@ class DraftTree:
     def drafted(self) -> int:
         """Number of drafted tokens: every node but the root."""
         return len(self.tokens) - 1
-
-    @property
-    def own(self) -> "DraftTree":
-        """The tree without grafted nodes."""
-        kept = len(self) - self.grafted
-        if kept == len(self):
-            return self
-        return replace(self, tokens=self.tokens[:kept], parents=self.parents[:kept], grafted=0)
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -137,34 +128,6 @@ def single(token: int) -> DraftTree:
 def chain(tokens: Sequence[int], q: dict[int, Tensor] | None = None) -> DraftTree:
     """A tree of width one; ``tokens[0]`` is the root."""
     return DraftTree(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q)
-
-
-def graft(tree: DraftTree, other: DraftTree, most: int) -> DraftTree:
-    """Add the nodes of ``other`` that the tree lacks, up to ``most`` nodes in all.
-
-    Both trees have the same root. The tree's own nodes keep their indices. Only for chosen
-    candidates: sampled ones must not be mixed with others.
-    """
-    assert tree.q is None
-    assert other.q is None
-    tokens, parents = list(tree.tokens), list(tree.parents)
-    known = {key: node for node, key in enumerate(zip(parents, tokens, strict=True)) if node}
-    merged: dict[int, int] = {0: 0}  # node of ``other`` -> node of the result
-    for node, (parent, token) in enumerate(zip(other.parents, other.tokens, strict=True)):
-        if parent not in merged:  # the root, or a node without room
-            continue
-        key = merged[parent], token
-        if key not in known:
-            if len(tokens) >= most:
-                continue
-            known[key] = len(tokens)
-            parents.append(merged[parent])
-            tokens.append(token)
-        merged[node] = known[key]
-    added = len(tokens) - len(tree)
-    if not added:
-        return tree
-    return replace(tree, tokens=tuple(tokens), parents=tuple(parents), grafted=tree.grafted + added)
 
 
 def ancestor_bits(parents: Sequence[int], known: Sequence[int] = ()) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import NamedTuple
 
-from engine.statistics.tuning import TUNING, Tuning
+from engine.statistics.tuning import TUNING
 
 
 @dataclass
@@ -25,13 +25,12 @@ class LinearFit:
     y: float = 0.0
     xx: float = 0.0
     xy: float = 0.0
-    tuning: Tuning = field(default=TUNING, repr=False)
 
     def add(self, x: float, y: float) -> None:
         """One observation; outliers are cut once the line is trusted."""
-        if self.weight > self.tuning.trusted:
-            y = min(y, self.tuning.outlier * self.at(x))
-        memory = self.tuning.fit_memory
+        if self.weight > TUNING.trusted:
+            y = min(y, TUNING.outlier * self.at(x))
+        memory = TUNING.fit_memory
         self.weight = memory * self.weight + 1
         self.x = memory * self.x + x
         self.y = memory * self.y + y
@@ -63,7 +62,6 @@ class PassCost:
     load: float = 1.0  # how many times its curve a pass takes right now
     overhead: float = 0.0  # seconds of a round outside draft and pass: verify, commit, emit
     hidden: int = 0  # rows computed while streamed weights are read: they cost nothing
-    tuning: Tuning = field(default=TUNING, repr=False)
     _sorted: tuple[list[int], list[float]] | None = field(default=None, repr=False)
     _last: tuple[int, float] | None = field(default=None, repr=False)  # knot, log of its error
 
@@ -83,14 +81,14 @@ class PassCost:
 
     def observe(self, rows: int, context: int, seconds: float, overhead: float = 0.0) -> None:
         """One pass of the running engine; ``overhead`` is the rest of its round besides the draft."""
-        self.overhead += self.tuning.load_rate * (min(overhead, seconds) - self.overhead)
+        self.overhead += TUNING.load_rate * (min(overhead, seconds) - self.overhead)
         if not self.knots:
             self.profile(rows, seconds)
             return
         curve = self._curve(rows)
         usual = curve + self.per_context * context
-        ratio = min(max(seconds / usual, 1 / self.tuning.outlier), self.tuning.outlier)
-        self.load += self.tuning.load_rate * (ratio - self.load)
+        ratio = min(max(seconds / usual, 1 / TUNING.outlier), TUNING.outlier)
+        self.load += TUNING.load_rate * (ratio - self.load)
         self._bend(rows, log(ratio), curve)
 
     def seconds(self, rows: int, context: int = 0) -> float:
@@ -112,7 +110,7 @@ class PassCost:
         """
         rest = self.overhead + self.load * self.per_context * context
         if not self.knots:
-            return [rest + self.load * self.tuning.unknown_seconds] * len(rows)
+            return [rest + self.load * TUNING.unknown_seconds] * len(rows)
         widths, values = self._sorted or self._points()
         at, start, height, slope = 0, widths[0], rest + self.load * values[0], 0.0
         found: list[float] = []
@@ -141,7 +139,7 @@ class PassCost:
     def _curve(self, rows: int) -> float:
         """Linear between knots, never falling; beyond the last knot as steep as the last piece."""
         if not self.knots:
-            return self.tuning.unknown_seconds
+            return TUNING.unknown_seconds
         widths, values = self._sorted or self._points()
         at = min(max(bisect_right(widths, rows), 1), max(len(widths) - 1, 1))
         if len(widths) == 1 or rows <= widths[0]:
@@ -174,10 +172,10 @@ class PassCost:
         self._last = knot, error
         if last is None or last[0] == knot:
             return
-        bend = min(max(error - last[1], -self.tuning.max_bend), self.tuning.max_bend)
-        self._scale(knot, exp((self.tuning.new_knot_rate if new else self.tuning.knot_rate) * bend))
+        bend = min(max(error - last[1], -TUNING.max_bend), TUNING.max_bend)
+        self._scale(knot, exp((TUNING.new_knot_rate if new else TUNING.knot_rate) * bend))
         if not new:
-            self._scale(last[0], exp(-self.tuning.knot_rate * bend))
+            self._scale(last[0], exp(-TUNING.knot_rate * bend))
 
     def _scale(self, knot: int, factor: float) -> None:
         self.knots[knot] = max(self.knots[knot] * factor, 1e-9)
@@ -217,28 +215,25 @@ class DraftCost:
     """
 
     step: float = 0.0  # seconds of one step of one request, measured at load; 0: unknown
-    tuning: Tuning = field(default=TUNING, repr=False)
 
     def __post_init__(self) -> None:
         """One fit for each share that a further row may cost."""
-        self._fits = [LinearFit(tuning=self.tuning) for _ in self.tuning.row_shares]
+        self._fits = [LinearFit() for _ in TUNING.row_shares]
         self._errors = [0.0] * len(self._fits)  # seconds, faded
 
     def observe(self, steps: int, rows: int, seconds: float) -> None:
         """One call."""
-        for at, (share, fit) in enumerate(zip(self.tuning.row_shares, self._fits, strict=True)):
+        for at, (share, fit) in enumerate(zip(TUNING.row_shares, self._fits, strict=True)):
             load = steps + share * (rows - steps)
             expected = fit.at(load)
-            if fit.weight > self.tuning.trusted and seconds <= self.tuning.outlier * expected:
-                self._errors[at] = self.tuning.fit_memory * self._errors[at] + abs(
-                    seconds - expected
-                )
+            if fit.weight > TUNING.trusted and seconds <= TUNING.outlier * expected:
+                self._errors[at] = TUNING.fit_memory * self._errors[at] + abs(seconds - expected)
             fit.add(load, seconds)
 
     def parts(self) -> StepSeconds:
         """What steps and rows cost, as known now."""
-        best = min(range(len(self.tuning.row_shares)), key=self._errors.__getitem__)
-        share, fit = self.tuning.row_shares[best], self._fits[best]
+        best = min(range(len(TUNING.row_shares)), key=self._errors.__getitem__)
+        share, fit = TUNING.row_shares[best], self._fits[best]
         start, each = 0.0, self.step
         if fit.weight:
             start = fit.at(0)

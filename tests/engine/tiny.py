@@ -10,12 +10,13 @@ from engine.build import assemble
 from engine.decoder.decoder import Architecture, Dense, Layer, Rotary
 from engine.decoder.weights import DecoderWeights
 from engine.engine import Engine
-from engine.interfaces.drafter import DrafterResources
+from engine.interfaces.drafter import Context, DrafterResources, Outcome
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.target import TorchTarget
 from engine.platform.numpy_forward import with_numpy_forward
 from engine.request import Done, GenerationRequest, ModelSpec, Tokens
 from engine.speculation.tree import DraftTree
+from engine.speculation.verify import verify
 from engine.statistics.pass_cost import PassCost
 
 DTYPE = torch.float32
@@ -177,6 +178,23 @@ def engine_over(target, draft_model=None, slots=3, cost=None, speller=None, **op
         target, draft_model, cost, options={"exit_layer": float(exit_layer), **options}
     )
     return assemble(spec, parts, "no draft model", speller)
+
+
+def decoded(target, ids, length, draft, **about):
+    """The outcome of every round of one request, run by hand; ``ids`` grows by ``length`` or more.
+
+    ``draft`` makes the tree of a context, and ``about`` is what the context says besides its ids.
+    """
+    end = len(ids) + length
+    while len(ids) < end:
+        here = Context(1, 0, list(ids), **about)
+        tree = draft(here)
+        [scores] = target.score([0], [tree])
+        verdict = verify(tree, scores.logits, here.sampling, here.rng)
+        outcome = Outcome(here, tree, verdict, 0.0, 0.0, scores)
+        yield outcome
+        target.commit(0, verdict.path)
+        ids += outcome.emitted
 
 
 def drafter_of(engine: Engine, name: str, **fields):

@@ -16,7 +16,7 @@ from app.request import Message
 from app.settings import load_settings
 from app.text.chat_text import ChatText
 from engine.build import assemble, load
-from engine.drafting.draft_costs import DRAFT_READ, DRAFT_STEP
+from engine.drafting.draft_model import DRAFT_READ, DRAFT_STEP
 from engine.request import Done, GenerationRequest
 from engine.selection.tuning import TUNING
 from engine.statistics.pass_cost import PassCost

@@ -14,9 +14,9 @@ from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import SamplingParams
 from engine.speculation.rng import SeededRandom
 from engine.speculation.tree import ReusedRows, chain
-from engine.speculation.verify import Verdict, verify
+from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost
-from tests.engine.tiny import Markov
+from tests.engine.tiny import Markov, decoded
 
 GREEDY = SamplingParams()
 BINS, COLUMNS, RANKS = TUNING.bins, TUNING.columns, len(TUNING.sibling_shares)
@@ -33,7 +33,6 @@ def counts(*exits):
         for confidence, matched in tokens:
             missed = int(not matched)
             found[exit_layer, missed * BINS + bin_of(confidence, BINS)] += 1
-            found[exit_layer, 2 * BINS + missed] += confidence
     return Counts(found)
 
 
@@ -94,10 +93,10 @@ def one_hot(*following):
     return law / law.sum(-1, keepdim=True)
 
 
-def new(target, tuning=TUNING, **options):
+def new(target, **options):
     """A policy with costs in the paper's units, so that its choices are the same on every machine."""
     parts = DrafterResources(target, options={"units": 1.0, **options})
-    return DynamicExit(parts, "early_exit", tuning)
+    return DynamicExit(parts, "early_exit")
 
 
 def over(target, cost, **options):
@@ -107,21 +106,18 @@ def over(target, cost, **options):
 
 def drafts(target, policy, ids, until, sampling=GREEDY):
     """(budget, outcome) of every round of an answer; ``ids`` grows."""
-    chance, target_length = SeededRandom(3), len(ids) + until
+    chance, given = SeededRandom(3), []
     states = target.feed(0, ids[:-1], policy.prompt_rows)
     policy.prompt(Context(1, 0, ids, sampling, chance), states)
     drafter = EarlyExit(DrafterResources(target))
-    while len(ids) < target_length:
-        here = Context(1, 0, list(ids), sampling, chance)
-        [budget] = policy.budgets([here], [LONGEST])
-        [tree] = drafter.draft([here], [budget])
-        [scores] = target.score([0], [tree])
-        verdict = verify(tree, scores.logits, sampling, chance)
-        outcome = Outcome(here, tree, verdict, 0.0, 0.0, scores)
-        yield budget, outcome
+
+    def draft(here):
+        given[:] = policy.budgets([here], [LONGEST])
+        return drafter.draft([here], given)[0]
+
+    for outcome in decoded(target, ids, until, draft, sampling=sampling, rng=chance):
+        yield given[0], outcome
         policy.observe([outcome])
-        target.commit(0, verdict.path)
-        ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
 
 
 def rounds(target, policy, ids, until, sampling=GREEDY):

@@ -149,13 +149,12 @@ def drafted_until(policy, sampling=GREEDY, probability=0.9):
     return math.inf
 
 
-@pytest.mark.parametrize(("h", "lag", "wanted"), [
-    (0.3, 0, 2), (0.5, 0, 4), (0.7, 0, 6), (0.9, 0, 11), (0.3, 1, 3), (0.7, 1, 7), (0.0, 0, 1),
-    (0.0, 1, 2), (1.0, 0, math.inf),
-])  # fmt: skip
-def test_a_draft_ends_once_a_rejection_is_likelier_than_h(tmp_path, pair, h, lag, wanted):
-    """At 0.8 for each token, 1 - 0.8^n passes h; one token later where the newest is not judged."""
-    policy = AcceptanceHead(parts_with(tmp_path, pair, constant_head(0.8), h=h, lag=lag), "chain")
+@pytest.mark.parametrize(
+    ("h", "wanted"), [(0.3, 2), (0.5, 4), (0.7, 6), (0.9, 11), (0.0, 1), (1.0, math.inf)]
+)
+def test_a_draft_ends_once_a_rejection_is_likelier_than_h(tmp_path, pair, h, wanted):
+    """At 0.8 for each token, 1 - 0.8^n passes h."""
+    policy = AcceptanceHead(parts_with(tmp_path, pair, constant_head(0.8), h=h), "chain")
     assert drafted_until(policy) == wanted
 
 
@@ -189,7 +188,7 @@ def run_with(folder, pair, head, sampling=GREEDY, prompts=((1, 2, 3),), **option
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED])
-@pytest.mark.parametrize("options", [{}, {"h": 0.3}, {"h": 0.9, "lag": 1}])
+@pytest.mark.parametrize("options", [{}, {"h": 0.3}])
 def test_answers_are_plains_token_by_token(tmp_path, sampling, options):
     prompts = ((1,), (1, 2, 3), (5, 4, 3, 2, 1, 2, 3), tuple(range(12)))
     plain = run_all(
@@ -238,7 +237,7 @@ def test_a_head_of_another_pair_is_refused(tmp_path, pair):
         AcceptanceHead(replace(parts, target=pair[0], draft_model=pair[1]), "chain")
 
 
-@pytest.mark.parametrize(("name", "value"), [("h", 1.5), ("h", -2.0), ("lag", 2.0)])
+@pytest.mark.parametrize(("name", "value"), [("h", 1.5), ("h", -2.0)])
 def test_an_option_out_of_its_range_is_named(tmp_path, pair, name, value):
     with pytest.raises(InvalidRequest, match=f"option {name} is"):
         AcceptanceHead(parts_with(tmp_path, pair, random_head(), **{name: value}), "chain")

@@ -42,7 +42,7 @@ RIGHT, WRONG = one_hot(1, 2, 0), one_hot(2, 0, 1)
 
 def exits(layers=3, gap=1):
     """A request of which nothing was measured."""
-    return RequestExits(ExitPool(Counts.empty(layers - 1), gap), TUNING)
+    return RequestExits(ExitPool(Counts.empty(layers - 1), gap))
 
 
 def hear(policy, target, request, passes=30, sampling=GREEDY):
@@ -54,19 +54,13 @@ def hear(policy, target, request, passes=30, sampling=GREEDY):
         policy.observe([Outcome(here, tree, Verdict((0,), 0), 0.0, 0.0, scores)])
 
 
-def ended(accept, passes=30, **options):
+def ended(accept, passes=30):
     """(policy, target) after one traced request; the exits in ``accept`` always match."""
     target = Deep(*[RIGHT if n in accept else WRONG for n in range(1, 4)], RIGHT)
-    policy = new(target, **options)
+    policy = new(target)
     hear(policy, target, 1, passes)
     policy.forget(1)
     return policy, target
-
-
-def test_the_papers_threshold_ends_a_draft_with_the_first_token_below_it():
-    policy, _ = ended({1}, threshold=1.0)  # only sure matches: tau is half their confidence
-    [budget] = policy.budgets([context(2)], [LONGEST])
-    assert [budget.stop.drawn(p) for p in (0.95, 0.55, 0.45)] == [False, False, True]
 
 
 # Shadow tokens.
@@ -92,14 +86,16 @@ def test_shadow_tokens_are_what_the_exits_would_have_drafted(seed):
             assert found.seen[layer - 1] == pytest.approx(len(path))
 
 
-def test_large_vocabularies_are_read_in_parts():
-    def shadows(tuning):
+def test_large_vocabularies_are_read_in_parts(monkeypatch):
+    def shadows(most_logits):
+        tuning = replace(TUNING, most_logits=most_logits)
+        monkeypatch.setattr("engine.draft_length.dynamic_exit.TUNING", tuning)
         target = tiny_target(2, layers=5)
-        policy = new(target, tuning)
+        policy = new(target)
         found = rounds(target, policy, [1, 2, 3], 20)
         return [policy.shadows(outcome) for outcome in found if outcome.tree.trace]
 
-    whole, parts = shadows(TUNING), shadows(replace(TUNING, most_logits=1))
+    whole, parts = shadows(TUNING.most_logits), shadows(1)
     for one, other in zip(whole, parts, strict=True):
         assert other == pytest.approx(one, abs=1e-5)
 
@@ -118,7 +114,7 @@ def test_untraced_rounds_measure_of_their_exit_what_a_trace_would():
             own = exits(5)
             own.choice, own.stop = ExitChoice(budget.exit_layer, 6, 1.0), budget.stop
             own.untraced(outcome.tree, outcome.verdict.path)
-            row, columns = budget.exit_layer - 1, slice(2 * BINS + 2)
+            row, columns = budget.exit_layer - 1, slice(2 * BINS)
             wanted = policy.shadows(outcome)[row, columns]
             assert own.counts.table[row, columns] == pytest.approx(wanted, abs=1e-4)
             compared += 1
@@ -129,9 +125,12 @@ def test_untraced_rounds_measure_of_their_exit_what_a_trace_would():
 def test_untraced_rounds_measure_which_sibling_was_right(path, found):
     """Siblings that were drafted are known to be right or not, later ones are not."""
     request = exits()
-    request.choice, request.stop = ExitChoice(1, 2, 1.0), ExitStop(bool, [0.9, 0.8])
+    request.choice, request.stop = (
+        ExitChoice(1, 2, 1.0),
+        ExitStop(None, (), probabilities=[0.9, 0.8]),
+    )
     request.untraced(DraftTree((0, 1, 2, 5, 6, 7), (-1, 0, 1, 1, 1, 0)), path)
-    ranks = request.counts.table[0, 2 * BINS + 2 :].tolist()
+    ranks = request.counts.table[0, 2 * BINS :].tolist()
     if found is None:  # the chain was accepted
         assert not any(ranks)
     else:
@@ -245,14 +244,14 @@ def test_where_rows_are_free_second_choices_are_drafted_and_taken():
     assert sum(not tree.is_chain for tree in found) > len(found) / 2
 
 
-@pytest.mark.parametrize("kept", ["chains", "threshold", "steep", "narrow"])
+@pytest.mark.parametrize("kept", ["chains", "steep", "narrow"])
 def test_where_siblings_are_not_allowed_or_do_not_pay_there_are_none(kept):
     target, cost = doubtful(0.6), flat()
     if kept == "steep":
         cost = PassCost({rows: 0.1 * rows for rows in range(1, 14)})
     if kept == "narrow":
         target.offers = frozenset({Capability.LAYERS})
-    options = {kept: 1.0} if kept in ("chains", "threshold") else {}
+    options = {"chains": 1.0} if kept == "chains" else {}
     found = rounds(target, over(target, cost, **options), [0, 1, 2, 0], 60)
     assert all(outcome.tree.is_chain for outcome in found)
 

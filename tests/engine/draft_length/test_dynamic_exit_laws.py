@@ -7,25 +7,24 @@ import torch
 
 from engine.draft_length.tuning import TUNING
 from engine.drafters.early_exit import EarlyExit
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
+from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.models.own.target import TorchTarget
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.sampling import probabilities
-from engine.speculation.verify import verify
 from tests.engine.draft_length.exits import GREEDY, PAPER, Deep, flat, new, over
 from tests.engine.enumeration import assert_joint_law, law_of, random_law
-from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target, tiny_weights
+from tests.engine.tiny import SlowMachine, decoded, engine_over, run_all, tiny_target, tiny_weights
 
 
 @pytest.mark.parametrize("kept", [1, 4])
-@pytest.mark.parametrize("threshold", [0.0, 1.0])
 @pytest.mark.parametrize(
     "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
 )
-def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling, threshold, kept):
+def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(monkeypatch, sampling, kept):
     """Every round's exit, length and end follow from the past and the drafted tokens alone."""
     tuning = replace(TUNING, choice_rounds=kept)
-    seen = check_joint_law(sampling, lambda target: new(target, tuning, threshold=threshold))
+    monkeypatch.setattr("engine.draft_length.dynamic_exit.TUNING", tuning)
+    seen = check_joint_law(sampling, new)
     assert kept > 1 or {1, 2} <= {exit_layer for exit_layer, _, _ in seen}
     assert {1, 2} <= {drafted for _, drafted, _ in seen}
     assert all(is_chain for _, _, is_chain in seen)
@@ -55,17 +54,15 @@ def check_joint_law(sampling, policy_over):
         ids = list(prompt)
         here = Context(1, 0, ids, sampling, chance)
         policy.prompt(here, target.feed(0, ids[:-1], policy.prompt_rows))
-        drafter, log = EarlyExit(DrafterResources(target)), []
-        while len(ids) < len(prompt) + length:
-            here = Context(1, 0, list(ids), sampling, chance)
-            tree = drafter.draft([here], policy.budgets([here], [Budget(2, 2)]))[0]
-            scores = target.score([0], [tree])[0]
-            verdict = verify(tree, scores.logits, sampling, chance)
-            policy.observe([Outcome(here, tree, verdict, 0.0, 0.0, scores)])
-            target.commit(0, verdict.path)
-            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
-            log.append((tree.warm.layer if tree.warm else 0, tree.drafted, tree.is_chain))
-        seen.update(log)
+        drafter = EarlyExit(DrafterResources(target))
+
+        def draft(here):
+            return drafter.draft([here], policy.budgets([here], [Budget(2, 2)]))[0]
+
+        for outcome in decoded(target, ids, length, draft, sampling=sampling, rng=chance):
+            policy.observe([outcome])
+            tree = outcome.tree
+            seen.add((tree.warm.layer if tree.warm else 0, tree.drafted, tree.is_chain))
         return tuple(ids[len(prompt) : len(prompt) + length])
 
     assert_joint_law(law_of(run), probabilities(laws[-1].log(), sampling), prompt[-1], length)
@@ -107,7 +104,7 @@ def drafted(request, **options):
 
 @pytest.mark.parametrize(
     ("options", "sampling"),
-    [(PAPER, GREEDY), ((), GREEDY), ((*PAPER, ("threshold", 1.0)), SamplingParams(0.9, seed=4))],
+    [(PAPER, GREEDY), ((), GREEDY), (PAPER, SamplingParams(0.9, seed=4))],
 )
 def test_whatever_exits_do_the_answer_is_the_plain_one(options, sampling):
     changed = 0

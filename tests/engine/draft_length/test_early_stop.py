@@ -14,10 +14,10 @@ from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import GenerationRequest, Prior, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import chain
-from engine.speculation.verify import Verdict, verify
+from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import PassCost, StepSeconds
 from tests.engine.enumeration import assert_joint_law, law_of, random_law
-from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
+from tests.engine.tiny import Markov, decoded, engine_over, run_all, tiny_target
 
 HERE = Context(1, 0, [1], SamplingParams(), None)
 LONGEST = Budget(30, 30)
@@ -44,17 +44,14 @@ def test_ending_a_drawn_chain_for_its_probabilities_keeps_the_joint_law(floor, e
         drafter, policy = Chain(parts), Confidence(parts, "chain")
         ids = list(prompt)
         target.feed(0, ids[:-1])
-        while len(ids) < len(prompt) + length:
-            context = Context(1, 0, list(ids), sampling, chance)
-            budgets = policy.budgets([context], [Budget(3, 3)])
-            tree = drafter.draft([context], budgets)[0]
-            lengths.add(tree.drafted)
-            verdict = verify(tree, target.score([0], [tree])[0].logits, sampling, chance)
-            heard = [Outcome(context, tree, verdict, 0.0, 1.0)]
-            drafter.observe(heard)
-            policy.observe(heard)
-            target.commit(0, verdict.path)
-            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
+
+        def draft(context):
+            return drafter.draft([context], policy.budgets([context], [Budget(3, 3)]))[0]
+
+        for outcome in decoded(target, ids, length, draft, sampling=sampling, rng=chance):
+            lengths.add(outcome.tree.drafted)
+            drafter.observe([outcome])
+            policy.observe([outcome])
         return tuple(ids[len(prompt) : len(prompt) + length])
 
     assert_joint_law(law_of(run), probabilities(laws.log(), sampling), prompt[-1], length)
@@ -124,22 +121,7 @@ def test_a_draft_that_read_the_prompt_does_not_count_as_a_draft():
     assert budget.stop.threshold.draft.of(4, 4) == pytest.approx(0.4)
 
 
-# --- the switch -----------------------------------------------------------------------------------
-
-
-def test_nothing_is_drafted_while_speculation_loses_and_probes_come_ever_later():
-    parts = DrafterResources(None)
-    policy, waits, plain = Confidence(parts, "chain"), [], 0
-    for _ in range(400):
-        budget = policy.budgets([HERE], [LONGEST])[0]
-        assert (budget.depth == 0) == (budget.stop is None)
-        drafted = min(budget.depth, 4)
-        result = outcome(drafted, 0, 3.0 * drafted, 10.0 + drafted)
-        parts.cost.observe(drafted + 1, 0, result.score_seconds)
-        policy.observe([result])
-        waits, plain = ([*waits, plain], 0) if drafted else (waits, plain + 1)
-    assert plain + sum(waits) > 300
-    assert waits[-1] > 8 * max(waits[1], 1)
+# --- the reach ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -153,12 +135,6 @@ def test_drafts_reach_as_far_as_drafter_paper_and_option_allow(longest, limit, d
         [HERE], [longest]
     )[0]
     assert (budget.depth, budget.nodes) == (depth, depth)
-
-
-def test_every_draft_gets_a_stop_of_its_own():
-    policy = Confidence(DrafterResources(None), "chain")
-    first, second = policy.budgets([HERE, HERE], [LONGEST, LONGEST])
-    assert first.stop is not second.stop
 
 
 # --- the rule ---

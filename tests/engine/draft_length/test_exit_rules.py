@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.draft_length.exit_rules import Exit, ExitSiblings, Price
+from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop
 from engine.draft_length.tuning import TUNING
 
 BIN_WEIGHT = TUNING.bin_weight
@@ -51,21 +51,21 @@ def test_a_token_is_as_sure_as_those_of_its_confidence_were():
 def test_siblings_that_pay_make_a_draft_longer():
     """0.8 of a draft survives; one more token brings half of that alone and 0.7 with two beside it."""
     for width, ends in ((1, True), (3, False)):
-        price = Price(exit_of(0.3, 0.1), [0.5, 0.5, 0.5], width)
-        assert price(0.8) is ends
+        stop = ExitStop(exit_of(0.3, 0.1), [0.5, 0.5, 0.5], width)
+        assert stop.drawn(0.8) is ends
 
 
 def test_a_draft_ends_where_the_next_token_does_not_pay():
     matches, misses = NOTHING.copy(), NOTHING.copy()
     matches[-1], misses[-1] = 6.0, 2.0  # three in four of the sure ones are right
-    price = Price(Exit(matches, misses, alpha=0.8), prices=[0.3] * 6)
+    stop = ExitStop(Exit(matches, misses, alpha=0.8), prices=[0.3] * 6)
     survived = (6 + BIN_WEIGHT * 0.9) / (8 + BIN_WEIGHT)
     reach = [survived**n * 0.8 for n in range(1, 7)]
     assert reach[2] > 0.3 > reach[3]
-    assert [price(0.9) for _ in range(4)] == [False, False, False, True]
+    assert [stop.drawn(0.9) for _ in range(4)] == [False, False, False, True]
 
 
 def test_an_unsure_token_or_the_last_price_ends_a_draft():
-    assert Price(exit_of(alpha=0.9), [0.1] * 3)(0.05)
-    sure = Price(exit_of(alpha=0.9), [0.1] * 3)
-    assert [sure(1.0) for _ in range(3)] == [False, False, True]
+    assert ExitStop(exit_of(alpha=0.9), [0.1] * 3).drawn(0.05)
+    sure = ExitStop(exit_of(alpha=0.9), [0.1] * 3)
+    assert [sure.drawn(1.0) for _ in range(3)] == [False, False, True]

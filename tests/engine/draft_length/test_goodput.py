@@ -31,9 +31,9 @@ def outcome(drafted, accepted, draft_seconds, score_seconds):
 class Measured(Goodput):
     """A policy whose outcomes also reach the cost curve, as in the engine."""
 
-    def __init__(self, tuning=TUNING):
+    def __init__(self):
         self.cost = PassCost()
-        super().__init__(DrafterResources(None, cost=self.cost), "chain", tuning)
+        super().__init__(DrafterResources(None, cost=self.cost), "chain")
 
     def observe(self, outcomes):
         for o in outcomes:
@@ -44,9 +44,9 @@ class Measured(Goodput):
 new = Measured
 
 
-def taught(accept, flat, slope, draft, rounds=40, tuning=TUNING):
+def taught(accept, flat, slope, draft, rounds=40):
     """A policy that saw drafts of mixed lengths on a machine with this cost curve."""
-    policy = new(tuning)
+    policy = new()
     for i in range(rounds):
         drafted = i % 5
         cost = flat + slope * (drafted + 1)
@@ -62,8 +62,9 @@ def test_a_new_request_starts_by_speculating():
     assert chosen(new()) == LONGEST.depth
 
 
-def test_while_off_it_probes_with_growing_intervals_up_to_the_largest():
-    policy = taught(0, flat=10, slope=1, draft=3, tuning=replace(TUNING, last_probe=64))
+def test_while_off_it_probes_with_growing_intervals_up_to_the_largest(monkeypatch):
+    monkeypatch.setattr("engine.draft_length.goodput.TUNING", replace(TUNING, last_probe=64))
+    policy = taught(0, flat=10, slope=1, draft=3)
     waits, plain = [], 0
     for _ in range(400):
         if chosen(policy):

@@ -9,15 +9,14 @@ import torch
 from engine.drafters.sequoia import DEFAULT, WIDTH, Sequoia
 from engine.drafting.acceptance_model import AcceptanceModel
 from engine.drafting.tree_shape import uniform
-from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
+from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.rng import SeededRandom
-from engine.speculation.verify import verify
 from engine.statistics.pass_cost import PassCost
 from tests.engine.drafters.trees import Counting
 from tests.engine.drafting.test_node_allocation import Trusted
 from tests.engine.enumeration import assert_joint_law, law_of, random_law
-from tests.engine.tiny import Markov, engine_over, run_all, tiny_target
+from tests.engine.tiny import Markov, decoded, engine_over, run_all, tiny_target
 
 HOT, WARM, GREEDY = SamplingParams(1.0), SamplingParams(0.6), SamplingParams()
 SEEDED = SamplingParams(1.0, seed=4)
@@ -71,7 +70,7 @@ def test_the_static_tree_has_the_optimal_shape_for_what_is_believed():
     drafter = sequoia_over(static=1.0)
     tree = drafted(drafter, exact(24))
     known = drafter._class(context())
-    assert tree.parents == known.planned(25, 8).shape(25, 8).parents
+    assert tree.parents == known.planned(25, 8).shape(25, 8)
     assert known.evidence.shares[:VOCAB] == pytest.approx(DEFAULT[:VOCAB])
 
 
@@ -181,14 +180,13 @@ def test_joint_law_of_emitted_tokens_is_the_targets(
         drafter = Sequoia(DrafterResources(target, Markov(draft), options=options))
         ids = [0, 1]
         target.feed(0, ids[:-1])
-        while len(ids) < 2 + length:
-            at = Context(1, 0, list(ids), HOT, chance, stops)
-            tree = drafter.draft([at], [exact(nodes, 2)])[0]
-            scores = target.score([0], [tree])[0]
-            verdict = verify(tree, scores.logits, HOT, chance)
-            drafter.observe([Outcome(at, tree, verdict, 0.0, 0.0, scores)])
-            target.commit(0, verdict.path)
-            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
+        about = {"sampling": HOT, "rng": chance, "stop_tokens": stops}
+
+        def grown(at):
+            return drafter.draft([at], [exact(nodes, 2)])[0]
+
+        for outcome in decoded(target, ids, length, grown, **about):
+            drafter.observe([outcome])
         return tuple(ids[2 : 2 + length])
 
     assert_joint_law(law_of(run), LAWS, last=1, length=length)
@@ -210,7 +208,7 @@ def test_how_many_siblings_there_are_hangs_on_their_elders_alone(monkeypatch):
 
 def test_uniform_trees_are_drawn_when_asked_for():
     tree = drafted(sequoia_over(arity=3.0), exact(25))
-    assert tree.parents == uniform(3, 26, 8).parents
+    assert tree.parents == uniform(3, 26, 8)
 
 
 def test_replacement_draws_duplicates_and_says_so():

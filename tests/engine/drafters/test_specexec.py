@@ -108,8 +108,8 @@ def test_a_crowded_search_is_cut_and_loses_nothing(monkeypatch):
     def searched():
         """The tree, and how often nodes were renumbered on the way to it."""
         drafter, cuts = specexec(Markov(laws(8)), SLOW, wave=2, waves=99), []
-        relabel = drafter._follower.relabel
-        monkeypatch.setattr(drafter._follower, "relabel", lambda *a: (cuts.append(a), relabel(*a)))
+        relabel = drafter._cache.relabel
+        monkeypatch.setattr(drafter._cache, "relabel", lambda *a: (cuts.append(a), relabel(*a)))
         return sorted(paths(drafter.draft([context((1, 2, 0))], [exact(6, 30)])[0])), len(cuts)
 
     roomy, once = searched()

@@ -11,10 +11,9 @@ from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import SamplingParams
 from engine.speculation.rng import SeededRandom
 from engine.speculation.sampling import probabilities
-from engine.speculation.verify import verify
 from tests.engine.draft_length.exits import GREEDY
 from tests.engine.enumeration import assert_joint_law, law_of, random_law
-from tests.engine.tiny import Markov, tiny_target
+from tests.engine.tiny import Markov, decoded, tiny_target
 
 
 @dataclass
@@ -100,14 +99,13 @@ def test_the_joint_law_is_the_targets_with_any_number_of_siblings(sampling, room
         target, ids = Markov(laws, 0.4 * laws + 0.6 * early), [0, 1]
         target.feed(0, ids[:-1])
         drafter = EarlyExit(DrafterResources(target))
-        while len(ids) < 2 + length:
-            here, mood = Context(1, 0, list(ids), sampling, chance), Moody(room)
-            tree = drafter.draft([here], [Budget(2, 9, stop=mood, siblings=mood)])[0]
-            logits = target.score([0], [tree])[0].logits
-            verdict = verify(tree, logits, sampling, chance)
-            target.commit(0, verdict.path)
-            ids += [*(tree.tokens[n] for n in verdict.path[1:]), verdict.bonus]
-            seen.add((tree.parents, verdict.path))
+
+        def draft(here):
+            mood = Moody(room)
+            return drafter.draft([here], [Budget(2, 9, stop=mood, siblings=mood)])[0]
+
+        for outcome in decoded(target, ids, length, draft, sampling=sampling, rng=chance):
+            seen.add((outcome.tree.parents, outcome.verdict.path))
         return tuple(ids[2 : 2 + length])
 
     assert_joint_law(law_of(run), probabilities(laws.log(), sampling), last=1, length=length)

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafting.match_confidence import MatchConfidence
-from engine.drafting.ngram_candidates import FINISHED, OWN, SAME_START, Continuations, Source
+from engine.drafting.ngram_candidates import FINISHED, OWN, Continuations, Source
 
 TEXTS = st.lists(
     st.tuples(
         st.integers(1, 30),
-        st.sampled_from([OWN, FINISHED, SAME_START]),
+        st.sampled_from([OWN, FINISHED]),
         st.lists(st.integers(0, 3), min_size=1, max_size=8),
     ),
     min_size=1,
@@ -26,7 +26,7 @@ def sources(places):
 
 
 def grown(places, most=8, stops=NOTHING, least=0.0):
-    found = Continuations(9, sources(places), most, [MatchConfidence() for _ in range(3)])
+    found = Continuations(9, sources(places), most, [MatchConfidence() for _ in range(2)])
     found.grow(stops, least)
     return found
 

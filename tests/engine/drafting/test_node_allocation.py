@@ -51,7 +51,6 @@ def test_where_rank_says_all_the_root_gets_what_the_optimal_shape_gives_it(nodes
     root = siblings([0.25] * 4)
     spread([root], nodes, worths(nodes, depth - 1), ByRank())
     best = OptimalTree(ACCEPTANCE, nodes + 1, depth)
-    shape = best.shape(nodes + 1, depth)
     tables = OptimalTree(ACCEPTANCE, nodes + 1, depth - 1)
     reached = [child.reached for child in root.children]
     assert reached == pytest.approx(ACCEPTANCE[: len(reached)])
@@ -59,7 +58,9 @@ def test_where_rank_says_all_the_root_gets_what_the_optimal_shape_gives_it(nodes
         r * tables.expected(1 + c.below, depth - 1)
         for r, c in zip(reached, root.children, strict=True)
     )
-    assert worth == pytest.approx(shape.expected)  # another split may be worth as much
+    assert worth == pytest.approx(
+        best.expected(nodes + 1, depth)
+    )  # another split may be worth as much
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 5, 9])

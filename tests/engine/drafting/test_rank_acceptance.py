@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.drafting.rank_acceptance import Lift, RankEvidence, chosen_ranks, drawn_ranks, padded
+from engine.drafting.rank_acceptance import RankEvidence, chosen_ranks, drawn_ranks, padded
 from engine.request import SamplingParams
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import verify
@@ -117,10 +117,3 @@ def test_measured_ranks_are_averages_that_sum_to_one_at_most():
     evidence.add(np.array([[0.6, 0.2, np.nan], [0.8, 0.4, 0.3]]))
     assert evidence.shares[:3] == pytest.approx([0.7, 0.3, 0.0])  # the third has no mass left
     assert (evidence.nodes, evidence.measured) == (2, 3)
-
-
-def test_lifted_shares_are_probabilities_again():
-    lift = Lift(30.0, 20.0)  # accepted, expected
-    assert lift.over(np.array([0.4, 0.1])) == pytest.approx([0.6, 0.15])
-    assert lift.over(np.array([0.7, 0.2])).sum() == pytest.approx(1.0)
-    assert Lift(10.0, 20.0).over(np.array([0.5])) == pytest.approx([0.5])

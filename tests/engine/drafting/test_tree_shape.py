@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafting.tree_shape import OptimalTree, uniform
+from engine.speculation.tree import children_of, depths_of, levels_of
 
 SMALL = (0.6, 0.2, 0.1, 0.05)
 
@@ -22,13 +23,11 @@ ROUNDED = 1.5e-4  # the vector and the results were published with four digits
 ranks = st.lists(st.integers(0, 20), min_size=1, max_size=4).map(lambda ns: [n / 20 for n in ns])
 
 
-def worth(shape, acceptance):
+def worth(parents, acceptance):
     """F by its definition: the sum over nodes of the product of P along the path."""
-    values = [1.0]
-    for node in range(1, len(shape)):
-        parent = shape.parents[node]
-        rank = shape.children[parent].index(node)
-        values.append(values[parent] * acceptance[rank])
+    values, children = [1.0], children_of(parents)
+    for node, parent in enumerate(parents[1:], 1):
+        values.append(values[parent] * acceptance[children[parent].index(node)])
     return sum(values)
 
 
@@ -70,21 +69,22 @@ def test_the_recursion_finds_the_best_tree(acceptance, nodes, depth):
 def test_a_shape_is_what_its_number_says(acceptance, nodes, depth):
     optimum = OptimalTree(acceptance, nodes, depth)
     count = optimum.largest(nodes, depth)
-    shape = optimum.shape(count, depth)
-    assert len(shape) == count
-    assert depth is None or shape.depth <= depth
-    assert max(map(len, shape.children)) <= len(acceptance)
-    assert shape.expected == pytest.approx(optimum.expected(count, depth), abs=1e-12)
-    assert worth(shape, acceptance) == pytest.approx(shape.expected, abs=1e-12)
+    parents = optimum.shape(count, depth)
+    assert len(parents) == count
+    assert depth is None or max(depths_of(parents)) <= depth
+    assert max(map(len, children_of(parents))) <= len(acceptance)
+    expected = optimum.expected(count, depth)
+    assert worth(parents, acceptance) == pytest.approx(expected, abs=1e-12)
 
 
 @given(ranks, st.integers(1, 40), st.one_of(st.none(), st.integers(1, 6)))
 def test_parents_come_before_children_level_by_level(acceptance, nodes, depth):
     optimum = OptimalTree(acceptance, nodes, depth)
-    shape = optimum.shape(optimum.largest(nodes, depth), depth)
-    assert all(first <= second for first, second in pairwise(shape.parents))
-    assert [node for level in shape.levels for node in level] == list(range(len(shape)))
-    assert all(list(c) == list(range(c[0], c[0] + len(c))) for c in shape.children if c)
+    parents = optimum.shape(optimum.largest(nodes, depth), depth)
+    levels, children = levels_of(depths_of(parents)), children_of(parents)
+    assert all(first <= second for first, second in pairwise(parents))
+    assert [node for level in levels for node in level] == list(range(len(parents)))
+    assert all(list(c) == list(range(c[0], c[0] + len(c))) for c in children if c)
 
 
 @given(ranks.map(lambda p: sorted(p, reverse=True)), st.integers(1, 60))
@@ -109,11 +109,11 @@ def test_published_vector_without_a_depth_limit():
 
 
 def test_published_shape_of_eight_nodes():
-    shape = OptimalTree(SMALL, 8).shape(8)
+    parents = OptimalTree(SMALL, 8).shape(8)
     below = [1] * 8
     for node in range(7, 0, -1):
-        below[shape.parents[node]] += below[node]
-    assert [below[child] for child in shape.children[0]] == [5, 2]
+        below[parents[node]] += below[node]
+    assert [below[child] for child in children_of(parents)[0]] == [5, 2]
 
 
 @pytest.mark.parametrize(("nodes", "depth", "wanted"), [
@@ -154,4 +154,4 @@ def test_what_does_not_fit_is_said():
     ],
 )
 def test_uniform_trees(arity, nodes, depth, parents):
-    assert uniform(arity, nodes, depth).parents == parents
+    assert uniform(arity, nodes, depth) == parents

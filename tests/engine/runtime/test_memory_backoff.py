@@ -9,7 +9,7 @@ from engine.drafters import DRAFTERS
 from engine.errors import OutOfMemory
 from engine.request import FinishReason, GenerationRequest, SamplingParams
 from engine.runtime.memory_backoff import CALM, MemoryBackoff, truncate_tree
-from engine.speculation.tree import DraftTree, ReusedRows, chain, graft, single
+from engine.speculation.tree import DraftTree, ReusedRows, chain, single
 from engine.speculation.verify import verify
 from tests.engine.enumeration import law_of, random_law
 from tests.engine.tiny import SlowMachine, engine_over, run_all, tiny_target
@@ -142,14 +142,6 @@ def test_a_cut_tree_is_the_shorter_draft():
     assert shorter.warm is None
     assert truncate_tree(tree, 9) is tree
     assert truncate_tree(tree, None) is tree
-
-
-@pytest.mark.parametrize(("nodes", "own"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 3)])
-def test_of_a_tree_with_grafts_its_own_nodes_are_left_longest(nodes, own):
-    tree = graft(chain([0, 1, 2]), chain([0, 7, 8]), 9)
-    shorter = truncate_tree(tree, nodes)
-    assert len(shorter) == nodes
-    assert shorter.own == chain([0, 1, 2][:own])
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafters.early_exit import EXIT_STEP, EarlyExit
-from engine.drafting.draft_costs import READ_REPEATS, READ_SECONDS, read_seconds
+from engine.drafting.draft_model import READ_REPEATS, READ_SECONDS, read_seconds
 from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Scores, Target
 from engine.runtime.profiling import (

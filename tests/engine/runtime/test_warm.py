@@ -77,7 +77,7 @@ def test_an_edited_conversation_keeps_its_slot():
     for round_ in range(20):
         talk[-1 - round_ :] = text(round_, 10)
         ask(held, talk, session="one")
-    assert sum(bool(row.ids) for row in held._scheduler._rows) == 1
+    assert sum(bool(slot.ids) for slot in held._scheduler._slots) == 1
 
 
 def test_a_cold_request_finds_nothing_and_leaves_nothing_of_others():

@@ -62,17 +62,10 @@ class Steps(Scripted):
     step_seconds: float = 0.0
 
 
-@dataclass
-class Offers:
-    """As much of a target as ``auto`` looks at."""
-
-    offers: frozenset = frozenset()
-
-
-def auto_over(offers=frozenset(), cost=None, **arms):
+def auto_over(cost=None, **arms):
     cost = cost or PassCost({1: 1.0, 8: 1.0})
     plain = Scripted(0, 1.0, every=10**9, proposes_rarely=True)
-    parts = DrafterResources(Offers(offers), cost=cost)
+    parts = DrafterResources(None, cost=cost)
     pairs = {"none": plain, **arms}
     return Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in pairs.items()}))
 

@@ -6,14 +6,11 @@ import pytest
 
 from engine.interfaces.drafter import Context, Outcome
 from engine.request import Prior, SamplingParams
-from engine.selection.arm_stats import ArmStats
-from engine.selection.request_state import RequestState
 from engine.selection.tuning import TUNING
 from engine.speculation.verify import Verdict
-from engine.statistics.speedup import Speedup
 from tests.engine.selection.scripted import ROOM, Reads, Scripted, auto_over, play
 
-SHORT, PROBE_FIRST, STICKINESS = TUNING.short_answer, TUNING.first_probe, TUNING.stickiness
+SHORT = TUNING.short_answer
 
 
 def test_an_arm_that_turns_bad_is_left():
@@ -118,23 +115,6 @@ def test_a_long_prompt_is_read_only_for_an_answer_that_pays_for_it(prompt, usual
     assert play(auto, 8, request=2)[0] == [["none", "model"][drafts]] * 8
 
 
-def known(**speedups):
-    """Statistics of arms that a session knows well, and an answer that knows as much."""
-    stats = ArmStats({name: Scripted(1, 1.0) for name in speedups})
-    stats.speedups = {
-        name: Speedup(10_000 * value, 10_000.0, 10**6) for name, value in speedups.items()
-    }
-    start = {"none": Speedup(1.0, 1.0, 10**6), **stats.speedups}
-    return stats, RequestState(start, Speedup(1.0, 1.0), {}, stats.task(""))
-
-
-@pytest.mark.parametrize(("faster", "leads"), [(0.99, "first"), (1.01, "second")])
-def test_another_arm_leads_only_if_it_is_clearly_faster(faster, leads):
-    stats, state = known(first=2.0, second=2.0 * STICKINESS * faster)
-    state.leader = "first"
-    assert stats.leader(state) == leads
-
-
 def test_a_long_answer_asks_again_whether_reading_pays_though_nothing_was_measured():
     auto = auto_over(model=Reads(2, 1.5, prompt=20.0))
     play(auto, 100)
@@ -142,24 +122,3 @@ def test_a_long_answer_asks_again_whether_reading_pays_though_nothing_was_measur
     played = play(auto, 900, request=2)[0]
     assert set(played[:32]) == {"none"}
     assert "model" in played
-
-
-def test_rounds_without_a_draft_silence_an_arm_only_in_a_row():
-    stats, state = known(shy=2.0)
-    state.arm, state.trial_rounds = "shy", 2 * TUNING.empty_rounds
-    for drafted in [False, True] * TUNING.empty_rounds:
-        stats.measure(state, 1, 1.0, drafted=drafted)
-    assert stats.silent == set()
-    for _ in range(TUNING.empty_rounds):
-        stats.measure(state, 1, 1.0, drafted=False)
-    assert stats.silent == {"shy"}
-    assert state.trial_rounds == 0
-    stats.measure(state, 3, 1.5, drafted=True)
-    assert stats.silent == set()
-
-
-def test_a_trial_is_over_once_the_arm_is_known_to_lose():
-    stats, state = known(slow=1.0)
-    state.arm, state.trial_rounds = "slow", 5
-    stats.measure(state, 1, 9.0, drafted=True)
-    assert state.trial_rounds == 0

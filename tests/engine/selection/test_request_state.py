@@ -6,27 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.draft_length.fixed import Fixed
-from engine.drafters.auto import Auto
-from engine.drafters.none import Plain
-from engine.interfaces.drafter import (
-    Arm,
-    Budget,
-    Context,
-    Drafter,
-    DrafterResources,
-    Outcome,
-    RowPrices,
-)
+from engine.interfaces.drafter import Budget, Context, Drafter, Outcome, RowPrices
 from engine.request import PLAIN, SamplingParams
 from engine.selection.request_state import RequestState, TaskStats
 from engine.selection.tuning import TUNING
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
-from engine.statistics.decayed import Decayed
+from engine.statistics.decayed import Decayed, Speedup
 from engine.statistics.pass_cost import PassCost
-from engine.statistics.speedup import Speedup
-from tests.engine.selection.scripted import Offers
+from tests.engine.selection.scripted import auto_over
 
 ROW = 0.4  # plain passes: as 4-bit weights have it on a processor
 ROOM = Budget(32, 32)
@@ -55,9 +43,8 @@ def steep():
 
 def play(rounds, *, right):
     """Passes that each round lost, and the sizes of its copies."""
-    parts, copier = DrafterResources(Offers(), cost=steep()), Copier()
-    arms = {"none": Plain(parts), "copier": copier}
-    auto = Auto(replace(parts, arms={n: Arm(a, Fixed(parts, n)) for n, a in arms.items()}))
+    copier = Copier()
+    auto = auto_over(cost=steep(), copier=copier)
     context, lost = Context(1, 0, [1], SamplingParams(), None), []
     for _ in range(rounds):
         [tree] = auto.draft([context], [ROOM])

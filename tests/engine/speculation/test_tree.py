@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.speculation.common_prefix import common_prefix
-from engine.speculation.tree import DraftTree, ancestor_bits, bit_rows, chain, graft
+from engine.speculation.tree import DraftTree, ancestor_bits, bit_rows, chain
 
 
 @st.composite
@@ -58,47 +58,6 @@ def test_a_chain_is_a_tree_without_branches():
     assert chain([7, 8, 9]) == DraftTree((7, 8, 9), (-1, 0, 1))
     assert chain([7, 8, 9]).is_chain
     assert not DraftTree((1, 2, 3), (-1, 0, 0)).is_chain
-
-
-@st.composite
-def trees(draw):
-    """Siblings carry different tokens, as those of chosen candidates do."""
-    parents = draw(parent_lists(10))
-    tokens, taken = [0], [set() for _ in parents]
-    for parent in parents[1:]:
-        tokens.append(draw(st.sampled_from([t for t in range(12) if t not in taken[parent]])))
-        taken[parent].add(tokens[-1])
-    return DraftTree(tuple(tokens), tuple(parents))
-
-
-def said(tree):
-    """The words that lead to each node."""
-    words = [()]
-    for parent, token in zip(tree.parents[1:], tree.tokens[1:], strict=True):
-        words.append((*words[parent], token))
-    return words
-
-
-@given(trees(), trees())
-def test_with_room_a_graft_says_all_that_either_says_and_nothing_twice(tree, other):
-    words = said(graft(tree, other, 99))
-    assert set(words) == set(said(tree)) | set(said(other))
-    assert len(words) == len(set(words))
-
-
-@given(trees(), trees(), st.integers(0, 20))
-def test_a_graft_comes_after_the_trees_own_nodes_and_takes_no_more_than_the_room(tree, other, most):
-    found = graft(tree, other, most)
-    assert found.own == tree
-    assert len(found) <= max(most, len(tree))
-    assert set(said(found)) <= set(said(tree)) | set(said(other))
-    twice = graft(found, chain([0, 11, 11]), 99)
-    assert twice.own == tree
-
-
-def test_what_was_drawn_from_a_law_gets_no_company():
-    with pytest.raises(AssertionError):
-        graft(chain([0, 1], {0: np.zeros(3)}), chain([0, 2]), 9)
 
 
 IDS = st.lists(st.integers(0, 1), max_size=6)

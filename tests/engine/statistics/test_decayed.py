@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.statistics.decayed import Decayed
-from engine.statistics.speedup import Speedup
+from engine.statistics.decayed import Decayed, Speedup
 
 rounds = st.lists(st.tuples(st.integers(1, 9), st.floats(0.1, 5.0)), min_size=1, max_size=30)
 
