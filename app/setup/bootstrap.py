@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from app.errors import AppError
-from engine.hardware.limits import instruction_sets
+from engine.platform.instructions import instruction_sets
 from engine.platform.toolchain import AMX, BUILD_FLAGS, ORDER, ORDER_ARGUMENT, compiler_found
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,6 +7,7 @@ from itertools import product
 from engine.hardware.footprint import CPU, CUDA, TORCH, Footprint
 from engine.hardware.plan import Candidates, Need, PlanConstraints, Stage, Tier
 from engine.hardware.profile import GIB, HardwareProfile
+from engine.platform.instructions import BFLOAT16
 
 MARGIN = GIB  # of each memory: this program, its libraries, the display, other programs' growth
 SCORED_ROWS = 256  # of all trees of one pass together
@@ -16,7 +17,6 @@ LEAST = 2048
 BATCHES = (4, 2, 1)
 _RING = 320 * 2**20  # bytes of reading buffers and libraries for layers that come from disk
 
-BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # processors that multiply it
 LARGE = 2 * GIB  # of float32 weights: below, exact sums cost nothing that anyone would notice
 
 STREAMED = frozenset({Stage.SHARED, Stage.DEVICE_DISK, Stage.RAM_DISK})

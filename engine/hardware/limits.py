@@ -12,10 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.hardware.profile import Gpu, HardwareProfile, Ram, Rates
+from engine.platform.instructions import instruction_sets
 
-INSTRUCTIONS = (
-    "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16"
-)  # fmt: skip
 ROOT = Path("/")
 _QUERY = ("--query-gpu=name,memory.free,memory.total", "--format=csv,noheader,nounits")
 _DRIVER_SECONDS = 5.0  # for the driver's own tool
@@ -82,13 +80,6 @@ def cores(root: Path = ROOT) -> float:
     allowed = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _count())
     quotas = (share for folder in _groups(root, "cpu") if (share := _quota(folder)))
     return min((allowed, *quotas))
-
-
-def instruction_sets(root: Path = ROOT) -> tuple[str, ...]:
-    """Those of ``INSTRUCTIONS`` that the first processor lists."""
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
-    listed = found[1].split() if found else ()
-    return tuple(name for name in INSTRUCTIONS if name in listed)
 
 
 def parse_meminfo(text: str) -> Mapping[str, int]:

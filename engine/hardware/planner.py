@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from engine.drafters import DRAFTERS, describe
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
-    BFLOAT16,
     LARGE,
     FittedPlacement,
     Placement,
@@ -23,6 +22,7 @@ from engine.hardware.footprint import BYTES, CPU, CUDA, TORCH
 from engine.hardware.plan import Candidates, Plan, PlanConstraints, Refusal, Stage, Tier
 from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import Case, gib, reasons
+from engine.platform.instructions import BFLOAT16
 
 CACHE_PART = 4  # of the weights on a GPU, a quarter is added for caches and passes
 LEAST_CACHE = GIB

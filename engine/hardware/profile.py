@@ -44,7 +44,7 @@ class HardwareProfile:
 
     processor: str
     cores: float  # that this process may keep busy: affinity and quota count
-    instructions: tuple[str, ...]  # of those in ``limits.INSTRUCTIONS``
+    instructions: tuple[str, ...]  # of those in ``platform.instructions``
     ram: Ram
     gpus: tuple[Gpu, ...] = ()
     disk_free: int = 0  # bytes, where models go

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Aborted, EngineError, ModelUnusable
-from engine.hardware.candidates import BFLOAT16
-from engine.hardware.limits import instruction_sets
 from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
 from engine.models.gguf.library import Library, llama_library
 from engine.platform.batch_padding import choose_padding
+from engine.platform.instructions import BFLOAT16, instruction_sets
 from engine.request import ModelSpec
 
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.hardware.limits import cores, instruction_sets, parse_cgroup, parse_nvidia, ram
+from engine.hardware.limits import cores, parse_cgroup, parse_nvidia, ram
+from engine.platform.instructions import instruction_sets
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:  1000000 kB\nMemAvailable:   12000000 kB\n"
 KIB = 1024

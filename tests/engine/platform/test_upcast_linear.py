@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from engine.decoder.decoder import Dense
-from engine.hardware.limits import instruction_sets
 from engine.models.own import precision
 from engine.models.own.int8 import Int8, Int8Quantiser
 from engine.models.own.target import load
 from engine.platform import upcast_linear as upcast
+from engine.platform.instructions import instruction_sets
 from engine.platform.upcast_linear import (
     EVERY,
     TRIED,

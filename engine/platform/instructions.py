@@ -1,0 +1,18 @@
+"""Which instructions the processor has, as Linux lists them."""
+
+import re
+from pathlib import Path
+
+INSTRUCTIONS = (
+    "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16"
+)  # fmt: skip
+BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # those that multiply it
+
+
+def instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
+    """Those of ``INSTRUCTIONS`` that the first processor lists; none where the system has no list."""
+    list_of_processors = root / "proc/cpuinfo"
+    text = list_of_processors.read_text() if list_of_processors.exists() else ""
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    listed = found[1].split() if found else ()
+    return tuple(name for name in INSTRUCTIONS if name in listed)
