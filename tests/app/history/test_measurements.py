@@ -1,21 +1,16 @@
 """What replies measured: sums, what comes back as priors, forgetting, and the time a read takes."""
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from app.history.evidence import LIFE_DAYS, WINDOW
 from app.history.file import HistoryFile
 from app.history.measurements import RECENT_RUNS, _insert
 from app.history.records import Forgotten, Origin, utc_now
-from app.history.store import History
 from app.history.task_class import TaskClass, TemperatureClass
 from engine.request import DepthCount
 from tests.app.history.replies import CHAT, EDIT, run, stats
@@ -28,45 +23,12 @@ def nearly(found: tuple[tuple[float, float], ...], counts: tuple[tuple[int, int]
     return np.allclose(found, counts, rtol=1e-3)
 
 
-@settings(max_examples=20)  # every example makes a database on disk
-@given(st.lists(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=6)))
-def test_acceptance_is_the_sum_of_the_replies(replies):
-    with tempfile.TemporaryDirectory() as folder:
-        history = History.open(Path(folder) / "history.db")
-        for depths in replies:
-            counts = tuple(DepthCount(*d) for d in depths)
-            history.measurements.record(CHAT, stats("lookup", counts))
-        found = history.measurements.acceptance("pocket", "lookup")
-        history.close()
-    if not replies:
-        assert found is None
-        return
-    assert (found.replies, found.emitted) == (len(replies), 30 * len(replies))
-    longest = max(map(len, replies))
-    assert found.depths == tuple(
-        DepthCount(
-            sum(depths[i][0] for depths in replies if len(depths) > i),
-            sum(depths[i][1] for depths in replies if len(depths) > i),
-        )
-        for i in range(longest)
-    )
-
-
-def test_acceptance_keeps_models_and_drafters_apart(history):
-    measurements = history.measurements
-    measurements.record(CHAT, stats("lookup"))
-    measurements.record(CHAT, stats("chain"))
-    measurements.record(replace(CHAT, model="other"), stats("lookup"))
-    assert measurements.acceptance("pocket", "lookup").replies == 1
-    assert measurements.acceptance("pocket", "specexec") is None
-
-
 def test_figures_stay_when_the_conversation_is_deleted(history):
     chat = history.create_conversation("measured").id
     answer = history.add_message(chat, None, "assistant", "yes")
     history.measurements.record(CHAT, stats(runs=(run(),)), session="s", message=answer.id)
     history.delete(chat)
-    assert history.measurements.acceptance("pocket", "auto").replies == 1
+    assert len(history.measurements.remembered()) == 1
     assert [prior.drafter for prior in history.measurements.priors(CHAT)] == ["chain"]
 
 
@@ -148,8 +110,7 @@ def test_everything_remembered_is_listed_by_origin(history):
 def test_forgetting_takes_the_figures_and_leaves_the_words(history, file):
     chat = history.create_conversation("kept").id
     answer = history.add_message(chat, None, "assistant", "yes")
-    counts = (DepthCount(3, 2),)
-    history.measurements.record(CHAT, stats("auto", counts, (run(),)), "s", answer.id)
+    history.measurements.record(CHAT, stats(runs=(run(),)), "s", answer.id)
     history.measurements.record(
         replace(EDIT, model="other"), stats(runs=(run("chain"), run("lookup")))
     )
@@ -158,8 +119,7 @@ def test_forgetting_takes_the_figures_and_leaves_the_words(history, file):
     assert history.measurements.priors(CHAT)
     assert history.measurements.forget() == Forgotten(replies=1, runs=1)
     assert history.measurements.remembered() == []
-    assert history.measurements.acceptance("pocket", "auto") is None
-    assert file.read("SELECT * FROM acceptance") == []
+    assert file.read("SELECT * FROM replies") == []
     assert history.messages(chat) == [answer]
 
 
