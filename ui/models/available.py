@@ -184,10 +184,9 @@ def _looked(look: RepositoryView) -> str:
 
 
 def _choice(look: RepositoryView, one: Choice) -> str:
-    plan = one.found if isinstance(one.found, Plan) else None
     how = (
-        _plan(plan, sentence(str(plan.stage)), paired=False)
-        if plan
+        _plan(one.planned, sentence(str(one.planned.stage)), paired=False)
+        if one.planned
         else f'<p class="note">{escape(one.where)}</p>'
     )
     name = f"{look.repo} {one.label}"
