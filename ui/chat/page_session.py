@@ -98,7 +98,7 @@ class PageSession(View[ChatCommand]):
             return running_values(self.state)
         self._only_answer = True
         await self._run_all()
-        self.state.reading = self.assistant.reading
+        self.state.reading = self.assistant.prefetch.active
         return values(self.state)
 
     @override
@@ -263,7 +263,7 @@ class Pages:
         self._sessions: set[PageSession] = set()
         self._attached: dict[str, Sequence[Counted]] = {}  # by browser tab, the newest last
         assistant.when_switching(self.changed)
-        assistant.when_reading(self.redraw)
+        assistant.prefetch.callbacks.append(self.redraw)
 
     def open(self) -> PageSession:
         """A new page."""

@@ -71,7 +71,7 @@ class TestReply:
         async with assisted(tmp_path) as assistant:
             plain = await report_of(assistant.reply(said("one two three")))
             pieces, told = await all_of(assistant.reply(said("one two three", logprobs=0)))
-            spelt = b"".join(map(assistant.token_bytes, told.token_ids))
+            spelt = b"".join(map(assistant.loaded.text.token_bytes, told.token_ids))
         assert plain.logprobs == ()
         assert tuple(one for piece in pieces for one in piece.logprobs) == told.logprobs
         assert tuple(one.token for one in told.logprobs) == told.token_ids
