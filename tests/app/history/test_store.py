@@ -74,15 +74,6 @@ def test_any_text_can_be_stored(text):
 # --- stories ------------------------------------------------------------------------------------
 
 
-def test_regenerate_makes_a_version_and_the_newest_is_shown(history):
-    chat = history.create_conversation("sums").id
-    asked = history.add_message(chat, None, "user", "2 + 2?")
-    first = history.add_message(chat, asked.id, "assistant", "5", FinishReason.STOP)
-    second = history.add_message(chat, asked.id, "assistant", "4", FinishReason.STOP)
-    assert history.messages(chat) == [asked, second]
-    assert history.siblings(chat) == {asked.id: [first.id, second.id]}
-
-
 def test_a_new_message_brings_its_conversation_to_the_top(history):
     old = history.create_conversation("old")
     new = history.create_conversation("new")
