@@ -12,7 +12,7 @@ from app.history.upkeep import Backup
 from app.server.backups import ROUTE
 from ui.history import charts, priors
 from ui.tab import Command, Tab, Values, View
-from ui.widgets import button, gib, notice, sheet
+from ui.widgets import button, counted, gib, notice, sheet
 
 
 class HistoryTab(Tab):
@@ -66,7 +66,7 @@ class HistoryPage(View[Command]):
 
     async def _forget(self, command: Command) -> None:
         gone = await asyncio.to_thread(self._history.measurements.forget, command.name or None)
-        answers = "1 answer" if gone.replies == 1 else f"{gone.replies:,} answers"
+        answers = counted(gone.replies, "answer")
         self._message = notice(f"The figures of {answers} are deleted; conversations are kept")
 
     async def _back_up(self, _: Command) -> None:
@@ -88,9 +88,9 @@ def _database(history: History, message: str) -> str:
     """Size, buttons, and the result of the last command. HTML."""
     size = history.upkeep.size()
     holds = (
-        _counted(size.conversations, "conversation"),
-        _counted(size.messages, "message"),
-        _counted(size.replies, "measured answer"),
+        counted(size.conversations, "conversation"),
+        counted(size.messages, "message"),
+        counted(size.replies, "measured answer"),
     )
     return (
         '<section aria-labelledby="database"><h2 id="database">Database</h2>'
@@ -115,13 +115,5 @@ def _checked(faults: Sequence[str]) -> str:
     if not faults:
         return notice("The whole database was read: it is sound")
     more = "".join(f"<br>{escape(fault)}" for fault in faults)
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return notice(
-        f"the database has {count}; back it up, then start with a new one",
-        alarm=True,
-        more=more,
-    )
-
-
-def _counted(number: int, one: str) -> str:
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
+    text = f"the database has {counted(len(faults), 'fault')}; back it up, then start with a new one"
+    return notice(text, alarm=True, more=more)
