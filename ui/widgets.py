@@ -53,9 +53,7 @@ def sentence(text: str) -> str:
     return text if text[-1] in ".!?" else f"{text}."
 
 
-def button(
-    label: str, command: str, name: str = "", kind: str = "quiet", about: str = ""
-) -> str:
+def button(label: str, command: str, name: str = "", kind: str = "quiet", about: str = "") -> str:
     """A button that sends a command about ``name``; screen readers read ``about``, too. HTML."""
     read = f' aria-label="{escape(f"{label}: {about}")}"' if about else ""
     return (
@@ -64,9 +62,7 @@ def button(
     )
 
 
-def options(
-    values: Iterable[T], chosen: T | None = None, shown: Callable[[T], str] = str
-) -> str:
+def options(values: Iterable[T], chosen: T | None = None, shown: Callable[[T], str] = str) -> str:
     """The choices of a list; ``shown`` gives what a person reads. HTML."""
     return "".join(
         f'<option value="{escape(str(one))}"{" selected" if one == chosen else ""}>'

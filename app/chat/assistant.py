@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 
 from app.chat.loaded_model import ContextUse, LoadedModel, PreparedRequest
 from app.chat.prefetch import ExpectedQuestion, Prefetch
-from app.chat.reply import AnswerSink, Arrived, RunningReply, follow
-from app.chat.stored_answer import FiguresOnly, StoredAnswer
+from app.chat.reply import Arrived, RunningReply, follow
+from app.chat.stored_answer import AnswerSink, FiguresOnly, StoredAnswer
 from app.chat.totals import Totals
 from app.errors import AppError, HistoryError, UnknownConversation
 from app.history.records import Conditions, StoredMessage

@@ -7,7 +7,8 @@ from itertools import accumulate
 from math import ceil
 from pathlib import Path
 
-from app.chat.reply import AnswerReader, AnswerSink, RunningReply
+from app.chat.reply import AnswerReader, RunningReply
+from app.chat.stored_answer import AnswerSink
 from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve

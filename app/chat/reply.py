@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
+from app.chat.stored_answer import AnswerSink
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
 from app.observable import Observable
 from app.request import AnswerEvent, Completion, Delta, PartialAnswer, PredictionUsage
@@ -21,25 +21,13 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 0.5  # a killed process loses at most what came since
 
 
-class AnswerSink(Protocol):
-    """Where an answer is kept; called in threads, ``save`` perhaps later than ``finish``."""
-
-    def save(self, written: PartialAnswer) -> None:
-        """Keep the answer so far; called now and then."""
-        ...
-
-    def finish(self, completion: Completion) -> None:
-        """Keep the whole answer; called once."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerReader:
     """What turns the tokens of one answer into deltas."""
 
     stream: AnswerStream
     parser: OutputParser
-    continued: PartialAnswer = PartialAnswer()  # the stored answer that this one continues
+    continued: PartialAnswer  # the stored answer that this one continues
 
     def token(self, token: int) -> None:
         """Read one token."""

@@ -62,6 +62,9 @@ class StoredAnswer:
         return self.message
 
 
+# Called in threads: ``save`` now and then, perhaps after ``finish``, which is called once.
+AnswerSink = FiguresOnly | StoredAnswer
+
 OF_STATS = (
     "drafter", "why", "prompt_tokens", "emitted", "passes", "drafted", "accepted", "decode_seconds",
 )  # fmt: skip

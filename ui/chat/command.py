@@ -12,7 +12,6 @@ from engine.errors import InvalidRequest
 from engine.request import AUTO
 from ui.tab import Command
 
-
 SAMPLING = frozenset({"temperature", "top_p", "top_k", "min_p", "repeat"})  # kept in presets
 
 

@@ -1,9 +1,9 @@
 """The input and its surroundings: attached files, model, speed mode, the use of the context."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 
+from app.chat.attachments import Attachment
 from app.models.catalog import CatalogEntry
 from app.request import AS_TAUGHT, Thinking
 from engine.request import AUTO, ModelFacts
@@ -30,22 +30,17 @@ _AMOUNTS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """A file that will be sent with the next message."""
-
-    name: str
-    tokens: int
+Counted = tuple[Attachment, int]  # a file of the next message, and its tokens
 
 
-def chips(attached: Sequence[Attached]) -> str:
+def chips(attached: Sequence[Counted]) -> str:
     """Attached files with their tokens. HTML."""
     made = "".join(
         f'<span class="chip">{icon("file")}{escape(file.name)}'
-        f"<small>{file.tokens:,} tokens</small>"
+        f"<small>{tokens:,} tokens</small>"
         f'<button type="button" class="act" data-do="detach" data-id="{place}" '
         f'aria-label="Remove {escape(file.name)}">{icon("cross")}</button></span>'
-        for place, file in enumerate(attached)
+        for place, (file, tokens) in enumerate(attached)
     )
     return f'<div class="chips">{made}</div>' if made else ""
 

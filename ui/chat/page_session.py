@@ -15,7 +15,8 @@ from app.chat.reply import RunningReply
 from app.models.library.installed import suggestion
 from app.request import Completion
 from ui.chat.command import ChatCommand, valid_settings
-from ui.chat.view import ChatState, Counted, running_values, values
+from ui.chat.composer import Counted
+from ui.chat.view import ChatState, running_values, values
 from ui.tab import Values, View, error_text
 
 log = logging.getLogger(__name__)

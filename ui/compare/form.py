@@ -59,9 +59,7 @@ def _rivals(names: Sequence[str], chosen: str) -> str:
     if not names:
         return ""
     label = "Speed modes of this model"
-    listed = options(
-        ("", *names), chosen, lambda name: f"Another model: {name}" if name else label
-    )
+    listed = options(("", *names), chosen, lambda name: f"Another model: {name}" if name else label)
     return f'<div class="row"><label><span>Race</span><select name="rival">{listed}</select></label></div>'
 
 

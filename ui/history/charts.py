@@ -80,9 +80,7 @@ def _total(total: Sums) -> str:
     return f'<dl class="totals">{shown}</dl>'
 
 
-def _by(
-    cells: Iterable[Cell], field: str, name: Callable[[str], str]
-) -> list[tuple[str, Sums]]:
+def _by(cells: Iterable[Cell], field: str, name: Callable[[str], str]) -> list[tuple[str, Sums]]:
     """Most tokens first."""
     sums = added_by(cells, field)
     return sorted(((name(key), one) for key, one in sums.items()), key=lambda row: -row[1].emitted)

@@ -115,5 +115,7 @@ def _checked(faults: Sequence[str]) -> str:
     if not faults:
         return notice("The whole database was read: it is sound")
     more = "".join(f"<br>{escape(fault)}" for fault in faults)
-    text = f"the database has {counted(len(faults), 'fault')}; back it up, then start with a new one"
+    text = (
+        f"the database has {counted(len(faults), 'fault')}; back it up, then start with a new one"
+    )
     return notice(text, alarm=True, more=more)

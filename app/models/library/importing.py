@@ -61,7 +61,9 @@ def import_model(settings: Settings, asked: Import) -> str:
 
 def is_model_folder(folder: Path) -> bool:
     """Whether a folder has what loading safetensors needs."""
-    return all((folder / name).is_file() for name in NEEDED_FILES) and any(folder.glob("*.safetensors"))
+    return all((folder / name).is_file() for name in NEEDED_FILES) and any(
+        folder.glob("*.safetensors")
+    )
 
 
 def shards(first: Path) -> list[Path]:

@@ -111,9 +111,7 @@ def _is_one(repository: Repository, name: str) -> bool:
     return any(file.name == name for file in repository.files)
 
 
-def _of_config(
-    hub: Hub, repository: Repository, machine: HardwareProfile, size: int
-) -> Found:
+def _of_config(hub: Hub, repository: Repository, machine: HardwareProfile, size: int) -> Found:
     """By the planner for families of the own decoder; others are judged by their size."""
     try:
         written = read_small(hub, repository, "config.json")
