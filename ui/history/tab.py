@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from urllib.parse import quote
 
 from typing_extensions import override
 
 from app.history.store import History
-from app.history.upkeep import Backup
 from app.server.backups import ROUTE
 from ui.history import charts, priors
 from ui.tab import Command, Tab, Values, View
@@ -101,13 +101,15 @@ def _database(history: History, message: str) -> str:
     )
 
 
-def _backed_up(made: Backup) -> str:
+def _backed_up(made: Path) -> str:
     """Where the copy is, and a link that downloads it. HTML."""
     link = (
-        f' <a href="{ROUTE}/{quote(made.path.name)}" download="{escape(made.path.name)}">'
-        f"Download {escape(made.path.name)}</a>"
+        f' <a href="{ROUTE}/{quote(made.name)}" download="{escape(made.name)}">'
+        f"Download {escape(made.name)}</a>"
     )
-    return notice(f"{gib(made.bytes)} were copied to {made.path}, and the copy is sound", more=link)
+    return notice(
+        f"{gib(made.stat().st_size)} were copied to {made}, and the copy is sound", more=link
+    )
 
 
 def _checked(faults: Sequence[str]) -> str:
