@@ -1,10 +1,12 @@
 """HTML parts that the tabs share: buttons that send commands, notices, bars, dialogs."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from typing import TypeVar
 
 GIB = 2**30
+T = TypeVar("T", str, int)
 
 # Line icons, 16 units wide, in the colour of the text around them.
 _SHAPES = {
@@ -51,12 +53,27 @@ def sentence(text: str) -> str:
     return text if text[-1] in ".!?" else f"{text}."
 
 
-def button(label: str, command: str, name: str = "", kind: str = "quiet") -> str:
-    """A button that sends a command about ``name``. HTML."""
+def button(label: str, command: str, name: str = "", kind: str = "quiet", about: str = "") -> str:
+    """A button that sends a command about ``name``; screen readers read ``about``, too. HTML."""
+    read = f' aria-label="{escape(f"{label}: {about}")}"' if about else ""
     return (
-        f'<button type="button" class="{kind}" data-command="{command}" data-name="{escape(name)}">'
-        f"{escape(label)}</button>"
+        f'<button type="button" class="{kind}" data-command="{command}" data-name="{escape(name)}"'
+        f"{read}>{escape(label)}</button>"
     )
+
+
+def options(values: Iterable[T], chosen: T | None = None, shown: Callable[[T], str] = str) -> str:
+    """The choices of a list; ``shown`` gives what a person reads. HTML."""
+    return "".join(
+        f'<option value="{escape(str(one))}"{" selected" if one == chosen else ""}>'
+        f"{escape(shown(one))}</option>"
+        for one in values
+    )
+
+
+def counted(number: int, one: str) -> str:
+    """A number of things as text; ``one`` is the word for one of them."""
+    return f"{number:,} {one}{'' if number == 1 else 's'}"
 
 
 def confirmed(key: str, label: str, question: str, act: str) -> str:

@@ -10,15 +10,15 @@ from weakref import WeakValueDictionary
 
 from app.chat.loaded_model import ContextUse, LoadedModel, PreparedRequest
 from app.chat.prefetch import ExpectedQuestion, Prefetch
-from app.chat.reply import AnswerSink, Arrived, RunningReply, follow
-from app.chat.stored_answer import FiguresOnly, StoredAnswer
+from app.chat.reply import Arrived, RunningReply, follow
+from app.chat.stored_answer import AnswerSink, FiguresOnly, StoredAnswer
 from app.chat.totals import Totals
 from app.errors import AppError, HistoryError, UnknownConversation
 from app.history.records import Conditions, StoredMessage
 from app.history.store import History
 from app.models.catalog import CatalogEntry, load_catalog, resolve
 from app.observable import Observable
-from app.request import AnswerEvent, ChatRequest, Message, PartialAnswer, ReplyOptions, Thinking
+from app.request import AnswerEvent, ChatRequest, Message, PartialAnswer, ReplyOptions
 from app.settings import Settings
 from engine.errors import EngineError
 from engine.hardware.plan import Plan
@@ -42,7 +42,8 @@ class Assistant:
 
     def __init__(self, settings: Settings, model: LoadedModel, history: History) -> None:
         self.history = history
-        self._settings, self._model = settings, model
+        self.settings = settings  # with the folders of state and models
+        self._model = model
         self._running: set[RunningReply] = set()
         self.answers_started = 0  # so that a measurement sees that another answer started
         self.totals = Totals()
@@ -69,11 +70,6 @@ class Assistant:
         return cls(settings, loaded, history)
 
     @property
-    def settings(self) -> Settings:
-        """The settings, with the folders of state and models."""
-        return self._settings
-
-    @property
     def plan(self) -> Plan | None:
         """Where the loaded model is placed, and why; None for models that fit anywhere."""
         return self._model.plan
@@ -90,18 +86,13 @@ class Assistant:
 
     @property
     def loaded(self) -> LoadedModel:
-        """The model that answers now, for measurements on it."""
+        """The model that answers now: its text, its worker, its files."""
         return self._model
 
     @property
     def answering(self) -> int:
         """Answers that are being written."""
         return len(self._running)
-
-    @property
-    def reading(self) -> bool:
-        """Whether a prompt is being read ahead."""
-        return self.prefetch.active
 
     async def idle(self) -> None:
         """Wait until no answer is being written."""
@@ -111,14 +102,14 @@ class Assistant:
 
     def models(self) -> list[CatalogEntry]:
         """Every model that can be named, in catalogue order."""
-        return list(load_catalog(self._settings))
+        return list(load_catalog(self.settings))
 
     async def switch(self, model: str) -> None:
         """Load ``model`` instead of this one; running answers end as if they were stopped.
 
         One model at a time is in memory. When it cannot be loaded, the previous one is loaded again.
         """
-        resolve(self._settings, model)  # a wrong name changes nothing
+        resolve(self.settings, model)  # a wrong name changes nothing
         async with self._switching:
             self._set_loading(model)
             try:
@@ -130,19 +121,15 @@ class Assistant:
         """Call ``call`` whenever loading a model starts or ends."""
         self._on_switch.append(call)
 
-    def when_reading(self, call: Callable[[], object]) -> None:
-        """Call ``call`` whenever reading ahead starts or ends."""
-        self.prefetch.callbacks.append(call)
-
     async def _replace(self, model: str) -> None:
         await self._stop_all()
         previous = self._model
         await previous.worker.close()
         try:
-            self._model = await LoadedModel.open(self._settings, model)
+            self._model = await LoadedModel.open(self.settings, model)
         except (AppError, EngineError):
             self._model = await LoadedModel.load(
-                previous.entry, previous.spec, previous.plan, self._settings
+                previous.entry, previous.spec, previous.plan, self.settings
             )
             raise
 
@@ -162,7 +149,7 @@ class Assistant:
         text, finish reason ERROR and ``error``; the next answer runs on a restarted engine.
         """
         prepared, news = await self._prepare(request), Observable()
-        sink = FiguresOnly(self.history, self._conditions(prepared), request.conversation)
+        sink = FiguresOnly(self.history, prepared.conditions, request.conversation)
         replies = [self._start(prepared.choice(at), sink, news) for at in range(count)]
         async with aclosing(follow(replies, quiet_seconds)) as arriving:
             async for arrived in arriving:
@@ -235,27 +222,15 @@ class Assistant:
         A conversation that was opened again, or an attached file, has to be read before its next
         question; meanwhile the person reads or types. Every answer goes first.
         """
-        if self._settings.read_ahead:
+        if self.settings.read_ahead:
             self.prefetch.expect(expected)
             self._resume_prefetch()
-
-    async def thinking(self) -> tuple[Thinking, ...]:
-        """The amounts of reasoning that the loaded model knows."""
-        return await asyncio.to_thread(lambda: self._model.text.thinking)
-
-    async def count(self, text: str) -> int:
-        """Tokens of a text."""
-        return await asyncio.to_thread(self._model.text.count, text)
 
     async def prompt_tokens(self, request: ChatRequest) -> int:
         """Tokens of the prompt of a request, even where the context is too short."""
         async with self._switching:
             count = self._model.prompt_tokens
         return await asyncio.to_thread(count, request)
-
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes of one token of the loaded model; perhaps a part of a character."""
-        return self._model.text.token_bytes(token)
 
     async def context_use(self, system: str, messages: Sequence[StoredMessage]) -> ContextUse:
         """How much of the context a conversation takes, and how many messages are left out."""
@@ -342,11 +317,8 @@ class Assistant:
         async with self._switching:  # while a model is being loaded, requests wait for it
             prepare = self._model.prepare
         prepared = await asyncio.to_thread(prepare, request, continued)
-        priors = await asyncio.to_thread(self._priors, self._conditions(prepared))
+        priors = await asyncio.to_thread(self._priors, prepared.conditions)
         return replace(prepared, request=replace(prepared.request, priors=priors))
-
-    def _conditions(self, prepared: PreparedRequest) -> Conditions:
-        return prepared.model.conditions(prepared.chat)
 
     def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
         """What earlier answers measured; an answer can do without."""
@@ -377,8 +349,8 @@ class Assistant:
         question: StoredMessage,
         continued: StoredMessage | None = None,
     ) -> RunningReply:
-        conditions, conversation = self._conditions(prepared), question.conversation
-        sink = StoredAnswer(self.history, conditions, conversation, question.id, continued)
+        conversation = question.conversation
+        sink = StoredAnswer(self.history, prepared.conditions, conversation, question.id, continued)
         reply = self._start(prepared, sink)
         answering = self._by_conversation[conversation] = Answering(reply, question.id)
         reply.when_ended(partial(self._forget, conversation, answering))

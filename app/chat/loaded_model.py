@@ -7,7 +7,8 @@ from itertools import accumulate
 from math import ceil
 from pathlib import Path
 
-from app.chat.reply import AnswerReader, AnswerSink, ReplyBase, RunningReply
+from app.chat.reply import AnswerReader, RunningReply
+from app.chat.stored_answer import AnswerSink
 from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
@@ -33,7 +34,7 @@ from app.worker.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.hardware.plan import Plan
-from engine.request import GenerationRequest, ModelFacts, ModelSpec, Stats
+from engine.request import GenerationRequest, ModelFacts, ModelSpec
 from engine.speculation.common_prefix import common_prefix
 
 AROUND = 8  # tokens that a template puts around a message; more comes out of the answer's share
@@ -47,6 +48,7 @@ class PreparedRequest:
     model: "LoadedModel"
     chat: ChatRequest
     request: GenerationRequest
+    conditions: Conditions  # that its measurements are filed under
     continued: PartialAnswer  # the stored answer that this one continues
     opened: str = ""  # as in ``Prompt``
 
@@ -109,8 +111,7 @@ class LoadedModel:
             raise
         return cls(entry, spec, facts, worker, text, plan)
 
-    def conditions(self, chat: ChatRequest) -> Conditions:
-        """What the measurements of this request are filed under."""
+    def _conditions(self, chat: ChatRequest) -> Conditions:
         draft = self.spec.draft_folder
         numbers = INT8 if self.spec.weights == INT8 else self.spec.dtype
         return Conditions(
@@ -148,7 +149,7 @@ class LoadedModel:
             logprobs=chat.logprobs,
             grammar=self._grammar(chat),
         )
-        return PreparedRequest(self, chat, request, continued, opened)
+        return PreparedRequest(self, chat, request, self._conditions(chat), continued, opened)
 
     def prompt_tokens(self, chat: ChatRequest) -> int:
         """Tokens of the prompt, even where the context is too short; raises InvalidRequest."""
@@ -184,10 +185,8 @@ class LoadedModel:
         self, prepared: PreparedRequest, sink: AnswerSink, news: Observable | None = None
     ) -> RunningReply:
         """Let the engine answer."""
-        request = prepared.request
-        base = ReplyBase(_unfinished(request), prepared.continued, request.prediction)
-        generation = self.worker.generate(request)
-        return RunningReply(generation, self._reader(prepared), sink, base, news)
+        generation, reader = self.worker.generate(prepared.request), self._reader(prepared)
+        return RunningReply(generation, prepared.request, reader, sink, news)
 
     def _reader(self, prepared: PreparedRequest) -> AnswerReader:
         """What reads the answer: the rest of a text that a client started is text and no reasoning."""
@@ -202,7 +201,7 @@ class LoadedModel:
         calls = None if use is None else ToolCallParser(text.call_form, use.tools)
         typed = not (chat.text or chat.prefix)
         parser = OutputParser(StopFilter(chat.stop), calls, opened=prepared.opened, typed=typed)
-        return AnswerReader(stream, parser)
+        return AnswerReader(stream, parser, prepared.continued)
 
     def _prompts(self, chat: ChatRequest, prefix: str) -> Callable[[str], Prompt]:
         """Makes prompts for answers that start with a given text; ``prefix`` is the usual start.
@@ -229,23 +228,6 @@ class LoadedModel:
         for name, why in self.facts.refused:
             if name == drafter:
                 raise InvalidRequest(f"{drafter} cannot run with {self.facts.name}: {why}")
-
-
-def _unfinished(request: GenerationRequest) -> Stats:
-    """What is known of an answer that the engine could not describe; counts come later."""
-    return Stats(
-        drafter=request.drafter,
-        why="the engine stopped before it could say",
-        prompt_tokens=len(request.prompt),
-        cached_tokens=0,
-        emitted=0,
-        passes=0,
-        drafted=0,
-        accepted=0,
-        depths=(),
-        prompt_seconds=0.0,
-        decode_seconds=0.0,
-    )
 
 
 def first_seen(messages: Sequence[Message], sizes: Sequence[int], context: int) -> int:

@@ -6,31 +6,19 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
+from app.chat.stored_answer import AnswerSink
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
 from app.observable import Observable
 from app.request import AnswerEvent, Completion, Delta, PartialAnswer, PredictionUsage
 from app.text.output_parser import OutputParser
 from app.text.reasoning.tags import AnswerStream
 from app.worker.worker import Generation
-from engine.request import Done, FinishReason, Stats, Tokens
+from engine.request import Done, FinishReason, GenerationRequest, Stats, Tokens
 
 log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 0.5  # a killed process loses at most what came since
-
-
-class AnswerSink(Protocol):
-    """Where an answer is kept; called in threads, ``save`` perhaps later than ``finish``."""
-
-    def save(self, written: PartialAnswer) -> None:
-        """Keep the answer so far; called now and then."""
-        ...
-
-    def finish(self, completion: Completion) -> None:
-        """Keep the whole answer; called once."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +27,7 @@ class AnswerReader:
 
     stream: AnswerStream
     parser: OutputParser
+    continued: PartialAnswer  # the stored answer that this one continues
 
     def token(self, token: int) -> None:
         """Read one token."""
@@ -90,32 +79,22 @@ class _Progress:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyBase:
-    """What is known of an answer before its first token."""
-
-    unfinished: Stats  # describes an answer that broke off
-    continued: PartialAnswer = field(
-        default_factory=PartialAnswer
-    )  # the stored answer that it continues
-    prediction: Sequence[int] = ()
-
-
 class RunningReply:
     """Runs in a task of its own, with or without watchers."""
 
     def __init__(
         self,
         generation: Generation,
+        request: GenerationRequest,
         reader: AnswerReader,
         sink: AnswerSink,
-        base: ReplyBase,
         news: Observable | None = None,
     ) -> None:
         """``news`` changes with every delta and at the end; several replies may share one."""
-        self._generation, self._reader, self._sink, self._base = generation, reader, sink, base
-        self._progress = _Progress(base.continued)
-        self._offset = len(base.continued.text)
+        self._generation, self._request = generation, request
+        self._reader, self._sink = reader, sink
+        self._progress = _Progress(reader.continued)
+        self._offset = len(reader.continued.text)
         self._started_at = time.monotonic()
         self._unsaved = asyncio.Event()
         self.news = news or Observable()
@@ -135,7 +114,7 @@ class RunningReply:
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the context that the prompt takes."""
-        return self._base.unfinished.prompt_tokens
+        return len(self._request.prompt)
 
     @property
     def done(self) -> bool:
@@ -200,7 +179,7 @@ class RunningReply:
                         found = self._completion(event.reason, event.stats, event.error)
                         return replace(found, code=event.code if found.error else None)
         except (WorkerCrashed, RequestFailed) as error:
-            stats = self._progress.counted(self._base.unfinished)
+            stats = self._progress.counted(_unfinished(self._request))
             return self._completion(FinishReason.ERROR, stats, str(error))
         raise AssertionError("a generation ends with Done")
 
@@ -238,7 +217,7 @@ class RunningReply:
         if parser.stopped:
             reason, error = FinishReason.STOP, None
             stats = progress.counted(stats)
-        written, ids = progress.written, progress.ids
+        written, ids, predicted = progress.written, progress.ids, self._request.prediction
         return Completion(
             text=written.text,
             token_ids=ids,
@@ -247,7 +226,7 @@ class RunningReply:
             error=error,
             first_token_seconds=progress.first_token_seconds,
             spans=written.spans,
-            prediction=compared(self._base.prediction, ids) if self._base.prediction else None,
+            prediction=compared(predicted, ids) if predicted else None,
             logprobs=tuple(one for delta in progress.deltas for one in delta.logprobs),
             stopped_by=parser.stopped_by,
             reasoning_tokens=parser.reasoning_tokens,
@@ -271,6 +250,23 @@ class RunningReply:
             reason = completion.error or f"this answer was not stored: {error}"
             return replace(completion, error=reason)
         return completion
+
+
+def _unfinished(request: GenerationRequest) -> Stats:
+    """What is known of an answer that the engine could not describe; counts come later."""
+    return Stats(
+        drafter=request.drafter,
+        why="the engine stopped before it could say",
+        prompt_tokens=len(request.prompt),
+        cached_tokens=0,
+        emitted=0,
+        passes=0,
+        drafted=0,
+        accepted=0,
+        depths=(),
+        prompt_seconds=0.0,
+        decode_seconds=0.0,
+    )
 
 
 Arrived = tuple[int, AnswerEvent]  # the index of an answer among its request's, and what is new

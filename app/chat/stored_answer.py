@@ -62,20 +62,21 @@ class StoredAnswer:
         return self.message
 
 
+# Called in threads: ``save`` now and then, perhaps after ``finish``, which is called once.
+AnswerSink = FiguresOnly | StoredAnswer
+
+OF_STATS = (
+    "drafter", "why", "prompt_tokens", "emitted", "passes", "drafted", "accepted", "decode_seconds",
+)  # fmt: skip
+
+
 def facts(model: str, completion: Completion) -> AnswerFacts:
     """What is shown under an answer."""
     stats = completion.stats
     return AnswerFacts(
         model=model,
-        drafter=stats.drafter,
         leading=stats.runs[0].drafter if stats.runs else stats.drafter,
-        why=stats.why,
-        prompt_tokens=stats.prompt_tokens,
-        emitted=stats.emitted,
-        passes=stats.passes,
-        drafted=stats.drafted,
-        accepted=stats.accepted,
-        decode_seconds=stats.decode_seconds,
+        **{name: getattr(stats, name) for name in OF_STATS},
         first_token_seconds=completion.first_token_seconds,
         speedup=completion.speedup,
         spans=completion.spans,

@@ -2,9 +2,9 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, zip_longest
 
 from app.history.records import Conditions, MeasuredRun
 from engine.request import Prior
@@ -23,6 +23,7 @@ LEAST_TIMED = 2.0  # tokens; a single try says little, and its weight says so
 FADED = 0.5  # tokens; until no more is left of a try, no session needs to repeat it
 SLOWEST, FASTEST = 0.5, 10.0  # times plain decoding; beyond is a fault of the clock
 CHEAPEST_PASS = 0.5  # plain passes that a drafted pass takes at least
+NOTHING = 0.0, 0.0  # tokens evaluated and accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +33,6 @@ class _Weighed:
     run: MeasuredRun
     weight: float  # 0..1
     same_task: bool
-
-
-@dataclass(slots=True)
-class _Counts:
-    """Tokens evaluated and accepted per depth, faded and summed."""
-
-    evaluated: list[float] = field(default_factory=list)
-    accepted: list[float] = field(default_factory=list)
-
-    def add(self, run: MeasuredRun, weight: float) -> None:
-        """One reply's counts, up to the first that cannot be: a path is only walked downwards."""
-        weight *= min(1.0, LARGEST_REPLY / max(_drafted_passes(run), 1))
-        most: float = math.inf
-        counts = zip(run.evaluated, run.accepted, strict=False)
-        for depth, (evaluated, accepted) in enumerate(counts):
-            if not 0 <= accepted <= evaluated <= most or evaluated == 0:
-                return
-            if depth == len(self.evaluated):
-                self.evaluated.append(0.0)
-                self.accepted.append(0.0)
-            self.evaluated[depth] += weight * evaluated
-            self.accepted[depth] += weight * accepted
-            most = accepted
-
-    def at(self, depth: int) -> tuple[float, float]:
-        """(evaluated, accepted); depth 0 is the first."""
-        known = depth < len(self.evaluated)
-        return (self.evaluated[depth], self.accepted[depth]) if known else (0.0, 0.0)
 
 
 def priors(runs: Iterable[MeasuredRun], conditions: Conditions) -> tuple[Prior, ...]:
@@ -112,19 +85,36 @@ def _prior(drafter: str, weighed: Sequence[_Weighed], machine: str) -> Prior | N
 
 def _depths(weighed: Sequence[_Weighed]) -> tuple[tuple[float, float], ...]:
     """(evaluated, accepted) per depth, up to the first depth that too little is known of."""
-    same, elsewhere = _Counts(), _Counts()
-    for one in weighed:
-        (same if one.same_task else elsewhere).add(one.run, one.weight)
+    same = _counts([one for one in weighed if one.same_task])
+    elsewhere = _counts([one for one in weighed if not one.same_task])
     pooled = []
-    for depth in range(max(len(same.evaluated), len(elsewhere.evaluated))):
-        evaluated, accepted = same.at(depth)
-        more_evaluated, more_accepted = elsewhere.at(depth)
-        share = _share(evaluated, more_evaluated)
-        evaluated, accepted = evaluated + share * more_evaluated, accepted + share * more_accepted
+    for here, there in zip_longest(same, elsewhere, fillvalue=NOTHING):
+        share = _share(here[0], there[0])
+        evaluated, accepted = here[0] + share * there[0], here[1] + share * there[1]
         if evaluated < LEAST:
             break
         pooled.append((evaluated, min(accepted, evaluated)))  # rounding must not exceed all
     return tuple(pooled)
+
+
+def _counts(weighed: Sequence[_Weighed]) -> list[tuple[float, float]]:
+    """Tokens evaluated and accepted per depth, faded and summed."""
+    rows = []
+    for one in weighed:
+        weight = one.weight * min(1.0, LARGEST_REPLY / max(_drafted_passes(one.run), 1))
+        rows.append([(weight * looked, weight * taken) for looked, taken in _sound(one.run)])
+    by_depth = (zip(*depth, strict=True) for depth in zip_longest(*rows, fillvalue=NOTHING))
+    return [(sum(looked), sum(taken)) for looked, taken in by_depth]
+
+
+def _sound(run: MeasuredRun) -> Iterator[tuple[int, int]]:
+    """A reply's counts, up to the first that cannot be: a path is only walked downwards."""
+    most: float = math.inf
+    for evaluated, accepted in zip(run.evaluated, run.accepted, strict=False):
+        if not 0 <= accepted <= evaluated <= most or evaluated == 0:
+            return
+        yield evaluated, accepted
+        most = accepted
 
 
 def _share(same: float, elsewhere: float) -> float:

@@ -11,7 +11,6 @@ from typing import Any
 from app.history.evidence import WINDOW, priors
 from app.history.file import HistoryFile, references_checked
 from app.history.records import (
-    Acceptance,
     Conditions,
     Forgotten,
     MeasuredRun,
@@ -34,18 +33,6 @@ INSERT_RUN = """
 INSERT INTO runs(reply, drafter, passes, emitted, drafted, accepted, seconds, plain_seconds,
                  depths, ranks, rank_weight)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-TOTALS = """
-SELECT count(*), sum(emitted), sum(passes), sum(drafted), sum(accepted), sum(decode_seconds)
-FROM replies WHERE model = ? AND drafter = ? HAVING count(*) > 0
-"""
-
-DEPTHS = """
-SELECT sum(acceptance.evaluated), sum(acceptance.accepted)
-FROM acceptance JOIN replies ON replies.id = acceptance.reply
-WHERE replies.model = ? AND replies.drafter = ?
-GROUP BY acceptance.depth ORDER BY acceptance.depth
 """
 
 # The newest replies of the same task and the newest of any: two short walks along two indexes.
@@ -90,12 +77,6 @@ class Measurements:
         with references_checked(f"message {message!r}"), self._file.writing() as database:
             _insert(database, row, stats)
 
-    def acceptance(self, model: str, drafter: str) -> Acceptance | None:
-        """The sum over every reply of ``model`` with ``drafter``; None when there was none."""
-        depths = tuple(DepthCount(*row) for row in self._file.read(DEPTHS, model, drafter))
-        totals = self._file.read(TOTALS, model, drafter)
-        return Acceptance(depths, *totals[0]) if totals else None
-
     def priors(self, conditions: Conditions) -> tuple[Prior, ...]:
         """What recent replies let expect of every drafter under these conditions."""
         rows = self._file.read(RECENT_RUNS, asdict(conditions) | {"now": utc_now()})
@@ -118,13 +99,9 @@ class Measurements:
 
 
 def _insert(database: Connection, row: Mapping[str, object], stats: Stats) -> None:
-    """A reply, its depths and its runs; ``row`` has the columns that ``stats`` do not know."""
+    """A reply and its runs; ``row`` has the columns that ``stats`` do not know."""
     reply = database.execute(INSERT_REPLY, {**asdict(stats), **row}).lastrowid
     assert reply is not None
-    database.executemany(
-        "INSERT INTO acceptance(reply, depth, evaluated, accepted) VALUES (?, ?, ?, ?)",
-        [(reply, i, d.evaluated, d.accepted) for i, d in enumerate(stats.depths, start=1)],
-    )
     database.executemany(INSERT_RUN, [_run_row(reply, run) for run in stats.runs])
 
 

@@ -51,6 +51,7 @@ REPLIES = (
     """,
     "CREATE INDEX replies_by_drafter ON replies(model, drafter)",
     "CREATE INDEX replies_by_message ON replies(message)",
+    # no longer written: each run has its own depths
     """
     CREATE TABLE acceptance (
         reply INTEGER NOT NULL REFERENCES replies(id) ON DELETE CASCADE,

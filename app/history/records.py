@@ -61,19 +61,6 @@ class Preset:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
-    """What all replies of one model with one drafter measured together."""
-
-    depths: tuple[DepthCount, ...]  # depth 1 first
-    replies: int
-    emitted: int
-    passes: int
-    drafted: int
-    accepted: int
-    decode_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Conditions:
     """What a reply ran under; measurements made under other conditions say less or nothing."""
 

@@ -33,12 +33,6 @@ WITH RECURSIVE path AS (
 SELECT {COLUMNS} FROM path ORDER BY seq
 """  # noqa: S608 - the only thing put in is ours
 
-VERSIONS = f"""
-SELECT {COLUMNS} FROM messages
-WHERE (conversation, parent) IS (SELECT conversation, parent FROM messages WHERE id = ?)
-ORDER BY seq
-"""  # noqa: S608
-
 SIBLINGS = """
 SELECT coalesce(parent, ''), group_concat(id, ' ') FROM
 (SELECT parent, id FROM messages WHERE conversation = ? ORDER BY seq)
@@ -251,10 +245,6 @@ class History:
         """All messages, parents before children."""
         sql = f"SELECT {COLUMNS} FROM messages WHERE conversation = ? ORDER BY seq"  # noqa: S608
         return [_message(*row) for row in self._file.read(sql, conversation)]
-
-    def versions(self, message: str) -> list[StoredMessage]:
-        """Every message with the same parent, that one among them, oldest first."""
-        return [_message(*row) for row in self._file.read(VERSIONS, message)]
 
     def siblings(self, conversation: str) -> dict[str | None, list[str]]:
         """By parent, the ids of its children, oldest first; only where there are several."""

@@ -23,14 +23,6 @@ class Size:
     replies: int
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
-    """A copy that was written and checked."""
-
-    path: Path
-    bytes: int
-
-
 class Upkeep:
     """Looks after one database while answers are stored; may be called from any thread."""
 
@@ -56,10 +48,10 @@ class Upkeep:
         counts = (self._file.read(f"SELECT count(*) FROM {name}")[0][0] for name in tables)  # noqa: S608
         return Size(sum(sizes), *counts)
 
-    def back_up(self) -> Backup:
+    def back_up(self) -> Path:
         """Copy the database as it is at this moment; raises HistoryError, and leaves no half copy.
 
-        The copy is one file that needs no other: put in the place of the database, it is used.
+        The file that is returned needs no other: put in the place of the database, it is used.
         """
         now = datetime.now(UTC)
         target = self.folder / f"{self.path.stem}-{now:%Y-%m-%d-%H%M%S-%f}{self.path.suffix}"
@@ -71,7 +63,7 @@ class Upkeep:
                 draft.replace(target)
             finally:
                 draft.unlink(missing_ok=True)
-        return Backup(target, target.stat().st_size)
+        return target
 
     def _copy(self, target: Path) -> None:
         from sqlite_utils import Database  # here: it imports pandas, which takes half a second

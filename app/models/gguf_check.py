@@ -47,7 +47,7 @@ def gguf_file(place: Path) -> Path | None:
     Of a model split over several files, the first. Raises ModelUnusable where several would do.
     """
     if place.is_file():
-        return place if place.suffix == ".gguf" or _is_gguf(place) else None
+        return place if place.suffix == ".gguf" or is_gguf(place) else None
     if not place.is_dir() or any(place.glob("*.safetensors")):
         return None
     found = sorted(file for file in place.glob("*.gguf") if not NO_MODEL.search(file.name))
@@ -59,9 +59,13 @@ def gguf_file(place: Path) -> Path | None:
     return found[0] if found else None
 
 
-def _is_gguf(file: Path) -> bool:
-    with file.open("rb") as content:
-        return content.read(len(MAGIC)) == MAGIC
+def is_gguf(file: Path) -> bool:
+    """Whether the file begins as GGUF does, whatever it is called."""
+    try:
+        with file.open("rb") as content:
+            return content.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def _tried(file: Path, parts: Sequence[GgufHeader]) -> str:

@@ -107,7 +107,7 @@ class TestOfTheLoadedModel:
     async def test_a_request_and_a_stored_conversation_ask_for_it(self, tmp_path):
         text = of(OFF, EFFORT)
         async with assisted(tmp_path, text=text) as assistant:
-            assert await assistant.thinking() == ("off", "low", "high")
+            assert assistant.loaded.text.thinking == ("off", "low", "high")
             off = ChatRequest(tuple(ASKED), thinking="off")
             assert prompt_of(assistant, off).endswith("</think>\n\n")
             variables = {"reasoning_effort": "high"}

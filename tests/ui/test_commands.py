@@ -166,9 +166,10 @@ async def test_the_chosen_thinking_reaches_the_template(tmp_path):
         object.__setattr__(assistant.loaded, "text", text)
         page.do("refresh")
         await page.until(lambda: "Thinking" in page.regions["pickers"])
-        assert page.regions["pickers"].endswith(
-            '<option value="">As usual<option value="off">Off</select></label>'
+        choices = (
+            '<option value="">As usual</option><option value="off">Off</option></select></label>'
         )
+        assert page.regions["pickers"].endswith(choices)
         for count, thinking in enumerate(("off", ""), 1):
             page.do("send", text="hi", settings={"thinking": thinking})
             await page.answered(count)

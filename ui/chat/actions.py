@@ -11,7 +11,7 @@ from app.request import ReplyOptions
 from engine.errors import EngineError, InvalidRequest
 from engine.request import AUTO
 from ui.chat import transcript
-from ui.chat.command import ChatCommand
+from ui.chat.command import SAMPLING, ChatCommand
 from ui.chat.page_session import Actions, PageSession
 from ui.chat.view import WINDOW
 
@@ -33,7 +33,8 @@ async def refresh(session: PageSession, _: ChatCommand) -> None:
     """Read everything again that others may have changed."""
     state, assistant = session.state, session.assistant
     state.facts, state.model = assistant.facts, assistant.entry.name
-    state.loading, state.thinking = assistant.loading, await assistant.thinking()
+    state.loading = assistant.loading
+    state.thinking = await asyncio.to_thread(lambda: assistant.loaded.text.thinking)
     state.models = [one for one in assistant.models() if one.visible and one.folder is not None]
     await session.list_conversations()
     if state.conversation is not None:
@@ -205,7 +206,7 @@ async def attach(session: PageSession, command: ChatCommand) -> None:
     """Attach a text file to the next message."""
     _check_arrived(command)
     file = read_attachment(command.name, command.file)
-    tokens = await session.assistant.count(file.text)
+    tokens = await asyncio.to_thread(session.assistant.loaded.text.count, file.text)
     session.attach((*session.state.attachments, (file, tokens)))
     session.expect()
 
@@ -239,8 +240,7 @@ async def save_preset(session: PageSession, command: ChatCommand) -> None:
     name = " ".join(command.name.split())
     if not name:
         raise InvalidRequest("a preset needs a name; write one")
-    sampling = {"temperature", "top_p", "top_k", "min_p", "repeat"}
-    kept = session.state.settings.model_dump(include=sampling)
+    kept = session.state.settings.model_dump(include=set(SAMPLING))
     preset = Preset(name, command.text, kept)
     await asyncio.to_thread(session.assistant.history.presets.put, preset)
     await _changed(session)

@@ -12,6 +12,8 @@ from engine.errors import InvalidRequest
 from engine.request import AUTO
 from ui.tab import Command
 
+SAMPLING = frozenset({"temperature", "top_p", "top_k", "min_p", "repeat"})  # kept in presets
+
 
 class Settings(BaseModel):
     """How answers are generated and shown; the page keeps these in the browser."""
@@ -33,15 +35,9 @@ class Settings(BaseModel):
     def options(self, context: int) -> ReplyOptions:
         """For the assistant; ``context`` is in tokens, half of it is the default longest answer."""
         return ReplyOptions(
-            temperature=self.temperature,
             max_tokens=self.max_tokens or max(1, context // 2),
             drafter=self.mode,
-            seed=self.seed,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            repeat=self.repeat,
-            thinking=self.thinking,
+            **self.model_dump(include={*SAMPLING, "seed", "thinking"}),
         )
 
 

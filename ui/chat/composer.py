@@ -1,14 +1,14 @@
 """The input and its surroundings: attached files, model, speed mode, the use of the context."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 
+from app.chat.attachments import Attachment
 from app.models.catalog import CatalogEntry
 from app.request import AS_TAUGHT, Thinking
 from engine.request import AUTO, ModelFacts
 from ui.chat.caption import mode_name
-from ui.widgets import icon, sentence
+from ui.widgets import icon, options, sentence
 
 INPUT = f"""
 <p id="crowd" role="alert" hidden>Slipstream is open in <b></b> windows, and a browser allows six connections:
@@ -25,27 +25,22 @@ close one, or your messages have to wait.</p>
 """
 
 
-_AMOUNTS: Mapping[Thinking, str] = {
+_AMOUNTS: Mapping[str, str] = {
     AS_TAUGHT: "As usual", "off": "Off", "on": "On", "low": "Little", "medium": "Some", "high": "Much",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """A file that will be sent with the next message."""
-
-    name: str
-    tokens: int
+Counted = tuple[Attachment, int]  # a file of the next message, and its tokens
 
 
-def chips(attached: Sequence[Attached]) -> str:
+def chips(attached: Sequence[Counted]) -> str:
     """Attached files with their tokens. HTML."""
     made = "".join(
         f'<span class="chip">{icon("file")}{escape(file.name)}'
-        f"<small>{file.tokens:,} tokens</small>"
+        f"<small>{tokens:,} tokens</small>"
         f'<button type="button" class="act" data-do="detach" data-id="{place}" '
         f'aria-label="Remove {escape(file.name)}">{icon("cross")}</button></span>'
-        for place, file in enumerate(attached)
+        for place, (file, tokens) in enumerate(attached)
     )
     return f'<div class="chips">{made}</div>' if made else ""
 
@@ -56,16 +51,10 @@ def pickers(
     """Model with its notes, speed mode, thinking; only choices that work. HTML."""
     names = [entry.name for entry in models]
     listed = names if current in names else [current, *names]
-    model = "".join(
-        f'<option value="{escape(name)}"{" selected" if name == current else ""}>{escape(name)}'
-        for name in listed
-    )
-    mode = "".join(
-        f'<option value="{escape(name)}">{escape(mode_name(name))}'
-        for name in dict.fromkeys((AUTO, *facts.drafters))
-    )
+    mode = options(dict.fromkeys((AUTO, *facts.drafters)), shown=mode_name)
     return (
-        f'<label title="{escape(" ".join(map(sentence, facts.notes)))}"><span>Model</span><select id="model" data-do="model">{model}</select></label>'
+        f'<label title="{escape(" ".join(map(sentence, facts.notes)))}"><span>Model</span>'
+        f'<select id="model" data-do="model">{options(listed, current)}</select></label>'
         '<label title="How answers are sped up; the words stay the model\'s own">'
         f'<span>Speed</span><select id="mode" data-setting="mode">{mode}</select></label>'
         f"{_thinking(thinking)}"
@@ -76,10 +65,10 @@ def _thinking(offered: Sequence[Thinking]) -> str:
     """How much the model thinks before it answers, if its template has a switch."""
     if not offered:
         return ""
-    options = "".join(f'<option value="{each}">{_AMOUNTS[each]}' for each in (AS_TAUGHT, *offered))
+    amounts = options((AS_TAUGHT, *offered), shown=_AMOUNTS.__getitem__)
     return (
         '<label title="How much the model thinks before it answers">'
-        f'<span>Thinking</span><select id="thinking" data-setting="thinking">{options}</select></label>'
+        f'<span>Thinking</span><select id="thinking" data-setting="thinking">{amounts}</select></label>'
     )
 
 

@@ -15,7 +15,8 @@ from app.chat.reply import RunningReply
 from app.models.library.installed import suggestion
 from app.request import Completion
 from ui.chat.command import ChatCommand, valid_settings
-from ui.chat.view import ChatState, Counted, running_values, values
+from ui.chat.composer import Counted
+from ui.chat.view import ChatState, running_values, values
 from ui.tab import Values, View, error_text
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class PageSession(View[ChatCommand]):
             return running_values(self.state)
         self._only_answer = True
         await self._run_all()
-        self.state.reading = self.assistant.reading
+        self.state.reading = self.assistant.prefetch.active
         return values(self.state)
 
     @override
@@ -263,7 +264,7 @@ class Pages:
         self._sessions: set[PageSession] = set()
         self._attached: dict[str, Sequence[Counted]] = {}  # by browser tab, the newest last
         assistant.when_switching(self.changed)
-        assistant.when_reading(self.redraw)
+        assistant.prefetch.callbacks.append(self.redraw)
 
     def open(self) -> PageSession:
         """A new page."""

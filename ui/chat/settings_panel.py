@@ -1,10 +1,9 @@
 """The settings of a chat: system prompt, presets, sampling, how answers look."""
 
 from collections.abc import Sequence
-from html import escape
 
 from app.history.records import Preset
-from ui.widgets import icon
+from ui.widgets import icon, options
 
 _RANGES = (
     ("temperature", "Temperature", "0 gives the same answer every time", 0, 2, 0.05),
@@ -44,11 +43,11 @@ def panel() -> str:
 
 def presets(kept: Sequence[Preset]) -> str:
     """Choosing, saving and deleting presets. HTML."""
-    options = "".join(f'<option value="{escape(one.name)}">{escape(one.name)}' for one in kept)
+    names = options(one.name for one in kept)
     delete = '<button type="button" class="quiet" data-do="preset-delete">Delete</button>'
     return f"""
 <label class="field"><b>Preset</b><select id="preset" data-do="preset-use">
-<option value="">None{options}</select></label>
+<option value="">None{names}</select></label>
 <div class="row"><input id="preset-name" aria-label="Name of a preset" placeholder="Name">
 <button type="button" class="quiet" data-do="preset-save">Save</button>{delete if kept else ""}</div>"""
 

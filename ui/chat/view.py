@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from app.chat.attachments import Attachment
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
 from app.models.catalog import CatalogEntry
 from app.models.library.fit import Fit
@@ -13,6 +12,7 @@ from app.request import PartialAnswer, Thinking
 from engine.request import ModelFacts
 from ui.chat import composer, transcript
 from ui.chat.command import Settings
+from ui.chat.composer import Counted
 from ui.chat.settings_panel import presets
 from ui.chat.suggestions import welcome
 from ui.chat.transcript import Appearance, Siblings
@@ -21,8 +21,6 @@ from ui.widgets import icon, sentence
 
 WINDOW = 100  # messages that are shown at first; a long conversation opens as fast as a short one
 PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
-
-Counted = tuple[Attachment, int]  # a file of the next message, and its tokens
 
 
 @dataclass(slots=True)
@@ -70,14 +68,13 @@ class ChatState:
 
 def values(state: ChatState) -> Values:
     """Every region of the page."""
-    attached = [composer.Attached(file.name, tokens) for file, tokens in state.attachments]
     current = state.conversation.id if state.conversation else None
     state.stored_rows = _stored_rows(state)
     return {
         "side": _sidebar(state.conversations, current, state.words),
         "welcome": "" if state.conversation or state.written else welcome(state.suggested),
         "notice": _notice(state),
-        "chips": composer.chips(attached),
+        "chips": composer.chips(state.attachments),
         "pickers": composer.pickers(state.models, state.model, state.facts, state.thinking),
         "presets": presets(state.presets),
         **running_values(state),

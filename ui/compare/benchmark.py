@@ -10,21 +10,20 @@ from engine.request import PLAIN
 from ui.chat.caption import mode_name
 from ui.compare.card import agreement, card, kind, summary
 from ui.history.charts import percent, times
-from ui.widgets import bar, button, confirmed
+from ui.widgets import bar, button, confirmed, options
 
-_NAMES = (
-    ("quick", "Quick: auto against plain"),
-    ("modes", "Every mode"),
-    ("full", "Every mode, long answers"),
-)
-_SIZES = "".join(f'<option value="{name}">{label}</option>' for name, label in _NAMES)
+_SIZES = {
+    "quick": "Quick: auto against plain",
+    "modes": "Every mode",
+    "full": "Every mode, long answers",
+}
 INTRODUCTION = f"""
 <div class="head"><h2 id="bench-title">Your machine</h2></div>
 <p class="note">Prompts of the Spec-Bench categories, word problems and text chores, each answered plainly
 and in other modes. The first prompt runs once before, not counted; the order of the modes changes.
 The result is kept on this computer, without prompts and answers.</p>
 <form id="bench" class="row" aria-labelledby="bench-title"><label><span>Size</span>
-<select name="size">{_SIZES}</select></label></form>
+<select name="size">{options(_SIZES, shown=_SIZES.__getitem__)}</select></label></form>
 """
 
 

@@ -10,7 +10,7 @@ from engine.request import AUTO, PLAIN, ModelFacts
 from ui.chat.caption import mode_name
 from ui.chat.suggestions import SUGGESTIONS
 from ui.tab import Command
-from ui.widgets import sentence
+from ui.widgets import options, sentence
 
 LENGTHS, REPEATS = (64, 128, 256, 512, 1024), (1, 3, 5)
 _PRESELECTED = (AUTO, "lookup", "chain")  # if the model has them
@@ -34,11 +34,11 @@ class CompareCommand(Command):
         )
 
 
-def form(facts: ModelFacts, rivals: Sequence[str], options: RaceOptions | None) -> str:
-    """The form of a race, with the values of the latest one; ``rivals`` are other models. HTML."""
+def form(facts: ModelFacts, rivals: Sequence[str], latest: RaceOptions | None) -> str:
+    """The form of a race, with the values of the ``latest`` one; ``rivals`` are other models. HTML."""
     names = [AUTO, *(name for name in facts.drafters if name != PLAIN)]
     usual = tuple(name for name in _PRESELECTED if name in names)
-    chosen = options or RaceOptions(SUGGESTIONS[0].prompt, usual)
+    chosen = latest or RaceOptions(SUGGESTIONS[0].prompt, usual)
     modes = "".join(_mode(name, checked=name in chosen.drafters) for name in names)
     return (
         '<form id="race" aria-labelledby="race-title"><div class="head"><h2 id="race-title">Race</h2></div>'
@@ -58,12 +58,9 @@ def _rivals(names: Sequence[str], chosen: str) -> str:
     """The choice of another model, if there is one."""
     if not names:
         return ""
-    options = "".join(
-        f'<option value="{escape(name)}"{" selected" if name == chosen else ""}>'
-        f"{escape(f'Another model: {name}' if name else 'Speed modes of this model')}</option>"
-        for name in ("", *names)
-    )
-    return f'<div class="row"><label><span>Race</span><select name="rival">{options}</select></label></div>'
+    label = "Speed modes of this model"
+    listed = options(("", *names), chosen, lambda name: f"Another model: {name}" if name else label)
+    return f'<div class="row"><label><span>Race</span><select name="rival">{listed}</select></label></div>'
 
 
 def _mode(name: str, *, checked: bool) -> str:
@@ -87,8 +84,5 @@ def _refused(facts: ModelFacts) -> str:
 
 
 def _numbers(label: str, name: str, values: Sequence[int], now: int, unit: str = "") -> str:
-    options = "".join(
-        f'<option value="{value}"{" selected" if value == now else ""}>{value:,}{unit}</option>'
-        for value in sorted({*values, now})
-    )
-    return f'<label><span>{label}</span><select name="{name}">{options}</select></label>'
+    listed = options(sorted({*values, now}), now, lambda value: f"{value:,}{unit}")
+    return f'<label><span>{label}</span><select name="{name}">{listed}</select></label>'

@@ -10,7 +10,7 @@ from engine.request import AUTO
 from ui.chat.caption import mode_name
 from ui.compare.plots import plots
 from ui.history.charts import percent, times
-from ui.widgets import bar, sentence
+from ui.widgets import bar, counted, sentence
 
 _HEADS = ("Lane", "Speed-up", "Tokens/s", "First token", "Per pass", "Accepted", "Tokens")
 SHORTEST, LONGEST = 4.0, 20.0  # seconds of a replay of the slowest lane
@@ -208,9 +208,7 @@ def _why(results: Sequence[LaneResult]) -> str:
 
 
 def _conditions(race: Race) -> str:
-    rounds = (
-        "1 timed round" if race.options.repeats == 1 else f"{race.options.repeats} timed rounds"
-    )
+    rounds = counted(race.options.repeats, "timed round")
     over = escape(race.model) if race.options.rival else "plain"
     return (
         f"{rounds} after a warm-up that is not counted. Every lane ran once a round, and the order changed "

@@ -1,12 +1,12 @@
 """Acceptance and speed as small charts: by day, drafter, task class and model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 from app.history.figures import Cell, Sums, added_by
 from engine.request import PLAIN
 from ui.chat.caption import mode_name
-from ui.widgets import bar
+from ui.widgets import bar, options
 
 DAYS = 30  # the latest days with answers
 
@@ -63,12 +63,8 @@ def percent(share: float | None) -> str:
 def _picker(models: Sequence[str], model: str) -> str:
     if len(models) < 2:
         return ""
-    options = "".join(
-        f'<option value="{escape(name)}"{" selected" if name == model else ""}>'
-        f"{escape(name or 'All models')}</option>"
-        for name in ("", *models)
-    )
-    return f'<label><span>Model</span><select data-command="model">{options}</select></label>'
+    listed = options(("", *models), model, lambda name: name or "All models")
+    return f'<label><span>Model</span><select data-command="model">{listed}</select></label>'
 
 
 def _total(total: Sums) -> str:
@@ -84,9 +80,8 @@ def _total(total: Sums) -> str:
     return f'<dl class="totals">{shown}</dl>'
 
 
-def _by(cells: Iterable[Cell], field: str, name: object) -> list[tuple[str, Sums]]:
+def _by(cells: Iterable[Cell], field: str, name: Callable[[str], str]) -> list[tuple[str, Sums]]:
     """Most tokens first."""
-    assert callable(name)
     sums = added_by(cells, field)
     return sorted(((name(key), one) for key, one in sums.items()), key=lambda row: -row[1].emitted)
 
@@ -131,12 +126,11 @@ def _days(cells: Sequence[Cell]) -> str:
 def _columns(
     heading: str,
     values: Mapping[str, float | None],
-    text: object,
+    text: Callable[[float | None], str],
     most: float,
     line: float | None,
 ) -> str:
     """A column for each day; ``line`` is the value of plain decoding, drawn across."""
-    assert callable(text)
     bars = "".join(
         f'<rect class="fill" x="{10 * at + 1.5:.1f}" y="{_TALL * (1 - (value or 0) / most):.2f}" '
         f'width="7" height="{_TALL * (value or 0) / most:.2f}"><title>{day}: {text(value)}</title></rect>'

@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from urllib.parse import quote
 
 from typing_extensions import override
 
 from app.history.store import History
-from app.history.upkeep import Backup
 from app.server.backups import ROUTE
 from ui.history import charts, priors
 from ui.tab import Command, Tab, Values, View
-from ui.widgets import button, gib, notice, sheet
+from ui.widgets import button, counted, gib, notice, sheet
 
 
 class HistoryTab(Tab):
@@ -66,7 +66,7 @@ class HistoryPage(View[Command]):
 
     async def _forget(self, command: Command) -> None:
         gone = await asyncio.to_thread(self._history.measurements.forget, command.name or None)
-        answers = "1 answer" if gone.replies == 1 else f"{gone.replies:,} answers"
+        answers = counted(gone.replies, "answer")
         self._message = notice(f"The figures of {answers} are deleted; conversations are kept")
 
     async def _back_up(self, _: Command) -> None:
@@ -88,9 +88,9 @@ def _database(history: History, message: str) -> str:
     """Size, buttons, and the result of the last command. HTML."""
     size = history.upkeep.size()
     holds = (
-        _counted(size.conversations, "conversation"),
-        _counted(size.messages, "message"),
-        _counted(size.replies, "measured answer"),
+        counted(size.conversations, "conversation"),
+        counted(size.messages, "message"),
+        counted(size.replies, "measured answer"),
     )
     return (
         '<section aria-labelledby="database"><h2 id="database">Database</h2>'
@@ -101,13 +101,15 @@ def _database(history: History, message: str) -> str:
     )
 
 
-def _backed_up(made: Backup) -> str:
+def _backed_up(made: Path) -> str:
     """Where the copy is, and a link that downloads it. HTML."""
     link = (
-        f' <a href="{ROUTE}/{quote(made.path.name)}" download="{escape(made.path.name)}">'
-        f"Download {escape(made.path.name)}</a>"
+        f' <a href="{ROUTE}/{quote(made.name)}" download="{escape(made.name)}">'
+        f"Download {escape(made.name)}</a>"
     )
-    return notice(f"{gib(made.bytes)} were copied to {made.path}, and the copy is sound", more=link)
+    return notice(
+        f"{gib(made.stat().st_size)} were copied to {made}, and the copy is sound", more=link
+    )
 
 
 def _checked(faults: Sequence[str]) -> str:
@@ -115,13 +117,7 @@ def _checked(faults: Sequence[str]) -> str:
     if not faults:
         return notice("The whole database was read: it is sound")
     more = "".join(f"<br>{escape(fault)}" for fault in faults)
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return notice(
-        f"the database has {count}; back it up, then start with a new one",
-        alarm=True,
-        more=more,
+    text = (
+        f"the database has {counted(len(faults), 'fault')}; back it up, then start with a new one"
     )
-
-
-def _counted(number: int, one: str) -> str:
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
+    return notice(text, alarm=True, more=more)

@@ -146,13 +146,7 @@ def _get(fit: Fit, kind: str) -> str:
     draft = (
         f"<small>with its draft, {shown_bytes(fit.draft.size or 0)}</small>" if fit.draft else ""
     )
-    return _named(button(label, "get", fit.entry.name, kind), fit.entry.name) + draft
-
-
-def _named(html: str, name: str) -> str:
-    """Add ``name`` to the label that screen readers read."""
-    label = html[html.index(">") + 1 : html.index("</button>")]
-    return html.replace("<button ", f'<button aria-label="{label}: {escape(name)}" ', 1)
+    return button(label, "get", fit.entry.name, kind, fit.entry.name) + draft
 
 
 def _found(one: Found, look: RepositoryView | None) -> str:
@@ -164,11 +158,7 @@ def _found(one: Found, look: RepositoryView | None) -> str:
         f"{one.downloads:,} downloads",
     ]
     gated = '<span class="tag">Gated</span>' if one.gated else ""
-    act = (
-        _named(button("Does it fit?", "inspect", one.repo, "soft"), one.repo)
-        if look is None
-        else ""
-    )
+    act = "" if look else button("Does it fit?", "inspect", one.repo, "soft", one.repo)
     return (
         f'<li data-row="{escape(one.repo)}" tabindex="-1"><div class="what"><b>{escape(one.repo)}{gated}</b>'
         f'<small class="facts">{escape(_DOT.join(filter(None, known)))}</small>'
@@ -177,19 +167,18 @@ def _found(one: Found, look: RepositoryView | None) -> str:
 
 
 def _looked(look: RepositoryView) -> str:
-    if look.known is not None and not look.known.gguf:
-        text = f"In the catalogue as {look.known.name}."
-        return f'<p class="note">{escape(text)}</p>{"".join(_choice(look, one) for one in look.choices)}'
-    return "".join(_choice(look, one) for one in look.choices)
+    choices = "".join(_choice(look, one) for one in look.choices)
+    if look.known is None or look.known.gguf:
+        return choices
+    return f'<p class="note">In the catalogue as {escape(look.known.name)}.</p>{choices}'
 
 
 def _choice(look: RepositoryView, one: Choice) -> str:
-    plan = one.found if isinstance(one.found, Plan) else None
     how = (
-        _plan(plan, sentence(str(plan.stage)), paired=False)
-        if plan
+        _plan(one.planned, sentence(str(one.planned.stage)), paired=False)
+        if one.planned
         else f'<p class="note">{escape(one.where)}</p>'
     )
     name = f"{look.repo} {one.label}"
-    get = _named(button(f"Get {shown_bytes(one.size)}", "get-file", name, "soft"), one.label)
+    get = button(f"Get {shown_bytes(one.size)}", "get-file", name, "soft", one.label)
     return f'<div class="choice"><div class="what"><b>{escape(one.label)}</b>{how}</div>{get if one.runs else ""}</div>'

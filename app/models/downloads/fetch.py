@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import httpx
@@ -34,15 +35,13 @@ class Watch(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where one file comes from: a repository at a commit."""
 
-    def __init__(self, hub: Hub, repo: str, commit: str) -> None:
-        self.hub, self.repo, self.commit = hub, repo, commit
-
-    def address(self, name: str) -> str:
-        """The file's address; the hub may redirect it somewhere else every time."""
-        return self.hub.file_address(self.repo, self.commit, name)
+    hub: Hub
+    repo: str
+    commit: str
 
 
 class _Retry(Exception):
@@ -104,16 +103,13 @@ def _pause(fruitless: int, asked: float) -> float:
 
 def _receive(source: Source, part: PartialFile, watch: Watch) -> None:
     """One answer, from the first missing byte to the last; raises _Retry when it ends before."""
-    headers = {}
-    if part.size:
-        headers["Range"] = f"bytes={part.size}-"
-        if part.etag:
-            headers["If-Range"] = part.etag
-    with source.hub.stream(source.address(part.file.name), headers) as response:
+    address = source.hub.file_address(source.repo, source.commit, part.file.name)
+    headers = {"Range": f"bytes={part.size}-"} if part.size else None
+    with source.hub.stream(address, headers) as response:
         _check_status(source, part, response, watch)
         for data in _body(response):
             if part.size + len(data) > part.file.size:
-                _throw_away(part, watch, None)
+                _throw_away(part, watch)
                 raise _Retry(f"more than the announced {part.file.size} bytes came")
             part.append(data)
             watch.received(len(data))
@@ -134,12 +130,12 @@ def _check_status(
     match response.status_code:
         case httpx.codes.OK:
             _check_length(part, response)
-            _throw_away(part, watch, _strong(response))
+            _throw_away(part, watch)
         case httpx.codes.PARTIAL_CONTENT:
             _check_range(part, response, watch)
             part.pieced = True
         case httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-            _throw_away(part, watch, None)
+            _throw_away(part, watch)
             raise _Retry("the server has no such range")
         case status if status in TEMPORARY or not source.hub.is_own(response):
             # A signed address of another host expires; the next try gets a new one.
@@ -160,21 +156,14 @@ def _check_length(part: PartialFile, response: httpx.Response) -> None:
 def _check_range(part: PartialFile, response: httpx.Response, watch: Watch) -> None:
     found = RANGE.fullmatch(response.headers.get("content-range", ""))
     right = found and int(found[1]) == part.size and found[3] in (str(part.file.size), "*")
-    etag = _strong(response)
-    if not right or (etag and part.etag and etag != part.etag):
-        _throw_away(part, watch, None)
+    if not right:
+        _throw_away(part, watch)
         raise _Retry("the server sent another range than was asked for")
 
 
-def _throw_away(part: PartialFile, watch: Watch, etag: str | None) -> None:
+def _throw_away(part: PartialFile, watch: Watch) -> None:
     watch.recalled(-part.size)
-    part.restart(etag)
-
-
-def _strong(response: httpx.Response) -> str | None:
-    """The ETag that ranges may rest on."""
-    etag: str = response.headers.get("etag", "")
-    return etag if etag.startswith('"') else None
+    part.restart()
 
 
 def _asked(response: httpx.Response) -> float:

@@ -4,20 +4,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from app.errors import SettingsError, UnknownModel
 from app.models.catalog import CatalogEntry
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.client import Hub
-from app.models.hub.repository import (
-    Digest,
-    Kind,
-    RemoteFile,
-    Repository,
-    is_repository,
-    read_repository,
-)
+from app.models.hub.repository import RemoteFile, Repository, is_repository, read_repository
 from app.models.hub.selection import check_runs, choose_files, model_name
 
 
@@ -42,15 +36,8 @@ class Manifest:
         return f"{self.name}: {len(self.files)} files of {self.repo}, {shown_bytes(self.total)}"
 
     def to_json(self) -> str:
-        """The text that ``from_json`` reads."""
+        """The text that ``stored_manifest`` reads."""
         return json.dumps(asdict(self), indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Manifest":
-        """The order again; raises ValueError, KeyError or TypeError for anything else."""
-        content: dict[str, Any] = json.loads(text)
-        files = tuple(_file(row) for row in content.pop("files"))
-        return cls(files=files, **content)
 
 
 def manifests_for(
@@ -122,14 +109,9 @@ def _order(name: str, repository: Repository, files: tuple[RemoteFile, ...]) -> 
     )
 
 
-def _file(row: dict[str, Any]) -> RemoteFile:
-    digest = Digest(Kind(row["digest"]["kind"]), str(row["digest"]["value"]))
-    return RemoteFile(str(row["name"]), int(row["size"]), digest)
-
-
 def stored_manifest(file: Path) -> Manifest | None:
     """The order that an earlier process wrote, None where there is none that can be used."""
     try:
-        return Manifest.from_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
+        return TypeAdapter(Manifest).validate_json(file.read_bytes())
+    except (OSError, ValueError):  # pydantic's errors among them
         return None

@@ -2,18 +2,17 @@
 
 import errno
 import io
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from app.errors import ChecksumMismatch, DiskFull
-from app.files import replace_file, sync_folder
-from app.models.hub.repository import PIECE, Hash, RemoteFile
+from app.files import sync_folder
+from app.models.hub.repository import PIECE, RemoteFile
 
 
 class PartialFile:
-    """``<name>.part`` with ``<name>.part.json``; the name itself appears once all is checked.
+    """``<name>.part``; the name itself appears once all is checked.
 
     Bytes are appended without a buffer, so a killed process loses none that it was given.
     """
@@ -21,20 +20,17 @@ class PartialFile:
     def __init__(self, place: Path, file: RemoteFile) -> None:
         self.file, self.place = file, place
         self._part = self.place.with_name(f"{self.place.name}.part")
-        self._journal = self.place.with_name(f"{self.place.name}.part.json")
         self._raw: io.FileIO | None = None
-        self._hash: Hash = file.digest.start(file.size)
+        self._hash = file.digest.start(file.size)
         self.size = 0  # bytes that are here
-        self.etag: str | None = None  # of the host that sent them
         self.pieced = False  # whether they came in more than one answer
 
     def open(self, seen: Callable[[int], None]) -> None:
         """Continue what an earlier process left; ``seen`` gets the counts of bytes hashed again."""
         self.place.parent.mkdir(parents=True, exist_ok=True)
-        self.etag = self._left_over()
         self._raw = self._part.open("ab+", buffering=0)
-        if self.etag is None or self._part.stat().st_size > self.file.size:
-            self.restart(None)
+        if self._part.stat().st_size > self.file.size:
+            self.restart()
             return
         self._raw.seek(0)
         while piece := self._raw.read(PIECE):
@@ -43,11 +39,9 @@ class PartialFile:
             seen(len(piece))
         self.pieced = self.size > 0
 
-    def restart(self, etag: str | None) -> None:
-        """Forget every byte; what comes next carries ``etag``."""
-        raw = self._opened()
-        raw.truncate(0)  # before the note: bytes must never get another answer's etag
-        self._note(etag)
+    def restart(self) -> None:
+        """Forget every byte."""
+        self._opened().truncate(0)
         self._hash = self.file.digest.start(self.file.size)
         self.size, self.pieced = 0, False
 
@@ -68,7 +62,7 @@ class PartialFile:
         raw = self._opened()
         found = self._hash.hexdigest()
         if found != self.file.digest.value:
-            self.restart(None)
+            self.restart()
             raise ChecksumMismatch(
                 f"{self.file.name} arrived with the {self.file.digest.kind} digest {found}, the hub "
                 f"says {self.file.digest.value}; the file was thrown away, try again later"
@@ -76,7 +70,6 @@ class PartialFile:
         os.fsync(raw.fileno())
         self.close()
         self._part.replace(self.place)
-        self._journal.unlink(missing_ok=True)
         sync_folder(self.place.parent)
 
     def close(self) -> None:
@@ -88,25 +81,6 @@ class PartialFile:
     def _opened(self) -> io.FileIO:
         assert self._raw is not None, "open() comes first"
         return self._raw
-
-    def _left_over(self) -> str | None:
-        """The etag of bytes that belong to this very file, None when there are none."""
-        try:
-            content = json.loads(self._journal.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        same = (
-            content.get("digest") == self.file.digest.value if isinstance(content, dict) else False
-        )
-        return str(content.get("etag") or "") if same else None
-
-    def _note(self, etag: str | None) -> None:
-        self.etag = etag or ""
-        note = {"digest": self.file.digest.value, "size": self.file.size, "etag": self.etag}
-        try:
-            replace_file(self._journal, json.dumps(note))
-        except OSError as error:
-            raise self._failure(error) from error
 
     def _failure(self, error: OSError) -> DiskFull:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -42,7 +42,7 @@ class Downloads:
         self._items: dict[str, _Item] = {}
         self._change = threading.Condition(threading.RLock())
         for order in unfinished(around.models_folder):  # the network waits for a person
-            self._items[order.name] = _Item(self._job(order), ended=State.PAUSED)
+            self._items[order.name] = _Item(Job(order, around), ended=State.PAUSED)
 
     @property
     def hub(self) -> Hub:
@@ -60,7 +60,7 @@ class Downloads:
             for order in new:
                 current = self._items.get(order.name)
                 if current is None or current.ended:
-                    self._items[order.name] = _Item(self._job(order))
+                    self._items[order.name] = _Item(Job(order, self._around))
             self._start_next()
 
     def pause(self, name: str) -> None:
@@ -102,7 +102,7 @@ class Downloads:
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until everything has ended, or ``timeout`` seconds; returns whether it has."""
         with self._change:
-            return self._change.wait_for(lambda: not self._open(), timeout)
+            return self._change.wait_for(self._all_ended, timeout)
 
     def close(self) -> None:
         """Stop every thread and keep what arrived, for the next process."""
@@ -115,11 +115,8 @@ class Downloads:
             thread.join()
         self._around.hub.close()
 
-    def _open(self) -> list[_Item]:
-        return [item for item in self._items.values() if item.busy or not item.ended]
-
-    def _job(self, order: Manifest) -> Job:
-        return Job(order, self._around)
+    def _all_ended(self) -> bool:
+        return all(item.ended and not item.busy for item in self._items.values())
 
     def _staging(self, name: str) -> Staging:
         return Staging(self._around.models_folder, name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
 
@@ -24,18 +24,6 @@ class Kind(StrEnum):
     GIT = "git"  # sha1 over git's blob header and the content
 
 
-class Hash(Protocol):
-    """The part of hashlib's objects that is used."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take in more of the file."""
-        ...
-
-    def hexdigest(self) -> str:
-        """The digest of what was taken in."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Digest:
     """What a file's content must come to; ``value`` is lower-case hexadecimal."""
@@ -43,7 +31,7 @@ class Digest:
     kind: Kind
     value: str
 
-    def start(self, size: int) -> Hash:
+    def start(self, size: int) -> "hashlib._Hash":
         """A running hash of a file of ``size`` bytes, nothing taken in yet."""
         if self.kind is Kind.SHA256:
             return hashlib.sha256()

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from app.errors import AccessDenied, UnknownRepository
+from app.models.catalog import NEEDED_FILES
 from app.models.hub.client import Hub
 from app.models.hub.repository import MODEL_NAME, RemoteFile, Repository, read_small
 from engine.decoder.config import check_config
@@ -100,7 +101,6 @@ def _some(repository: Repository) -> str:
 
 
 CONFIG = "config.json"
-NEEDED = (CONFIG, "tokenizer.json")
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 LARGEST_INDEX = 1 << 24  # bytes; one line for each tensor, megabytes where there are many experts
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
@@ -140,7 +140,7 @@ def check_parts(repository: Repository, files: Sequence[RemoteFile]) -> None:
 def _check_names(repository: Repository) -> None:
     """By what is there, not by what is fetched: a person may name files that he lacks."""
     names = {file.name for file in repository.files}
-    missing = [name for name in NEEDED if name not in names]
+    missing = [name for name in NEEDED_FILES if name not in names]
     if not {INDEX, SINGLE} & names:
         missing.append(SINGLE)
     if missing:

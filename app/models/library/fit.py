@@ -32,16 +32,15 @@ class Unplanned:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """One model of the catalogue that could be downloaded; sizes in bytes."""
+Found = Plan | Refusal | Unplanned
 
-    entry: CatalogEntry
-    found: Plan | Refusal | Unplanned
-    size: int  # to download, with the draft where that is missing
-    draft: CatalogEntry | None  # comes along
-    room: int  # that the disk has for models
-    rate: float | None = None  # tokens per second that memory allows before drafting, if measured
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Something that could be downloaded, ``size`` in bytes, and how it would run here."""
+
+    size: int  # with the draft where that is missing
+    found: Found
 
     @property
     def runs(self) -> bool:
@@ -49,21 +48,9 @@ class Fit:
         return self.found.fits if isinstance(self.found, Unplanned) else self.planned is not None
 
     @property
-    def whole(self) -> bool:
-        """Whether it lies in one memory: nothing is read from a slower one for every token."""
-        if isinstance(self.found, Plan):
-            return self.found.stage in WHOLE
-        return self.runs
-
-    @property
     def planned(self) -> Plan | None:
         """The plan, if it runs by one."""
         return self.found if isinstance(self.found, Plan) else None
-
-    @property
-    def storable(self) -> bool:
-        """Whether the disk has room for the download."""
-        return self.size + RESERVE <= self.room
 
     @property
     def where(self) -> str:
@@ -71,6 +58,26 @@ class Fit:
         if isinstance(self.found, Plan):
             return self.found.reason("placement")
         return self.found.sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Fit(Offer):
+    """One model of the catalogue."""
+
+    entry: CatalogEntry
+    draft: CatalogEntry | None  # comes along
+    room: int  # bytes that the disk has for models
+    rate: float | None = None  # tokens per second that memory allows before drafting, if measured
+
+    @property
+    def whole(self) -> bool:
+        """Whether it lies in one memory: nothing is read from a slower one for every token."""
+        return self.runs if self.planned is None else self.planned.stage in WHOLE
+
+    @property
+    def storable(self) -> bool:
+        """Whether the disk has room for the download."""
+        return self.size + RESERVE <= self.room
 
 
 def fits(catalog: Sequence[CatalogEntry], profile: HardwareProfile) -> tuple[Fit, ...]:
@@ -102,7 +109,7 @@ def by_shape(entry: CatalogEntry, draft: CatalogEntry | None) -> Candidates:
     return Candidates(entry.name, _forms(entry), _forms(draft), entry.exit_layer)
 
 
-def planned(model: Candidates, profile: HardwareProfile) -> Plan | Refusal | Unplanned:
+def planned(model: Candidates, profile: HardwareProfile) -> Found:
     """The planner's answer on this machine as the model's backend sees it."""
     backend = model.forms[0].backend
     if backend == LLAMA_CPP and find_spec("llama_cpp") is None:
@@ -129,12 +136,11 @@ def _fit(entry: CatalogEntry, entries: Mapping[str, CatalogEntry], profile: Hard
     missing = draft if draft is not None and draft.folder is None else None
     size = (entry.size or 0) + ((missing.size or 0) if missing else 0)
     if entry.shape is None:
-        found: Plan | Refusal | Unplanned = by_size(entry.size or 0, profile)
-        return Fit(entry, found, size, missing, profile.disk_free)
+        return Fit(size, by_size(entry.size or 0, profile), entry, missing, profile.disk_free)
     model = by_shape(entry, draft)
     found = planned(model, profile)
     rate = _rate(found, model, profile) if isinstance(found, Plan) else None
-    return Fit(entry, found, size, missing, profile.disk_free, rate)
+    return Fit(size, found, entry, missing, profile.disk_free, rate)
 
 
 def _forms(entry: CatalogEntry | None) -> tuple[Footprint, ...]:

@@ -7,15 +7,13 @@ from pathlib import Path
 
 from app.errors import SettingsError
 from app.files import sync_folder
-from app.models.catalog import ModelRecord, load_catalog
+from app.models.catalog import NEEDED_FILES, ModelRecord, load_catalog
 from app.models.downloads.staging import Space, Staging, link_or_copy
+from app.models.gguf_check import is_gguf
 from app.models.hub.repository import MODEL_NAME
 from app.models.hub.selection import BESIDE_WEIGHTS, SHARD
 from app.settings import Settings, expanded
 from engine.errors import ModelUnusable
-
-GGUF_MAGIC = b"GGUF"
-NEEDED = ("config.json", "tokenizer.json")
 
 
 class Way(StrEnum):
@@ -43,7 +41,7 @@ def import_model(settings: Settings, asked: Import) -> str:
     """
     path = expanded(asked.path).absolute()
     files = dict(_files(path, asked.name))
-    name = asked.name or _name(path)
+    name = asked.name or own_name(path)
     _check_name(settings, name)
     staging = Staging(settings.models_folder, name)
     reference = str(path) if asked.way is Way.REFERENCE else None
@@ -61,18 +59,11 @@ def import_model(settings: Settings, asked: Import) -> str:
     return name
 
 
-def is_gguf(file: Path) -> bool:
-    """Whether the file begins as GGUF does, whatever it is called."""
-    try:
-        with file.open("rb") as content:
-            return content.read(len(GGUF_MAGIC)) == GGUF_MAGIC
-    except OSError:
-        return False
-
-
 def is_model_folder(folder: Path) -> bool:
     """Whether a folder has what loading safetensors needs."""
-    return all((folder / name).is_file() for name in NEEDED) and any(folder.glob("*.safetensors"))
+    return all((folder / name).is_file() for name in NEEDED_FILES) and any(
+        folder.glob("*.safetensors")
+    )
 
 
 def shards(first: Path) -> list[Path]:
@@ -110,14 +101,15 @@ def _only_gguf(folder: Path) -> Path:
     found = sorted(folder.glob("*.gguf"))
     if not found:
         raise ModelUnusable(
-            f"{folder} has no model: that takes {', '.join(NEEDED)} and *.safetensors, or a *.gguf"
+            f"{folder} has no model: that takes {', '.join(NEEDED_FILES)} and *.safetensors, or a *.gguf"
         )
     if len(shards(found[0])) != len(found):
         raise ModelUnusable(f"{folder} has {len(found)} GGUF files; give the path of one of them")
     return found[0]
 
 
-def _name(path: Path) -> str:
+def own_name(path: Path) -> str:
+    """What a model on a disk is called: a GGUF file without its ending, or the folder."""
     return SHARD.sub("", path.name).removesuffix(".gguf")
 
 

@@ -131,7 +131,7 @@ def read_inventory(settings: Settings, loaded: Plan | None = None) -> Inventory:
     """Read the disk and look at the machine, as it is without the model that is ``loaded`` now."""
     here = installed_models(settings)
     folders = [model.entry.folder for model in here if model.entry.folder is not None]
-    offered = fits(load_catalog(settings), without(known_profile(settings), loaded))
+    offered = _offered(settings, loaded)
     return Inventory(
         installed=tuple(model for model in here if model.entry.visible or not model.bundled),
         elsewhere=found_models(settings.others, folders),
@@ -143,8 +143,11 @@ def read_inventory(settings: Settings, loaded: Plan | None = None) -> Inventory:
 
 def suggestion(settings: Settings, loaded: Plan | None = None) -> Fit | None:
     """The best model for this machine that is not here; None where nothing better fits."""
-    offered = fits(load_catalog(settings), without(known_profile(settings), loaded))
-    return _better(best(offered), installed_models(settings))
+    return _better(best(_offered(settings, loaded)), installed_models(settings))
+
+
+def _offered(settings: Settings, loaded: Plan | None) -> tuple[Fit, ...]:
+    return fits(load_catalog(settings), without(known_profile(settings), loaded))
 
 
 def _better(chosen: Fit | None, here: tuple[Installed, ...]) -> Fit | None:

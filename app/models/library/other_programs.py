@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.models.gguf_check import is_gguf
 from app.models.hub.selection import SHARD
-from app.models.library.importing import is_gguf, is_model_folder, shards
+from app.models.library.importing import is_model_folder, own_name, shards
 from app.settings import OtherFolders
 
 FIRST_SHARD = "-00001-of-"
@@ -67,13 +68,13 @@ def _in_snapshot(repo: str, folder: Path) -> Iterator[ForeignModel]:
     if is_model_folder(folder):
         yield ForeignModel(program, repo.rpartition("/")[2], folder, _size(_weights(folder)))
     for file in _ggufs(folder):
-        yield ForeignModel(program, _stem(file), file, _size(shards(file)))
+        yield ForeignModel(program, own_name(file), file, _size(shards(file)))
 
 
 def _in_lm_studio(folder: Path | None) -> Iterator[ForeignModel]:
     """Laid out as publisher/repository/file.gguf; its MLX folders run on Macs only."""
     for file in _ggufs(folder) if folder is not None else ():
-        yield ForeignModel("LM Studio", _stem(file), file, _size(shards(file)))
+        yield ForeignModel("LM Studio", own_name(file), file, _size(shards(file)))
 
 
 def _in_ollama(folder: Path | None) -> Iterator[ForeignModel]:
@@ -112,10 +113,6 @@ def _ggufs(folder: Path) -> Iterator[Path]:
         first = not SHARD.search(file.name) or FIRST_SHARD in file.name
         if first and not file.name.lower().startswith("mmproj") and is_gguf(file):
             yield file
-
-
-def _stem(file: Path) -> str:
-    return SHARD.sub("", file.name).removesuffix(".gguf")
 
 
 def _weights(place: Path) -> list[Path]:

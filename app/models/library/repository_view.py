@@ -15,39 +15,23 @@ from app.models.hub.repository import (
     read_small,
 )
 from app.models.hub.selection import SHARD, check_parts, check_runs, choose_files
-from app.models.library.fit import Unplanned, by_size, planned, shape_forms
+from app.models.library.fit import Found, Offer, Unplanned, by_size, planned, shape_forms
 from app.models.library.simulation import without
 from app.placement.machine import known_profile
 from app.settings import Settings
 from engine.decoder.config import foreign
 from engine.errors import ModelUnusable
-from engine.hardware.plan import Candidates, Plan, Refusal
+from engine.hardware.plan import Candidates, Plan
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.shape import shape_of
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Offer):
     """One model in a repository; ``files`` are names for the order, none for the usual choice."""
 
     label: str
     files: tuple[str, ...]
-    size: int  # bytes to download
-    found: Plan | Refusal | Unplanned
-
-    @property
-    def runs(self) -> bool:
-        """Whether it can be used here."""
-        if isinstance(self.found, Unplanned):
-            return self.found.fits
-        return isinstance(self.found, Plan)
-
-    @property
-    def where(self) -> str:
-        """Where its weights would lie, or why it does not run. One sentence."""
-        if isinstance(self.found, Plan):
-            return self.found.reason("placement")
-        return self.found.sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +67,8 @@ def _choices(hub: Hub, repository: Repository, machine: HardwareProfile) -> Iter
     """The folder of safetensors, or each GGUF model, the smallest first."""
     if any(file.name.endswith(".safetensors") for file in repository.files):
         files = choose_files(repository)
-        yield Choice("safetensors", (), _size(files), _of_folder(hub, repository, files, machine))
+        found = _of_folder(hub, repository, files, machine)
+        yield Choice(_size(files), found, "safetensors", ())
         return
     models: dict[str, list[RemoteFile]] = {}
     for file in repository.files:
@@ -95,7 +80,7 @@ def _choices(hub: Hub, repository: Repository, machine: HardwareProfile) -> Iter
         stem = name.removesuffix(".gguf")
         pattern = (name,) if _is_one(repository, name) else (f"{stem}-*.gguf",)
         found = _of_parts(repository, parts, machine)
-        yield Choice(stem.rpartition("/")[2], pattern, _size(parts), found)
+        yield Choice(_size(parts), found, stem.rpartition("/")[2], pattern)
 
 
 def _size(files: Iterable[RemoteFile]) -> int:
@@ -104,7 +89,7 @@ def _size(files: Iterable[RemoteFile]) -> int:
 
 def _of_parts(
     repository: Repository, parts: Sequence[RemoteFile], machine: HardwareProfile
-) -> Unplanned:
+) -> Found:
     try:
         check_parts(repository, parts)
     except ModelUnusable as error:
@@ -114,7 +99,7 @@ def _of_parts(
 
 def _of_folder(
     hub: Hub, repository: Repository, files: Sequence[RemoteFile], machine: HardwareProfile
-) -> Plan | Refusal | Unplanned:
+) -> Found:
     try:
         check_runs(hub, repository, files)
     except ModelUnusable as error:
@@ -126,9 +111,7 @@ def _is_one(repository: Repository, name: str) -> bool:
     return any(file.name == name for file in repository.files)
 
 
-def _of_config(
-    hub: Hub, repository: Repository, machine: HardwareProfile, size: int
-) -> Plan | Refusal | Unplanned:
+def _of_config(hub: Hub, repository: Repository, machine: HardwareProfile, size: int) -> Found:
     """By the planner for families of the own decoder; others are judged by their size."""
     try:
         written = read_small(hub, repository, "config.json")

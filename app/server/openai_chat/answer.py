@@ -239,11 +239,15 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post("/chat/completions", response_model=None)
     async def chat(body: ChatBody, request: Request) -> Response:
         check_served(assistant, body.model)
-        return await respond(assistant, body, ChatProtocol(body, assistant.token_bytes), request)
+        return await respond(
+            assistant, body, ChatProtocol(body, assistant.loaded.text.token_bytes), request
+        )
 
     @routes.post("/completions", response_model=None)
     async def complete(body: CompletionBody, request: Request) -> Response:
         check_served(assistant, body.model)
-        return await respond(assistant, body, TextProtocol(body, assistant.token_bytes), request)
+        return await respond(
+            assistant, body, TextProtocol(body, assistant.loaded.text.token_bytes), request
+        )
 
     return routes

@@ -249,7 +249,7 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post("/responses", response_model=None)
     async def answer(body: ResponsesBody, request: Request) -> Response:
         check_served(assistant, body.model)
-        protocol = ResponsesProtocol(body, assistant.token_bytes)
+        protocol = ResponsesProtocol(body, assistant.loaded.text.token_bytes)
         return await respond(assistant, body, protocol, request)
 
     return routes

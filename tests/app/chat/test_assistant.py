@@ -13,7 +13,7 @@ from app.settings import Settings
 from app.text.chat_text import ChatText, RenderedChat
 from engine.drafters import DRAFTERS
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.request import AUTO, DepthCount, FinishReason, SamplingParams
+from engine.request import AUTO, FinishReason, SamplingParams
 from engine.runtime.registry import drafter_class
 from tests.app import fake_engine
 from tests.app.assisted import (
@@ -71,7 +71,7 @@ class TestReply:
         async with assisted(tmp_path) as assistant:
             plain = await report_of(assistant.reply(said("one two three")))
             pieces, told = await all_of(assistant.reply(said("one two three", logprobs=0)))
-            spelt = b"".join(map(assistant.token_bytes, told.token_ids))
+            spelt = b"".join(map(assistant.loaded.text.token_bytes, told.token_ids))
         assert plain.logprobs == ()
         assert tuple(one for piece in pieces for one in piece.logprobs) == told.logprobs
         assert tuple(one.token for one in told.logprobs) == told.token_ids
@@ -97,9 +97,9 @@ class TestReply:
     async def test_measured_acceptance_is_kept(self, tmp_path):
         async with assisted(tmp_path) as assistant:
             await report_of(assistant.reply(said("abc")))
-            kept = assistant.history.measurements.acceptance("fake", "lookup")
-        assert kept.replies == 1
-        assert kept.depths == (DepthCount(2, 1),)
+            (kept,) = assistant.history.measurements.remembered("fake")
+        assert (kept.origin.drafter, kept.replies) == ("lookup", 1)
+        assert kept.depths == fake_engine.RUN.depths
 
 
 class CountedRenders(ChatText):

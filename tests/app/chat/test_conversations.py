@@ -43,32 +43,19 @@ def messages(assistant: Assistant, chat: str) -> list[tuple[str, str]]:
 
 class TestConversation:
     @asynchronous
-    async def test_messages_and_answers_are_stored_in_turn(self, tmp_path):
+    async def test_messages_and_answers_are_stored_in_turn_read_again_and_measured(self, tmp_path):
         async with talking(tmp_path) as (assistant, chat):
-            for text in ("first", "second"):
-                assert (await ask(assistant, chat, text)).text == text
+            first, second = [await ask(assistant, chat, text) for text in ("first", "second")]
             path = assistant.history.messages(chat)
+            facts = assistant.history.facts(chat)[path[-1].id]
+            standing = await assistant.context_use("", path)
         assert [one.content for one in path] == ["first", "first", "second", "second"]
         assert [one.finish_reason for one in path] == [None, FinishReason.STOP] * 2
-
-    @asynchronous
-    async def test_the_figures_of_an_answer_are_kept_with_it(self, tmp_path):
-        async with talking(tmp_path) as (assistant, chat):
-            report = await ask(assistant, chat, "one two")
-            answer = assistant.history.messages(chat)[-1]
-            facts = assistant.history.facts(chat)[answer.id]
-        assert (facts.drafter, facts.emitted) == ("lookup", report.stats.emitted)
-        assert facts.speedup == report.speedup == 2.0
-        assert facts.first_token_seconds == report.first_token_seconds > 0
-
-    @asynchronous
-    async def test_the_model_reads_the_whole_conversation(self, tmp_path):
-        async with talking(tmp_path) as (assistant, chat):
-            first = (await ask(assistant, chat, "first")).stats
-            second = (await ask(assistant, chat, "second")).stats
-            standing = await assistant.context_use("", assistant.history.messages(chat))
-        assert second.prompt_tokens > first.prompt_tokens + first.emitted
-        assert standing.used > second.prompt_tokens
+        assert (facts.drafter, facts.emitted) == ("lookup", second.stats.emitted)
+        assert facts.speedup == second.speedup == 2.0
+        assert facts.first_token_seconds == second.first_token_seconds > 0
+        assert second.stats.prompt_tokens > first.stats.prompt_tokens + first.stats.emitted
+        assert standing.used > second.stats.prompt_tokens
         assert standing.unseen == 0
 
     @asynchronous
@@ -108,8 +95,9 @@ class TestConversation:
             await ask(assistant, chat, "one two")
             short = await ended(await assistant.regenerate(chat, ReplyOptions(max_tokens=1)))
             path = assistant.history.messages(chat)
-            versions = assistant.history.versions(path[-1].id)
-        assert [one.content for one in versions] == ["one two", short.text]
+            tree = assistant.history.tree(chat)
+        assert [one.content for one in tree[-2:]] == ["one two", short.text]
+        assert tree[-1] == path[-1]
 
     @asynchronous
     async def test_an_earlier_answer_can_be_asked_for_again(self, tmp_path):
@@ -135,7 +123,7 @@ class TestConversation:
                 "three",
                 "three",
             ]
-            assert len(assistant.history.versions(old.id)) == 2
+            assert len(assistant.history.siblings(chat)[old.parent]) == 2
 
     @asynchronous
     async def test_continue_extends_the_same_message(self, tmp_path):
@@ -208,15 +196,7 @@ class TestRunning:
         assert reason is None
 
     @asynchronous
-    async def test_the_next_turn_finds_the_partial_answer(self, tmp_path):
-        async with talking(tmp_path, fake_engine.endless) as (assistant, chat):
-            await begun(await assistant.send(chat, "count", PLAIN))
-            assistant.stop(chat)
-            await ended(await assistant.send(chat, "again", ReplyOptions(max_tokens=3)))
-            assert [role for role, _ in messages(assistant, chat)] == ["user", "assistant"] * 2
-
-    @asynchronous
-    async def test_stop_keeps_what_was_written(self, tmp_path):
+    async def test_stop_keeps_what_was_written_for_the_next_turn(self, tmp_path):
         async with talking(tmp_path, fake_engine.endless) as (assistant, chat):
             reply = await assistant.send(chat, "count", PLAIN)
             await begun(reply)
@@ -225,6 +205,8 @@ class TestRunning:
             report = await ended(reply)
             assistant.stop(chat)  # nothing is running: nothing happens
             answer = assistant.history.messages(chat)[-1]
+            await ended(await assistant.send(chat, "again", ReplyOptions(max_tokens=3)))
+            assert [role for role, _ in messages(assistant, chat)] == ["user", "assistant"] * 2
         assert report.finish_reason is answer.finish_reason is FinishReason.CANCELLED
         assert answer.content == report.text
         assert report.text.startswith(seen)

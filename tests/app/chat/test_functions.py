@@ -122,9 +122,9 @@ def test_a_prediction_holds_as_far_as_the_longest_common_subsequence(prediction,
 
 def test_long_predictions_of_few_words_take_no_time():
     words = [n * n % 7 for n in range(8000)]
-    started = time.perf_counter()
+    started = time.thread_time()
     assert compared(words, words[::-1]).accepted > 1000
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 # --- options --------------------------------------------------------------------------------------

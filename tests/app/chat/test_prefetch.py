@@ -1,6 +1,9 @@
 """Reading ahead for a question that is expected: what it finds read, what goes first, what breaks it off."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +26,16 @@ def talk(assistant: Assistant, *texts: str) -> str:
         role = "assistant" if place % 2 else "user"
         parent = assistant.history.add_message(chat, parent, role, text).id
     return chat
+
+
+@asynccontextmanager
+async def expecting(folder: Path) -> AsyncIterator[tuple[Assistant, str]]:
+    """A slow engine that reads for the next question of a conversation, which is given, too."""
+    async with assisted(folder, fake_engine.slow_reader) as assistant:
+        chat = talk(assistant, *TALK)
+        assistant.expect(ExpectedQuestion(chat))
+        await asyncio.sleep(0.05)
+        yield assistant, chat
 
 
 async def read(assistant: Assistant) -> None:
@@ -61,10 +74,7 @@ async def test_a_file_is_read_before_it_is_asked_about(tmp_path):
 
 @asynchronous
 async def test_an_answer_goes_first_and_the_rest_is_read_after_it(tmp_path):
-    async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
-        chat = talk(assistant, *TALK)
-        assistant.expect(ExpectedQuestion(chat))
-        await asyncio.sleep(0.05)
+    async with expecting(tmp_path) as (assistant, chat):
         assert (await report_of(assistant.reply(said("quick")))).text == "quick"
         assert assistant.prefetch.expected is not None  # not all of it was read by then
         await read(assistant)
@@ -77,7 +87,7 @@ async def test_nothing_is_read_while_an_answer_runs(tmp_path):
         chat, other = talk(assistant, "how are you?", "well"), talk(assistant)
         reply = await assistant.send(other, "one two three four five six seven", PLAIN)
         assistant.expect(ExpectedQuestion(chat))
-        assert not assistant.reading
+        assert not assistant.prefetch.active
         await ended(reply)
         await read(assistant)
         assert (await cached(assistant, chat, "good"))[0] > 8
@@ -98,10 +108,7 @@ async def test_the_newest_expectation_counts(tmp_path):
 
 @asynchronous
 async def test_nothing_is_expected_any_more(tmp_path):
-    async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
-        chat = talk(assistant, "how are you?", "well")
-        assistant.expect(ExpectedQuestion(chat))
-        await asyncio.sleep(0.05)
+    async with expecting(tmp_path) as (assistant, chat):
         assistant.expect(None)
         await asyncio.sleep(0.8)
         assert (await cached(assistant, chat, "good"))[0] == 0
@@ -131,9 +138,7 @@ async def test_what_cannot_be_read_is_left(tmp_path, words):
 
 @asynchronous
 async def test_an_engine_that_ends_meanwhile_answers_the_next_question(tmp_path):
-    async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
-        assistant.expect(ExpectedQuestion(talk(assistant, "how are you?", "well")))
-        await asyncio.sleep(0.05)
+    async with expecting(tmp_path) as (assistant, _):
         kill(assistant)
         await read(assistant)
         assert (await report_of(assistant.reply(said("hello")))).text == "hello"
@@ -141,8 +146,6 @@ async def test_an_engine_that_ends_meanwhile_answers_the_next_question(tmp_path)
 
 @asynchronous
 async def test_the_end_waits_for_nothing_that_is_read_ahead(tmp_path):
-    async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
-        assistant.expect(ExpectedQuestion(talk(assistant, "how are you?", "well")))
-        await asyncio.sleep(0.05)
-        assert assistant.reading
-    assert not assistant.reading
+    async with expecting(tmp_path) as (assistant, _):
+        assert assistant.prefetch.active
+    assert not assistant.prefetch.active

@@ -47,7 +47,6 @@ def run(
 
 def stats(
     drafter: str = "auto",
-    depths: tuple[DepthCount, ...] = (),
     runs: tuple[DrafterRun, ...] = (),
 ) -> Stats:
     return Stats(
@@ -59,7 +58,7 @@ def stats(
         passes=10,
         drafted=50,
         accepted=20,
-        depths=depths,
+        depths=(),
         prompt_seconds=0.25,
         decode_seconds=1.5,
         runs=runs,

@@ -161,17 +161,6 @@ class TestDepths:
     def test_of_one_reply_are_its_counts(self):
         assert prior_of(run()).depths == ((20, 15), (15, 5))
 
-    def test_a_few_refused_tokens_say_nothing_of_acceptance(self):
-        few = run(passes=7, emitted=7, evaluated=[7], accepted=[0])
-        assert prior_of(few).depths == ()
-
-    def test_a_newer_reply_counts_more(self):
-        ((evaluated, accepted),) = prior_of(
-            run(1, evaluated=[20], accepted=[20]), run(2, evaluated=[20], accepted=[0])
-        ).depths
-        assert evaluated < 40
-        assert accepted / evaluated < 0.5
-
     def test_one_long_reply_does_not_drown_the_others(self):
         long = run(1, evaluated=[5000], accepted=[0])
         others = [run(n, evaluated=[20], accepted=[20]) for n in range(2, 8)]
@@ -210,16 +199,6 @@ class TestPace:
     )
     def test_says_nothing_where_a_clock_says_nothing(self, changed):
         assert all(prior.pace is None for prior in priors([run(**changed)], CHAT))
-
-    def test_a_single_try_is_remembered_until_little_is_left_of_it(self):
-        """Or the next session would try again what this one has just tried."""
-        tried = run(1, drafter="recycling", passes=6, emitted=6, evaluated=[3], accepted=[0])
-        others = [run(n) for n in range(2, WINDOW + 1)]
-        paces = [
-            {prior.drafter for prior in priors([tried, *others[:later]], CHAT) if prior.pace}
-            for later in (5, 15, 17)
-        ]
-        assert paces == [{"chain", "recycling"}, {"chain", "recycling"}, {"chain"}]
 
     def test_one_busy_moment_does_not_move_it(self):
         runs = [run(n, seconds=1.0) for n in range(1, 6)]

@@ -48,9 +48,8 @@ def test_a_tree_of_messages_comes_back_as_written(written):
         while expected and expected[0].parent is not None:
             expected.insert(0, by_id[expected[0].parent])
         assert path == expected
-        for message in made:
-            siblings = [other for other in made if other.parent == message.parent]
-            assert again.versions(message.id) == siblings
+        for parent, children in again.siblings(chat).items():
+            assert children == [other.id for other in made if other.parent == parent]
         again.close()
 
 
@@ -73,15 +72,6 @@ def test_any_text_can_be_stored(text):
 
 
 # --- stories ------------------------------------------------------------------------------------
-
-
-def test_regenerate_makes_a_version_and_the_newest_is_shown(history):
-    chat = history.create_conversation("sums").id
-    asked = history.add_message(chat, None, "user", "2 + 2?")
-    first = history.add_message(chat, asked.id, "assistant", "5", FinishReason.STOP)
-    second = history.add_message(chat, asked.id, "assistant", "4", FinishReason.STOP)
-    assert history.messages(chat) == [asked, second]
-    assert history.versions(first.id) == history.versions(second.id) == [first, second]
 
 
 def test_a_new_message_brings_its_conversation_to_the_top(history):

@@ -175,9 +175,9 @@ class TestBackups:
     def test_a_copy_is_the_file(self, history: History, client: TestClient) -> None:
         history.create_conversation("Boats")
         made = history.upkeep.back_up()
-        response = client.get(f"{ROUTE}/{made.path.name}")
-        assert (response.status_code, response.content) == (200, made.path.read_bytes())
-        assert made.path.name in response.headers["content-disposition"]
+        response = client.get(f"{ROUTE}/{made.name}")
+        assert (response.status_code, response.content) == (200, made.read_bytes())
+        assert made.name in response.headers["content-disposition"]
         assert response.headers["content-disposition"].startswith("attachment")
 
     @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ class TestBackups:
         assert b"SQLite format" not in response.content
 
     def test_another_site_reads_no_copy(self, history: History, client: TestClient) -> None:
-        path = f"{ROUTE}/{history.upkeep.back_up().path.name}"
+        path = f"{ROUTE}/{history.upkeep.back_up().name}"
         assert client.get(path, headers={"host": "evil.com"}).status_code >= 400
         response = client.get(path, headers={"origin": "http://evil.com"})
         assert "access-control-allow-origin" not in response.headers  # a browser withholds it

@@ -40,7 +40,7 @@ def model(name: str = "pocket-draft") -> Repo:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     repos = {TARGET: model("pocket"), DRAFT: model()}
-    repos |= {f"org/{name}": model() for name in ("damaged", "paused", "killed", "cancelled")}
+    repos |= {f"org/{name}": model() for name in ("paused", "killed", "cancelled")}
     repos["org/gated"] = replace(model(), gated=True)
     with StandInHub(repos).running() as hub, pytest.MonkeyPatch.context() as patch:
         set_up(patch, hub, folder)
@@ -159,16 +159,6 @@ def test_kill_restart_resume(browser, tmp_path, monkeypatch):
         assert any(request.range for request in hub.fetched()), "it went on where it was"
         size = model().files["model.safetensors"].size
         assert hub.sent[weights] < 1.3 * size, "what had arrived came again"
-
-
-def test_wrong_bytes_are_reported_and_thrown_away(page, world):
-    world.hub.faults = ["wrong bytes"]
-    line = get(page, world.hub, "org/damaged")
-    expect(line.get_by_role("alert")).to_contain_text("arrived with the sha256 digest")
-    expect(row(page, "damaged")).to_have_count(0)
-    line.get_by_role("button", name="Resume").click()
-    expect(line).to_contain_text("Ready")
-    expect(row(page, "damaged")).to_be_visible()
 
 
 def test_a_gated_model_asks_for_a_token(page, world):
