@@ -59,6 +59,28 @@ def recorded_models(models_folder: Path) -> Iterator[tuple[Path, ModelRecord]]:
 
 
 PACKAGE = Path(__file__).resolve().parents[1]
+FIELDS = {
+    "name": str,
+    "description": str,
+    "folder": str,
+    "licence": str,
+    "draft": str,
+    "exit_layer": int,
+    "acceptance_head": str,
+    "dtype": str,
+    "visible": bool,
+    "repo": str,
+    "revision": str,
+    "files": list,
+    "size": int,
+    "parameters": int,
+    "context": int,
+    "shape": dict,
+    "all_round": bool,
+    "gated": bool,
+    "mode": str,
+    "why": str,
+}
 REQUIRED = ("name", "description", "licence")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 LAYERS = re.compile(r"layers:(\d+)")  # a draft: the first N layers of a GGUF file
@@ -108,8 +130,10 @@ def load_catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
 
 def read_catalog(file: Path, roots: Sequence[Path]) -> tuple[CatalogEntry, ...]:
     """The entries of ``file``; a folder is looked for under each of ``roots`` in turn."""
-    rows = enumerate(_rows(file), start=1)
-    entries = tuple(_entry(f"{file.name}, entry {number}", row, roots) for number, row in rows)
+    rows = _rows(file)
+    for number, row in enumerate(rows, start=1):
+        _check_row(f"{file.name}, entry {number}", row)
+    entries = tuple(_entry(row, roots) for row in rows)
     _check_names(file, entries)
     return entries
 
@@ -217,26 +241,50 @@ def _rows(file: Path) -> list[Any]:
     return rows
 
 
-def _entry(place: str, row: object, roots: Sequence[Path]) -> CatalogEntry:
-    """Raises SettingsError for fields that are missing or unknown; a test checks their types."""
+def _check_row(place: str, row: object) -> None:
     if not isinstance(row, dict):
         raise SettingsError(f"{place}: expected fields, found {row!r}")
     if missing := [field for field in REQUIRED if field not in row]:
         raise SettingsError(f"{place}: missing {', '.join(missing)}")
     if not {"folder", "repo"} & set(row):
         raise SettingsError(f"{place}: missing folder or repo")
+    for field, value in row.items():
+        if field not in FIELDS:
+            raise SettingsError(f"{place}: unknown field {field!r}; known: {', '.join(FIELDS)}")
+        # type(), since True is an int for isinstance
+        if type(value) is not FIELDS[field]:
+            raise SettingsError(
+                f"{place}: {field} must be a {FIELDS[field].__name__}, not {value!r}"
+            )
+    _check_files_and_shape(place, row)
+
+
+def _check_files_and_shape(place: str, row: dict[str, Any]) -> None:
+    if not all(isinstance(name, str) for name in row.get("files", ())):
+        raise SettingsError(f"{place}: files must be names, not {row['files']!r}")
+    if "shape" not in row:
+        return
+    if "context" not in row:
+        raise SettingsError(f"{place}: a shape needs a context")
+    try:
+        ModelShape(**row["shape"], context=row["context"])
+    except TypeError as error:
+        raise SettingsError(f"{place}: shape: {error}") from error
+    for field, value in row["shape"].items():
+        if not isinstance(value, int) or value < 0:
+            raise SettingsError(f"{place}: shape: {field} must be a count, not {value!r}")
+
+
+def _entry(row: dict[str, Any], roots: Sequence[Path]) -> CatalogEntry:
     found: dict[str, Any] = {}
     # What is downloaded lies under its name, in the last root and in no other.
     row = {"folder": row["name"], **row}
     for field in {"folder", "acceptance_head"} & set(row):
         places = (root / row[field] for root in (roots[-1:] if "repo" in row else roots))
         found[field] = next(filter(Path.is_dir, places), None)
-    try:
-        if "shape" in row:
-            found["shape"] = ModelShape(**row["shape"], context=row.get("context"))
-        return CatalogEntry(**{**row, **found, "files": tuple(row.get("files", ()))})
-    except TypeError as error:
-        raise SettingsError(f"{place}: {error}") from error
+    if "shape" in row:
+        found["shape"] = ModelShape(**row["shape"], context=row["context"])
+    return CatalogEntry(**{**row, **found, "files": tuple(row.get("files", ()))})
 
 
 def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:
