@@ -6,17 +6,16 @@ from engine.build import build
 from engine.models.hf.target import load
 from engine.request import Done, GenerationRequest, SamplingParams, Tokens
 from engine.speculation.tree import DraftTree, chain
-from tests.engine.decoder.test_families import saved
-from tests.engine.models.hf.conftest import ALL, near, spec
+from tests.engine.models.checkpoints import HF, near, saved, spec
 
 PROMPT = (1, 2, 3, 4, 1, 2, 3, 4, 1, 2)
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("family", sorted(ALL))
+@pytest.mark.parametrize("family", sorted(HF))
 def test_scores_and_answers(device, family, tmp_path):
     """References: the same family on the processor; drafter ``none`` on the device."""
-    saved(ALL[family], tmp_path)
+    saved(HF[family], tmp_path)
     plain, there = load(spec(tmp_path)), load(spec(tmp_path, device=str(device)))
     tree = chain([5, 6]) if there.abilities.trees else DraftTree((5, 6, 7), (-1, 0, 0))
     for target in (plain, there):

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from engine.errors import ModelUnusable
 from engine.models.own.target import load_target
-from tests.engine.decoder import test_families
-from tests.engine.decoder.test_families import edit_config
+from tests.engine.models import checkpoints
+from tests.engine.models.checkpoints import edit_config, edit_weights
 
-SMALL = {**test_families.SMALL, "num_hidden_layers": 3}
+SMALL = {**checkpoints.SMALL, "num_hidden_layers": 3}
 KEY = "model.layers.1.self_attn.k_proj"
 UP = "model.layers.0.mlp.up_proj.weight"
 
@@ -28,12 +28,6 @@ def made(folder, config):
 @pytest.fixture
 def folder(tmp_path):
     return made(tmp_path, transformers.LlamaConfig(**SMALL))
-
-
-def edit_weights(folder, change):
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def refused(folder, match):

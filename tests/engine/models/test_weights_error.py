@@ -14,9 +14,8 @@ from engine.decoder.config import backend_for
 from engine.errors import EngineError, ModelUnusable, NumericalError
 from engine.models.gguf.header import read_header
 from engine.request import AUTO, FinishReason, GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.decoder.test_families import SMALL, saved
+from tests.engine.models.checkpoints import SMALL, TREES, saved
 from tests.engine.models.gguf import tiny as tiny_gguf
-from tests.engine.models.hf.conftest import TREES
 from tests.engine.tiny import run_all
 
 POISON = 50  # the one token whose embedding is no number

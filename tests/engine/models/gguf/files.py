@@ -1,15 +1,11 @@
 """Real GGUF files for tests: the bundled models exported, and random ones of any shape."""
 
-from pathlib import Path
-
 import numpy as np
 from gguf import GGUFWriter
 
 from engine.models.gguf.export import open_source, write_gguf
 from engine.request import ModelSpec
-
-BUNDLED = Path(__file__).parents[4] / "engine/bundled"
-SLOTS = 3
+from tests.engine.models.conversations import SLOTS
 
 
 def exact(file, **changes):
@@ -29,15 +25,17 @@ def random_gguf(out, vocab=64, hidden=32, layers=1, context=256, head=None):
     """A Llama with random weights, two heads of ``head`` numbers; ``vocab`` tokens, or these."""
     tokens = [f"t{i}" for i in range(vocab)] if isinstance(vocab, int) else vocab
     random = np.random.default_rng(0)
+    numbers = {
+        "context_length": context, "embedding_length": hidden, "block_count": layers,
+        "feed_forward_length": hidden, "vocab_size": len(tokens),
+        "attention.head_count": 2, "attention.head_count_kv": 2,
+    }  # fmt: skip
+    if head is not None:
+        numbers |= {"attention.key_length": head, "attention.value_length": head}
     writer = GGUFWriter(out, "llama")
-    writer.add_context_length(context)
-    writer.add_embedding_length(hidden)
-    writer.add_block_count(layers)
-    writer.add_feed_forward_length(hidden)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(2)
+    for name, number in numbers.items():
+        writer.add_uint32(f"llama.{name}", number)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
@@ -45,13 +43,8 @@ def random_gguf(out, vocab=64, hidden=32, layers=1, context=256, head=None):
     writer.add_token_merges(["t 0"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
-    if head is not None:
-        writer.add_key_length(head)
-        writer.add_value_length(head)
-    inner, shapes = (
-        2 * head if head else hidden,
-        {"token_embd": (len(tokens), hidden), "output_norm": (hidden,)},
-    )
+    inner = 2 * head if head else hidden
+    shapes = {"token_embd": (len(tokens), hidden), "output_norm": (hidden,)}
     for i in range(layers):
         shapes |= {f"blk.{i}.attn_{name}": (inner, hidden) for name in ("q", "k", "v")}
         shapes |= {f"blk.{i}.ffn_{name}": (hidden, hidden) for name in ("gate", "up", "down")}

@@ -13,7 +13,7 @@ from engine.models.own.int8 import NARROW, Int8, Int8Quantiser
 from engine.models.own.target import load
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
-from tests.engine.decoder.test_families import IDS, SMALL, saved
+from tests.engine.models.checkpoints import IDS, SMALL, saved
 from tests.engine.tiny import run_all
 
 POCKET = Path(__file__).parents[4] / "engine" / "bundled" / "pocket"
