@@ -59,6 +59,16 @@ def path_to(tree, node):
     return found[::-1]
 
 
+def same_rows(ours, theirs, slot=0, tolerance=1e-5):
+    """Whether the caches hold the same keys and values of a slot."""
+    pairs = (
+        pair
+        for layer in range(theirs.layers)
+        for pair in zip(ours.cache.rows(slot, layer), theirs.cache.rows(slot, layer), strict=True)
+    )
+    return all(torch.allclose(*pair, atol=tolerance, rtol=0) for pair in pairs)
+
+
 def random_tree(chance, vocab, most=40):
     size = chance.randrange(1, most)
     near = chance.choice([1, 3, 20])  # chains, narrow trees, wide trees

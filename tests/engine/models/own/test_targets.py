@@ -17,7 +17,7 @@ from engine.platform.device_memory import out_of_memory_as_ours
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.tree import DraftTree, ReusedRows, chain, single
 from tests.bundled import POCKET
-from tests.engine.models.conversations import SLOTS, converse
+from tests.engine.models.conversations import SLOTS, converse, same_rows
 from tests.engine.tiny import engine_over, run_all, tiny_target, tiny_weights
 
 TREE = DraftTree((3, 4, 5, 6, 7, 8), (-1, 0, 0, 1, 1, 2))
@@ -61,18 +61,10 @@ def near(found, expected):
     return True
 
 
-def same_rows(ours, theirs, slot=0, tolerance=1e-5):
-    """The caches hold the same keys and values of a slot."""
-    for layer in range(theirs.layers):
-        pairs = zip(ours.cache.rows(slot, layer), theirs.cache.rows(slot, layer), strict=True)
-        assert all(torch.allclose(*pair, atol=tolerance, rtol=tolerance) for pair in pairs)
-
-
 def test_conversations_are_the_reference_targets():
     plain, static = pair()
     converse(plain, static, random.Random(0), near)
-    for slot in range(SLOTS):
-        same_rows(static, plain, slot)
+    assert all(same_rows(static, plain, slot) for slot in range(SLOTS))
 
 
 def test_rows_that_are_grown_have_the_references_states():
@@ -127,7 +119,7 @@ def test_kernels_in_place_of_what_they_stand_for():
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
     for target in (plain, kernels):
         target.commit(0, [0, 2])
-    same_rows(kernels, plain, tolerance=1e-4)
+    assert same_rows(kernels, plain, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.9, seed=4)])
