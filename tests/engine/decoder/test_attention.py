@@ -1,7 +1,5 @@
 """Attention of new rows and rotary embeddings: what their definitions say."""
 
-import math
-
 import pytest
 import torch
 
@@ -50,26 +48,6 @@ def test_rows_mix_what_the_definition_says(rows, heads, dtype, lacking, worth, m
     assert (found.double() - defined(*asked)).abs().max() < NEAR[dtype]
 
 
-@pytest.mark.parametrize(
-    ("rows", "tokens", "lacking", "together"),
-    [
-        (1, 100, False, False),  # too short to win back what it takes
-        (1, 100, True, True),  # separately a row takes several times as long there
-        (2, 100, True, False),
-        (FEW, 40_000, False, True),
-        (FEW + 1, 40_000, False, False),
-    ],
-)
-def test_heads_of_a_group_are_asked_together_where_that_pays(
-    rows, tokens, lacking, together, monkeypatch
-):
-    asked = []
-    monkeypatch.setattr(attention, "_mixed", lambda q, *_: asked.append(q.shape) or q)
-    q, keys = torch.zeros(rows, 4, 8), torch.zeros(2, 1, 8).expand(2, tokens, 8)
-    attend(q, keys, keys, None, lacking=lacking)
-    assert asked == [(2 * rows, 2, 8) if together else (rows, 4, 8)]
-
-
 # Rotary embeddings.
 
 FREQUENCIES = torch.tensor([1.0, 0.1])  # of two pairs: four rotated widths
@@ -91,12 +69,3 @@ def test_every_row_is_turned_by_its_own_position(positions, width):
         torch.testing.assert_close(
             found[row].double(), rotated(x[row], position), atol=1e-6, rtol=0
         )
-
-
-def test_a_dot_product_depends_on_the_distance_alone():
-    table = Rotary.table(FREQUENCIES, 64)
-    q, k = torch.randn(2, 1, 1, 4, generator=torch.Generator().manual_seed(1))
-    found = [
-        float((table.rows([at + 3]).turn(q) * table.rows([at]).turn(k)).sum()) for at in range(40)
-    ]
-    assert all(math.isclose(each, found[0], abs_tol=1e-5) for each in found)

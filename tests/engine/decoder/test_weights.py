@@ -89,14 +89,11 @@ def test_a_tensor_that_does_not_fit_is_named(folder, name, tensor, says):
 
 
 @pytest.mark.parametrize("length", [0, 4, 1000, -1])
-def test_a_truncated_file_is_refused(folder, length):
+def test_a_truncated_or_missing_file_is_refused(folder, length):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:length])
     refused(folder, r"model\.safetensors: not a readable safetensors file: ")
-
-
-def test_a_missing_file_is_refused(folder):
-    (folder / "model.safetensors").unlink()
+    file.unlink()
     refused(folder, r"model\.safetensors is missing; download the model again$")
 
 
@@ -231,11 +228,14 @@ def test_files_that_a_family_once_needed_are_not_read(folder):
     assert load_target(folder, "float32", "cpu").layers == 3
 
 
-def test_unknown_dtype_and_missing_device_are_refused(folder):
-    with pytest.raises(
-        ModelUnusable, match="'float8' is not supported; choose float32 or bfloat16"
-    ):
-        load_target(folder, "float8", "cpu")
-    if not torch.cuda.is_available():
-        with pytest.raises(ModelUnusable, match="device 'cuda' is not there"):
-            load_target(folder, "float32", "cuda")
+@pytest.mark.parametrize(
+    ("dtype", "device", "says"),
+    [
+        ("float8", "cpu", "'float8' is not supported; choose float32 or bfloat16"),
+        ("float32", "cuda", "device 'cuda' is not there"),
+    ],
+)
+def test_unknown_dtype_and_missing_device_are_refused(folder, dtype, device, says, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ModelUnusable, match=says):
+        load_target(folder, dtype, device)
