@@ -13,7 +13,7 @@ from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
 from engine.models.hf import model as hf_model
-from engine.models.hf.target import Abilities, HfTarget, abilities_of, load
+from engine.models.hf.target import Abilities, abilities_of, load
 from engine.request import AUTO, GenerationRequest, ModelSpec
 from engine.runtime.profiling import profile
 from engine.speculation.tree import DraftTree
@@ -31,6 +31,7 @@ from tests.engine.models.checkpoints import (
     oracle,
     saved,
     spec,
+    write_tokenizer,
 )
 from tests.engine.models.conversations import path_to
 from tests.engine.tiny import SlowMachine, run_all
@@ -211,8 +212,7 @@ def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path):
     for family in ("granite", "mamba"):
         folders[family] = tmp_path / family
         saved(HF[family], folders[family])
-        vocabulary = {"model": {"vocab": {str(i): i for i in range(61)}}}
-        (folders[family] / "tokenizer.json").write_text(json.dumps(vocabulary))
+        write_tokenizer(folders[family])
     paired = spec(folders["granite"], draft_folder=str(folders["granite"]), draft_backend="hf")
     engine = build(paired)
     assert "chain" in engine.facts.drafters
@@ -224,11 +224,9 @@ def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path):
     assert "running state" in dict(alone.facts.refused)["chain"]
 
 
-def test_a_context_asked_for_is_kept(loaded, tmp_path):
-    saved(TREES["granite"], tmp_path)
-    assert load(spec(tmp_path)).context == 256
-    assert load(spec(tmp_path, context=100)).context == 100
-    assert isinstance(loaded("granite")[0], HfTarget)
+def test_a_context_asked_for_is_kept(folder):
+    assert load(spec(folder)).context == 256
+    assert load(spec(folder, context=100)).context == 100
 
 
 def test_an_unusual_tree_of_one_long_branch_and_stubs(loaded):
