@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 import textwrap
-import tomllib
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,10 +18,10 @@ import pytest
 from engine.draft_length import LENGTHS
 from engine.drafters import DRAFTERS, describe
 from engine.request import AUTO
+from tests.bundled import ROOT
+from tests.house import PROJECT
 from tests.ui.application import application, environment, run
 
-ROOT = Path(__file__).resolve().parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 README = ROOT / "README.md"
 HELP = sorted((ROOT / "ui" / "help").glob("*.md"))
 GUIDES = [README, *HELP]  # what users read, and type from
@@ -171,11 +170,6 @@ def test_help_leaves_no_trace(home: Path) -> None:
 @pytest.mark.parametrize("block", blocks("json"), ids=lambda block: block.paper)
 def test_json_is_json(block: Block) -> None:
     assert json.loads(block.text)
-
-
-@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.paper)
-def test_python_compiles(block: Block) -> None:
-    compile(block.text, block.paper, "exec")
 
 
 @pytest.mark.parametrize("line", typed("curl"))

@@ -22,17 +22,24 @@ PROMPT = tuple(range(20, 60))
 pytestmark = pytest.mark.gpu
 
 
+@pytest.fixture
+def both(device):
+    """The target on the processor and the one that records passes, after the same prompt."""
+    plain = TorchTarget(load_weights(POCKET, torch.float32, torch.device("cpu")))
+    recorded = on_device(load_weights(POCKET, torch.float32, device))
+    for target in (plain, recorded):
+        target.feed(0, PROMPT)
+    return plain, recorded
+
+
 def tree_of(rows):
     return DraftTree(tuple(n % 97 for n in range(rows)), (-1, *(n // 2 for n in range(rows - 1))))
 
 
 @pytest.mark.parametrize("rows", BUCKETS)
-def test_recorded_scores_are_torch_targets(device, rows):
+def test_recorded_scores_are_torch_targets(both, rows):
     """Reference: TorchTarget on the processor in float32."""
-    plain = TorchTarget(load_weights(POCKET, torch.float32, torch.device("cpu")))
-    recorded = on_device(load_weights(POCKET, torch.float32, device))
-    for target in (plain, recorded):
-        target.feed(0, PROMPT)
+    plain, recorded = both
     for _ in range(3):  # recorded once, replayed twice after a growing prefix
         expected = plain.score([0], [tree_of(rows)])[0].logits
         found = recorded.score([0], [tree_of(rows)])[0].logits.cpu()
@@ -75,12 +82,9 @@ def test_answers_are_those_of_plain_decoding(device, drafter, sampling):
 
 
 @pytest.mark.parametrize("trace", [False, True])
-def test_a_recorded_draft_of_early_layers_and_its_verification(device, trace):
+def test_a_recorded_draft_of_early_layers_and_its_verification(both, trace):
     """Reference: TorchTarget on the processor in float32."""
-    plain = TorchTarget(load_weights(POCKET, torch.float32, torch.device("cpu")))
-    recorded = on_device(load_weights(POCKET, torch.float32, device))
-    for target in (plain, recorded):
-        target.feed(0, PROMPT)
+    plain, recorded = both
     for layers in (2, 4, 2):
         found = []
         for target in (plain, recorded):
