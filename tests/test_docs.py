@@ -3,8 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 import textwrap
 from argparse import ArgumentParser
 from dataclasses import dataclass
@@ -20,7 +18,8 @@ from engine.drafters import DRAFTERS, describe
 from engine.request import AUTO
 from tests.bundled import ROOT
 from tests.house import PROJECT
-from tests.ui.application import application, environment, run
+from tests.processes import run_python
+from tests.ui.application import application, run
 
 README = ROOT / "README.md"
 HELP = sorted((ROOT / "ui" / "help").glob("*.md"))
@@ -161,8 +160,7 @@ def test_every_command_is_documented(
 
 
 def test_help_leaves_no_trace(home: Path) -> None:
-    call = [sys.executable, "-c", "import sys; from ui.launch import main; main(['--help'])"]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("from ui.launch import main; main(['--help'])")
     assert done.returncode == 0, done.stderr
     assert not home.exists()
 
@@ -257,14 +255,6 @@ def test_programs_in_the_documents_get_answers(tmp_path: Path) -> None:
             assert answer.status_code == 200, f"{line}\n{answer.text}"
         for block in blocks("python"):
             program = block.text.replace(ADDRESS, app.address.rstrip("/"))
-            done = subprocess.run(
-                [sys.executable, "-c", program],
-                cwd=tmp_path,
-                env=environment(tmp_path),
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            done = run_python(program, cwd=tmp_path, SLIPSTREAM_HOME=str(tmp_path))
             assert done.returncode == 0, f"{block.text}\n{done.stderr}"
             assert done.stdout.strip(), block.text
