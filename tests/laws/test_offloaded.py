@@ -78,9 +78,9 @@ def test_early_exit_needs_a_layer_that_stays(streamed: DrafterResources) -> None
     [
         (DRAFT, {"drafter": "early_exit", "length": "fixed"}),
         (DRAFT, {"drafter": "early_exit"}),
-        # without a draft model they draft trees
         (None, {"drafter": "specexec", "length": "fixed", "draft_depth": 8, "draft_nodes": 24}),
     ],
+    ids=["early exit of one length", "early exit", "trees without a draft model"],
 )
 def test_the_layers_that_stay_draft(draft, asked) -> None:
     spec = replace(SPEC, resident=44_000_000, draft_folder=draft)
