@@ -8,6 +8,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.bundled import POCKET
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and children inherit it
 os.environ["SLIPSTREAM_CONFIG"] = os.devnull  # not the config.toml of whoever runs the tests
 if not Path("/dev/nvidiactl").exists():
@@ -52,6 +54,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("SLIPSTREAM_HOME", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def pocket_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled model as a GGUF file in float32."""
+    pytest.importorskip("gguf")
+    from tests.engine.models.gguf.files import exported
+
+    return exported(POCKET, tmp_path_factory.mktemp("gguf") / "pocket.gguf")
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,14 @@
 import ast
 import io
 import tokenize
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.bundled import ROOT
+
 PACKAGES = ("engine", "app", "ui")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def modules(root: Path, *folders: str) -> list[Path]:

@@ -3,10 +3,7 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 import textwrap
-import tomllib
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,10 +16,11 @@ import pytest
 from engine.draft_length import LENGTHS
 from engine.drafters import DRAFTERS, describe
 from engine.request import AUTO
-from tests.ui.application import application, environment, run
+from tests.bundled import ROOT
+from tests.house import PROJECT
+from tests.processes import run_python
+from tests.ui.application import application, run
 
-ROOT = Path(__file__).resolve().parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 README = ROOT / "README.md"
 HELP = sorted((ROOT / "ui" / "help").glob("*.md"))
 GUIDES = [README, *HELP]  # what users read, and type from
@@ -162,8 +160,7 @@ def test_every_command_is_documented(
 
 
 def test_help_leaves_no_trace(home: Path) -> None:
-    call = [sys.executable, "-c", "import sys; from ui.launch import main; main(['--help'])"]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("from ui.launch import main; main(['--help'])")
     assert done.returncode == 0, done.stderr
     assert not home.exists()
 
@@ -171,11 +168,6 @@ def test_help_leaves_no_trace(home: Path) -> None:
 @pytest.mark.parametrize("block", blocks("json"), ids=lambda block: block.paper)
 def test_json_is_json(block: Block) -> None:
     assert json.loads(block.text)
-
-
-@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.paper)
-def test_python_compiles(block: Block) -> None:
-    compile(block.text, block.paper, "exec")
 
 
 @pytest.mark.parametrize("line", typed("curl"))
@@ -263,14 +255,6 @@ def test_programs_in_the_documents_get_answers(tmp_path: Path) -> None:
             assert answer.status_code == 200, f"{line}\n{answer.text}"
         for block in blocks("python"):
             program = block.text.replace(ADDRESS, app.address.rstrip("/"))
-            done = subprocess.run(
-                [sys.executable, "-c", program],
-                cwd=tmp_path,
-                env=environment(tmp_path),
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            done = run_python(program, cwd=tmp_path, SLIPSTREAM_HOME=str(tmp_path))
             assert done.returncode == 0, f"{block.text}\n{done.stderr}"
             assert done.stdout.strip(), block.text

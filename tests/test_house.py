@@ -1,19 +1,15 @@
 """The project against itself: pyproject and CI against the code; documents are in test_docs.py."""
 
 import ast
-import importlib
 import re
 import sys
-import tomllib
 from importlib.metadata import packages_distributions
-from pathlib import Path
 
 import pytest
 
-from tests.house import PACKAGES, modules, private_accesses, project_tree, prose
+from tests.bundled import ROOT
+from tests.house import PACKAGES, PROJECT, modules, private_accesses, project_tree, prose
 
-ROOT = Path(__file__).resolve().parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MOST_FILES = {"app": 15, "engine": 10}  # on the top level of a package
 MOST_SMALL_MODULES = 35  # of fewer than 60 lines
 MOST_PRIVATE_ACCESSES = 60  # of tests
@@ -32,21 +28,13 @@ def test_every_requirement_has_a_floor_and_a_ceiling():
     free = [*PROJECT["project"]["dependencies"], *extras["gguf"], *extras["test"]]
     assert [line for line in free if not re.search(r">=[\d.]+,<[\d.]+$", line)] == []
     assert [line for line in extras["dev"] if "==" not in line] == []
-
-
-def test_gguf_is_optional():
-    assert not any("llama" in line for line in PROJECT["project"]["dependencies"])
-
-
-def test_the_console_script_exists():
-    module, name = PROJECT["project"]["scripts"]["slipstream"].split(":")
-    assert callable(getattr(importlib.import_module(module), name))
+    assert not any("llama" in line for line in PROJECT["project"]["dependencies"])  # it is optional
 
 
 def imported(folder: str) -> set[str]:
     """Top-level names of everything that the code in ``folder`` imports."""
     found = set()
-    for file in (ROOT / folder).rglob("*.py"):
+    for file in modules(ROOT, folder):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
@@ -74,7 +62,7 @@ def test_every_imported_package_is_a_requirement(folder):
 
 def test_no_statement_numbers_its_question_marks():
     """Python 3.12 warns of ``?1`` with a sequence of values, and 3.14 refuses it."""
-    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "app").rglob("*.py")}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in modules(ROOT, "app")}
     assert [name for name, text in texts.items() if re.search(r"\?\d", text)] == []
 
 

@@ -1,25 +1,35 @@
 """Recorded passes on a device: every test names the reference that it compares with."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-import engine
 from engine.build import build
 from engine.decoder.weights import load_weights
 from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.models.own.cuda_target import BUCKETS, on_device
 from engine.models.own.target import TorchTarget
-from engine.request import Done, GenerationRequest, ModelSpec, SamplingParams, Tokens
+from engine.request import GenerationRequest, ModelSpec, SamplingParams
 from engine.speculation.tree import DraftTree, ReusedRows, chain
 from engine.speculation.verify import verify
+from tests.bundled import POCKET, POCKET_DRAFT
+from tests.engine.tiny import run_all
 
-POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
+BOTH = ModelSpec("pocket", str(POCKET), str(POCKET_DRAFT), device="cuda", exit_layer=2)
 PROMPT = tuple(range(20, 60))
 pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def both(device):
+    """The target on the processor and the one that records passes, after the same prompt."""
+    plain = TorchTarget(load_weights(POCKET, torch.float32, torch.device("cpu")))
+    recorded = on_device(load_weights(POCKET, torch.float32, device))
+    for target in (plain, recorded):
+        target.feed(0, PROMPT)
+    return plain, recorded
 
 
 def tree_of(rows):
@@ -27,12 +37,9 @@ def tree_of(rows):
 
 
 @pytest.mark.parametrize("rows", BUCKETS)
-def test_recorded_scores_are_torch_targets(device, rows):
+def test_recorded_scores_are_torch_targets(both, rows):
     """Reference: TorchTarget on the processor in float32."""
-    plain = TorchTarget(load_weights(POCKET, torch.float32, torch.device("cpu")))
-    recorded = on_device(load_weights(POCKET, torch.float32, device))
-    for target in (plain, recorded):
-        target.feed(0, PROMPT)
+    plain, recorded = both
     for _ in range(3):  # recorded once, replayed twice after a growing prefix
         expected = plain.score([0], [tree_of(rows)])[0].logits
         found = recorded.score([0], [tree_of(rows)])[0].logits.cpu()
@@ -64,32 +71,20 @@ def test_verdicts_are_those_of_the_torch_code(device, kind, vocab):
 @pytest.mark.parametrize("drafter", ["suffix", "sequoia", "specexec", "chain", "early_exit"])
 def test_answers_are_those_of_plain_decoding(device, drafter, sampling):
     """Reference: drafter ``none`` on the same device; drafts are as long whether they pay or not."""
-    draft = str(POCKET.parent / "pocket-draft")
-    running = build(ModelSpec("pocket", str(POCKET), draft, device="cuda", exit_layer=2))
-    answers = []
+    asked = GenerationRequest(PROMPT, 48, sampling, draft_depth=4, draft_nodes=12)
+    running, answers = build(BOTH), []
     for name, length in (("none", "default"), (drafter, "fixed")):
-        request = GenerationRequest(
-            PROMPT, 48, sampling, drafter=name, length=length, draft_depth=4, draft_nodes=12
-        )
-        running.submit(request)
-        ids = []
-        while running.busy:
-            for _, event in running.step():
-                ids += event.ids if isinstance(event, Tokens) else ()
-                if isinstance(event, Done):
-                    assert event.error is None
-                    assert (event.stats.drafted > 0) == (name != "none")
+        [(ids, done)] = run_all(running, [replace(asked, drafter=name, length=length)])
+        assert done.error is None
+        assert (done.stats.drafted > 0) == (name != "none")
         answers.append(ids)
     assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize("trace", [False, True])
-def test_a_recorded_draft_of_early_layers_and_its_verification(device, trace):
+def test_a_recorded_draft_of_early_layers_and_its_verification(both, trace):
     """Reference: TorchTarget on the processor in float32."""
-    plain = TorchTarget(load_weights(POCKET, torch.float32, torch.device("cpu")))
-    recorded = on_device(load_weights(POCKET, torch.float32, device))
-    for target in (plain, recorded):
-        target.feed(0, PROMPT)
+    plain, recorded = both
     for layers in (2, 4, 2):
         found = []
         for target in (plain, recorded):
@@ -107,21 +102,12 @@ def test_a_recorded_draft_of_early_layers_and_its_verification(device, trace):
 @pytest.mark.parametrize("drafters", [("none",) * 3, ("chain", "early_exit", "lookup")])
 def test_requests_side_by_side_are_answered_as_alone(device, drafters):
     """Reference: the same requests one by one, on the same device."""
-    draft = str(POCKET.parent / "pocket-draft")
-    running = build(ModelSpec("pocket", str(POCKET), draft, device="cuda", exit_layer=2))
+    running = build(BOTH)
     requests = [
         GenerationRequest(PROMPT[at:], 32, drafter=drafter, length="fixed", draft_depth=4)
         for at, drafter in enumerate(drafters)
     ]
-    alone = [answers_of(running, [request])[0] for request in requests]
-    assert answers_of(running, requests) == alone
-
-
-def answers_of(running, requests):
-    """Token ids of requests that run side by side."""
-    ids = {running.submit(request): [] for request in requests}
-    while running.busy:
-        for request, event in running.step():
-            assert not isinstance(event, Done) or event.error is None
-            ids[request] += event.ids if isinstance(event, Tokens) else ()
-    return list(ids.values())
+    alone = [run_all(running, [request])[0] for request in requests]
+    together = run_all(running, requests)
+    assert [ids for ids, _ in together] == [ids for ids, _ in alone]
+    assert all(done.error is None for _, done in (*together, *alone))

@@ -17,9 +17,10 @@ from app.settings import load_settings
 from app.text.chat_text import ChatText
 from engine.build import assemble, load
 from engine.drafting.draft_model import DRAFT_READ, DRAFT_STEP
-from engine.request import Done, GenerationRequest
+from engine.request import GenerationRequest
 from engine.selection.tuning import TUNING
 from engine.statistics.pass_cost import PassCost
+from tests.engine.tiny import run_all
 
 CURVES = {  # milliseconds of a pass by rows
     "flat": {1: 13.5, 2: 13.6, 6: 14.2, 7: 17, 8: 17.8, 12: 21, 16: 22.8, 32: 36, 64: 60, 256: 210},
@@ -47,14 +48,9 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-def on_clock(models, clock, curve):
+def on_clock(models, curve):
     """An engine whose passes take what the curve says."""
-    spec, parts, no_draft, _ = models
+    clock, (spec, parts, no_draft, _) = Clock(), models
     cost = PassCost({rows: ms / 1e3 for rows, ms in curve.items()}, 1e-6)
     price = PassCost(dict(cost.knots), cost.per_context)
     target, draft = parts.target.twin(), parts.draft_model.twin()
@@ -73,15 +69,9 @@ def on_clock(models, clock, curve):
         return feed(slot, tokens, trace)
 
     target.score, draft.grow, draft.feed = scored, grown, fed
-    own = replace(
-        parts,
-        target=target,
-        draft_model=draft,
-        cost=cost,
-        measured={DRAFT_STEP: STEP, DRAFT_READ: ROW},
-        clock=clock,
-    )
-    return assemble(spec, own, no_draft)
+    measured = {DRAFT_STEP: STEP, DRAFT_READ: ROW}
+    own = {"target": target, "draft_model": draft, "cost": cost, "measured": measured}
+    return assemble(spec, replace(parts, clock=clock, **own), no_draft)
 
 
 def questions():
@@ -91,9 +81,9 @@ def questions():
     return [*prompts.problems[:4], *prompts.edits[:2], *opened]
 
 
-def answered(models, clock, curve, drafter):
+def answered(models, curve, drafter):
     """(ids, decode seconds) of every question of one session."""
-    running, text = on_clock(models, clock, curve), models[3]
+    running, text = on_clock(models, curve), models[3]
     found = []
     for turns in questions():
         asked = [Message("user", turns[0])]
@@ -101,20 +91,15 @@ def answered(models, clock, curve, drafter):
             text.encode_chat(asked), TOKENS, drafter=drafter, stop_tokens=text.stop_tokens,
             task=task_class(asked),
         )  # fmt: skip
-        running.submit(request)
-        ids, seconds = [], 0.0
-        while running.busy:
-            for _, event in running.step():
-                ids += getattr(event, "ids", ())
-                seconds += event.stats.decode_seconds if isinstance(event, Done) else 0.0
-        found.append((ids, seconds))
+        [(ids, done)] = run_all(running, [request])
+        found.append((ids, done.stats.decode_seconds))
     return found
 
 
 @pytest.mark.parametrize("curve", CURVES.values(), ids=CURVES)
-def test_auto_answers_as_plain_decoding_and_is_never_slower(models, clock, curve):
+def test_auto_answers_as_plain_decoding_and_is_never_slower(models, curve):
     """A session is faster; an answer loses no more than auto may spend on a trial and a proposal."""
-    plain, auto = (answered(models, clock, curve, name) for name in ("none", "auto"))
+    plain, auto = (answered(models, curve, name) for name in ("none", "auto"))
     assert [ids for ids, _ in auto] == [ids for ids, _ in plain]
     assert sum(seconds for _, seconds in auto) < sum(seconds for _, seconds in plain)
     budget = TUNING.trial_rounds + TUNING.risk  # plain passes

@@ -1,7 +1,6 @@
 """The bundled models keep the laws on real text and are as good as their cards say."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -10,10 +9,9 @@ from tokenizers import Tokenizer
 from engine.build import build
 from engine.drafters import DRAFTERS
 from engine.request import GenerationRequest, ModelSpec
+from tests.bundled import BUNDLED, POCKET, POCKET_DRAFT, ROOT
 from tests.engine.tiny import run_all
 
-ROOT = Path(__file__).parents[2]
-BUNDLED = ROOT / "engine" / "bundled"
 DATA = ROOT / "tests" / "data"
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
 
@@ -22,13 +20,12 @@ SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
 def engine():
     entries = yaml.safe_load((ROOT / "models.yaml").read_text())["models"]
     exit_layer = next(e["exit_layer"] for e in entries if e["name"] == "pocket")
-    folders = str(BUNDLED / "pocket"), str(BUNDLED / "pocket-draft")
-    return build(ModelSpec("pocket", *folders, exit_layer=exit_layer))
+    return build(ModelSpec("pocket", str(POCKET), str(POCKET_DRAFT), exit_layer=exit_layer))
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return Tokenizer.from_file(str(BUNDLED / "pocket" / "tokenizer.json"))
+    return Tokenizer.from_file(str(POCKET / "tokenizer.json"))
 
 
 def rows(name, count):
@@ -97,6 +94,6 @@ def test_it_greets_a_person_sensibly(engine, tokenizer, said, expected):
 
 
 def test_each_model_has_a_card_with_its_licence():
-    for name in ("pocket", "pocket-draft"):
-        assert "Apache-2.0" in (BUNDLED / name / "README.md").read_text()
+    for folder in (POCKET, POCKET_DRAFT):
+        assert "Apache-2.0" in (folder / "README.md").read_text()
     assert sum(f.stat().st_size for f in BUNDLED.rglob("*") if f.is_file()) < 40e6

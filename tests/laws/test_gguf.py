@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -10,37 +9,20 @@ from app.text.token_bytes import FileSpeller
 from engine.build import build
 from engine.drafters import DRAFTERS
 from engine.grammar.rules import Bytes, Grammar, Repeat, Row, Text
-from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.models.gguf.files import exported
+from engine.request import FinishReason, GenerationRequest, SamplingParams
+from tests.bundled import POCKET_DRAFT
+from tests.engine.models.gguf.files import exact
 from tests.engine.tiny import run_all
 
-BUNDLED = Path(__file__).parents[2] / "engine/bundled"
 SPECULATIVE = [name for name in DRAFTERS if name not in ("none", "early_exit")]
 PROMPTS = ((7, 300, 41, 7, 300, 41, 7), tuple(range(100, 130)) * 2, (900,))
 SEEDED = SamplingParams(0.8, top_p=0.95, seed=5)
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    return exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
-
-
-@pytest.fixture(scope="module")
-def engine(file):
-    return build(
-        ModelSpec(
-            "p",
-            str(file),
-            str(BUNDLED / "pocket-draft"),
-            backend="llama_cpp",
-            slots=3,
-            threads=1,
-            kv_type="f32",
-            flash_attention=False,
-            context=256,
-        ),
-        FileSpeller(file),
-    )
+def engine(pocket_gguf):
+    spec = exact(pocket_gguf, draft_folder=str(POCKET_DRAFT), context=256)
+    return build(spec, FileSpeller(pocket_gguf))
 
 
 def answers(engine, drafter, sampling=SamplingParams(), **shape):  # noqa: B008 - frozen
@@ -48,17 +30,17 @@ def answers(engine, drafter, sampling=SamplingParams(), **shape):  # noqa: B008 
     return [ids for ids, _ in run_all(engine, requests)]
 
 
-@pytest.mark.parametrize(("depth", "nodes"), [(1, 1), (3, 7), (8, 64), (16, 200)])
+@pytest.mark.parametrize(
+    ("sampling", "shape"),
+    [
+        *((SamplingParams(), {"length": "fixed", "draft_depth": depth, "draft_nodes": nodes})
+          for depth, nodes in ((1, 1), (3, 7), (8, 64), (16, 200))),
+        (SEEDED, {}),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("name", SPECULATIVE)
-def test_greedy_equals_plain(engine, name, depth, nodes):
-    plain = answers(engine, "none")
-    shape = {"length": "fixed", "draft_depth": depth, "draft_nodes": nodes}
-    assert answers(engine, name, **shape) == plain
-
-
-@pytest.mark.parametrize("name", SPECULATIVE)
-def test_a_seeded_request_equals_plain(engine, name):
-    assert answers(engine, name, SEEDED) == answers(engine, "none", SEEDED)
+def test_every_drafter_equals_plain(engine, name, sampling, shape):
+    assert answers(engine, name, sampling, **shape) == answers(engine, "none", sampling)
 
 
 FORMAT = Grammar((("root", Row((Text(b"{"), Repeat(Bytes(((0x61, 0x7A),)), 3, 9), Text(b"}")))),))
@@ -66,11 +48,11 @@ FORMAT = Grammar((("root", Row((Text(b"{"), Repeat(Bytes(((0x61, 0x7A),)), 3, 9)
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
 @pytest.mark.parametrize("name", SPECULATIVE)
-def test_in_a_format_every_drafter_equals_plain(engine, file, name, sampling):
+def test_in_a_format_every_drafter_equals_plain(engine, pocket_gguf, name, sampling):
     held = {"grammar": FORMAT, "stop_tokens": frozenset({2})}
     plain = answers(engine, "none", sampling, **held)
     assert answers(engine, name, sampling, **held) == plain
-    words = FileSpeller(file).tokens(engine.facts.vocab)
+    words = FileSpeller(pocket_gguf).tokens(engine.facts.vocab)
     for ids in plain:
         assert re.fullmatch(rb"\{[a-z]{3,9}\}", b"".join(words[token] for token in ids))
 

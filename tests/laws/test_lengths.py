@@ -48,29 +48,25 @@ HEEDED = [
 ]
 
 
-def drafted(name, budget):
+def draft(name, budget):
     parts = DrafterResources(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
     context = Context(1, 0, LOOPING, SamplingParams(), SeededRandom(0))
     parts.target.feed(0, LOOPING[:-1])
     [tree] = drafter_class(name)(parts).draft([context], [budget])
-    return tree.drafted
+    return tree
 
 
 @pytest.mark.parametrize(("rule", "name"), HEEDED)
 def test_what_a_drafter_heeds_makes_its_drafts_shorter(rule, name):
     exact = Budget(4, 4, exact=True)
-    assert drafted(name, TAKEN_BACK[rule]) <= 1 < drafted(name, exact)
+    assert draft(name, TAKEN_BACK[rule]).drafted <= 1 < draft(name, exact).drafted
 
 
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name != AUTO])
 def test_the_exit_is_heeded_by_whom_it_concerns(name):
-    kind = drafter_class(name)
-    parts = DrafterResources(tiny_target(), tiny_target(), options={"exit_layer": 1.0})
-    context = Context(1, 0, LOOPING, SamplingParams(), SeededRandom(0))
-    parts.target.feed(0, LOOPING[:-1])
-    [tree] = kind(parts).draft([context], [Budget(2, 2, exact=True, exit_layer=2)])
+    tree = draft(name, Budget(2, 2, exact=True, exit_layer=2))
     layer = None if tree.warm is None else tree.warm.layer
-    assert layer == (2 if StopRule.EXIT in kind.stop_rules else None)
+    assert layer == (2 if StopRule.EXIT in drafter_class(name).stop_rules else None)
 
 
 @pytest.mark.parametrize(("policy", "drafter"), PAIRS)
@@ -92,5 +88,4 @@ def test_a_pair_runs_or_is_refused_with_what_can_be_chosen_instead(policy, draft
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_policy_that_suits_a_drafter_can_steer_it(name):
-    kind = drafter_class(name)
-    assert length_class("default", name).stop_rules <= kind.stop_rules
+    assert length_class("default", name).stop_rules <= drafter_class(name).stop_rules

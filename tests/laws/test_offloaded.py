@@ -1,6 +1,7 @@
 """Offloaded is resident: where the weights wait changes no token, and a fault is never an answer."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,12 +17,12 @@ from engine.interfaces.drafter import DrafterResources
 from engine.models.offload import direct_files as files
 from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, SamplingParams
 from engine.speculation.tree import DraftTree
+from tests.bundled import POCKET, POCKET_DRAFT
 from tests.engine.tiny import run_all
 
-BUNDLED = Path(__file__).resolve().parents[2] / "engine" / "bundled"
 LIMIT = 36_000_000  # 31 of them for embedding, head, buffers and the library; layers take 18
-POCKET, DRAFT = str(BUNDLED / "pocket"), str(BUNDLED / "pocket-draft")
-SPEC = ModelSpec("pocket", POCKET, draft_folder=DRAFT, exit_layer=2, slots=2)
+DRAFT = str(POCKET_DRAFT)
+SPEC = ModelSpec("pocket", str(POCKET), draft_folder=DRAFT, exit_layer=2, slots=2)
 PROMPT = tuple(range(200, 260))
 
 
@@ -35,79 +36,64 @@ def streamed() -> DrafterResources:
     return load(replace(SPEC, resident=LIMIT))[0]
 
 
-def source_of(parts: DrafterResources):
-    assert parts.target.source is not None
-    return parts.target.source
-
-
-def answer(engine: Engine, request: GenerationRequest) -> tuple[list[int], Done]:
-    [found] = run_all(engine, [request])
+def answer(engine: Engine, drafter: str = "none", **fields) -> tuple[list[int], Done]:
+    asked = GenerationRequest(**{"prompt": PROMPT, "max_tokens": 24, "drafter": drafter} | fields)
+    [found] = run_all(engine, [asked])
     return found
 
 
 def test_most_of_the_model_is_streamed(streamed: DrafterResources) -> None:
-    source = source_of(streamed)
-    assert source.streamed > 2 * source.resident > 0
+    assert streamed.target.source.streamed > 2 * streamed.target.source.resident > 0
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(0.7, top_p=0.9, seed=4)])
-def test_every_drafter_gives_the_resident_models_tokens(
-    resident: DrafterResources, streamed: DrafterResources, sampling: SamplingParams
-) -> None:
-    request = GenerationRequest(PROMPT, 24, sampling, drafter="none")
-    wanted, _ = answer(assemble(SPEC, resident, ""), request)
+def test_every_drafter_gives_the_resident_models_tokens(resident, streamed, sampling) -> None:
+    wanted, _ = answer(assemble(SPEC, resident, ""), sampling=sampling)
     engine = assemble(SPEC, streamed, "")
     assert "specexec" in engine.facts.drafters
     for drafter in (*engine.facts.drafters, "auto"):
-        found, done = answer(engine, replace(request, drafter=drafter))
+        found, done = answer(engine, drafter, sampling=sampling)
         assert done.error is None
         assert found == wanted, drafter
 
 
-def test_what_cannot_be_streamed_is_refused() -> None:
-    changes = {"inflate": 2}, {"weights": "int8"}, {"backend": "llama_cpp"}, {"device": "cuda"}
-    for fields in changes:
-        with pytest.raises(ModelUnusable, match="stream|stored|finds no CUDA device"):
-            load(replace(SPEC, resident=LIMIT, **fields))
+@pytest.mark.parametrize(
+    "fields", [{"inflate": 2}, {"weights": "int8"}, {"backend": "llama_cpp"}, {"device": "cuda"}]
+)
+def test_what_cannot_be_streamed_is_refused(fields) -> None:
+    with pytest.raises(ModelUnusable, match="stream|stored|finds no CUDA device"):
+        load(replace(SPEC, resident=LIMIT, **fields))
 
 
 def test_early_exit_needs_a_layer_that_stays(streamed: DrafterResources) -> None:
     engine = assemble(SPEC, streamed, "")
-    whole = source_of(streamed).whole
+    whole = streamed.target.source.whole
     assert ("early_exit" in engine.facts.drafters) == (whole > 0)
     if whole == 0:
         assert "no whole layer" in dict(engine.facts.refused)["early_exit"]
 
 
-def test_early_exit_drafts_from_the_layers_that_stay() -> None:
-    spec = replace(SPEC, resident=44_000_000)
-    parts, _ = load(spec)
-    whole = source_of(parts).whole
-    assert 0 < whole < parts.target.layers
-    engine = assemble(spec, parts, "")
-    wanted, _ = answer(engine, GenerationRequest(PROMPT, 24, drafter="none"))
-    for length in ("fixed", "default"):
-        asked = GenerationRequest(PROMPT, 24, drafter="early_exit", length=length)
-        ids, done = answer(engine, asked)
-        assert ids == wanted
-        assert done.stats.drafted > 0 or length == "default"
-
-
-def test_first_layers_that_stay_draft_trees_where_there_is_no_draft_model() -> None:
-    spec = replace(SPEC, resident=44_000_000, draft_folder=None)
+@pytest.mark.parametrize(
+    ("draft", "asked"),
+    [
+        (DRAFT, {"drafter": "early_exit", "length": "fixed"}),
+        (DRAFT, {"drafter": "early_exit"}),
+        (None, {"drafter": "specexec", "length": "fixed", "draft_depth": 8, "draft_nodes": 24}),
+    ],
+    ids=["early exit of one length", "early exit", "trees without a draft model"],
+)
+def test_the_layers_that_stay_draft(draft, asked) -> None:
+    spec = replace(SPEC, resident=44_000_000, draft_folder=draft)
     parts, no_draft = load(spec)
+    assert 0 < parts.target.source.whole < parts.target.layers
     engine = assemble(spec, parts, no_draft)
-    wanted, _ = answer(engine, GenerationRequest(PROMPT, 24, drafter="none"))
-    asked = GenerationRequest(
-        PROMPT, 24, drafter="specexec", length="fixed", draft_depth=8, draft_nodes=24
-    )
-    found, done = answer(engine, asked)
+    wanted, _ = answer(engine)
+    found, done = answer(engine, **asked)
     assert found == wanted
-    assert done.stats.drafted > 0
-    assert done.stats.passes < 24  # they are worth something
-    early = parts.draft_model
-    assert early is not None
-    assert 0 < early.layers <= source_of(parts).whole
+    assert done.stats.drafted > 0 or "length" not in asked
+    if draft is None:
+        assert 0 < parts.draft_model.layers <= parts.target.source.whole
+        assert done.stats.passes < 24  # they are worth something
 
 
 def test_first_layers_that_were_not_trained_to_draft_are_no_draft_model() -> None:
@@ -117,13 +103,11 @@ def test_first_layers_that_were_not_trained_to_draft_are_no_draft_model() -> Non
     assert "no draft model is paired" in no_draft
 
 
-def test_a_long_prompt_is_read_in_passes_that_fit(
-    resident: DrafterResources, streamed: DrafterResources
-) -> None:
-    assert source_of(streamed).widest < 256
-    request = GenerationRequest(PROMPT * 6, 8, drafter="none")
-    wanted, _ = answer(assemble(SPEC, resident, ""), request)
-    assert answer(assemble(SPEC, streamed, ""), request)[0] == wanted
+def test_a_long_prompt_is_read_in_passes_that_fit(resident, streamed) -> None:
+    assert streamed.target.source.widest < 256
+    engines = (assemble(SPEC, parts, "") for parts in (resident, streamed))
+    wanted, found = (answer(one, prompt=PROMPT * 6, max_tokens=8)[0] for one in engines)
+    assert found == wanted
 
 
 @pytest.mark.parametrize("layer", [0, 1, 3, 5])
@@ -147,12 +131,9 @@ def test_a_prompt_that_breaks_off_in_any_layer_leaves_nothing(
 
 
 def test_no_tree_is_wider_than_a_pass_may_be(streamed: DrafterResources) -> None:
-    engine = assemble(SPEC, streamed, "")
-    asked = GenerationRequest(
-        PROMPT, 16, drafter="specexec", length="fixed", draft_depth=16, draft_nodes=900
-    )
-    _, done = answer(engine, asked)
-    assert done.stats.drafted <= done.stats.passes * source_of(streamed).widest
+    shape = {"length": "fixed", "draft_depth": 16, "draft_nodes": 900}
+    _, done = answer(assemble(SPEC, streamed, ""), "specexec", max_tokens=16, **shape)
+    assert done.stats.drafted <= done.stats.passes * streamed.target.source.widest
 
 
 @pytest.mark.parametrize(
@@ -182,16 +163,14 @@ def test_a_fault_ends_its_request_with_the_layer_and_the_next_one_is_served(
     parts, _ = load(spec)
     engine = assemble(spec, parts, "")
     for drafter in ("none", "specexec"):
-        wanted, _ = answer(engine, GenerationRequest(PROMPT, 12, drafter=drafter))
+        wanted, _ = answer(engine, drafter, max_tokens=12)
         broken.append(fault)
-        ids, done = answer(engine, GenerationRequest(PROMPT[:40], 12, drafter=drafter))
+        ids, done = answer(engine, drafter, prompt=PROMPT[:40], max_tokens=12)
         assert done.reason is FinishReason.ERROR
-        assert done.error is not None
-        assert "layer" in done.error
-        assert "could not be read" in done.error
+        assert re.search("layer.*could not be read", done.error)
         assert len(ids) < 12
         broken.clear()
-        again, done = answer(engine, GenerationRequest(PROMPT, 12, drafter=drafter))
+        again, done = answer(engine, drafter, max_tokens=12)
         assert done.error is None
         assert again == wanted
 
@@ -215,15 +194,14 @@ def test_a_file_that_is_damaged_while_in_use_ends_its_requests_until_it_is_loade
     spec = replace(SPEC, folder=str(folder), resident=LIMIT)
     parts, no_draft = load(spec)
     engine = assemble(spec, parts, no_draft)
-    request = GenerationRequest(PROMPT, 12, drafter="none")
-    wanted, _ = answer(engine, request)
+    wanted, _ = answer(engine)
     damage(folder / "model.safetensors")
     for drafter in ("none", "specexec"):
-        _, done = answer(engine, GenerationRequest(PROMPT[:30], 12, drafter=drafter))
+        _, done = answer(engine, drafter, prompt=PROMPT[:30])
         assert done.reason is FinishReason.ERROR
         assert said in str(done.error)
         assert "layer" in str(done.error)
     shutil.copyfile(Path(SPEC.folder) / "model.safetensors", folder / "model.safetensors")
-    found, done = answer(assemble(spec, *load(spec)), request)
+    found, done = answer(assemble(spec, *load(spec)))
     assert done.error is None
     assert found == wanted

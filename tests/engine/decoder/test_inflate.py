@@ -1,6 +1,7 @@
 """Inflated models: the same function to the last digits that matter, at the cost that is claimed."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -37,36 +38,36 @@ def pair(weights):
     return targets
 
 
-def test_a_tree_a_kept_path_and_states_after_every_layer_stay(pair):
-    found = []
-    for target in pair:
-        scores = target.score([0], [replace(TREE, trace=True)])[0]
-        assert scores.states.shape == (3, 6, 32)
-        target.commit(0, (0, 2, 5))
-        found.append((scores.logits, scores.states, target.score([0], [single(7)])[0].logits))
-    for small, large in zip(*found, strict=True):
+def a_tree_and_a_kept_path(target):
+    scores = target.score([0], [replace(TREE, trace=True)])[0]
+    assert scores.states.shape == (3, 6, 32)
+    target.commit(0, (0, 2, 5))
+    return scores.logits, scores.states, target.score([0], [single(7)])[0].logits
+
+
+def early_exit(target, layers):
+    logits, states = target.shallow([0], [4], layers)
+    tree = DraftTree((4, 5), (-1, 0), warm=ReusedRows(states))
+    return logits, states, target.read(states[-1]), target.score([0], [tree])[0].logits
+
+
+def a_tree_level_by_level(target):
+    levels = Rows(0, [4, 5], [-1, 0]), Rows(0, [6, 7], [0, 1])
+    return [target.grow([rows])[0].logits for rows in levels]
+
+
+@pytest.mark.parametrize(
+    "ran",
+    [
+        a_tree_and_a_kept_path,
+        partial(early_exit, layers=1),
+        partial(early_exit, layers=2),
+        a_tree_level_by_level,
+    ],
+)
+def test_logits_and_states_of_every_kind_of_pass_stay(pair, ran):
+    for small, large in zip(*map(ran, pair), strict=True):
         assert near(large, small)
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_early_exit_drafts_and_resumes_alike(pair, layers):
-    found = []
-    for target in pair:
-        logits, states = target.shallow([0], [4], layers)
-        read = target.read(states[-1])
-        tree = DraftTree((4, 5), (-1, 0), warm=ReusedRows(states))
-        found.append((logits, states, read, target.score([0], [tree])[0].logits))
-    for small, large in zip(*found, strict=True):
-        assert near(large, small)
-
-
-def test_a_tree_grown_level_by_level_stays(pair):
-    found = []
-    for target in pair:
-        first = target.grow([Rows(0, [4, 5], [-1, 0])])[0]
-        second = target.grow([Rows(0, [6, 7], [0, 1])])[0]
-        found.append(torch.cat((first.logits, second.logits)))
-    assert near(found[1], found[0])
 
 
 def test_the_cost_grows_by_what_is_claimed_and_alike_every_time(weights):

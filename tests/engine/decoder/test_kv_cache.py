@@ -16,6 +16,12 @@ def stamped(cache, slot, layout, stamps):
         cache.write(slot, layer, layout, (rows, rows + 0.5))
 
 
+def kept(cache, slot, stamps):
+    """Write a chain of rows, and keep all of them."""
+    stamped(cache, slot, cache.place(slot, range(-1, len(stamps) - 1)), stamps)
+    cache.keep(slot, range(len(stamps)))
+
+
 def held(cache, slot):
     keys, values = cache.rows(slot, 1)
     assert torch.equal(values, keys + 0.5)
@@ -40,16 +46,13 @@ def test_kept_rows_are_the_accepted_ones_in_order(paths):
 def test_growing_beyond_the_first_rows_keeps_everything():
     cache = KVCache(SHAPE)
     for start in range(0, 1500, 100):
-        layout = cache.place(0, range(-1, 99))
-        stamped(cache, 0, layout, range(start, start + 100))
-        cache.keep(0, range(100))
+        kept(cache, 0, range(start, start + 100))
     assert held(cache, 0) == list(range(1500))
 
 
 def test_positions_follow_depth_and_rows_follow_order():
     cache = KVCache(SHAPE)
-    stamped(cache, 0, cache.place(0, [-1, 0, 1]), [7, 8, 9])
-    cache.keep(0, range(3))
+    kept(cache, 0, [7, 8, 9])
     layout = cache.place(0, [-1, 0, 0, 2])
     assert layout.positions == (3, 4, 4, 5)
     assert (layout.start, layout.end) == (3, 7)
@@ -59,8 +62,7 @@ def test_positions_follow_depth_and_rows_follow_order():
 
 def test_crop_forgets_pending_rows_and_never_lengthens():
     cache = KVCache(SHAPE)
-    stamped(cache, 0, cache.place(0, [-1, 0]), [1, 2])
-    cache.keep(0, [0, 1])
+    kept(cache, 0, [1, 2])
     cache.place(0, [-1, 0])
     cache.crop(0, 9)
     assert (cache.length(0), cache.pending(0)) == (2, 0)
@@ -70,14 +72,12 @@ def test_crop_forgets_pending_rows_and_never_lengthens():
 
 def test_copied_rows_are_the_slots_own():
     cache = KVCache(SHAPE)
-    for slot, many in ((0, 600), (1, 3)):
-        stamped(cache, slot, cache.place(slot, range(-1, many - 1)), range(many))
-        cache.keep(slot, range(many))
+    kept(cache, 0, range(600))
+    kept(cache, 1, range(3))
     cache.place(1, [-1])
     cache.take(cache, 0, 1, 550)  # more than its first rows hold
     assert (cache.length(1), cache.pending(1)) == (550, 0)
-    for slot, stamp in ((0, 7000), (1, 8000)):
-        stamped(cache, slot, cache.place(slot, [-1]), [stamp])
-        cache.keep(slot, [0])
+    kept(cache, 0, [7000])
+    kept(cache, 1, [8000])
     assert held(cache, 0) == [*range(600), 7000]
     assert held(cache, 1) == [*range(550), 8000]

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from engine.errors import ModelUnusable
 from engine.models.own.target import load_target
-from tests.engine.decoder import test_families
-from tests.engine.decoder.test_families import edit_config
+from tests.engine.models import checkpoints
+from tests.engine.models.checkpoints import edit_config, edit_weights
 
-SMALL = {**test_families.SMALL, "num_hidden_layers": 3}
+SMALL = {**checkpoints.SMALL, "num_hidden_layers": 3}
 KEY = "model.layers.1.self_attn.k_proj"
 UP = "model.layers.0.mlp.up_proj.weight"
 
@@ -28,12 +28,6 @@ def made(folder, config):
 @pytest.fixture
 def folder(tmp_path):
     return made(tmp_path, transformers.LlamaConfig(**SMALL))
-
-
-def edit_weights(folder, change):
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def refused(folder, match):
@@ -95,14 +89,11 @@ def test_a_tensor_that_does_not_fit_is_named(folder, name, tensor, says):
 
 
 @pytest.mark.parametrize("length", [0, 4, 1000, -1])
-def test_a_truncated_file_is_refused(folder, length):
+def test_a_truncated_or_missing_file_is_refused(folder, length):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:length])
     refused(folder, r"model\.safetensors: not a readable safetensors file: ")
-
-
-def test_a_missing_file_is_refused(folder):
-    (folder / "model.safetensors").unlink()
+    file.unlink()
     refused(folder, r"model\.safetensors is missing; download the model again$")
 
 
@@ -237,11 +228,14 @@ def test_files_that_a_family_once_needed_are_not_read(folder):
     assert load_target(folder, "float32", "cpu").layers == 3
 
 
-def test_unknown_dtype_and_missing_device_are_refused(folder):
-    with pytest.raises(
-        ModelUnusable, match="'float8' is not supported; choose float32 or bfloat16"
-    ):
-        load_target(folder, "float8", "cpu")
-    if not torch.cuda.is_available():
-        with pytest.raises(ModelUnusable, match="device 'cuda' is not there"):
-            load_target(folder, "float32", "cuda")
+@pytest.mark.parametrize(
+    ("dtype", "device", "says"),
+    [
+        ("float8", "cpu", "'float8' is not supported; choose float32 or bfloat16"),
+        ("float32", "cuda", "device 'cuda' is not there"),
+    ],
+)
+def test_unknown_dtype_and_missing_device_are_refused(folder, dtype, device, says, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ModelUnusable, match=says):
+        load_target(folder, dtype, device)

@@ -1,6 +1,5 @@
 """Poisoned weights in every target: an error that names the files, and never a token of garbage."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +13,8 @@ from engine.decoder.config import backend_for
 from engine.errors import EngineError, ModelUnusable, NumericalError
 from engine.models.gguf.header import read_header
 from engine.request import AUTO, FinishReason, GenerationRequest, ModelSpec, SamplingParams
-from tests.engine.decoder.test_families import SMALL, saved
+from tests.engine.models.checkpoints import SMALL, TREES, saved, write_tokenizer
 from tests.engine.models.gguf import tiny as tiny_gguf
-from tests.engine.models.hf.conftest import TREES
 from tests.engine.tiny import run_all
 
 POISON = 50  # the one token whose embedding is no number
@@ -112,8 +110,7 @@ class TestDraftModels:
             draft = poisoned("torch", whole, "draft")
             saved(CONFIGS["torch"], tmp_path / "target")
             for folder in (tmp_path / "target", tmp_path / "draft"):
-                vocabulary = {"model": {"vocab": {str(i): i for i in range(61)}}}
-                (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
+                write_tokenizer(folder)
             return build(ModelSpec("m", str(tmp_path / "target"), draft.folder))
 
         return make

@@ -8,10 +8,7 @@ import pytest
 
 from engine.platform.batch_padding import (
     AFFORDABLE,
-    BLOCK,
-    BLOCK_TRIALS,
     LEAST_TRIALS,
-    PARTS,
     TRIALS,
     choose_padding,
     row_blocks,
@@ -49,24 +46,20 @@ class Machine:
         (STEEP, {12: 4, 13: 3, 14: 2, 15: 1}),  # parts of a block take longer than all of it
         (FLAT, {1: 1}),
         (PAIRS, dict.fromkeys((3, 5, 7, 9, 11, 13, 15), 1)),
+        (FOURS, {rows: -rows % 4 for rows in range(5, 32) if rows % 4}),
         ({1: 10.0, 16: 40.0}, {}),  # every row costs something
         ({1: 10.0, 16: 10.3}, {}),  # all cost the same
     ],
 )
 def test_a_pass_gets_dummy_rows_where_it_is_faster_with_them(curve, chosen):
     assert choose_padding(Machine(curve)) == chosen
-    for rows, added in chosen.items():
-        assert curve[rows + added] < np.interp(rows, list(curve), list(curve.values()))
+    for rows in chosen.keys() & curve.keys():
+        assert curve[rows + chosen[rows]] < curve[rows]
 
 
-def test_parts_of_four_rows_get_what_lacks_where_they_are_multiplied_by_fours():
-    found = choose_padding(Machine(FOURS))
-    assert {rows + added for rows, added in found.items()} == {8, 12, 16, 20, 24, 28, 32}
-    assert set(found) == {rows for rows in range(5, 32) if rows % 4}
-    assert row_blocks(found) == (5, 9, 13, 17)
-    assert row_blocks(choose_padding(Machine(STEEP))) == (17,)
-    measured = found.keys() & FOURS.keys()
-    assert all(FOURS[rows + found[rows]] < FOURS[rows] for rows in measured)
+@pytest.mark.parametrize(("curve", "blocks"), [(FOURS, (5, 9, 13, 17)), (STEEP, (17,))])
+def test_a_block_begins_after_rows_that_are_multiplied_together(curve, blocks):
+    assert row_blocks(choose_padding(Machine(curve))) == blocks
 
 
 @pytest.mark.parametrize("first", range(1, 60, 7))
@@ -84,6 +77,3 @@ def test_a_large_file_is_not_measured_for_long(monkeypatch, seconds, trials):
     slow = Machine({rows: 2000 * AFFORDABLE * ms for rows, ms in FLAT.items()})
     assert choose_padding(slow) == {1: 1}
     assert slow.passes == {(1, 0): trials, (1, 1): trials}
-    quick = Machine(STEEP)
-    choose_padding(quick)
-    assert quick.passes[BLOCK, 0] == quick.passes[PARTS[-1], 0] == BLOCK_TRIALS

@@ -2,6 +2,7 @@
 
 import mmap
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from engine.platform.huge_pages import (
 MIB = 1 << 20
 ALWAYS = block_bytes() > 0 and "[always]" in (huge_pages.SYSTEM / "enabled").read_text()
 needs_blocks = pytest.mark.skipif(block_bytes() == 0, reason="no huge pages here, or none wanted")
+not_always = pytest.mark.skipif(ALWAYS, reason="here all memory is in huge pages from the start")
 
 
 def huge_bytes(array):
@@ -43,12 +45,16 @@ def filled(size):
     return fresh
 
 
+def unchanged(taken):
+    return np.array_equal(taken, np.arange(taken.nbytes, dtype=np.uint32).astype(np.uint8))
+
+
 @needs_blocks
 def test_it_still_applies_what_is_loaded_moves_to_huge_pages_unchanged():
     with in_huge_pages():
         taken = filled(64 * MIB)
     assert huge_bytes(taken) >= 56 * MIB
-    assert np.array_equal(taken, np.arange(64 * MIB, dtype=np.uint32).astype(np.uint8))
+    assert unchanged(taken)
 
 
 @needs_blocks
@@ -61,7 +67,7 @@ def test_what_was_there_before_stays_as_it_was():
 
 
 @needs_blocks
-@pytest.mark.skipif(ALWAYS, reason="here all memory is in huge pages from the start")
+@not_always
 def test_unused_memory_is_not_taken():
     def resident():
         pages = int((huge_pages.MAPS.parent / "statm").read_text().split()[1])
@@ -75,31 +81,33 @@ def test_unused_memory_is_not_taken():
 
 
 @needs_blocks
-@pytest.mark.skipif(ALWAYS, reason="here all memory is in huge pages from the start")
+@not_always
 def test_time_that_is_up_leaves_everything_in_its_place():
     with in_huge_pages(seconds=0.0):
         taken = filled(64 * MIB)
     assert huge_bytes(taken) == 0
 
 
-def test_a_system_without_them_is_left_alone(monkeypatch, tmp_path):
-    monkeypatch.setattr(huge_pages, "SYSTEM", tmp_path)
-    assert block_bytes() == 0
-    assert not switched_off()
+@needs_blocks
+@pytest.mark.parametrize(("name", "value"), [("COLLAPSE", 9999), ("SYSTEM", Path("/nowhere"))])
+def test_a_system_that_refuses_or_has_none_is_left_alone(monkeypatch, name, value):
+    monkeypatch.setattr(huge_pages, name, value)  # 9999 is unknown to every kernel
     with in_huge_pages():
-        taken = filled(MIB)
-    assert taken[1] == 1
+        taken = filled(8 * MIB)
+    assert unchanged(taken)
 
 
 @pytest.mark.parametrize(
-    ("said", "found"), [("always [madvise] never", 2 * MIB), ("always madvise [never]", 0)]
+    ("said", "found"),
+    [("always [madvise] never", 2 * MIB), ("always madvise [never]", 0), (None, 0)],
 )
-def test_who_wants_none_gets_none(monkeypatch, tmp_path, said, found):
-    (tmp_path / "enabled").write_text(said + "\n")
-    (tmp_path / "hpage_pmd_size").write_text(f"{2 * MIB}\n")
+def test_who_wants_none_or_has_none_gets_none(monkeypatch, tmp_path, said, found):
+    if said is not None:
+        (tmp_path / "enabled").write_text(said + "\n")
+        (tmp_path / "hpage_pmd_size").write_text(f"{2 * MIB}\n")
     monkeypatch.setattr(huge_pages, "SYSTEM", tmp_path)
     assert block_bytes() == found
-    assert switched_off() == (found == 0)
+    assert switched_off() == (said is not None and found == 0)
 
 
 def test_what_is_refused_is_not_counted():
@@ -145,11 +153,3 @@ def test_a_mapped_file_whose_name_is_no_text_is_passed_over(tmp_path, monkeypatc
     )
     monkeypatch.setattr(huge_pages, "MAPS", maps)
     assert list(huge_pages.private_memory()) == [(0x20000, 0x30000)]
-
-
-@needs_blocks
-def test_a_refusal_of_the_system_is_no_error(monkeypatch):
-    monkeypatch.setattr(huge_pages, "COLLAPSE", 9999)  # unknown to every kernel
-    with in_huge_pages():
-        taken = filled(8 * MIB)
-    assert np.array_equal(taken, np.arange(8 * MIB, dtype=np.uint32).astype(np.uint8))

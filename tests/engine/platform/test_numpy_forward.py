@@ -1,6 +1,8 @@
 """Narrow passes: the same states and scores as torch's, in the same cache."""
 
 from dataclasses import replace
+from functools import partial
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,10 +11,11 @@ import torch
 from engine.decoder.decoder import Dense
 from engine.decoder.weights import DecoderWeights
 from engine.interfaces.target import Rows
-from engine.models.own.target import TorchTarget, load
+from engine.models.own.target import TorchTarget, load_target
 from engine.platform.numpy_forward import ROWS, with_numpy_forward
 from engine.platform.onednn_linear import packed
-from engine.request import ModelSpec
+from tests.bundled import POCKET, POCKET_DRAFT
+from tests.engine.models.conversations import SLOTS, converse, random_tree, same_rows
 from tests.engine.tiny import tiny_weights
 
 CLOSE = 1e-5
@@ -26,13 +29,11 @@ def biased(weights):
     def with_bias(linear):
         return Dense(linear.weight, torch.randn(len(linear.weight), generator=generator))
 
+    maps = ("qkv", "out", "gate_up", "down")
     layers = tuple(
-        replace(
-            layer, qkv=with_bias(layer.qkv), out=with_bias(layer.out),
-            gate_up=with_bias(layer.gate_up), down=with_bias(layer.down), rotates=index != 1,
-        )
-        for index, layer in enumerate(weights.layers)
-    )  # fmt: skip
+        replace(layer, rotates=n != 1, **{name: with_bias(getattr(layer, name)) for name in maps})
+        for n, layer in enumerate(weights.layers)
+    )
     return replace(weights, layers=layers)
 
 
@@ -68,18 +69,13 @@ def test_rows_score_as_torch_says(pair, calls):
         assert found.logits.dtype == found.hidden.dtype == torch.float32
 
 
-def test_what_is_kept_is_what_torch_keeps(pair):
-    """Keys of accepted rows stay; torch continues where NumPy stopped, and NumPy where torch did."""
-    for target in pair:
-        grown(target, *CALLS["a tree"])
-        target.commit(0, [0, 2, 4])
-        target.grow([Rows(0, list(range(ROWS + 2)), range(-1, ROWS + 1))])  # too wide for rows
-        target.commit(0, range(ROWS + 2))
-    (wanted,), (found,) = (target.grow([Rows(0, [6], [-1])]) for target in pair)
-    assert torch.allclose(found.logits, wanted.logits, atol=CLOSE)
-    for layer in range(3):
-        for kept, usual in zip(*(t.cache.rows(0, layer) for t in reversed(pair)), strict=True):
-            assert torch.allclose(kept, usual, atol=CLOSE)
+def test_conversations_are_torchs(pair):
+    """Also where torch continues after NumPy and NumPy after torch, with several requests in a step."""
+    drafted = partial(random_tree, most=ROWS + 3)
+    converse(
+        *pair, Random(0), lambda ours, theirs: torch.allclose(ours, theirs, atol=CLOSE), drafted
+    )
+    assert all(same_rows(*pair, slot, CLOSE) for slot in range(SLOTS))
 
 
 def test_a_cache_that_grows_is_read_again(pair):
@@ -90,15 +86,6 @@ def test_a_cache_that_grows_is_read_again(pair):
         target.cache.reserve(0, 2000)
     (wanted,), (found,) = (target.grow([Rows(0, [6], [-1])]) for target in pair)
     assert torch.allclose(found.logits, wanted.logits, atol=CLOSE)
-
-
-def test_requests_of_one_step_do_not_see_each_other(pair):
-    _, target = pair
-    alone = grown(target, Rows(0, [7], [-1]))[0].logits
-    target.crop(0, len(PREFIX))
-    target.feed(1, [2, 2])
-    together = target.grow([Rows(1, [3], [-1]), Rows(0, [7], [-1])])
-    assert torch.equal(together[1].logits, alone)
 
 
 def test_large_gates_overflow_nothing():
@@ -127,11 +114,7 @@ def test_what_rows_do_not_compute_stays_with_torch(other):
 
 
 def test_the_bundled_draft_goes_by_rows_and_the_bundled_model_does_not():
-    bundled = "engine/bundled"
-    draft, model = (
-        load(ModelSpec(name, f"{bundled}/{name}", dtype="float32"))
-        for name in ("pocket-draft", "pocket")
-    )
-    assert draft.weights.row_by_row is not None
-    assert packed(draft.weights).row_by_row is not None
-    assert model.weights.row_by_row is None
+    draft, model = (load_target(at, "float32", "cpu").weights for at in (POCKET_DRAFT, POCKET))
+    assert draft.row_by_row is not None
+    assert packed(draft).row_by_row is not None
+    assert model.row_by_row is None

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from engine.errors import OutOfMemory
 from engine.platform.device_memory import out_of_memory_as_ours
 from engine.platform.threads import SPINS, one_openblas_thread, sleep_soon
 from engine.platform.toolchain import BUILD_FLAGS, ORDER_ARGUMENT, left_out_by, spills
+from tests.processes import run_python
 
 # Threads give their cores away soon, unless a person set it otherwise.
 
@@ -40,11 +40,9 @@ def test_it_is_said_before_torch_is_loaded_and_processes_of_the_app_inherit_it(t
         "import os, sys; from app.commands import main as cli; code = cli.main(['models', 'list'], None); "
         "assert 'torch' not in sys.modules; print(code, os.environ['GOMP_SPINCOUNT'])"
     )
-    clean = {n: v for n, v in os.environ.items() if n not in {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=clean | {"SLIPSTREAM_HOME": str(tmp_path)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    unset = {"GOMP_SPINCOUNT": None, "OMP_WAIT_POLICY": None}
+    done = run_python(script, SLIPSTREAM_HOME=str(tmp_path), **unset)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"0 {SPINS}"
 
 

@@ -1,7 +1,5 @@
 """Upcast maps are the same maps: products of 16-bit weights in float32, rounded once."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -22,9 +20,9 @@ from engine.platform.upcast_linear import (
 )
 from engine.request import ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
+from tests.bundled import POCKET
 
 CPU = torch.device("cpu")
-POCKET = Path(__file__).parents[3] / "engine" / "bundled" / "pocket"
 HALVES = (torch.bfloat16, torch.float16)
 
 

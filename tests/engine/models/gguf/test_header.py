@@ -11,7 +11,17 @@ from engine.errors import ModelUnusable
 from engine.models.gguf.consistency import check_consistent
 from engine.models.gguf.header import TYPES, read_header, read_parts
 from tests.engine.models.gguf import tiny
-from tests.engine.models.gguf.tiny import BOOL, STRING, U32, assembled, info, listed, pair
+from tests.engine.models.gguf.tiny import (
+    BOOL,
+    STRING,
+    U32,
+    assembled,
+    info,
+    listed,
+    one_tensor,
+    only,
+    pair,
+)
 
 ONE = [pair("general.architecture", STRING, "llama")]
 HUGE = 2**64 - 1
@@ -65,7 +75,7 @@ class TestReading:
     def test_parts_of_a_split_model(self, tmp_path: Path) -> None:
         count = pair("split.count", U32, 2)
         for part in (1, 2):
-            data = assembled([*ONE, count], [], b"")
+            data = only(*ONE, count)
             tiny.write(tmp_path / f"m-0000{part}-of-00002.gguf", data)
         assert len(read_parts(tmp_path / "m-00001-of-00002.gguf")) == 2
         with pytest.raises(ModelUnusable, match="ends in -00001-of-00002"):
@@ -80,45 +90,35 @@ HEADERS = {
     "version 1": (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "GGUF version 1"),
     "future version": (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "GGUF version 4"),
     "counts that multiply past 2^64": (b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60), "claims"),
-    "key of no bytes": (assembled([pair("", U32, 1)], [], b""), "claims 0 bytes"),
+    "key of no bytes": (only(pair("", U32, 1)), "claims 0 bytes"),
     "key of 2^64 - 1 bytes": (
         b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, HUGE), f"claims {HUGE} bytes"
     ),
-    "key twice": (assembled([*ONE, *ONE], [], b""), "is there twice"),
-    "unknown type of value": (
-        assembled([tiny.text("a") + struct.pack("<I", 13)], [], b""), "unknown type 13"
-    ),
-    "a bool of 2": (
-        assembled([tiny.text("a") + struct.pack("<IB", BOOL, 2)], [], b""), "neither true nor false"
-    ),
-    "list of lists": (
-        assembled([tiny.text("a") + struct.pack("<IIQ", 9, 9, 1)], [], b""), "unknown type 9"
-    ),
-    "list of 2^64 - 1": (
-        assembled([tiny.text("a") + struct.pack("<IIQ", 9, 4, HUGE)], [], b""), "claims"
-    ),
+    "key twice": (only(*ONE, *ONE), "is there twice"),
+    "unknown type of value": (only(tiny.text("a") + struct.pack("<I", 13)), "unknown type 13"),
+    "a bool of 2": (only(tiny.text("a") + struct.pack("<IB", BOOL, 2)), "neither true nor false"),
+    "list of lists": (only(tiny.text("a") + struct.pack("<IIQ", 9, 9, 1)), "unknown type 9"),
+    "list of 2^64 - 1": (only(tiny.text("a") + struct.pack("<IIQ", 9, 4, HUGE)), "claims"),
     "text of 2^64 - 1 bytes": (
-        assembled([tiny.text("a") + struct.pack("<IQ", 8, HUGE)], [], b""), f"claims {HUGE} bytes"
+        only(tiny.text("a") + struct.pack("<IQ", 8, HUGE)), f"claims {HUGE} bytes"
     ),
-    "alignment no power of two": (
-        assembled([pair("general.alignment", U32, 48)], [], b""), "not a power of two"
-    ),
-    "alignment 0": (assembled([pair("general.alignment", U32, 0)], [], b""), "not a power of two"),
+    "alignment no power of two": (only(pair("general.alignment", U32, 48)), "not a power of two"),
+    "alignment 0": (only(pair("general.alignment", U32, 0)), "not a power of two"),
     "alignment of a wrong type": (
-        assembled([pair("general.alignment", STRING, "32")], [], b""), "not a power of two"
+        only(pair("general.alignment", STRING, "32")), "not a power of two"
     ),
-    "tensor without name": (tiny.one_tensor(lambda: info("", (8,))), "claims 0 bytes"),
-    "name too long": (tiny.one_tensor(lambda: info("n" * 64, (8,))), "claims 64 bytes"),
-    "no dimensions": (tiny.one_tensor(lambda: info("t", ())), "claims 0 dimensions"),
-    "five dimensions": (tiny.one_tensor(lambda: info("t", (1,) * 5)), "claims 5 dimensions"),
-    "dimension of 0": (tiny.one_tensor(lambda: info("t", (8, 0))), "impossible shape"),
-    "elements past 2^63": (tiny.one_tensor(lambda: info("t", (2**32, 2**32))), "impossible shape"),
-    "bytes past the file": (tiny.one_tensor(lambda: info("t", (2**40,))), "is cut off"),
-    "no whole blocks": (tiny.one_tensor(lambda: info("t", (33,), 8)), "impossible shape"),
-    "removed type": (tiny.one_tensor(lambda: info("t", (32,), 4)), "unknown type 4"),
-    "unknown type": (tiny.one_tensor(lambda: info("t", (32,), 43)), "unknown type 43"),
-    "offset not aligned": (tiny.one_tensor(lambda: info("t", (8,), 0, 1)), "lies at byte 1"),
-    "offset 2^64 - 1": (tiny.one_tensor(lambda: info("t", (8,), 0, HUGE)), "lies at byte"),
+    "tensor without name": (one_tensor("", (8,)), "claims 0 bytes"),
+    "name too long": (one_tensor("n" * 64, (8,)), "claims 64 bytes"),
+    "no dimensions": (one_tensor("t", ()), "claims 0 dimensions"),
+    "five dimensions": (one_tensor("t", (1,) * 5), "claims 5 dimensions"),
+    "dimension of 0": (one_tensor("t", (8, 0)), "impossible shape"),
+    "elements past 2^63": (one_tensor("t", (2**32, 2**32)), "impossible shape"),
+    "bytes past the file": (one_tensor("t", (2**40,)), "is cut off"),
+    "no whole blocks": (one_tensor("t", (33,), 8), "impossible shape"),
+    "removed type": (one_tensor("t", (32,), 4), "unknown type 4"),
+    "unknown type": (one_tensor("t", (32,), 43), "unknown type 43"),
+    "offset not aligned": (one_tensor("t", (8,), 0, 1), "lies at byte 1"),
+    "offset 2^64 - 1": (one_tensor("t", (8,), 0, HUGE), "lies at byte"),
     "tensor twice": (
         assembled(ONE, [info("t", (8,)), info("t", (8,), 0, 32)], b"\0" * 64), "is there twice"
     ),
@@ -131,7 +131,7 @@ HEADERS = {
         ),
         "lies at byte 32 of the weights, not at 64",
     ),
-    "not enough data": (tiny.one_tensor(lambda: info("t", (64,)), b"\0" * 255), "is cut off"),
+    "not enough data": (one_tensor("t", (64,), weights=b"\0" * 255), "is cut off"),
 }  # fmt: skip
 
 
@@ -180,11 +180,7 @@ CONTRADICTIONS = {
 def test_contradictions(name: str, tmp_path: Path) -> None:
     keep, instead, says = CONTRADICTIONS[name]
     pairs = [p for p in tiny.metadata() if keep(p)] + ([instead] if instead else [])
-    infos, at = [], 0
-    for tensor, shape in tiny.shapes():
-        infos.append(info(tensor, shape, 0, at))
-        at += 4 * (shape[0] if len(shape) == 1 else shape[0] * shape[1])
-    assert says in refusal(tmp_path / "m.gguf", assembled(pairs, infos, b"\0" * at))
+    assert says in refusal(tmp_path / "m.gguf", tiny.with_weights(pairs, tiny.shapes(), 0.0))
 
 
 def test_a_file_that_is_only_a_vocabulary(tmp_path: Path) -> None:

@@ -5,19 +5,14 @@ import torch
 
 from engine.models.gguf.target import LlamaCppTarget
 from engine.speculation.tree import DraftTree
-from tests.engine.models.gguf.files import BUNDLED, exact, exported, random_gguf
+from tests.engine.models.gguf.files import exact, random_gguf
 
 TREE = DraftTree((9, 5, 10, 11, 20, 21), (-1, 0, 0, 1, 1, 2))
 TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e-5
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    return exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
-
-
-def test_what_rests_takes_no_cells_and_comes_back(file):
-    target = LlamaCppTarget(exact(file, slots=2, context=256))
+def test_what_rests_takes_no_cells_and_comes_back(pocket_gguf):
+    target = LlamaCppTarget(exact(pocket_gguf, slots=2, context=256))
     words, most = [(37 * i) % 4000 + 6 for i in range(200)], target.llama.cells
     target.feed(0, words)
     wanted = target.score([0], [TREE])[0].logits
@@ -32,19 +27,28 @@ def test_what_rests_takes_no_cells_and_comes_back(file):
     assert (found - wanted).abs().max() < TOLERANCE
 
 
-def test_what_rests_is_read_again_where_no_cells_are_left_for_it(file):
-    target = LlamaCppTarget(exact(file, slots=2, context=256))
+@pytest.mark.parametrize(
+    ("asks", "lengths"),
+    [
+        (lambda target: target.swap_in(0), (0, 0)),  # it is read again
+        (lambda target: target.share(0, 2, 150), (200, 0)),
+    ],
+)
+def test_what_rests_needs_cells_to_come_back_or_to_be_taken_over(pocket_gguf, asks, lengths):
+    target = LlamaCppTarget(exact(pocket_gguf, slots=2, context=256))
     target.feed(0, [8] * 200)
     target.swap_out(0)
     target.feed(1, [7] * (target.llama.cells - 100))
-    target.swap_in(0)
-    assert (target.length(0), target.length(1)) == (0, target.llama.cells - 100)
+    asks(target)
+    assert (target.length(0), target.length(2)) == lengths
+    assert target.length(1) == target.llama.cells - 100
+    target.crop(0, 0)
     target.feed(0, [8] * 90)
     assert target.length(0) == 90
 
 
-def test_another_takes_over_the_beginning_of_what_rests(file):
-    target = LlamaCppTarget(exact(file))
+def test_another_takes_over_the_beginning_of_what_rests(pocket_gguf):
+    target = LlamaCppTarget(exact(pocket_gguf))
     words = [(37 * i) % 4000 + 6 for i in range(100)]
     target.feed(0, words)
     target.feed(1, words[:60])
@@ -58,17 +62,8 @@ def test_another_takes_over_the_beginning_of_what_rests(file):
     assert list(target.tokens(0)) == words
 
 
-def test_what_rests_is_not_taken_over_where_no_cells_are_left(file):
-    target = LlamaCppTarget(exact(file, slots=2, context=256))
-    target.feed(0, [8] * 200)
-    target.swap_out(0)
-    target.feed(1, [7] * (target.llama.cells - 100))
-    target.share(0, 2, 150)
-    assert (target.length(0), target.length(2)) == (200, 0)
-
-
-def test_a_conversation_comes_back_shorter(file):
-    target = LlamaCppTarget(exact(file))
+def test_a_conversation_comes_back_shorter(pocket_gguf):
+    target = LlamaCppTarget(exact(pocket_gguf))
     target.feed(0, [7] * 80)
     for kept in (50, 20, 0):
         target.swap_out(0)

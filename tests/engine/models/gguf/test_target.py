@@ -23,41 +23,23 @@ from engine.models.own.target import load_target
 from engine.platform.batch_padding import BLOCK, PARTS
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
 from engine.speculation.sampling import probabilities
-from engine.speculation.tree import DraftTree, chain, single
-from tests.engine.models.gguf.files import BUNDLED, SLOTS, exact, exported, random_gguf
+from engine.speculation.tree import chain, single
+from tests.bundled import BUNDLED, POCKET
+from tests.engine.models.conversations import SLOTS, converse
+from tests.engine.models.gguf.files import exact, exported, random_gguf
 from tests.engine.tiny import run_all
 
 TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e-5
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    return exported(BUNDLED / "pocket", tmp_path_factory.mktemp("gguf") / "pocket.gguf")
-
-
-@pytest.fixture(scope="module")
 def oracle():
-    return load_target(BUNDLED / "pocket", "float32", "cpu")
+    return load_target(POCKET, "float32", "cpu")
 
 
 @pytest.fixture
-def target(file):
-    return LlamaCppTarget(exact(file))
-
-
-def path_to(tree, node):
-    found = []
-    while node >= 0:
-        found.append(node)
-        node = tree.parents[node]
-    return found[::-1]
-
-
-def random_tree(chance, most=40):
-    size = chance.randrange(1, most)
-    near = chance.choice([1, 3, 20])  # chains, narrow trees, wide trees
-    parents = [chance.randrange(max(0, i - near), i) for i in range(1, size)]
-    return DraftTree(tuple(chance.randrange(4096) for _ in range(size)), (-1, *parents))
+def target(pocket_gguf):
+    return LlamaCppTarget(exact(pocket_gguf))
 
 
 IDS = random.Random(5).choices(range(6, 4096), k=40)
@@ -67,73 +49,30 @@ def test_only_rows_that_are_asked_for_come_back(target):
     [grown] = target.grow([Rows(0, IDS[:9], range(-1, 8), last=1)])
     assert grown.logits.shape == (1, 4096)
     whole = target.score([1], [chain(IDS[:9])])[0].logits
-    assert (grown.logits[0] - whole[-1]).abs().max() < TOLERANCE
+    assert near(grown.logits[0], whole[-1])
+
+
+def near(found, wanted):
+    return (found - wanted).abs().max() < TOLERANCE
 
 
 @pytest.mark.parametrize("branches", [64, 2, 5])
-def test_random_conversations_equal_the_torch_target(file, oracle, branches):
-    """All that a target does, resting between it; few branches make trees take many passes."""
-    target, chance = LlamaCppTarget(exact(file), branches), random.Random(branches)
-    both = (oracle, target)
+def test_conversations_equal_the_torch_target(pocket_gguf, oracle, branches):
+    """Resting between it; few branches make trees take many passes."""
     for slot in range(SLOTS):
         oracle.crop(slot, 0)
-    for _ in range(15):
-        slots = chance.sample(range(SLOTS), chance.randrange(1, SLOTS + 1))
-        trees = [random_tree(chance) for _ in slots]
-        for slot in range(SLOTS):
-            if chance.random() < 0.3:
-                target.swap_out(slot)
-        for slot in slots:
-            _prepare(both, slot, chance)
-        wanted, found = (_grown(one, slots, trees, chance.random() < 0.5) for one in both)
-        assert all((a - b).abs().max() < TOLERANCE for a, b in zip(wanted, found, strict=True))
-        for slot, tree in zip(slots, trees, strict=True):
-            path = path_to(tree, chance.randrange(len(tree)))
-            for one in both:
-                one.commit(slot, path)
-            assert list(target.tokens(slot)) == list(oracle.tokens(slot))
-            assert target.pending(slot) == 0
+    target = LlamaCppTarget(exact(pocket_gguf), branches)
+    converse(oracle, target, random.Random(branches), near)
 
 
-def _prepare(both, slot, chance):
-    """Another text in a slot, or more of the one that is there, or one that another slot has."""
-    length, fed = chance.randrange(60), chance.choices(range(4096), k=chance.randrange(1, 9))
-    source = chance.choice([other for other in range(SLOTS) if other != slot])
-    shared, takes_over = chance.randrange(both[0].length(source) + 1), chance.random() < 0.3
-    for one in both:
-        if takes_over:
-            one.share(source, slot, shared)
-        one.crop(slot, length)
-        if one is both[1]:
-            one.swap_in(slot)
-        one.feed(slot, fed)
-
-
-def _grown(target, slots, trees, whole):
-    """Logits of every node, scored at once or grown in two halves."""
-    if whole:
-        return [scores.logits for scores in target.score(slots, trees)]
-    found, waves = {slot: [] for slot in slots}, ([], [])
-    for slot, tree in zip(slots, trees, strict=True):
-        target.crop(slot, target.length(slot))
-        cut = len(tree) // 2 + 1
-        waves[0].append(Rows(slot, tree.tokens[:cut], tree.parents[:cut]))
-        if cut < len(tree):
-            waves[1].append(Rows(slot, tree.tokens[cut:], tree.parents[cut:]))
-    for wave in filter(None, waves):
-        for rows, grown in zip(wave, target.grow(wave), strict=True):
-            found[rows.slot].append(grown.logits)
-    return [torch.cat(found[slot]) for slot in slots]
-
-
-def test_trees_and_prompts_longer_than_a_pass(file, oracle):
-    target = LlamaCppTarget(exact(file, batch=32))
+def test_trees_and_prompts_longer_than_a_pass(pocket_gguf, oracle):
+    target = LlamaCppTarget(exact(pocket_gguf, batch=32))
     oracle.crop(0, 0)
     ids = random.Random(1).choices(range(6, 4096), k=300)
     for one in (target, oracle):
         one.feed(0, ids[:150])
     wanted, found = (one.score([0], [chain(ids[150:])])[0].logits for one in (oracle, target))
-    assert (wanted - found).abs().max() < TOLERANCE
+    assert near(wanted, found)
 
 
 @pytest.mark.parametrize(("rows", "added"), [(1, 1), (1, 15), (10, 6)])
@@ -147,18 +86,18 @@ def test_rows_are_the_same_with_dummy_rows(target, oracle, rows, added):
     for _ in range(3):  # the dummy rows leave no trace
         together = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
         target.commit(0, [])
-        assert (together - alone).abs().max() < TOLERANCE
+        assert near(together, alone)
     for start in range(20, 40, rows):
         tree = chain(IDS[start : start + rows])
         wanted, found = (one.score([0], [tree])[0].logits for one in (oracle, target))
-        assert (wanted - found).abs().max() < TOLERANCE
+        assert near(wanted, found)
         for one in (oracle, target):
             one.commit(0, list(range(rows)))
 
 
 @pytest.mark.parametrize("added", [1, 15])
-def test_dummy_rows_take_no_cell_from_a_conversation(file, added):
-    target = LlamaCppTarget(exact(file, slots=1, context=256))
+def test_dummy_rows_take_no_cell_from_a_conversation(pocket_gguf, added):
+    target = LlamaCppTarget(exact(pocket_gguf, slots=1, context=256))
     target.llama.padding = {1: added}
     cells = target.llama.cells
     target.feed(0, [7] * (cells - 1))
@@ -178,8 +117,8 @@ def test_dummy_rows_take_no_cell_from_a_conversation(file, added):
         (set(), {}),
     ],
 )
-def test_padding_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen):
-    target = LlamaCppTarget(exact(file))
+def test_padding_is_chosen_by_passes_of_the_file(pocket_gguf, monkeypatch, fast, chosen):
+    target = LlamaCppTarget(exact(pocket_gguf))
     llama = target.llama
 
     def took(rows, added, measure=llama.timed):
@@ -194,8 +133,8 @@ def test_padding_is_chosen_by_passes_of_the_file(file, monkeypatch, fast, chosen
     assert target.score([0], [chain([8] * 12)])[0].logits.shape == (12, 4096)
 
 
-def test_a_full_cache_forgets_an_idle_conversation_first(file):
-    target = LlamaCppTarget(exact(file, slots=2, context=256))
+def test_a_full_cache_forgets_an_idle_conversation_first(pocket_gguf):
+    target = LlamaCppTarget(exact(pocket_gguf, slots=2, context=256))
     cells = target.llama.cells
     with pytest.raises(CacheFull, match=f"{cells} tokens"):
         target.feed(0, [7] * (cells + 1))
@@ -206,15 +145,15 @@ def test_a_full_cache_forgets_an_idle_conversation_first(file):
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(50, marks=pytest.mark.slow)])
-def test_greedy_answers_are_the_torch_targets(file, count):
-    text = ChatText.load(BUNDLED / "pocket")
+def test_greedy_answers_are_the_torch_targets(pocket_gguf, count):
+    text = ChatText.load(POCKET)
     prompts = [text.encode_chat([Message("user", t[0])]) for t in read_prompts(SHIPPED, count)]
     requests = [
         GenerationRequest(p, 16, stop_tokens=text.stop_tokens, drafter="none") for p in prompts
     ]
-    torch_engine = build(ModelSpec("p", str(BUNDLED / "pocket"), slots=1))
+    torch_engine = build(ModelSpec("p", str(POCKET), slots=1))
     wanted = [ids for ids, _ in run_all(torch_engine, requests)]
-    found = [ids for ids, _ in run_all(build(exact(file, slots=1, context=None)), requests)]
+    found = [ids for ids, _ in run_all(build(exact(pocket_gguf, slots=1, context=None)), requests)]
     assert found == wanted
     assert any(len(ids) == 16 for ids in wanted)
 
@@ -237,11 +176,11 @@ def test_a_prompt_chunk_ends_soon_after_it_is_cancelled(tmp_path):
     asked.clear()
     found = target.score([0], [single(9)])[0].logits
     wanted = target.score([1], [chain([3] * 5 + [9])])[0].logits[-1]
-    assert (found[0] - wanted).abs().max() < TOLERANCE
+    assert near(found[0], wanted)
 
 
-def test_a_cancel_in_the_middle_of_a_prompt_ends_it(file):
-    engine = build(exact(file))
+def test_a_cancel_in_the_middle_of_a_prompt_ends_it(pocket_gguf):
+    engine = build(exact(pocket_gguf))
     number = engine.submit(GenerationRequest(tuple(IDS) * 6, 8, drafter="none"))
     engine.listen = lambda: engine.cancel(number)
     assert engine.step() == []
@@ -286,9 +225,9 @@ def test_logits_that_are_not_finite_end_the_request(tmp_path):
         ({"slots": 126}, "at most 123"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_with_the_reason(file, change, says):
+def test_settings_that_cannot_work_are_refused_with_the_reason(pocket_gguf, change, says):
     with pytest.raises(ModelUnusable, match=says):
-        LlamaCppTarget(exact(file, **change))
+        LlamaCppTarget(exact(pocket_gguf, **change))
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path):
@@ -299,14 +238,14 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "its own first layers"])
-def test_a_draft_of_any_kind_drafts_for_a_gguf_target(file, tmp_path, kind):
+def test_a_draft_of_any_kind_drafts_for_a_gguf_target(pocket_gguf, tmp_path, kind):
     draft = {
         "folder": lambda: BUNDLED / "pocket-draft",
         "file": lambda: exported(BUNDLED / "pocket-draft", tmp_path / "draft.gguf"),
-        "its own first layers": lambda: first_layers(file, 4, tmp_path),
+        "its own first layers": lambda: first_layers(pocket_gguf, 4, tmp_path),
     }[kind]()
     backend = "torch" if kind == "folder" else "llama_cpp"
-    engine = build(exact(file, draft_folder=str(draft), draft_backend=backend))
+    engine = build(exact(pocket_gguf, draft_folder=str(draft), draft_backend=backend))
     requests = [
         GenerationRequest(tuple(IDS[:12]), 24, drafter=name, length="fixed")
         for name in ("none", "chain", "specexec")
@@ -315,9 +254,9 @@ def test_a_draft_of_any_kind_drafts_for_a_gguf_target(file, tmp_path, kind):
     assert all(ids == plain and done.stats.accepted > 0 for ids, done in drafted)
 
 
-def test_a_draft_with_another_vocabulary_is_refused_with_the_first_mismatch(file, tmp_path):
+def test_a_draft_with_another_vocabulary_is_refused_with_the_first_mismatch(pocket_gguf, tmp_path):
     other = random_gguf(tmp_path / "other.gguf", vocab=4096)
-    spec = exact(file, draft_folder=str(other), draft_backend="llama_cpp")
+    spec = exact(pocket_gguf, draft_folder=str(other), draft_backend="llama_cpp")
     refused = dict(build(spec).facts.refused)
     assert "differs from the model's: token 0 is " in refused["chain"]
     assert "'t0' in the draft model" in refused["specexec"]
@@ -327,12 +266,12 @@ def test_a_draft_with_another_vocabulary_is_refused_with_the_first_mismatch(file
 
 
 @pytest.mark.parametrize("layers", [1, 4])
-def test_the_logits_of_first_layers_are_those_of_the_exit(file, oracle, tmp_path, layers):
-    short = LlamaCppTarget(exact(first_layers(file, layers, tmp_path), slots=1))
+def test_the_logits_of_first_layers_are_those_of_the_exit(pocket_gguf, oracle, tmp_path, layers):
+    short = LlamaCppTarget(exact(first_layers(pocket_gguf, layers, tmp_path), slots=1))
     found = short.score([0], [chain(IDS[:5])])[0].logits
     oracle.crop(0, 0)
     wanted = torch.cat([oracle.shallow([0], [token], layers)[0] for token in IDS[:5]])
-    assert (found - wanted).abs().max() < TOLERANCE
+    assert near(found, wanted)
 
 
 def test_a_file_of_first_layers_is_written_once_and_again_when_the_source_changed(tmp_path):

@@ -11,8 +11,9 @@ from engine.errors import ModelUnusable
 from engine.models.gguf.library import Library, llama_library
 from engine.models.gguf.vocabulary import GgufVocabulary, vocabulary_mismatch
 from engine.platform.toolchain import REBUILD, REORDER
+from tests.bundled import POCKET, POCKET_DRAFT
 from tests.engine.models.gguf import tiny
-from tests.engine.models.gguf.files import BUNDLED, exported, random_gguf
+from tests.engine.models.gguf.files import exported, random_gguf
 
 pytest.importorskip("llama_cpp")
 
@@ -64,9 +65,9 @@ def test_one_of_them_alone_is_what_the_file_says(
 
 
 def test_a_folder_and_its_gguf_are_the_same(tmp_path):
-    file = exported(BUNDLED / "pocket-draft", tmp_path / "draft.gguf")
-    assert vocabulary_mismatch(BUNDLED / "pocket", file) == ""
-    assert vocabulary_mismatch(file, BUNDLED / "pocket") == ""
+    file = exported(POCKET_DRAFT, tmp_path / "draft.gguf")
+    assert vocabulary_mismatch(POCKET, file) == ""
+    assert vocabulary_mismatch(file, POCKET) == ""
 
 
 def test_the_first_mismatch_is_named(tmp_path):
@@ -86,7 +87,7 @@ def test_a_file_is_gguf_under_any_name(tmp_path):
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path):
     with pytest.raises(ModelUnusable, match=r"tokenizer.json is missing"):
-        vocabulary_mismatch(BUNDLED / "pocket", tmp_path)
+        vocabulary_mismatch(POCKET, tmp_path)
 
 
 # The library: its log has one way out, which outlives every listener.

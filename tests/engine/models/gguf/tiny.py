@@ -2,7 +2,7 @@
 
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -102,15 +102,20 @@ def assembled(pairs, infos, weights: bytes, *, alignment: int = 32) -> bytes:
     return head + b"\0" * (-len(head) % alignment) + weights
 
 
-def whole() -> bytes:
-    """A model that llama.cpp runs."""
+def with_weights(pairs, named: Iterable[tuple[str, tuple[int, ...]]], scale: float) -> bytes:
+    """Norms are ones, all else is random."""
     numbers = np.random.default_rng(0)
     infos, weights = [], b""
-    for name, shape in shapes():
-        data = np.ones(shape) if "norm" in name else numbers.normal(0, 0.25, shape)
+    for name, shape in named:
+        data = np.ones(shape) if "norm" in name else numbers.normal(0, scale, shape)
         infos.append(info(name, shape, 0, len(weights)))
         weights += data.astype("<f4").tobytes()
-    return assembled(metadata(), infos, weights)
+    return assembled(pairs, infos, weights)
+
+
+def whole() -> bytes:
+    """A model that llama.cpp runs."""
+    return with_weights(metadata(), shapes(), 0.25)
 
 
 def write(path: Path, data: bytes | None = None) -> Path:
@@ -162,5 +167,10 @@ def _flipped(base: bytes, seed: int, most: int) -> bytes:
     return bytes(data)
 
 
-def one_tensor(make: Callable[[], bytes], weights: bytes = b"\0" * 256) -> bytes:
-    return assembled([pair("general.architecture", STRING, "llama")], [make()], weights)
+def only(*pairs: bytes) -> bytes:
+    return assembled(pairs, [], b"")
+
+
+def one_tensor(*described, weights: bytes = b"\0" * 256) -> bytes:
+    """A model of one tensor, of which this is said."""
+    return assembled([pair("general.architecture", STRING, "llama")], [info(*described)], weights)

@@ -12,8 +12,7 @@ from engine.errors import ModelUnusable
 from engine.models.hf.model import CausalModel
 from engine.models.hf.target import HfTarget, abilities_of
 from engine.speculation.tree import single
-from tests.engine.decoder.test_families import IDS, oracle
-from tests.engine.models.hf.conftest import near
+from tests.engine.models.checkpoints import IDS, near, oracle
 
 
 def test_the_check_notices_a_model_that_is_wrong_token_by_token(loaded):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from engine.interfaces.target import Rows
 from engine.models.hf.cache import RowCache
 from engine.speculation.tree import chain, single
-from tests.engine.decoder.test_families import IDS, oracle
-from tests.engine.models.hf.conftest import CHAINS, RECURRENT, TREES, near
+from tests.engine.models.checkpoints import CHAINS, IDS, RECURRENT, TREES, near, oracle
 
 
 @given(

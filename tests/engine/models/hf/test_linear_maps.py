@@ -13,8 +13,7 @@ from engine.platform import upcast_linear as upcast
 from engine.platform.onednn_linear import OneDnnLinear, can_pack
 from engine.platform.upcast_linear import UpcastLinear
 from engine.speculation.tree import chain, single
-from tests.engine.decoder.test_families import IDS, oracle, saved
-from tests.engine.models.hf.conftest import ALL, TREES, spec
+from tests.engine.models.checkpoints import HF, IDS, TREES, oracle, saved, spec
 
 needs_packing = pytest.mark.skipif(
     not can_pack(torch.device("cpu"), torch.float32),
@@ -34,9 +33,9 @@ def maps(target):
 
 
 @needs_packing
-@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize("family", HF)
 def test_every_family_computes_what_the_library_does(family, tmp_path):
-    reference = saved(ALL[family], tmp_path)
+    reference = saved(HF[family], tmp_path)
     target = load(spec(tmp_path))
     assert any(isinstance(each, OneDnnLinear) for each in maps(target)) == (family != "mamba")
     assert (target.abilities.trees == "") == (family in TREES)
@@ -72,7 +71,7 @@ def test_the_stored_weights_are_freed_and_read_as_no_numbers(tmp_path):
 @needs_packing
 def test_a_model_that_reads_its_weights_itself_runs_as_the_library_has_it(tmp_path, monkeypatch):
     """As Mamba does; and as a head would that a later release multiplies in another way."""
-    saved(ALL["mamba"], tmp_path / "mamba")
+    saved(HF["mamba"], tmp_path / "mamba")
     assert set(maps(load(spec(tmp_path / "mamba")))) == {None}
 
     def spoil(module, change):

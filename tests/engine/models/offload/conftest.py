@@ -1,6 +1,8 @@
 """Real safetensors files of a few megabytes, and how a source is described."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.interfaces.target import MapParts, Streaming
+from engine.interfaces.target import LayerSource, MapParts, Streaming
 
 LAYERS, WIDTH, FORWARD = 6, 256, 1100
 MEGABYTE = 1 << 20
@@ -27,9 +29,16 @@ class Stored:
         parts = next(m for m in self.streaming.maps if (m.layer, m.name) == (layer, name))
         return torch.cat([self.tensors[tensor] for tensor in parts.tensors])
 
-    def file_of(self, layer: int) -> Path:
-        """The shard of a layer."""
-        return self.streaming.files[layer]
+    def check(self, source: LayerSource, layers: Iterable[int] = range(LAYERS)) -> None:
+        """Every map of the layers, put together from its blocks, is right, and no row comes twice."""
+        for layer, name in product(layers, ("gate_up", "down")):
+            wanted = self.map(layer, name)
+            found = torch.full_like(wanted, torch.nan)
+            for block in source.blocks(layer, name):
+                part = found[block.first : block.first + len(block.weight)]
+                assert part.isnan().all()
+                part.copy_(block.weight)
+            assert torch.equal(found, wanted)
 
 
 @pytest.fixture
@@ -50,8 +59,8 @@ def stored(tmp_path: Path) -> Stored:
         maps.append(MapParts(layer, "down", (f"{layer}.down",)))
         tensors |= own
     streaming = Streaming(
-        files=tuple(files),
-        maps=tuple(maps),
+        tuple(files),
+        tuple(maps),
         limit=LIMIT,
         fixed=0,
         row_bytes=1024,

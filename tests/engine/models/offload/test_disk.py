@@ -2,7 +2,8 @@
 
 import gc
 import threading
-import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,21 +19,42 @@ from engine.models.offload.disk import BUFFERS, FEWEST_ROWS, MOST_ROWS, Disk, di
 from engine.models.offload.shards import PAGE, cut
 from engine.models.offload.tensor_ranges import TensorRange, locate
 from tests.engine.models.offload.conftest import LAYERS, LIMIT, MEGABYTE, Stored
+from tests.waiting import wait_for
 
 
-def whole(source: Disk, layer: int, name: str, rows: int, width: int) -> torch.Tensor:
-    """A map put together from its blocks, which must cover every row once."""
-    found = torch.full((rows, width), torch.nan)
-    for block in source.blocks(layer, name):
-        part = found[block.first : block.first + len(block.weight)]
-        assert part.isnan().all()
-        part.copy_(block.weight)
-    return found
+class Faulty:
+    """Reads that fail from the moment ``fault`` is set, and wait while ``held`` is cleared."""
+
+    def __init__(self) -> None:
+        self.fault: BaseException | None = None
+        self.short = False
+        self.count = 0
+        self.held = threading.Event()
+        self.held.set()
+
+    def __call__(self, descriptor: int, buffer: memoryview, offset: int) -> int:
+        self.held.wait()
+        self.count += 1
+        if self.fault is not None:
+            raise self.fault
+        return read_into(descriptor, buffer, offset) - (4096 if self.short else 0)
 
 
-def check(source: Disk, stored: Stored, layer: int, name: str) -> None:
-    wanted = stored.map(layer, name)
-    assert torch.equal(whole(source, layer, name, *wanted.shape), wanted)
+@pytest.fixture
+def faulty() -> Faulty:
+    return Faulty()
+
+
+@pytest.fixture
+def opened(stored: Stored, faulty: Faulty) -> Iterator[Callable[..., Disk]]:
+    """Opens the source under another limit, or with less patience; every one is closed."""
+    with ExitStack() as stack:
+
+        def make(limit: int = LIMIT, **more: float) -> Disk:
+            source = Disk(replace(stored.streaming, limit=limit), read=faulty, **more)
+            return stack.enter_context(closing(source))
+
+        yield make
 
 
 def test_every_map_is_what_is_stored_pass_after_pass(stored: Stored) -> None:
@@ -41,113 +63,55 @@ def test_every_map_is_what_is_stored_pass_after_pass(stored: Stored) -> None:
     assert source.streamed > LIMIT // 4
     assert source.resident > 0
     for _ in range(3):
-        full_pass(source, stored)
+        stored.check(source)
     source.close()
 
 
 @pytest.mark.parametrize("order", [(5, 0, 3, 3, 1), (4, 5, 4, 5), (2, 5, 0)])
-def test_any_order_gives_the_right_weights(stored: Stored, order: tuple[int, ...]) -> None:
-    source = open_disk(stored.streaming)
+def test_any_order_gives_the_right_weights(opened, stored: Stored, order: tuple[int, ...]) -> None:
+    source = opened()
     for layer in order:
-        check(source, stored, layer, "down")
-    source.close()
+        stored.check(source, [layer])
 
 
-def test_a_map_that_is_left_in_the_middle_does_no_harm(stored: Stored) -> None:
-    source = open_disk(replace(stored.streaming, limit=12 * MEGABYTE))
+def test_a_map_that_is_left_in_the_middle_does_no_harm(opened, stored: Stored) -> None:
+    source = opened(12 * MEGABYTE)
     for _ in range(2 * BUFFERS):
         next(iter(source.blocks(LAYERS - 1, "gate_up")))
-    check(source, stored, LAYERS - 2, "gate_up")
-    source.close()
+    stored.check(source, [LAYERS - 2])
 
 
-def test_what_stays_and_what_moves_fit_the_limit(stored: Stored) -> None:
-    for limit in (10, 12, 16):
-        source = open_disk(replace(stored.streaming, limit=limit * MEGABYTE))
-        room = divide(limit * MEGABYTE, 0, 1024)
-        assert source.resident + BUFFERS * room.buffer <= limit * MEGABYTE
-        total = sum(t.nbytes for t in stored.tensors.values())
-        assert source.resident + source.streamed == total
-        source.close()
+@pytest.mark.parametrize("limit", [10 * MEGABYTE, 12 * MEGABYTE, 16 * MEGABYTE])
+def test_what_stays_and_what_moves_fit_the_limit(opened, stored: Stored, limit: int) -> None:
+    source = opened(limit)
+    assert source.resident + BUFFERS * divide(limit, 0, 1024).buffer <= limit
+    total = sum(tensor.nbytes for tensor in stored.tensors.values())
+    assert source.resident + source.streamed == total
 
 
-def test_a_limit_with_room_for_all_streams_nothing(stored: Stored) -> None:
-    reads: list[int] = []
-
-    def read(descriptor: int, buffer: memoryview, offset: int) -> int:
-        reads.append(offset)
-        return read_into(descriptor, buffer, offset)
-
-    source = Disk(replace(stored.streaming, limit=100 * MEGABYTE), read=read)
-    at_first = len(reads)
-    check(source, stored, 0, "gate_up")
-    check(source, stored, LAYERS - 1, "down")
-    assert (source.streamed, source.whole, len(reads)) == (0, LAYERS, at_first)
+def test_a_limit_with_room_for_all_streams_nothing(opened, stored: Stored, faulty: Faulty) -> None:
+    source = opened(100 * MEGABYTE)
+    at_first = faulty.count
+    stored.check(source)
+    assert (source.streamed, source.whole, faulty.count) == (0, LAYERS, at_first)
 
 
-def test_too_small_a_limit_is_refused_with_both_numbers(stored: Stored) -> None:
+def test_too_small_a_limit_is_refused_with_both_numbers(opened) -> None:
     with pytest.raises(ModelUnusable, match=r"5 MB is too small.* need \d+ MB"):
-        open_disk(replace(stored.streaming, limit=5 * MEGABYTE))
+        opened(5 * MEGABYTE)
 
 
-def test_readers_work_ahead_around_the_end(stored: Stored) -> None:
-    faulty = Faulty()
-    source = Disk(replace(stored.streaming, limit=12 * MEGABYTE), read=faulty)
-    full_pass(source, stored)
-    wait_for(lambda: source_idle(source))
+def test_readers_work_ahead_around_the_end(opened, stored: Stored, faulty: Faulty) -> None:
+    source = opened(12 * MEGABYTE)
+    stored.check(source)
+    wait_for(lambda: source.buffered == BUFFERS)
     faulty.fault = OSError(5, "Input/output error")  # what was read ahead needs no disk
-    check(source, stored, *first_moving(source, stored))
-    source.close()
-
-
-def first_moving(source: Disk, stored: Stored) -> tuple[int, str]:
-    """The first map of which not every row stays in memory."""
-    left = source.resident
-    for parts in stored.streaming.maps:
+    left, moving = source.resident, iter(stored.streaming.maps)
+    while left >= 0:  # to the first map of which not every row stays in memory
+        parts = next(moving)
         left -= stored.map(parts.layer, parts.name).nbytes
-        if left < 0:
-            return parts.layer, parts.name
-    raise AssertionError("nothing moves")
-
-
-def source_idle(source: Disk) -> bool:
-    """Whether every buffer is filled: nothing is left to read ahead."""
-    return source.buffered == BUFFERS
-
-
-def wait_for(condition) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-class Faulty:
-    """Reads that fail from the moment ``fault`` is set."""
-
-    def __init__(self) -> None:
-        self.fault: BaseException | None = None
-        self.short = False
-        self.held = threading.Event()
-        self.held.set()
-
-    def __call__(self, descriptor: int, buffer: memoryview, offset: int) -> int:
-        self.held.wait()
-        if self.fault is not None:
-            raise self.fault
-        return read_into(descriptor, buffer, offset) - (4096 if self.short else 0)
-
-
-def full_pass(source: Disk, stored: Stored) -> None:
-    for layer in range(LAYERS):
-        check(source, stored, layer, "gate_up")
-        check(source, stored, layer, "down")
-
-
-def two_passes(source: Disk, stored: Stored) -> None:
-    """The first may still find what was read ahead."""
-    full_pass(source, stored)
-    full_pass(source, stored)
+    found = [block.weight.clone() for block in source.blocks(parts.layer, parts.name)]
+    assert torch.equal(torch.cat(found), stored.map(parts.layer, parts.name))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -157,61 +121,55 @@ def two_passes(source: Disk, stored: Stored) -> None:
         (OSError(5, "Input/output error"), r"layer \d+ could not be read.*Input/output error"),
         (OSError(116, "Stale file handle"), r"layer \d+ could not be read.*Stale file handle"),
         (MemoryError("no memory"), "ended unexpectedly"),
-        ("short", r"gave \d+ of \d+ bytes"),
+        (None, r"gave \d+ of \d+ bytes"),
     ],
 )
-def test_a_fault_names_the_layer_and_passes(
-    stored: Stored, fault: BaseException | str, message: str
-) -> None:
-    faulty = Faulty()
-    source = Disk(stored.streaming, read=faulty)
-    full_pass(source, stored)
-    if isinstance(fault, BaseException):
-        faulty.fault = fault
-    else:
-        faulty.short = True
+def test_a_fault_names_the_layer_and_passes(opened, stored: Stored, faulty, fault, message) -> None:
+    source = opened()
+    stored.check(source)
+    faulty.fault, faulty.short = fault, fault is None
     with pytest.raises(LayerUnreadable, match=message):
         two_passes(source, stored)
     faulty.fault, faulty.short = None, False
     two_passes(source, stored)
-    source.close()
 
 
-def test_a_disk_that_never_answers_does_not_hang_the_request(stored: Stored) -> None:
-    faulty = Faulty()
-    source = Disk(stored.streaming, read=faulty, patience=0.3)
+def two_passes(source: Disk, stored: Stored) -> None:
+    """The first may still find what was read ahead."""
+    stored.check(source)
+    stored.check(source)
+
+
+def test_a_disk_that_never_answers_does_not_hang_the_request(opened, stored, faulty) -> None:
+    source = opened(patience=0.3)
     faulty.held.clear()
     with pytest.raises(LayerUnreadable, match="no answer"):
-        full_pass(source, stored)
+        stored.check(source)
     faulty.held.set()
-    full_pass(source, stored)
-    source.close()
+    stored.check(source)
 
 
-def test_waiting_for_the_disk_is_counted(stored: Stored) -> None:
-    faulty = Faulty()
-    source = Disk(stored.streaming, read=faulty)
-    full_pass(source, stored)
-    wait_for(lambda: source_idle(source))
+def test_waiting_for_the_disk_is_counted(opened, stored: Stored, faulty: Faulty) -> None:
+    source = opened()
+    stored.check(source)
+    wait_for(lambda: source.buffered == BUFFERS)
     before = source.waited
-    check(source, stored, source.whole, "gate_up")  # it was read ahead
+    assert list(source.blocks(source.whole, "gate_up"))  # it was read ahead
     assert source.waited - before < 0.1
     faulty.held.clear()
     threading.Timer(0.3, faulty.held.set).start()
     two_passes(source, stored)
     assert source.waited - before > 0.2
     assert source.ahead <= LIMIT // 3
-    source.close()
 
 
-def test_a_file_that_was_replaced_stays_the_one_that_was_opened(stored: Stored) -> None:
-    source = open_disk(stored.streaming)
-    file = stored.file_of(LAYERS - 1)
+def test_a_file_that_was_replaced_stays_the_one_that_was_opened(opened, stored: Stored) -> None:
+    source = opened()
+    file = stored.streaming.files[LAYERS - 1]
     other = file.with_suffix(".new")
     other.write_bytes(b"something else")
     other.replace(file)
     two_passes(source, stored)
-    source.close()
 
 
 def test_a_dropped_source_ends_its_readers(stored: Stored) -> None:
@@ -220,20 +178,16 @@ def test_a_dropped_source_ends_its_readers(stored: Stored) -> None:
 
     before = readers()
     source = open_disk(stored.streaming)
-    full_pass(source, stored)
+    stored.check(source)
     assert readers() > before
     del source
     gc.collect()
     wait_for(lambda: readers() <= before)
 
 
-def test_without_direct_reads_the_weights_are_the_same(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_direct_reads_the_weights_are_the_same(opened, stored, monkeypatch) -> None:
     monkeypatch.setattr("engine.models.offload.direct_files._DIRECT", 0)
-    source = open_disk(stored.streaming)
-    two_passes(source, stored)
-    source.close()
+    two_passes(opened(), stored)
 
 
 LIMITS = st.integers(1 << 20, 1 << 37)

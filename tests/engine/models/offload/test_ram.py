@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from engine.errors import ModelUnusable
-from engine.interfaces.target import LayerSource
 from engine.models.offload.ram import PackedLayer, Ram, open_ram, open_resident, pack
 from tests.engine.models.offload.conftest import LAYERS, Stored
 
@@ -58,13 +57,6 @@ def layers(stored: Stored) -> list[PackedLayer]:
     return pack(stored.streaming, pinned=False)
 
 
-def check(source: LayerSource, stored: Stored, layer: int) -> None:
-    for name in ("gate_up", "down"):
-        (block,) = source.blocks(layer, name)
-        assert block.first == 0
-        assert torch.equal(block.weight, stored.map(layer, name))
-
-
 @pytest.mark.parametrize("lane", [Eager, Late])
 @pytest.mark.parametrize("stay", [0, 1, 3, LAYERS - 1])
 def test_every_layer_is_right_and_is_copied_once_a_pass(
@@ -77,8 +69,7 @@ def test_every_layer_is_right_and_is_copied_once_a_pass(
     assert source.whole == expected
     passes = 3
     for _ in range(passes):
-        for layer in range(LAYERS):
-            check(source, stored, layer)
+        stored.check(source)
     moving = LAYERS - source.whole
     if moving > 2:  # one more: the first of the next pass is on its way already
         assert mover.copies == passes * moving + 1
@@ -91,8 +82,7 @@ def test_any_order_gives_the_right_weights(
     stored: Stored, layers: list[PackedLayer], lane: type[Eager], order: tuple[int, ...]
 ) -> None:
     source = Ram(layers, lane(), CPU, room=3 * len(layers[0].data))
-    for layer in order:
-        check(source, stored, layer)
+    stored.check(source, order)
 
 
 def test_less_room_than_two_layers_is_refused(layers: list[PackedLayer]) -> None:
@@ -107,7 +97,7 @@ def test_without_a_cuda_device_it_says_so(stored: Stored) -> None:
 
 def test_a_resident_map_comes_in_one_block(stored: Stored) -> None:
     source = open_resident(stored.streaming)
-    for layer in range(LAYERS):
-        check(source, stored, layer)
+    stored.check(source)
+    assert [block.first for block in source.blocks(0, "gate_up")] == [0]
     assert (source.streamed, source.whole) == (0, LAYERS)
     assert source.resident == sum(tensor.nbytes for tensor in stored.tensors.values())

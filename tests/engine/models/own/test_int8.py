@@ -1,7 +1,5 @@
 """Rounded weights: near the model's own answers, by measured amounts, at a quarter of the memory."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import transformers
@@ -13,10 +11,10 @@ from engine.models.own.int8 import Int8, Int8Quantiser
 from engine.models.own.target import load
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
-from tests.engine.decoder.test_families import IDS, SMALL, saved
+from tests.bundled import POCKET
+from tests.engine.models.checkpoints import IDS, SMALL, saved
 from tests.engine.tiny import run_all
 
-POCKET = Path(__file__).parents[4] / "engine" / "bundled" / "pocket"
 DTYPES = (torch.float32, torch.bfloat16)
 
 

@@ -1,12 +1,11 @@
 """TorchTarget against itself, and CudaTarget's static passes, on any device, against TorchTarget."""
 
+import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-import engine
 from engine.decoder import static_cache
 from engine.decoder.weights import load_weights
 from engine.errors import OutOfMemory
@@ -17,22 +16,11 @@ from engine.models.own.target import TorchTarget
 from engine.platform.device_memory import out_of_memory_as_ours
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.tree import DraftTree, ReusedRows, chain, single
+from tests.bundled import POCKET
+from tests.engine.models.conversations import SLOTS, converse, same_rows
 from tests.engine.tiny import engine_over, run_all, tiny_target, tiny_weights
 
-POCKET = Path(engine.__file__).parent / "bundled" / "pocket"
 TREE = DraftTree((3, 4, 5, 6, 7, 8), (-1, 0, 0, 1, 1, 2))
-
-
-def test_growing_level_by_level_equals_scoring_at_once():
-    target = tiny_target()
-    target.feed(0, [1, 2, 3])
-    tree = DraftTree((4, 5, 6, 7, 8), (-1, 0, 0, 1, 2))
-    whole = target.score([0], [tree])[0].logits
-    target.crop(0, target.length(0))
-    cuts = (slice(0, 1), slice(1, 3), slice(3, 5))
-    rows = [Rows(0, tree.tokens[cut], tree.parents[cut]) for cut in cuts]
-    parts = [target.grow([row])[0].logits for row in rows]
-    assert (torch.cat(parts) - whole).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("exit_layer", [1, 2])
@@ -47,18 +35,16 @@ def test_resuming_after_early_exit_equals_a_full_pass(exit_layer):
     assert (resumed - whole).abs().max() < 1e-4
 
 
-def test_a_batch_equals_each_sequence_alone():
+def test_a_batch_in_which_one_resumes_equals_each_sequence_alone():
     batch, alone = tiny_target(), tiny_target()
-    prompts = ([1, 2, 3], [4, 5, 6, 7, 8], [9])
     trees = (chain([4, 5]), DraftTree((1, 2, 3), (-1, 0, 0)), single(2))
-    for slot, prompt in enumerate(prompts):
-        batch.feed(slot, prompt)
-        alone.feed(slot, prompt)
+    for slot, prompt in enumerate(([1, 2, 3], [4, 5, 6, 7, 8], [9])):
+        for target in (batch, alone):
+            target.feed(slot, prompt)
     warm = replace(trees[0], warm=ReusedRows(batch.shallow([0], [4], 1)[1]))
     together = batch.score([0, 1, 2], [warm, *trees[1:]])
     for slot, tree in enumerate(trees):
-        single_run = alone.score([slot], [tree])[0].logits
-        assert (together[slot].logits - single_run).abs().max() < 1e-4
+        near(together[slot].logits, alone.score([slot], [tree])[0].logits)
 
 
 # The CUDA target.
@@ -72,36 +58,21 @@ def pair(**shape):
 
 def near(found, expected):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    return True
 
 
-def test_scores_of_chains_and_trees_over_several_rounds():
+def test_conversations_are_the_reference_targets():
     plain, static = pair()
-    for tree, path in [
-        (TREE, [0, 1, 4]),
-        (chain([1]), [0]),
-        (chain([2, 3, 4]), [0, 1]),
-        (TREE, [0, 2]),
-    ]:
-        near(static.score([0], [tree])[0].logits, plain.score([0], [tree])[0].logits)
-        for target in (plain, static):
-            target.commit(0, path)
-        assert static.length(0) == plain.length(0)
-        assert static.tokens(0) == plain.tokens(0)
-    for layer in range(plain.layers):
-        for found, expected in zip(
-            static.cache.rows(0, layer), plain.cache.rows(0, layer), strict=True
-        ):
-            near(found, expected)
+    converse(plain, static, random.Random(0), near)
+    assert all(same_rows(static, plain, slot) for slot in range(SLOTS))
 
 
-def test_a_tree_that_is_grown_in_waves():
+def test_rows_that_are_grown_have_the_references_states():
     plain, static = pair()
-    waves = [Rows(0, [1, 2, 3], [-1, 0, 1], last=1), Rows(0, [4, 5], [2, 2]), Rows(0, [6], [3])]
-    for wave in waves:
+    for wave in [Rows(0, [1, 2, 3], [-1, 0, 1], last=1), Rows(0, [4, 5], [2, 2])]:
         (expected,), (found,) = plain.grow([wave]), static.grow([wave])
         near(found.logits, expected.logits)
         near(found.hidden, expected.hidden)
-    near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
 
 
 @pytest.mark.parametrize("trace", [False, True])
@@ -123,21 +94,6 @@ def test_a_draft_of_early_layers_and_its_verification(layers, trace):
     if trace:
         near(found[1][2].states, found[0][2].states)
     near(static.score([0], [TREE])[0].logits, plain.score([0], [TREE])[0].logits)
-
-
-def test_a_slot_takes_over_what_another_has_read():
-    plain, static = pair()
-    for target in (plain, static):
-        target.feed(0, list(range(12)))
-        target.feed(1, [5, 5, 5])
-        target.share(0, 1, 9)
-        target.feed(0, [7])  # the copy is the other slot's own
-    assert static.tokens(1) == plain.tokens(1) == list(range(9))
-    for slot in (0, 1):
-        near(static.score([slot], [TREE])[0].logits, plain.score([slot], [TREE])[0].logits)
-    plain.crop(2, 0)
-    plain.feed(2, list(range(9)))
-    near(plain.score([1], [TREE])[0].logits, plain.score([2], [TREE])[0].logits)
 
 
 @pytest.mark.parametrize("rows", [255, 256, 257])
@@ -163,17 +119,7 @@ def test_kernels_in_place_of_what_they_stand_for():
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
     for target in (plain, kernels):
         target.commit(0, [0, 2])
-    for found, expected in zip(kernels.cache.rows(0, 0), plain.cache.rows(0, 0), strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-
-
-def test_several_sequences_in_one_pass_after_a_prompt():
-    plain, static = pair()
-    for target in (plain, static):
-        target.feed(1, list(range(10)))
-    found, expected = (target.score([0, 1], [TREE, chain([1, 2])]) for target in (static, plain))
-    near(found[0].logits, expected[0].logits)
-    near(found[1].logits, expected[1].logits)
+    assert same_rows(kernels, plain, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.9, seed=4)])
