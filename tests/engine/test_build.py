@@ -16,7 +16,7 @@ from engine.kernels.philox import PhiloxRandom
 from engine.kernels.verify import verify_all
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.rng import SeededRandom
-from tests.engine.decoder.test_families import SMALL, saved
+from tests.engine.models.checkpoints import SMALL, saved
 from tests.engine.tiny import drafter_of, engine_over, run_all, tiny_target
 
 ROOT = Path(__file__).parents[2]

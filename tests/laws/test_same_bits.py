@@ -12,7 +12,8 @@ from engine.request import ModelSpec
 from engine.runtime.profiling import profile
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
-from tests.engine.models.gguf.files import BUNDLED, exported, quantized
+from tests.bundled import BUNDLED
+from tests.engine.models.gguf.files import exported, quantized
 
 PROMPT, ANSWER = 90, 48
 TOKENS = [(37 * i * i + 11 * i) % 4000 + 6 for i in range(PROMPT + ANSWER)]

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, aclosing
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
 from app.chat.reply import Arrived, compared
 from app.history.store import History
@@ -27,6 +28,11 @@ def logprob(token: int, count: int) -> Logprob:
     return Logprob(token, -0.5, tuple((token + n, -inf if n else -0.5) for n in range(count)))
 
 
+def token_bytes(token: int) -> bytes:
+    """Every second token is the first half of a character."""
+    return "é".encode()[:1] if token % 2 else b"word"
+
+
 class FakeAssistant:
     """``CRASH``, ``BUG`` and ``FOREVER`` as the last message make it behave accordingly."""
 
@@ -34,6 +40,7 @@ class FakeAssistant:
         drafters, refused = ("none", "lookup"), (("chain", "it has no draft"),)
         self.facts = ModelFacts("pocket", CONTEXT, 4096, 8, 10_000_000, drafters, refused)
         self.entry = CatalogEntry("pocket", "Repeats.", Path("/nowhere"))
+        self.loaded = SimpleNamespace(text=SimpleNamespace(token_bytes=token_bytes))
         self.history = history
         self.forget()
 
@@ -45,10 +52,6 @@ class FakeAssistant:
 
     async def close(self) -> None:
         """It holds nothing."""
-
-    def token_bytes(self, token: int) -> bytes:
-        """Every second token is the first half of a character."""
-        return "é".encode()[:1] if token % 2 else b"word"
 
     async def answers(
         self, request: ChatRequest, count: int = 1, quiet_seconds: float | None = None
