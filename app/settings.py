@@ -47,8 +47,8 @@ class Settings:
     model: str = "pocket"
     dtype: str | None = None  # of the first model's weights; None: the catalogue's, or the plan's
     keep_alive: float | None = None  # seconds until an idle model is unloaded; None: never
-    exact: bool = (
-        True  # verify no more drafted tokens in one pass than round as plain decoding does
+    exact: bool | None = (
+        None  # drafted rows get plain decoding's bits; None: where that costs little
     )
     read_ahead: bool = True  # read a conversation or file while the engine is idle
     log_level: str = "warning"  # least severe records in the log file: one of LEVELS

@@ -346,7 +346,9 @@ class ModelSpec:
         None  # of a GGUF file's cache: f32, f16, bf16, q8_0, q4_0; None: see there
     )
     flash_attention: bool | None = None  # of a GGUF file; None: as the type of the cache needs it
-    exact: bool = True  # no pass is wider than those that give plain decoding's bits
+    exact: bool | None = (
+        None  # drafted rows get plain decoding's bits; None: where that costs little
+    )
 
 
 @dataclass(frozen=True, slots=True)

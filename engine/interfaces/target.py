@@ -101,6 +101,7 @@ class Target(ABC):
 
     can_share = False  # whether ``share`` copies anything
     limits_rows = False  # whether ``limit_rows`` changes anything
+    sums_alike = True  # whether attention is meant to give a row the same bits in every pass
     max_slots = UNLIMITED  # slots that there are
     shared_rows: int | None = None  # cache rows of all slots together; None: a context for each
     swap_bytes = 0  # bytes of RAM for a token that is swapped out; 0: slots cannot be swapped out

@@ -9,6 +9,11 @@ INSTRUCTIONS = (
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # those that multiply it
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether the processor does; where it does not, reading such numbers takes longer."""
+    return not BFLOAT16.isdisjoint(instruction_sets())
+
+
 def instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
     """Those of ``INSTRUCTIONS`` that the first processor lists; none where the system has no list."""
     list_of_processors = root / "proc/cpuinfo"

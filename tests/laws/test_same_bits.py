@@ -21,7 +21,9 @@ OTHERS = [(53 * i) % 4000 + 6 for i in range(400)]
 
 
 def own(dtype, weights="full"):
-    return lambda _: load_own(ModelSpec("p", str(BUNDLED / "pocket"), dtype=dtype, weights=weights))
+    return lambda _: load_own(
+        ModelSpec("p", str(BUNDLED / "pocket"), dtype=dtype, weights=weights, exact=True)
+    )
 
 
 def gguf(kind, **settings):
@@ -29,7 +31,9 @@ def gguf(kind, **settings):
         file = exported(BUNDLED / "pocket", folder / "f32.gguf")
         if kind != "f32":
             file = quantized(file, folder / f"{kind}.gguf", kind)
-        spec = ModelSpec("p", str(file), backend="llama_cpp", slots=3, context=1024, **settings)
+        spec = ModelSpec(
+            "p", str(file), backend="llama_cpp", slots=3, context=1024, exact=True, **settings
+        )
         return load(spec)
 
     return made

@@ -18,13 +18,14 @@ from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
 from engine.models.gguf.library import Library, llama_library
 from engine.platform.batch_padding import choose_padding
-from engine.platform.instructions import BFLOAT16, instruction_sets
+from engine.platform.instructions import multiplies_bfloat16
 from engine.request import ModelSpec
 
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several
 CHECK_SECONDS = 0.005  # between two checks whether a decode is aborted
 CACHE_BYTES = 2 << 30  # of keys and values, where the spec does not say how long a context is
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
+MOST_SCORES = 64 << 20  # bytes of attention scores of one pass; above, flash attention is used
 Q8_BLOCK = 32  # numbers of a q8_0 head come in whole blocks
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 _NO_SLOT, _ABORTED = 1, 2
@@ -61,6 +62,7 @@ class LlamaContext:
         self.context, self.cells = self._sizes(spec)
         own = OWN_SEQUENCES + 1  # the cache's, and one for dummy rows
         self.sequences = min(min(api.llama_max_parallel_sequences(), MOST_OUTPUTS) - own, sequences)
+        self.exact = False  # whether attention gives a row the same bits in every pass
         self.padding: dict[int, int] = {}  # rows of a pass -> dummy rows that are added
         # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
         self.batch = min(max(spec.batch, self.sequences + own), self.cells)
@@ -223,6 +225,15 @@ class LlamaContext:
         cells = together + MOST_OUTPUTS  # for trees, after the conversations
         return context, cells + -cells % PADDING
 
+    def _scores_are_small(self, spec: ModelSpec, kind: "CacheKind") -> bool:
+        """Whether attention scores may be stored, which on a CPU is faster than flash attention.
+
+        A row after 1000 tokens took 2 to 3 % less of a pass of 20 ms. A quantised cache needs flash.
+        """
+        stored = self.cells * self.batch * self._api.llama_model_n_head(self._model) * 4
+        plain = kind.type in ("f32", "f16", "bf16")
+        return plain and spec.gpu_layers == 0 and stored <= MOST_SCORES
+
     def _new_context(self, spec: ModelSpec, sequences: int, kinds: Sequence["CacheKind"]) -> object:
         """A context with the first of these caches that llama.cpp can make for this model."""
         params = self._api.llama_context_default_params()
@@ -233,8 +244,12 @@ class LlamaContext:
         params.no_perf = True
         for kind in kinds:
             params.type_k = params.type_v = KV_TYPES[kind.type]
-            params.flash_attn_type = {None: -1, False: 0, True: 1}[kind.flash]
+            flash = (
+                False if kind.flash is None and self._scores_are_small(spec, kind) else kind.flash
+            )
+            params.flash_attn_type = {None: -1, False: 0, True: 1}[flash]
             if context := self._api.llama_init_from_model(self._model, params):
+                self.exact = bool(flash) and kind.type not in ("f32", "f16") and not spec.gpu_layers
                 return context
         reason = self._library.last_error()
         self._api.llama_model_free(self._model)
@@ -253,19 +268,24 @@ class CacheKind:
 
 
 def _cache_kinds(spec: ModelSpec, *widths: int) -> tuple[CacheKind, ...]:
-    """What the spec asks for, or what gives a row the same bits in every pass, and else the usual.
+    """What the spec asks for; where it is to be exact and says no more, the usual only as a last resort.
 
     On the processor, llama.cpp's flash attention sums each row alone and in order, except for float32
     and float16 keys. Two further types are left: bfloat16, where the processor multiplies it, and 8 bits.
-    One row after 64 and 1024 tokens of SmolLM2 in 4 bits, in milliseconds, on two cores with AVX2:
-    f16 without flash 18 and 26, bf16 16 and 32, q8_0 17 and 28; with AVX512-BF16 6.4 and 10.8, 5.0 and
-    10.4, 5.1 and 10.8.
+    SmolLM2 in 4 bits on two cores with AVX2, f16 without flash and q8_0 with it: one row after 64 tokens
+    18 and 17 ms, after 1500 23 and 28; sixteen rows there 158 and 305; 1500 tokens of a prompt 10.4 and
+    17.4 s. With AVX512-BF16, bf16 takes 5.0 ms for 6.4 after 64 tokens, and 10.4 for 10.8 after 1024.
     """
     usual = CacheKind(spec.kv_type or "f16", spec.flash_attention)
-    if spec.kv_type is not None or spec.flash_attention is False or spec.gpu_layers:
+    if (
+        not spec.exact
+        or spec.kv_type is not None
+        or spec.flash_attention is False
+        or spec.gpu_layers
+    ):
         return (usual,)
     in_blocks = all(width % Q8_BLOCK == 0 for width in widths)
-    bits = "q8_0" if in_blocks and BFLOAT16.isdisjoint(instruction_sets()) else "bf16"
+    bits = "q8_0" if in_blocks and not multiplies_bfloat16() else "bf16"
     return CacheKind(bits, flash=True), usual
 
 

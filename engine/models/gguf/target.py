@@ -77,6 +77,7 @@ class LlamaCppTarget(Target):
         self.layers, self.parameters = self.llama.layers, self.llama.parameters
         self.shared_rows = self.llama.cells - MOST_OUTPUTS  # draft trees need the others
         self.swap_bytes = self.llama.token_bytes
+        self.sums_alike = self.llama.exact
         self._slots = {slot: Slot() for slot in range(self.max_slots)}
         self._swapped: dict[int, SavedCells] = {}  # slot -> its committed tokens' cells
         self._free = list(range(self.llama.sequences - 1, self.max_slots - 1, -1))

@@ -46,7 +46,7 @@ def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callabl
     if spec.weights == INT8:
         return Int8Quantiser(Widening() if upcasts else None).map
     if upcasts:
-        return Upcaster(Widening(), exact=spec.exact).map
+        return Upcaster(Widening(), exact=bool(spec.exact)).map
     return OneDnnPacker().map if can_pack(device, dtype) else _unchanged
 
 
