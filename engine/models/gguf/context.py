@@ -277,16 +277,11 @@ def _cache_kinds(spec: ModelSpec, *widths: int) -> tuple[CacheKind, ...]:
     17.4 s. With AVX512-BF16, bf16 takes 5.0 ms for 6.4 after 64 tokens, and 10.4 for 10.8 after 1024.
     """
     usual = CacheKind(spec.kv_type or "f16", spec.flash_attention)
-    if (
-        not spec.exact
-        or spec.kv_type is not None
-        or spec.flash_attention is False
-        or spec.gpu_layers
-    ):
+    if not spec.exact or spec.flash_attention is False or spec.gpu_layers:
         return (usual,)
     in_blocks = all(width % Q8_BLOCK == 0 for width in widths)
     bits = "q8_0" if in_blocks and not multiplies_bfloat16() else "bf16"
-    return CacheKind(bits, flash=True), usual
+    return CacheKind(spec.kv_type or bits, flash=True), usual
 
 
 @dataclass(frozen=True, slots=True)
