@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     option("--gpu", metavar="SIZE", type=memory, help="GPU memory to plan for, e.g. 8GiB")
     option("--ram", metavar="SIZE", type=memory, help="main memory to plan for, e.g. 16GiB")
     option("--context", metavar="TOKENS", type=whole(1, _MOST_TOKENS), help="longest conversation")
-    option("--dtype", choices=("float32", "bfloat16"), help="number format of the weights")
+    option("--dtype", choices=("float32", "bfloat16", "int8"), help="number format of the weights")
     option("--no-draft", action="store_true", help="plan without a draft model")
     option("--json", action="store_true", help="print one line of JSON")
     option(

@@ -14,6 +14,7 @@ from engine.hardware.checkpoint_sizes import safetensors, stored
 from engine.hardware.footprint import (
     CPU,
     CUDA,
+    INT8,
     LLAMA_CPP,
     TORCH,
     Footprint,
@@ -27,7 +28,7 @@ from engine.hardware.shape import ModelShape, shape_of
 from engine.request import ModelSpec
 
 SMALL = 256 * 2**20  # bytes of files: below, any machine holds the model in any form
-FORMS = (("bfloat16", CUDA), ("float32", CPU), ("bfloat16", CPU))
+FORMS = (("bfloat16", CUDA), ("float32", CPU), ("bfloat16", CPU), (INT8, CPU))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def place(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None = 
 
 def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None) -> ModelSpec:
     elements = sum(count for _, count, _ in safetensors(Path(spec.folder)))
-    wished = wishes.dtype if wishes else None
+    wished = FORMATS[wishes.dtype][0] if wishes and wishes.dtype else None
     machine = usable(known_profile(settings), TORCH)
     found = place_hf(machine, spec.name, elements, wished)
     if isinstance(found, Refusal):
@@ -72,7 +73,7 @@ def planned(spec: ModelSpec, found: Plan) -> ModelSpec:
     return replace(
         spec,
         device=spec.device if gguf else found.device,
-        dtype=spec.dtype if gguf else found.dtype,
+        dtype=spec.dtype if gguf else FORMATS[found.dtype][0],
         draft_folder=spec.draft_folder if found.draft_model else None,
         acceptance_head=spec.acceptance_head if found.draft_model else None,
         context=found.context,
@@ -157,12 +158,11 @@ def _llama_for_cuda() -> bool:
     return any((Path(found.origin).parent / "lib").glob("*ggml-cuda*"))
 
 
-INT8 = "int8"
 FORMATS = {  # each of DTYPES -> (what passes compute in, how weights are held)
     "float32": ("float32", "full"),
     "bfloat16": ("bfloat16", "full"),
     "float16": ("float16", "full"),
-    INT8: ("bfloat16", "int8"),  # its operator for single rows reads bytes for bfloat16 alone
+    INT8: ("bfloat16", INT8),
 }
 _PLANNED = {"float16": "bfloat16"}  # as large, and known to the plan
 
@@ -181,20 +181,12 @@ def with_dtype(spec: ModelSpec, name: str) -> ModelSpec:
 def place_with_dtype(
     settings: Settings, spec: ModelSpec, name: str | None, wishes: PlanConstraints | None = None
 ) -> Placed:
-    """``place`` with the weights in the format of that name; None leaves it to the plan.
-
-    8-bit weights are planned as if they were bfloat16, which they are until they are rounded.
-    """
+    """``place`` with the weights in the format of that name; None leaves it to the plan."""
     if name is None:
         return place(settings, spec, wishes)
     asked = with_dtype(spec, name)
-    wished = replace(wishes or PlanConstraints(), dtype=_PLANNED.get(asked.dtype, asked.dtype))
+    wished = replace(wishes or PlanConstraints(), dtype=_PLANNED.get(name, name))
     found = place(settings, asked, wished)
-    if name == INT8 and found.spec.resident is not None:
-        raise ModelUnusable(
-            f"{spec.name} does not fit in memory in bfloat16, from which int8 is made, and streamed "
-            "weights cannot be rounded; omit --dtype int8, or use a GGUF file of the model"
-        )
     exact = replace(found.spec, dtype=asked.dtype, weights=asked.weights)
     return Placed(exact, found.plan)
 

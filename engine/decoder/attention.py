@@ -4,8 +4,9 @@ A drafted answer equals plain's only if a row's result depends on what the row s
 else of the pass. torch's attention keeps to that if it is called in one way (measured for float32 and
 bfloat16 on processors with AVX2 and with AMX):
 
-- the query heads of a group are rows of one key/value head, and there are at least four of them:
-  fewer go to other kernels. Keys and values are read once and not once for each head;
+- the query heads of a group are rows of one key/value head, and their number is a multiple of four:
+  torch takes them 32 at a time, and fewer than four go to other kernels. Keys and values are read once
+  and not once for each head;
 - a row reads keys in whole blocks of 64, up to the block of its own position, masked after that: the
   number of keys decides how torch splits the sum;
 - keys stand in the order of positions. Rows of a branch, whose ancestors are not the rows right before
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from engine.decoder.kv_cache import BLOCK, Layout
 
-LEAST = 4  # query rows of a call
+QUADS = 4  # the query rows of a call are filled up to a multiple of this
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,9 @@ def _ancestors(bits: int) -> tuple[int, ...]:
 
 
 def _mask(positions: Sequence[int], keys: int, group: int) -> Tensor:
-    """[max(n * group, LEAST), keys]: 0 up to a row's position, -inf after it; dummy rows see all."""
-    mask = torch.zeros(max(len(positions) * group, LEAST), keys)
+    """[n * group filled up, keys]: 0 up to a row's position, -inf after it; added rows see all."""
+    rows = len(positions) * group
+    mask = torch.zeros(rows + -rows % QUADS, keys)
     last = torch.arange(keys - BLOCK, keys) > torch.tensor(positions).unsqueeze(1)
     hidden = last.repeat_interleave(group, 0)
     mask[: len(hidden), keys - BLOCK :].masked_fill_(hidden, float("-inf"))

@@ -87,6 +87,16 @@ class Layer:
             down=change(self.down),
         )
 
+    def norms_in(self, dtype: torch.dtype) -> "Layer":
+        """The layer with its norms in ``dtype``."""
+        return replace(
+            self,
+            attention_norm=self.attention_norm.to(dtype),
+            mlp_norm=self.mlp_norm.to(dtype),
+            q_norm=None if self.q_norm is None else self.q_norm.to(dtype),
+            k_norm=None if self.k_norm is None else self.k_norm.to(dtype),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Rotary:

@@ -44,6 +44,18 @@ class DecoderWeights:
     parameters: int
     row_by_row: "RowByRow | None" = None  # for passes over a few rows; of small models
 
+    @property
+    def computes_in(self) -> torch.dtype:
+        """The type of the rows between the layers; the cache has the embedding's."""
+        return self.norm.dtype
+
+
+def computing_in(weights: DecoderWeights, dtype: torch.dtype) -> DecoderWeights:
+    """The same weights with the norms in ``dtype``, and so the rows between the layers."""
+    return replace(
+        weights, norm=weights.norm.to(dtype), layers=tuple(each.norms_in(dtype) for each in weights.layers)
+    )
+
 
 def mapped(weights: DecoderWeights, change: Callable[[Linear], Linear]) -> DecoderWeights:
     """The same weights with every linear map changed, the head's among them.
@@ -76,22 +88,24 @@ def load_weights(
     dtype: torch.dtype,
     device: torch.device,
     context: int | None = None,
-    each: Callable[[Layer], Layer] | None = None,
+    each: Callable[[DecoderWeights], Callable[[Layer], Layer]] | None = None,
 ) -> DecoderWeights:
     """Read a folder; raises ModelUnusable when a tensor is missing, left over or misshapen.
 
     ``context`` is the longest conversation wanted, in tokens; None: what the model was made for.
-    ``each`` changes a layer as soon as it is read, so that never more than one is held twice.
+    ``each`` gets all but the layers, and gives what changes a layer as soon as it is read, so that never
+    more than one is held twice.
     """
     stored = StoredDecoder(folder, context)
     checkpoint = stored.checkpoint
+    outer = stored.outer(dtype, device)
+    change = None if each is None else each(outer)
 
     def layer(index: int) -> Layer:
         # no name here keeps what is read: it is freed once it is joined
         found = stored.layer(index, checkpoint.read(stored.layer_names(index), dtype, device))
-        return found if each is None else each(found)
+        return found if change is None else change(found)
 
-    outer = stored.outer(dtype, device)
     return replace(outer, layers=tuple(map(layer, range(stored.arch.layers))))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from engine.hardware.footprint import CPU, CUDA, TORCH, Footprint
+from engine.hardware.footprint import CPU, CUDA, INT8, TORCH, Footprint
 from engine.hardware.plan import Candidates, Need, PlanConstraints, Stage, Tier
 from engine.hardware.profile import GIB, HardwareProfile
 from engine.platform.instructions import BFLOAT16
@@ -17,7 +17,6 @@ LEAST = 2048
 BATCHES = (4, 2, 1)
 _RING = 320 * 2**20  # bytes of reading buffers and libraries for layers that come from disk
 
-LARGE = 2 * GIB  # of float32 weights: below, exact sums cost nothing that anyone would notice
 
 STREAMED = frozenset({Stage.SHARED, Stage.DEVICE_DISK, Stage.RAM_DISK})
 _ON_GPU = frozenset({Stage.DEVICE, Stage.SHARED, Stage.DEVICE_DISK})
@@ -81,15 +80,11 @@ def placements(
 def _preferred(
     stage: Stage, profile: HardwareProfile, forms: Sequence[Footprint]
 ) -> list[Footprint]:
-    """On a processor float32 first; bfloat16 where halving what a pass reads is worth rounding."""
+    """On a processor bfloat16 first where it multiplies that, at half of what a pass reads."""
     halves = stage in STREAMED or bool(BFLOAT16 & set(profile.instructions))
 
     def rank(form: Footprint) -> bool:
-        if form.backend != TORCH:
-            return False
-        half = form.dtype == "bfloat16"
-        large = form.weights * (2 if half else 1) >= LARGE
-        return half != (large and halves)
+        return form.backend == TORCH and (form.dtype == "bfloat16") != halves
 
     return sorted((form for form in forms if _possible(stage, form)), key=rank)
 
@@ -118,7 +113,9 @@ def lack(choice: Placement, room: Room) -> tuple[int, int]:
 
 
 def _wished(form: Footprint, wishes: PlanConstraints) -> bool:
-    return wishes.backend in {None, form.backend} and wishes.dtype in {None, form.dtype}
+    """Rounded weights are another model: nobody gets them unasked."""
+    asked = wishes.dtype or (None if form.dtype == INT8 else form.dtype)
+    return wishes.backend in {None, form.backend} and asked == form.dtype
 
 
 def _possible(stage: Stage, form: Footprint) -> bool:

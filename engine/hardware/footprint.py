@@ -11,6 +11,7 @@ from engine.hardware.checkpoint_sizes import Stored
 from engine.hardware.shape import ModelShape
 
 BYTES = {"float32": 4, "bfloat16": 2}
+INT8 = "int8"  # linear maps in bytes; embedding and cache in bfloat16, rows in float32
 TORCH, LLAMA_CPP = "torch", "llama_cpp"
 CPU, CUDA = "cpu", "cuda"
 _TORCH_PROMPT = 256  # rows of a prompt chunk
@@ -69,8 +70,11 @@ class Footprint:
 
     @property
     def streams(self) -> bool:
-        """Whether layers may be read again for each pass; experts may not: a tree needs them all."""
-        return self.backend == TORCH and self.dense
+        """Whether layers may be read again for each pass.
+
+        Experts may not, as a tree needs them all; rounded ones are not stored.
+        """
+        return self.backend == TORCH and self.dense and self.dtype != INT8
 
     def cache(self, context: int, nodes: int, batch: int) -> int:
         """Keys and values of ``batch`` conversations at their longest, each with a tree of ``nodes``."""
@@ -95,20 +99,21 @@ def torch_footprint(
     name: str, shape: ModelShape, weights: Stored, dtype: str, device: str
 ) -> Footprint:
     """For the torch target; ``device`` is cpu or cuda."""
-    size = BYTES[dtype]
+    size, mapped, rows = (2, 1, 4) if dtype == INT8 else (BYTES[dtype],) * 3
     # packing gives a tied head a copy of its own, on a processor
     head = weights.head.elements or (weights.embedding.elements if device == CPU else 0)
-    outside = size * (weights.embedding.elements + head + weights.rest.elements)
-    layers = tuple(size * layer.elements for layer in weights.layers)
+    outside = size * (weights.embedding.elements + weights.rest.elements) + mapped * head
+    layers = tuple(mapped * layer.elements for layer in weights.layers)
+    read = size * max(layer.elements for layer in weights.layers)
     scores = 4 * shape.heads if device == CUDA else 0  # masked attention is not fused there
     widths = 6 * shape.hidden + 4 * shape.feed_forward
     heads = 2 * (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     passing = Passing(
         prompt=_TORCH_PROMPT,
-        row=size * (widths + heads),
+        row=rows * (widths + heads),
         cell=size + scores,
         head=0,
-        scored=shape.vocab * (size + _PROBABILITIES),
+        scored=shape.vocab * (rows + _PROBABILITIES),
     )
     return Footprint(
         name=name,
@@ -121,7 +126,7 @@ def torch_footprint(
         position=2 * 4 * shape.head_dim,  # cosines and sines, float32
         context=shape.context,
         passing=passing,
-        loading=_loading(max(layers)) + size * weights.head.elements if device == CPU else 0,
+        loading=_loading(read) + size * weights.head.elements if device == CPU else 0,
         dense=shape.dense,
     )
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from engine.drafters import DRAFTERS, describe
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
-    LARGE,
     FittedPlacement,
     Placement,
     Room,
@@ -26,6 +25,7 @@ from engine.platform.instructions import BFLOAT16
 
 CACHE_PART = 4  # of the weights on a GPU, a quarter is added for caches and passes
 LEAST_CACHE = GIB
+LARGE = 2 * GIB  # of float32 weights: below, transformers' exact sums cost nothing that one notices
 _STREAMING = (
     "layers",
     "layers on their way",

@@ -68,7 +68,7 @@ def _dtype(case: Case) -> str:
     if form.backend == LLAMA_CPP:
         return f"The weights stay as the file has them: {size}."
     if form.dtype == "float32":
-        return f"{size} of weights in float32 fit, and drafted answers are then plain's to the bit."
+        return f"{size} of weights in float32 fit; this processor does not multiply bfloat16."
     if case.choice.home == Tier.DEVICE:
         return f"The GPU multiplies bfloat16 at full speed: {size} of weights."
     return f"bfloat16 halves what a pass reads: {size} of weights."

@@ -4,9 +4,16 @@ import re
 from pathlib import Path
 
 INSTRUCTIONS = (
-    "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16"
+    "avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd",
+    "bf16",
 )  # fmt: skip
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # those that multiply it
+INT8 = frozenset({"avx_vnni", "avx512_vnni", "amx_int8"})  # those that multiply bytes without loss
+
+
+def multiplies_int8() -> bool:
+    """Whether the processor does, with sums of 32 bits."""
+    return not INT8.isdisjoint(instruction_sets())
 
 
 def multiplies_bfloat16() -> bool:

@@ -9,7 +9,8 @@ packed, 8 rows 3394 and 673, 64 rows 16686 and 2914. A call takes about 20 micro
 multiplies, so small maps stay plain: 1 row through 128 x 352 takes 5 plain and 19 packed. Through a
 large map one row takes 5 to 12 % longer than four, and two up to a third longer, so they are padded
 to four. With AVX2 alone one row takes 9 to 27 % less than four: which it is, is measured once for
-every shape.
+every shape. So it is where fewer rows than four round differently (1536 x 576 with AVX-512), and a small
+map is packed, too, where its rows round differently plain.
 
 Delete when: ``F.linear`` is as fast with 1 to 8 rows, or the operator is gone (test_onednn_linear.py).
 """
@@ -26,9 +27,12 @@ from torch import Tensor
 from engine.decoder.decoder import Dense, Linear
 from engine.decoder.weights import DecoderWeights, mapped
 
-SMALL = 2**17  # weights of a map that is faster plain
 LARGE = 2**22  # weights of a map whose kernels for few rows may be slower than that for four
 NARROW, FOUR = (1, 2), 4  # rows
+FEWER = frozenset(range(1, FOUR))
+COMPARED = 16  # rows whose bits are compared with those of fewer and of more
+WIDE = (32, 64, 128)
+SAMPLE = 2**20  # weights of a large map that are compared
 TRIAL = 2**24  # weights that a trial reads, more than most caches hold
 TRIALS = 5  # passes of each width, alternating
 CLEARLY = 0.97  # of fewer rows' time: four must take less
@@ -44,10 +48,14 @@ class OneDnnLinear:
     weight: Tensor  # opaque
     bias: Tensor | None = None
     as_four: frozenset[int] = frozenset()  # row counts that are padded to four
+    most: int | None = None  # rows of a call; None: any number
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
-        rows = x.numel() // x.shape[-1] if self.as_four else 0
+        rows = x.numel() // x.shape[-1]
+        if self.most is not None and rows > self.most:
+            parts = torch.split(x.reshape(rows, -1), self.most)
+            return torch.cat([self(part) for part in parts]).view(*x.shape[:-1], -1)
         if rows not in self.as_four:
             return self._apply(x)
         four = F.pad(x.reshape(rows, -1), (0, 0, 0, FOUR - rows))
@@ -74,21 +82,51 @@ class OneDnnPacker:
     """Packs the maps of one model; a trial serves all maps of a shape."""
 
     def __init__(self) -> None:
-        self._as_four: dict[torch.Size, frozenset[int]] = {}
+        self._packed: dict[torch.Size, tuple[frozenset[int], int | None]] = {}
 
     def map(self, linear: Linear) -> Linear:
-        """The map packed, or itself where it is small or not plain."""
-        if not isinstance(linear, Dense) or linear.weight.numel() < SMALL:
+        """The map packed, or itself where it is not plain."""
+        if not isinstance(linear, Dense):
             return linear
-        as_four = self._widths(linear.weight)
-        return OneDnnLinear(reordered(linear.weight), linear.bias, as_four)
+        as_four, most = self._calls(linear.weight)
+        return OneDnnLinear(reordered(linear.weight), linear.bias, as_four, most)
 
-    def _widths(self, weight: Tensor) -> frozenset[int]:
-        if weight.numel() < LARGE:
-            return frozenset()
-        if weight.shape not in self._as_four:
-            self._as_four[weight.shape] = choose_as_four(_trial(weight))
-        return self._as_four[weight.shape]
+    def _calls(self, weight: Tensor) -> tuple[frozenset[int], int | None]:
+        """Which few rows are padded to four, and how many rows a call may have."""
+        if weight.shape not in self._packed:
+            slower = choose_as_four(_trial(weight)) if weight.numel() >= LARGE else frozenset[int]()
+            part = weight[: max(1, SAMPLE // weight.shape[1])]
+            alone = OneDnnLinear(reordered(part))
+            as_four = slower | unlike(alone, part) & FEWER
+            self._packed[weight.shape] = as_four, most_alike(alone, part)
+        return self._packed[weight.shape]
+
+
+def unlike(linear: Linear, weight: Tensor) -> frozenset[int]:
+    """The row counts below ``COMPARED`` whose rows get other bits than among so many."""
+    x = _numbers(COMPARED, weight)
+    with torch.inference_mode():
+        whole = linear(x)
+        return frozenset(n for n in range(1, COMPARED) if not torch.equal(linear(x[:n]), whole[:n]))
+
+
+def most_alike(linear: Linear, weight: Tensor) -> int | None:
+    """The most rows that get the bits that they get among ``COMPARED``; None: any number of them."""
+    x = _numbers(WIDE[-1], weight)
+    most = COMPARED
+    with torch.inference_mode():
+        alike = torch.cat([linear(part) for part in torch.split(x, COMPARED)])
+        for rows in WIDE:
+            if not torch.equal(linear(x[:rows]), alike[:rows]):
+                return most
+            most = rows
+    return None
+
+
+def _numbers(rows: int, weight: Tensor) -> Tensor:
+    """Rows [rows, in] without a pattern, in the type of the weight."""
+    found = torch.linspace(-1, 1, rows * weight.shape[1]).mul_(1e4).sin_()
+    return found.view(rows, -1).to(weight.dtype)
 
 
 def choose_as_four(timed: Timed) -> frozenset[int]:

@@ -24,8 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder.decoder import EXACT_ROWS, Dense, Linear
-from engine.platform.onednn_linear import SMALL, TRIAL, OneDnnLinear, can_pack
+from engine.platform.onednn_linear import TRIAL, OneDnnLinear, can_pack
 
+SMALL = 2**17  # weights of a map that is faster plain
 BLOCK = 2**20  # weights of a block
 TRIED = (1, 2, 3, 4, 6, 8, 12, 16)  # rows
 TRIALS = 3  # of each, alternating

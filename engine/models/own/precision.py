@@ -8,11 +8,19 @@ import torch
 
 from engine.decoder.decoder import Layer, Linear
 from engine.decoder.inflate import inflated
-from engine.decoder.weights import DecoderWeights, dtype_named, load_weights, mapped
+from engine.decoder.weights import (
+    DecoderWeights,
+    computing_in,
+    dtype_named,
+    load_weights,
+    mapped,
+)
 from engine.errors import ModelUnusable
 from engine.models.gguf.library import llama_library
 from engine.models.own.int8 import Int8Quantiser
+from engine.models.own.smoothing import Smoother
 from engine.platform.numpy_forward import with_numpy_forward
+from engine.platform.onednn_int8 import RowRounder, can_multiply_rounded
 from engine.platform.onednn_linear import OneDnnPacker, can_pack
 from engine.platform.toolchain import REBUILD
 from engine.platform.upcast_linear import Upcaster, Widening, wide_type
@@ -29,8 +37,24 @@ def read(spec: ModelSpec, device: torch.device) -> DecoderWeights:
     check(spec)
     folder, dtype = Path(spec.folder), dtype_named(spec.dtype)
     held = change(spec, device, dtype)
-    each = partial(Layer.mapped, change=held) if spec.inflate == 1 else None
+    if _rounds_rows(spec, device):
+        return computing_in(_smoothed(spec, device, dtype, held), torch.float32)
+    each = (lambda _: partial(Layer.mapped, change=held)) if spec.inflate == 1 else None
     return mapped(_whole(load_weights(folder, dtype, device, spec.context, each), spec), held)
+
+
+def _smoothed(
+    spec: ModelSpec, device: torch.device, dtype: torch.dtype, held: Callable[[Linear], Linear]
+) -> DecoderWeights:
+    """Rounded weights, each layer smoothed first; ``held`` rounds."""
+    found: list[Smoother] = []
+
+    def each(outer: DecoderWeights) -> Callable[[Layer], Layer]:
+        found.append(Smoother.of(outer))
+        return lambda layer: found[0].layer(layer).mapped(held)
+
+    weights = load_weights(Path(spec.folder), dtype, device, spec.context, each)
+    return mapped(found[0].head(weights), held)
 
 
 def _whole(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
@@ -43,11 +67,17 @@ def _whole(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
 def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callable[[Linear], Linear]:
     """What replaces every linear map: the layout that is fastest on this machine."""
     upcasts = wide_type(device, dtype) != dtype
+    if _rounds_rows(spec, device):
+        return RowRounder().map
     if spec.weights == INT8:
         return Int8Quantiser(Widening() if upcasts else None).map
     if upcasts:
         return Upcaster(Widening(), exact=bool(spec.exact)).map
     return OneDnnPacker().map if can_pack(device, dtype) else _unchanged
+
+
+def _rounds_rows(spec: ModelSpec, device: torch.device) -> bool:
+    return spec.weights == INT8 and can_multiply_rounded(device)
 
 
 def _unchanged(linear: Linear) -> Linear:
@@ -58,6 +88,8 @@ def check(spec: ModelSpec) -> None:
     """Raise ModelUnusable for a combination that does not exist."""
     if spec.weights not in (FULL, INT8):
         raise ModelUnusable(f"weights {spec.weights!r} are unknown; choose {FULL} or {INT8}")
+    if spec.weights == INT8 and spec.inflate > 1:
+        raise ModelUnusable("int8 weights of an inflated model do not exist; omit one of both")
     if spec.weights == INT8 and spec.dtype == "float16":
         raise ModelUnusable(
             "int8 weights in float16 could exceed its largest number; choose bfloat16 or float32"

@@ -263,8 +263,11 @@ class TorchTarget(Target):
     def _embed(self, tokens: Sequence[int]) -> Tensor:
         table = self._weights.embedding
         if len(tokens) == 1:
-            return table[tokens[0]].unsqueeze(0)  # not copied
-        return F.embedding(torch.tensor(tokens, dtype=torch.int64, device=table.device), table)
+            found = table[tokens[0]].unsqueeze(0)  # not copied
+        else:
+            ids = torch.tensor(tokens, dtype=torch.int64, device=table.device)
+            found = F.embedding(ids, table)
+        return found.to(self._weights.computes_in)
 
     def _normed(self, hidden: Tensor) -> Tensor:
         """Final norm, [..., C]."""
@@ -313,8 +316,9 @@ class TorchTarget(Target):
         self, layer: int, seat: _SlotRows, qkv: tuple[Tensor, Tensor, Tensor]
     ) -> Tensor:
         """Attention of one sequence's rows [n, H, D] over its cache."""
-        keys, values = self.cache.write(seat.slot, layer, seat.layout, qkv[1:])
-        return attend(qkv[0], keys, values, seat.reading)
+        q, *written = qkv
+        keys, values = self.cache.write(seat.slot, layer, seat.layout, (written[0], written[1]))
+        return attend(q.to(keys.dtype), keys, values, seat.reading).to(q.dtype)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

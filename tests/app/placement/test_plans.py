@@ -59,25 +59,20 @@ class TestPlan:
 
         def place(settings, spec, wishes):
             asked.append(wishes and wishes.dtype)
-            resident = 10**9 if spec.name == "large" else None
-            return Placed(replace(spec, dtype="bfloat16", context=4096, resident=resident), None)
+            return Placed(replace(spec, dtype="bfloat16", context=4096), None)
 
         monkeypatch.setattr(plans, "place", place)
         return asked
 
-    @pytest.mark.parametrize("name", ["float16", "int8"])
-    def test_what_a_plan_does_not_know_is_planned_as_bfloat16(self, settings, planned, name):
+    @pytest.mark.parametrize(("name", "form"), [("float16", "bfloat16"), ("int8", "int8")])
+    def test_what_a_plan_does_not_know_is_planned_as_bfloat16(self, settings, planned, name, form):
         found = place_with_dtype(settings, SPEC, name).spec
-        assert planned == ["bfloat16"]
+        assert planned == [form]
         assert (dtype_name(found), found.context) == (name, 4096)
 
     def test_without_a_name_the_plan_decides(self, settings, planned):
         assert place_with_dtype(settings, SPEC, None).spec.dtype == "bfloat16"
         assert planned == [None]
-
-    def test_what_must_be_streamed_cannot_be_rounded(self, settings, planned):
-        with pytest.raises(ModelUnusable, match="large does not fit in memory in bfloat16, from"):
-            place_with_dtype(settings, replace(SPEC, name="large"), "int8")
 
 
 class TestWhereItComesFrom:

@@ -139,7 +139,8 @@ def test_a_model_in_halves_is_near_itself_in_float32_in_steps_trees_and_prompts(
     assert (found[0] - found[1]).abs().max() < 0.08 * found[0].abs().max()
 
 
-def test_rounded_weights_are_widened_too(lacking):
+def test_rounded_weights_are_widened_too(lacking, monkeypatch):
+    monkeypatch.setattr("engine.platform.onednn_int8.multiplies_int8", lambda: False)
     plain, x = weight(40, 64, torch.bfloat16), torch.randn(30, 64).bfloat16()
     rounded = Int8Quantiser(Widening()).map(Dense(plain))
     exact = x.double() @ (rounded.rows.double() * rounded.scale.double()[:, None]).T

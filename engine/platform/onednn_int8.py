@@ -1,0 +1,100 @@
+"""Multiply 8-bit rows by 8-bit weights (W8A8) with the processor's integer products (oneDNN).
+
+What it does: a weight is rounded once, with one scale per output. A row is rounded when it comes, to
+255 steps between its least and its largest number; so its bits depend on no other row, and sums of
+integers are exact in any order. A row therefore gets the same bits in passes of any width. The operator
+is the one that torch's own compiler emits for int8 linear layers.
+
+Gain: GAIN
+
+Delete when: torch has one call for it that takes a scale per row, or the operator is gone
+(test_onednn_int8.py).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.decoder.decoder import Dense, Linear
+from engine.platform.instructions import multiplies_int8
+
+STEPS = 127  # of a weight, on either side of zero
+LEVELS = 255  # of a row, from its least number to its largest
+LEAST = 1e-30  # the range of a row that is all one number
+
+
+@dataclass(frozen=True, slots=True)
+class W8A8Linear:
+    """A linear map over a packed int8 weight [out, in] that rounds the rows, too."""
+
+    weight: Tensor  # opaque
+    scale: Tensor  # [out] float32
+    sums: Tensor  # [out] float32: the rounded weight's rows summed, times scale
+    bias: Tensor | None = None  # [out] float32
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out], both in one type; computed in float32."""
+        rows = x.reshape(-1, x.shape[-1]).float()
+        # two calls: the one that finds both takes five times as long
+        low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
+        step = (high - low).clamp_min_(LEAST).div_(LEVELS)
+        # adding a half and cutting off rounds: one call less
+        levels = torch.addcmul(0.5 - low / step, rows, 1 / step).clamp_max_(LEVELS).to(torch.uint8)
+        found = product(levels, self.weight, self.scale).mul_(step).addcmul_(low, self.sums)
+        if self.bias is not None:
+            found += self.bias
+        return found.to(x.dtype).view(*x.shape[:-1], -1)
+
+
+class RowRounder:
+    """Rounds the linear maps of one model for integer products.
+
+    A head that is tied to the embedding becomes a rounded copy of its own.
+    """
+
+    def map(self, linear: Linear) -> Linear:
+        """The map rounded; any other than a plain one stays what it is."""
+        if not isinstance(linear, Dense):
+            return linear
+        return rounded(linear)
+
+
+def rounded(linear: Dense) -> W8A8Linear:
+    """The map with its weight in 255 steps from minus to plus the largest of each output."""
+    largest = linear.weight.abs().amax(1).float()
+    scale = torch.where(largest > 0, largest / STEPS, 1.0)
+    levels = (linear.weight / scale.unsqueeze(1)).round_().clamp_(-STEPS, STEPS).to(torch.int8)
+    bias = None if linear.bias is None else linear.bias.float()
+    return W8A8Linear(packed(levels), scale, levels.sum(1) * scale, bias)
+
+
+def product(levels: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """uint8 [n, in] times a packed weight, times scale [out]: [n, out] float32."""
+    none = torch.zeros(1, dtype=torch.int32)
+    found: Tensor = torch.ops.onednn.qlinear_pointwise(
+        levels, 1.0, 0, weight, scale, none, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return found
+
+
+def packed(levels: Tensor) -> Tensor:
+    """An int8 weight [out, in] in oneDNN's layout; raises RuntimeError or AttributeError."""
+    with torch.inference_mode():
+        found: Tensor = torch.ops.onednn.qlinear_prepack(levels, None)
+    return found
+
+
+def can_multiply_rounded(device: torch.device) -> bool:
+    """Whether the processor multiplies bytes without loss; found by trying.
+
+    Without the instructions for it, the sum of two products is cut to 16 bits.
+    """
+    if device.type != "cpu" or not multiplies_int8():
+        return False
+    levels = torch.full((64, 64), STEPS, dtype=torch.int8)
+    try:
+        found = product(torch.full((2, 64), LEVELS, dtype=torch.uint8), packed(levels), torch.ones(64))
+    except (AttributeError, RuntimeError):  # another torch release
+        return False
+    return bool((found == 64 * STEPS * LEVELS).all())
