@@ -31,7 +31,7 @@ def known_table(settings: Settings) -> RowTable | None:
         return None
     try:
         stored = json.loads((settings.home / _REMEMBERED).read_text(encoding="utf-8"))
-        return _table(stored["seconds"]) if stored["machine"] == _machine(settings) else None
+        return _table(stored["seconds"]) if stored["machine"] == measured_on(settings) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # it is measured again
 
@@ -50,13 +50,13 @@ def measured_table(
     with tempfile.TemporaryDirectory(prefix=".types-", dir=settings.home) as folder:
         table = _measured(settings, Path(folder), progress)
     seconds = {kind: list(times) for kind, times in table.seconds.items()}
-    stored = {"machine": _machine(settings), "rows": WIDTHS, "seconds": seconds}
+    stored = {"machine": measured_on(settings), "rows": WIDTHS, "seconds": seconds}
     replace_file(settings.home / _REMEMBERED, json.dumps(stored, indent=1))
     return table
 
 
-def _machine(settings: Settings) -> str:
-    """Changes with anything that would change a time."""
+def measured_on(settings: Settings) -> str:
+    """What a table is remembered for: it changes with anything that would change a time."""
     sets, threads = " ".join(instruction_sets()), cores()
     library = version("llama-cpp-python")
     return f"{processor()}, {sets}, {threads} threads, llama-cpp-python {library}, exact {settings.exact}"

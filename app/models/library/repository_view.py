@@ -33,7 +33,7 @@ class Choice(Offer):
 
     label: str
     files: tuple[str, ...]
-    advice: str = ""  # on a faster type of equal quality, as one sentence
+    advice: str = ""  # on a faster type of equal quality; empty: there is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A small Llama with random weights as a GGUF file, to measure passes with."""
+"""A small Llama without a meaning as a GGUF file, to measure passes with."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,22 +43,24 @@ def write_sample(out: Path, layers: int = LAYERS) -> None:
 
 
 def _tensors(layers: int) -> Iterator[tuple[str, NDArray[np.generic]]]:
-    """All layers share their numbers, which does not show in the time of a pass."""
+    """Only the first layer has numbers: zeros take a pass as long, and are quantised at once."""
     numbers = np.random.default_rng(0)
-
-    def drawn(rows: int, columns: int) -> NDArray[np.generic]:
-        weights = numbers.standard_normal((rows, columns), np.float32)
-        return (SPREAD * weights).astype(np.float16)
-
     ones, narrow = np.ones(HIDDEN, np.float32), HIDDEN // HEADS * KV_HEADS
-    layer = {
-        "attn_norm": ones, "ffn_norm": ones,
-        "attn_q": drawn(HIDDEN, HIDDEN), "attn_k": drawn(narrow, HIDDEN),
-        "attn_v": drawn(narrow, HIDDEN), "attn_output": drawn(HIDDEN, HIDDEN),
-        "ffn_gate": drawn(FORWARD, HIDDEN), "ffn_up": drawn(FORWARD, HIDDEN),
-        "ffn_down": drawn(HIDDEN, FORWARD),
+    shapes = {
+        "attn_q": (HIDDEN, HIDDEN), "attn_k": (narrow, HIDDEN), "attn_v": (narrow, HIDDEN),
+        "attn_output": (HIDDEN, HIDDEN), "ffn_gate": (FORWARD, HIDDEN), "ffn_up": (FORWARD, HIDDEN),
+        "ffn_down": (HIDDEN, FORWARD),
     }  # fmt: skip
-    yield "token_embd", drawn(VOCAB, HIDDEN)
+
+    def drawn(shape: tuple[int, int]) -> NDArray[np.generic]:
+        return (SPREAD * numbers.standard_normal(shape, np.float32)).astype(np.float16)
+
+    yield "token_embd", drawn((VOCAB, HIDDEN))
     for number in range(layers):
-        yield from ((f"blk.{number}.{name}", tensor) for name, tensor in layer.items())
+        yield from ((f"blk.{number}.{part}_norm", ones) for part in ("attn", "ffn"))
+        for name, shape in shapes.items():
+            yield (
+                f"blk.{number}.{name}",
+                drawn(shape) if not number else np.zeros(shape, np.float16),
+            )
     yield "output_norm", ones

@@ -1,6 +1,5 @@
 """The row table of a machine: measured once, remembered, and not used for another machine."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,10 @@ from app.placement import row_table
 from app.placement.row_table import known_table, measured_table
 from app.settings import Settings, prepare_home
 from engine.errors import ModelUnusable
-from engine.hardware.limits import Ram
+from engine.hardware.profile import Ram
+from tests.app.row_tables import remember
 
 pytest.importorskip("llama_cpp.llama_cpp")
-
-SECONDS = {"q4_k_m": [0.01, 0.02, 0.03], "q4_0": [0.005, 0.01, 0.02]}
 
 
 @pytest.fixture
@@ -21,11 +19,6 @@ def settings(tmp_path: Path) -> Settings:
     made = Settings(home=tmp_path)
     prepare_home(made)
     return made
-
-
-def remember(settings: Settings, **changes) -> None:
-    stored = {"machine": row_table._machine(settings), "seconds": SECONDS} | changes
-    (settings.home / "file-types.json").write_text(json.dumps(stored))
 
 
 def test_a_machine_that_was_never_measured_has_no_table(settings):
