@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.interfaces.target import UNLIMITED, LayerSource, Target
+from engine.request import RowPrices
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
@@ -30,10 +31,10 @@ WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it no
 STEEP = 2.0  # passes of a row: wider ones than this are not measured, nor drafted for
 
 
-def profile(target: Target, cost: PassCost) -> int:
+def profile(target: Target, cost: PassCost, known: RowPrices | None = None) -> int:
     """Measure the pass over several widths; doing so also builds kernels, which no answer should pay for.
 
-    SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
+    With prices that are ``known`` only a pass of each width is run, to build kernels and to see the bits.
     Returns how many rows a pass may have so that each row gets the bits that it has alone, as far as
     that was seen. Raises NumericalError for logits that are not finite: no answer could come from such
     weights.
@@ -48,6 +49,10 @@ def profile(target: Target, cost: PassCost) -> int:
         if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
             widths.append(min(rows, target.context))
             first_rows[widths[-1]] = first_row(target, widths[-1])
+    if known is not None:
+        cost.reset(dict(known.seconds))
+        cost.per_context = known.per_context
+        return exact_rows(first_rows)
     rounds = [
         _round(target, widths)
         for n in range(PROFILE_REPEATS)
