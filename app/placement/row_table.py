@@ -16,7 +16,7 @@ from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
 from engine.hardware.limits import ram
 from engine.hardware.reasons import gib
-from engine.hardware.row_table import WIDTHS, RowTable
+from engine.hardware.row_table import USUAL, WIDTHS, RowTable
 from engine.platform.instructions import instruction_sets
 
 _REMEMBERED = "file-types.json"
@@ -65,8 +65,9 @@ def measured_on(settings: Settings) -> str:
 def _table(seconds: dict[str, list[float]]) -> RowTable:
     """Out of JSON; raises TypeError, ValueError or AttributeError when it is something else."""
     found = {kind: tuple(map(float, times)) for kind, times in seconds.items()}
-    if not all(len(times) == len(WIDTHS) and min(times) > 0 for times in found.values()):
-        raise ValueError(f"a table with the times {list(found.values())}")
+    whole = all(len(times) == len(WIDTHS) and min(times) > 0 for times in found.values())
+    if USUAL not in found or not whole:
+        raise ValueError(f"a table with the times {found}")
     return RowTable(found)
 
 

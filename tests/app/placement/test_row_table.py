@@ -41,7 +41,7 @@ def test_a_table_of_other_settings_or_another_machine_is_not_believed(settings):
 
 @pytest.mark.parametrize(
     "seconds",
-    [None, [], {"q4_0": 1}, {"q4_0": [1, 2]}, {"q4_0": [1, 2, -3]}, {"q4_0": ["x", 1, 1]}],
+    [{}, None, [], {"q4_0": 1}, {"q4_0": [1, 2]}, {"q4_0": [1, 2, -3]}, {"q4_0": ["x", 1, 1]}],
 )
 def test_a_damaged_file_is_as_if_there_were_none(settings, seconds):
     remember(settings, seconds=seconds)
