@@ -22,7 +22,15 @@ from engine.models.offload import SOURCES
 from engine.models.own.precision import notes
 from engine.platform.huge_pages import in_huge_pages
 from engine.platform.instructions import multiplies_bfloat16
-from engine.request import AUTO, PLAIN, GenerationRequest, ModelFacts, ModelSpec, SamplingParams
+from engine.request import (
+    AUTO,
+    PLAIN,
+    GenerationRequest,
+    ModelFacts,
+    ModelSpec,
+    RowPrices,
+    SamplingParams,
+)
 from engine.runtime.components import CacheCapacity, EngineComponents, Verify
 from engine.runtime.drafter_pool import DrafterPool
 from engine.runtime.profiling import profile
@@ -42,7 +50,7 @@ AMPLE = 4  # times the files: stored halves become whole numbers, and parts one 
 
 def build(spec: ModelSpec, speller: Speller | None = None) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
-    spec = _decided(spec)
+    spec = replace(spec, exact=exact_or_usual(spec.exact))
     engine = assemble(spec, *load(spec), speller)
     if spec.device == "cpu":
         engine.warm_up(WARM_SECONDS, WARM)
@@ -51,9 +59,9 @@ def build(spec: ModelSpec, speller: Speller | None = None) -> Engine:
     return engine
 
 
-def _decided(spec: ModelSpec) -> ModelSpec:
-    """Exact where nothing else was asked for and it costs less than 5 % of the speed."""
-    return spec if spec.exact is not None else replace(spec, exact=multiplies_bfloat16())
+def exact_or_usual(exact: bool | None) -> bool:  # noqa: FBT001 - a field of a spec
+    """What was asked for; else exact where it costs less than 5 % of the speed."""
+    return multiplies_bfloat16() if exact is None else exact
 
 
 def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
@@ -77,12 +85,21 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
 
 def _profiled(spec: ModelSpec, parts: DrafterResources) -> int:
     """Measure passes, of no more rows than round alike where ``spec.exact``; returns how many do."""
-    exact = profile(parts.target, parts.cost)
+    exact = profile(parts.target, parts.cost, spec.prices)
     if exact < UNLIMITED and spec.exact and parts.target.limits_rows:
         parts.target.limit_rows(exact)
-        parts.cost.reset({})
-        profile(parts.target, parts.cost)
+        if spec.prices is None:
+            parts.cost.reset({})
+            profile(parts.target, parts.cost)
     return exact
+
+
+def _prices(spec: ModelSpec, parts: DrafterResources) -> RowPrices | None:
+    """What was measured just now on the processor; with a disk's or a GPU's share it is not kept."""
+    elsewhere = spec.device != "cpu" or spec.gpu_layers or parts.target.source is not None
+    if spec.prices is not None or elsewhere:
+        return None
+    return RowPrices(tuple(sorted(parts.cost.knots.items())), parts.cost.per_context)
 
 
 def _measured(spec: ModelSpec, parts: DrafterResources, no_draft: str) -> DrafterResources:
@@ -120,6 +137,7 @@ def assemble(
         drafters=tuple(name for name in able if name != AUTO and drafter_class(name).listed),
         refused=tuple(refused.items()),
         notes=(*notes(spec), *_rounding(spec, parts), *_undrafted(spec, parts, able, refused)),
+        prices=_prices(spec, parts),
     )
     room = _room(spec, parts)
     machinery = EngineComponents(

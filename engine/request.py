@@ -321,6 +321,14 @@ Event = Tokens | Done
 
 
 @dataclass(frozen=True, slots=True)
+class RowPrices:
+    """What passes of a model cost when it was measured at a load."""
+
+    seconds: tuple[tuple[int, float], ...]  # (rows, of a pass of so many)
+    per_context: float  # seconds more by each cached token
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """What ``build`` needs to know: folders on this machine, numbers, names."""
 
@@ -349,6 +357,7 @@ class ModelSpec:
     exact: bool | None = (
         None  # drafted rows get plain decoding's bits; None: where that costs little
     )
+    prices: RowPrices | None = None  # of an earlier load on this machine; None: they are measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,3 +372,4 @@ class ModelFacts:
     drafters: tuple[str, ...]  # names that can run with this model, ``none`` first
     refused: tuple[tuple[str, str], ...] = field(default=())  # (drafter, why it cannot run)
     notes: tuple[str, ...] = ()  # sentences: how what was loaded differs from the files
+    prices: RowPrices | None = None  # as measured at this load; None: given, or not to be kept

@@ -43,6 +43,11 @@ def notice(text: str, *, alarm: bool = False, more: str = "") -> str:
     return f'<p class="result{kind}" role="{role}">{escape(sentence(text))}{more}</p>'
 
 
+def note(said: str) -> str:
+    """A quiet sentence below something; nothing without one. HTML."""
+    return f'<p class="note">{escape(said)}</p>' if said else ""
+
+
 def sentence(text: str) -> str:
     """Add a capital and a full stop; a first word with a dot, as a file name, keeps its case."""
     text = text.strip()

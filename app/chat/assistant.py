@@ -61,11 +61,13 @@ class Assistant:
 
         Raises UnknownModel, ModelUnusable, WorkerCrashed, HistoryError.
         """
-        loaded = await LoadedModel.open(settings, model, draft, settings.dtype)
+        history = await asyncio.to_thread(History.open, settings.database)
         try:
-            history = await asyncio.to_thread(History.open, settings.database)
+            loaded = await LoadedModel.open(
+                settings, model, draft, settings.dtype, history.row_prices
+            )
         except BaseException:
-            await loaded.worker.close()
+            await asyncio.to_thread(history.close)
             raise
         return cls(settings, loaded, history)
 
@@ -126,10 +128,14 @@ class Assistant:
         previous = self._model
         await previous.worker.close()
         try:
-            self._model = await LoadedModel.open(self.settings, model)
+            self._model = await LoadedModel.open(self.settings, model, kept=self.history.row_prices)
         except (AppError, EngineError):
             self._model = await LoadedModel.load(
-                previous.entry, previous.spec, previous.plan, self.settings
+                previous.entry,
+                previous.spec,
+                previous.plan,
+                self.settings,
+                self.history.row_prices,
             )
             raise
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from app.chat.reply import AnswerReader, RunningReply
 from app.chat.stored_answer import AnswerSink
 from app.history.records import Conditions
+from app.history.row_prices import StoredPrices
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
 from app.observable import Observable
 from app.placement.machine import machine_name
 from app.placement.plans import INT8, place_with_dtype
+from app.placement.price_key import price_key
 from app.request import (
     AS_TAUGHT,
     ChatRequest,
@@ -79,17 +81,22 @@ class LoadedModel:
 
     @classmethod
     async def open(
-        cls, settings: Settings, model: str, draft: str | None = None, dtype: str | None = None
+        cls,
+        settings: Settings,
+        model: str,
+        draft: str | None = None,
+        dtype: str | None = None,
+        kept: StoredPrices | None = None,
     ) -> "LoadedModel":
         """Load ``model`` (a catalogue name or a folder), drafting with the model ``draft`` if given.
 
-        ``dtype`` names the number format of its weights; None: the catalogue's, or the plan's.
+        ``kept`` has prices of earlier loads, which are not measured again. ``dtype`` names the number format of its weights; None: the catalogue's, or the plan's.
         Raises UnknownModel, ModelUnusable, WorkerCrashed.
         """
         entry = find_entry(load_catalog(settings), model)
         spec = await asyncio.to_thread(resolve, settings, model, draft)
         found = await asyncio.to_thread(place_with_dtype, settings, spec, dtype or entry.dtype)
-        return await cls.load(entry, found.spec, found.plan, settings)
+        return await cls.load(entry, found.spec, found.plan, settings, kept)
 
     @classmethod
     async def load(
@@ -98,14 +105,21 @@ class LoadedModel:
         spec: ModelSpec,
         plan: Plan | None,
         settings: Settings,
+        kept: StoredPrices | None = None,
     ) -> "LoadedModel":
-        """Load a model whose spec is known; raises ModelUnusable, WorkerCrashed."""
+        """Load a model whose spec is known; raises ModelUnusable, WorkerCrashed, HistoryError."""
+        key = await asyncio.to_thread(price_key, spec)
+        prices = await asyncio.to_thread(kept.of, key) if kept else None
         worker = EngineWorker(
-            spec, level=settings.log_level.upper(), keep_alive=settings.keep_alive
+            replace(spec, prices=prices),
+            level=settings.log_level.upper(),
+            keep_alive=settings.keep_alive,
         )
         reading = asyncio.to_thread(ChatText.load, Path(spec.folder))
         try:
             facts, text = await asyncio.gather(worker.start(), reading)
+            if kept and facts.prices:
+                await asyncio.to_thread(kept.put, key, facts.prices)
         except BaseException:
             await worker.close()
             raise

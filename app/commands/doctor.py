@@ -8,42 +8,69 @@ from dataclasses import asdict, dataclass
 
 from app.commands.arguments import set_command
 from app.placement.machine import measured_profile
+from app.placement.row_table import known_table, measured_table
+from app.progress import show_progress
 from app.settings import Settings
 from app.setup.checks import Finding, findings, software
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.reasons import gib
+from engine.hardware.row_table import USUAL, WIDTHS, RowTable
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """Look at this machine; ``again`` measures its rates again."""
+    """Look at this machine; ``types`` measures its row table if need be, ``again`` all in any case."""
 
     settings: Settings
     again: bool = False
     json: bool = False
+    types: bool = False
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--again", action="store_true", help="measure the machine's speed again")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    set_command(parser, lambda given, s: DoctorOptions(s, given.again, given.json), run)
+    parser.add_argument(
+        "--types",
+        action="store_true",
+        help="measure which type of a GGUF file is fastest, a minute",
+    )
+    set_command(
+        parser, lambda given, s: DoctorOptions(s, given.again, given.json, given.types), run
+    )
 
 
 def run(options: DoctorOptions) -> int:
     """Print the profile and what is missing; returns 1 if something needed is missing."""
     profile = measured_profile(options.settings, again=options.again)
+    table = _table(options)
     found = tuple(findings(profile, software()))
     if options.json:
-        content = {"profile": asdict(profile), "missing": [asdict(finding) for finding in found]}
+        content = {
+            "profile": asdict(profile),
+            "types": None if table is None else {"rows": WIDTHS, "seconds": dict(table.seconds)},
+            "missing": [asdict(finding) for finding in found],
+        }
         sys.stdout.write(json.dumps(content) + "\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(profile, found))
+        sys.stdout.writelines(f"{line}\n" for line in lines(profile, found, table))
     return 1 if any(finding.needed for finding in found) else 0
 
 
-def lines(profile: HardwareProfile, found: tuple[Finding, ...]) -> Iterator[str]:
-    """The profile and the findings as text."""
+def _table(options: DoctorOptions) -> RowTable | None:
+    if not options.types:
+        return known_table(options.settings)
+    try:
+        return measured_table(options.settings, show_progress, again=options.again)
+    finally:
+        show_progress("")
+
+
+def lines(
+    profile: HardwareProfile, found: tuple[Finding, ...], table: RowTable | None = None
+) -> Iterator[str]:
+    """The profile, the row table and the findings as text."""
     rates, ram = profile.rates, profile.ram
     yield f"processor    {profile.processor}, {profile.cores:g} cores"
     yield f"instructions {', '.join(profile.instructions) or 'none of those that matter'}"
@@ -58,12 +85,26 @@ def lines(profile: HardwareProfile, found: tuple[Finding, ...]) -> Iterator[str]
         )
     if not profile.gpus:
         yield "GPU          none that CUDA knows"
+    yield from _types(table)
     yield ""
     if not found:
         yield "Nothing is missing."
     for finding in found:
         yield f"{'needed' if finding.needed else 'could be better'}: {finding.what}."
         yield f"  {finding.remedy}."
+
+
+def _types(table: RowTable | None) -> Iterator[str]:
+    """Milliseconds of a pass by type of a GGUF file, the fastest first, and compared with the usual."""
+    if table is None:
+        yield "GGUF types   not measured; slipstream doctor --types does it in a minute"
+        return
+    rows = ", ".join(map(str, WIDTHS))
+    yield f"GGUF types   ms of passes of {rows} rows of a small model, and in {USUAL.upper()}'s time"
+    for kind, seconds in sorted(table.seconds.items(), key=lambda item: item[1]):
+        times = "".join(f"{1e3 * value:8.1f}" for value in seconds)
+        shares = "".join(f"{share:7.2f}" for share in table.shares(kind, USUAL))
+        yield f"  {kind.upper():<10}{times}  {shares}"
 
 
 def _rate(rate: float | None, unit: str = "GB/s") -> str:

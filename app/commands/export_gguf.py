@@ -16,10 +16,10 @@ from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.settings import Settings
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import EngineError, ModelUnusable
-from engine.models.gguf.export import FULL_TYPES, Source, open_source, write_gguf, write_vocabulary
+from engine.models.gguf.export import Source, open_source, write_gguf, write_vocabulary
+from engine.models.gguf.file_types import FILE_TYPES, FULL_TYPES
 from engine.models.gguf.vocabulary import GgufVocabulary
 
-WIDTHS = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_k_m": 0.65}  # bytes a weight
 SPARE = 64 << 20  # bytes of the disk left free
 QUIET_SECONDS = 600.0  # longest that one tensor takes
 MEMORY = 16 << 30
@@ -40,7 +40,7 @@ class ExportGgufOptions:
 
     settings: Settings
     model: str
-    type: str  # of the weights: a key of WIDTHS
+    type: str  # of the weights: a key of FILE_TYPES
     out: Path
 
 
@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     option = parser.add_argument
     option("--model", required=True, help="a name of models.yaml, or a folder of safetensors")
-    option("--type", choices=tuple(WIDTHS), required=True, help="type of the weights")
+    option("--type", choices=tuple(FILE_TYPES), required=True, help="type of the weights")
     option("--out", metavar="FILE", type=Path, required=True, help="the file to write, *.gguf")
     set_command(
         parser, lambda given, s: ExportGgufOptions(s, given.model, given.type, given.out), run
@@ -156,7 +156,7 @@ def _check_out(out: Path) -> None:
 
 def _check_space(out: Path, source: Source, kind: str) -> None:
     files = {_full_type(source, kind), kind}
-    need = int(source.parameters * sum(WIDTHS[name] for name in files)) + SPARE
+    need = int(source.parameters * sum(FILE_TYPES[name].weight_bytes for name in files)) + SPARE
     free = shutil.disk_usage(out.parent).free
     if free < need:
         raise OutputFileError(

@@ -33,6 +33,7 @@ from app.models.library.fit import best, fits
 from app.models.library.importing import Import, Way, import_model
 from app.models.library.installed import installed_models, remove_model
 from app.models.library.other_programs import found_models
+from app.models.library.type_advice import TypeAdvice
 from app.placement.machine import known_profile
 from app.settings import Settings, expanded
 
@@ -224,14 +225,21 @@ def _list(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
 
 
 def _available(settings: Settings) -> Iterator[str]:
-    """With the drafter that each one would get here, and where its weights would be."""
-    offered = fits(load_catalog(settings), known_profile(settings))
+    """With the drafter that each one would get here, where its weights would be, and a faster type."""
+    offered, types = (
+        fits(load_catalog(settings), known_profile(settings)),
+        TypeAdvice.read(settings),
+    )
     chosen = best(offered)
     for fit in offered:
         yield _catalogue_line(fit.entry)
         mode = f"{fit.planned.drafter}: " if fit.planned else ""
         first = "best for this machine; " if fit is chosen else ""
         yield f"{'':<36} {first}{mode}{fit.where}"
+        if advice := types.of_entry(fit.entry):
+            yield f"{'':<36} {advice}"
+    if types.missing:
+        yield types.missing
 
 
 def _remove(settings: Settings, given: argparse.Namespace) -> Iterator[str]:

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 
 from app.commands.arguments import add_model, memory, set_command, whole
 from app.errors import SettingsError
-from app.models.catalog import load_catalog, resolve
+from app.models.catalog import find_entry, load_catalog, resolve
 from app.models.library.fit import by_shape
+from app.models.library.type_advice import TypeAdvice
 from app.placement import plans
 from app.placement.machine import known_profile
 from app.settings import Settings
@@ -66,12 +67,14 @@ def run(options: PlanOptions) -> int:
     if options.table:
         sys.stdout.writelines(f"{line}\n" for line in table())
         return 0
-    found = _found(options)
+    found, advice = _found(options), _type_advice(options)
     if options.json:
         kind = {"runs": isinstance(found, Plan)}
-        sys.stdout.write(json.dumps({**kind, **asdict(found)}) + "\n")
+        sys.stdout.write(json.dumps({**kind, **asdict(found), "type": advice}) + "\n")
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines(found))
+        if advice and isinstance(found, Plan):
+            sys.stdout.write(f"  {'type':<12} {advice}\n")
     return 0 if isinstance(found, Plan) else 1
 
 
@@ -142,6 +145,14 @@ def _found(options: PlanOptions) -> Plan | Refusal:
         return plan(profile, plans.candidates(spec), options.wishes)
     # not downloaded yet: its shape is in the catalogue, and so is its draft's
     return plan(profile, by_shape(entry, entries.get(entry.draft or "")), options.wishes)
+
+
+def _type_advice(options: PlanOptions) -> str:
+    """On the type of a GGUF file on this machine; empty for other models and machines."""
+    if options.ram is not None or options.model in MODELS:
+        return ""
+    entry = find_entry(load_catalog(options.settings), options.model)
+    return TypeAdvice.read(options.settings).of_entry(entry)
 
 
 def _machine(options: PlanOptions) -> HardwareProfile:

@@ -95,6 +95,8 @@ class Measurements:
                 named,
             )
             replies = database.execute(f"DELETE FROM replies {chosen}", named)  # noqa: S608
+            if model is None:
+                database.execute("DELETE FROM row_prices")  # measured again at the next load
             return Forgotten(replies.rowcount, runs.rowcount)
 
 

@@ -140,6 +140,17 @@ SEARCH = (
 )
 
 
+PRICES = (
+    """
+    CREATE TABLE row_prices (
+        model TEXT PRIMARY KEY,  -- a digest of its files, the machine and the settings
+        prices TEXT NOT NULL,  -- JSON: [[[rows, seconds], ...], seconds by cached token]
+        at TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+
 # In order; a step that was released is never edited. Files up to 0.1.0 hold these names in
 # sqlite-utils' table, later ones their count as user_version.
 STEPS = {
@@ -148,6 +159,7 @@ STEPS = {
     "m003_runs": RUNS,  # what each drafter had of a reply, and under which conditions
     "m004_chats": CHATS,  # pins, the open branch, facts under answers, presets
     "m005_search": SEARCH,  # an index over the words of all messages
+    "m006_prices": PRICES,  # what passes of a model cost, as measured at a load
 }
 APPLICATION_ID = 0x736C6970  # "slip", in the header of a file of ours
 OLD_TABLE = "_sqlite_migrations"

@@ -14,6 +14,7 @@ from app.history.figures import Figures
 from app.history.file import HistoryFile, references_checked
 from app.history.measurements import Measurements
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage, utc_now
+from app.history.row_prices import StoredPrices
 from app.history.upkeep import Upkeep
 from engine.request import FinishReason
 
@@ -125,6 +126,7 @@ class History:
         self.figures = Figures(file)
         self.upkeep = Upkeep(file)
         self.presets = Presets(file)
+        self.row_prices = StoredPrices(file)
 
     @classmethod
     def open(cls, path: Path) -> "History":

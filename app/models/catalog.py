@@ -72,6 +72,7 @@ FIELDS = {
     "repo": str,
     "revision": str,
     "files": list,
+    "other_files": list,
     "size": int,
     "parameters": int,
     "context": int,
@@ -104,6 +105,7 @@ class CatalogEntry:
     repo: str | None = None  # of the hub; None for what comes in the box or from a disk
     revision: str = "main"
     files: tuple[str, ...] = ()  # names or patterns; empty is the usual choice
+    other_files: tuple[str, ...] = ()  # of the repository: the same model in other types
     size: int | None = None  # bytes to download, about: the hub has the exact figure
     parameters: int | None = None
     context: int | None = None  # tokens that the model was made for
@@ -260,8 +262,9 @@ def _check_row(place: str, row: object) -> None:
 
 
 def _check_files_and_shape(place: str, row: dict[str, Any]) -> None:
-    if not all(isinstance(name, str) for name in row.get("files", ())):
-        raise SettingsError(f"{place}: files must be names, not {row['files']!r}")
+    for field in ("files", "other_files"):
+        if not all(isinstance(name, str) for name in row.get(field, ())):
+            raise SettingsError(f"{place}: {field} must be names, not {row[field]!r}")
     if "shape" not in row:
         return
     if "context" not in row:
@@ -284,7 +287,8 @@ def _entry(row: dict[str, Any], roots: Sequence[Path]) -> CatalogEntry:
         found[field] = next(filter(Path.is_dir, places), None)
     if "shape" in row:
         found["shape"] = ModelShape(**row["shape"], context=row["context"])
-    return CatalogEntry(**{**row, **found, "files": tuple(row.get("files", ()))})
+    names = {field: tuple(row.get(field, ())) for field in ("files", "other_files")}
+    return CatalogEntry(**{**row, **found, **names})
 
 
 def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:

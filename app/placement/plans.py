@@ -85,7 +85,7 @@ def planned(spec: ModelSpec, found: Plan) -> ModelSpec:
 
 def usable(profile: HardwareProfile, backend: str) -> HardwareProfile:
     """The machine as a backend sees it: a build for processors alone sees no GPU."""
-    if not profile.gpus or (torch_for_cuda() if backend == TORCH else _llama_for_cuda()):
+    if not profile.gpus or (torch_for_cuda() if backend == TORCH else llama_for_cuda()):
         return profile
     return replace(profile, gpus=())
 
@@ -151,7 +151,8 @@ def torch_for_cuda() -> bool:
     return "+cpu" not in version("torch")
 
 
-def _llama_for_cuda() -> bool:
+def llama_for_cuda() -> bool:
+    """Whether llama.cpp can use a GPU, by the files of its package."""
     found = find_spec("llama_cpp")
     if found is None or found.origin is None:
         return False

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.interfaces.target import UNLIMITED, LayerSource, Target
+from engine.request import RowPrices
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
@@ -30,10 +31,10 @@ WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it no
 STEEP = 2.0  # passes of a row: wider ones than this are not measured, nor drafted for
 
 
-def profile(target: Target, cost: PassCost) -> int:
+def profile(target: Target, cost: PassCost, known: RowPrices | None = None) -> int:
     """Measure the pass over several widths; doing so also builds kernels, which no answer should pay for.
 
-    SmartSpec profiles once, offline; here it is done at every load, because the machine may differ.
+    With prices that are ``known`` only a pass of each width is run, to build kernels and to see the bits.
     Returns how many rows a pass may have so that each row gets the bits that it has alone, as far as
     that was seen. Raises NumericalError for logits that are not finite: no answer could come from such
     weights.
@@ -47,7 +48,11 @@ def profile(target: Target, cost: PassCost) -> int:
     for rows in (*PROFILE_ROWS, *target.row_blocks, *WIDER_ROWS):  # the first call builds kernels
         if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
             widths.append(min(rows, target.context))
-            first_rows[widths[-1]] = _first_row(target, widths[-1])
+            first_rows[widths[-1]] = first_row(target, widths[-1])
+    if known is not None:
+        cost.reset(dict(known.seconds))
+        cost.per_context = known.per_context
+        return exact_rows(first_rows)
     rounds = [
         _round(target, widths)
         for n in range(PROFILE_REPEATS)
@@ -57,7 +62,7 @@ def profile(target: Target, cost: PassCost) -> int:
     fit_rounds([*rounds, *_narrow_rounds(target, rounds)], cost)
     if early and target.context > PROFILE_CONTEXT:
         target.feed(0, [0] * PROFILE_CONTEXT)
-        seconds = median(_timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
+        seconds = median(timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
         cost.profile_context(PROFILE_CONTEXT, seconds)
         target.crop(0, 0)
     return exact_rows(first_rows)
@@ -99,7 +104,7 @@ def _round(target: Target, widths: Sequence[int]) -> dict[int, float]:
     """
     half = len(widths) // 2
     times = [
-        (width, _timed(target, [chain([0] * width)]))
+        (width, timed(target, [chain([0] * width)]))
         for width in (*widths[:half], widths[0], *widths[half:], widths[0])
     ]
     single = median(seconds for width, seconds in times if width == widths[0])
@@ -168,14 +173,14 @@ def _profile_streamed(target: Target, source: LayerSource, cost: PassCost) -> No
         if late or rows > min(source.widest, target.context):
             break
         before = source.waited
-        seconds = _timed(target, [chain([0] * rows)])
+        seconds = timed(target, [chain([0] * rows)])
         passes.append(StreamedPass(rows, seconds, source.waited - before))
         if seconds > STEEP * passes[0].seconds:
             break
     fit_streamed(passes, cost)
 
 
-def _first_row(target: Target, rows: int) -> Tensor:
+def first_row(target: Target, rows: int) -> Tensor:
     """Logits [V] of the first row of a pass; it sees nothing but itself."""
     (scores,) = target.score([0], [chain([0] * rows)])
     target.commit(0, [])
@@ -183,7 +188,8 @@ def _first_row(target: Target, rows: int) -> Tensor:
     return scores.logits[0].clone()
 
 
-def _timed(target: Target, trees: list[DraftTree]) -> float:
+def timed(target: Target, trees: list[DraftTree]) -> float:
+    """Seconds of a pass over an empty slot; raises NumericalError for logits that are not finite."""
     started = time.perf_counter()
     (scores,) = target.score([0], trees)
     target.commit(0, [])

@@ -54,6 +54,15 @@ def test_everything_runs_with_a_draft_and_an_exit(folders):
     assert len({tuple(ids) for ids, _ in found}) == 1
 
 
+def test_prices_are_measured_at_the_first_load_and_taken_at_the_next(folders):
+    first = build(spec(folders)).facts.prices
+    assert first is not None
+    assert dict(first.seconds)[1] > 0
+    again = build(spec(folders, prices=first))
+    assert again.facts.prices is None
+    assert len(run_all(again, [GenerationRequest((7, 8), 9)])[0][0]) == 9
+
+
 def test_what_cannot_run_is_refused_with_the_reason(folders):
     facts = build(spec(folders)).facts
     refused = dict(facts.refused)

@@ -1,6 +1,7 @@
 """Models that can be downloaded: the best for this machine, the catalogue, a search of the hub."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from app.models.catalog import CatalogEntry
@@ -10,7 +11,7 @@ from app.models.library.fit import Fit, no_room
 from app.models.library.repository_view import Choice, RepositoryView
 from engine.hardware.plan import Plan
 from ui.chat.caption import mode_name
-from ui.widgets import button, sentence
+from ui.widgets import button, note, sentence
 
 _DOT = " \u00b7 "
 _KINDS = (("draft", "With a draft model"), ("gguf", "GGUF"), ("open", "Not gated"))
@@ -41,16 +42,25 @@ def banner(suggested: Fit | None, busy: Collection[str]) -> str:
     )
 
 
-def catalogue(offered: Sequence[Fit], busy: Collection[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What rows say besides: which models are on their way, and faster types of GGUF files."""
+
+    busy: Collection[str]
+    advice: Mapping[str, str]  # name of a model -> a sentence
+    unmeasured: str = ""  # how to measure the types
+
+
+def catalogue(offered: Sequence[Fit], notes: Notes) -> str:
     """Every model of the catalogue that is not installed, by how it would run. HTML."""
     well = [fit for fit in offered if fit.whole]
     slow = [fit for fit in offered if fit.runs and not fit.whole]
     never = [fit for fit in offered if not fit.runs]
     return (
-        '<section aria-label="Catalogue">'
-        f"{_group('Runs well on this computer', well, busy)}"
-        f"{_group('Runs, but reads layers from a slower memory for every pass', slow, busy)}"
-        f"{_group('Too large for this computer', never, busy, folded=True)}"
+        f'<section aria-label="Catalogue">{note(notes.unmeasured)}'
+        f"{_group('Runs well on this computer', well, notes)}"
+        f"{_group('Runs, but reads layers from a slower memory for every pass', slow, notes)}"
+        f"{_group('Too large for this computer', never, notes, folded=True)}"
         '<p class="note none" role="status" hidden>No model of the catalogue has these words.</p></section>'
     )
 
@@ -68,28 +78,27 @@ def results(words: str, found: Sequence[Found] | None, looks: Mapping[str, Repos
     )
 
 
-def _group(
-    heading: str, fits: Sequence[Fit], busy: Collection[str], *, folded: bool = False
-) -> str:
+def _group(heading: str, fits: Sequence[Fit], notes: Notes, *, folded: bool = False) -> str:
     if not fits:
         return ""
-    rows = f'<ul class="rows">{"".join(_row(fit, busy) for fit in fits)}</ul>'
+    rows = f'<ul class="rows">{"".join(_row(fit, notes) for fit in fits)}</ul>'
     if folded:
         return f'<details class="group"><summary>{heading} ({len(fits)})</summary>{rows}</details>'
     return f'<div class="group"><h3>{heading}</h3>{rows}</div>'
 
 
-def _row(fit: Fit, busy: Collection[str]) -> str:
+def _row(fit: Fit, notes: Notes) -> str:
     entry = fit.entry
     kinds = [kind for kind, has in (("draft", entry.draft), ("gguf", entry.gguf), ("open", not entry.gated)) if has]  # fmt: skip
     words = f"{entry.name} {entry.repo} {entry.description} {entry.licence}".lower()
     gated = '<span class="tag">Gated</span>' if entry.gated else ""
-    act = '<span class="tag">In the queue</span>' if entry.name in busy else _get(fit, "soft")
+    act = '<span class="tag">In the queue</span>' if entry.name in notes.busy else _get(fit, "soft")
+    faster = note(notes.advice.get(entry.name, "")) if fit.runs else ""
     return (
         f'<li data-row="{escape(entry.name)}" data-words="{escape(words)}" data-kinds="{" ".join(kinds)}" '
         f'tabindex="-1"><div class="what"><b>{escape(entry.name)}{gated}</b>'
         f'<p>{escape(entry.description)}</p><small class="facts">{escape(_facts(entry))}</small>'
-        f'{_how(fit)}</div><div class="acts">{act if fit.runs else ""}</div></li>'
+        f'{_how(fit)}{faster}</div><div class="acts">{act if fit.runs else ""}</div></li>'
     )
 
 
@@ -181,4 +190,4 @@ def _choice(look: RepositoryView, one: Choice) -> str:
     )
     name = f"{look.repo} {one.label}"
     get = button(f"Get {shown_bytes(one.size)}", "get-file", name, "soft", one.label)
-    return f'<div class="choice"><div class="what"><b>{escape(one.label)}</b>{how}</div>{get if one.runs else ""}</div>'
+    return f'<div class="choice"><div class="what"><b>{escape(one.label)}</b>{how}{note(one.advice)}</div>{get if one.runs else ""}</div>'

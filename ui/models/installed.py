@@ -6,7 +6,7 @@ from html import escape
 from app.models.downloads.partial_file import shown_bytes
 from app.models.library.installed import Installed, Inventory
 from app.models.library.other_programs import ForeignModel
-from ui.widgets import button, confirmed
+from ui.widgets import button, confirmed, note
 
 LOOKING = '<p class="note" role="status">Reading the models of this computer \u2026</p>'
 _PATH_FORM = """
@@ -31,7 +31,13 @@ def section(shelf: Inventory, use: Use) -> str:
     """All models on this computer. HTML."""
     missing = {fit.entry.name: fit.entry.size or 0 for fit in shelf.offered}
     rows = "".join(
-        _row(number, one, use, missing.get(one.entry.draft or ""))
+        _row(
+            number,
+            one,
+            use,
+            missing.get(one.entry.draft or ""),
+            shelf.advice.get(one.entry.name, ""),
+        )
         for number, one in enumerate(shelf.installed)
     )
     others = "".join(map(_other, shelf.elsewhere))
@@ -74,7 +80,7 @@ def _token(*, kept: bool, wanted: bool) -> str:
     )
 
 
-def _row(number: int, one: Installed, use: Use, missing: int | None) -> str:
+def _row(number: int, one: Installed, use: Use, missing: int | None, advice: str) -> str:
     """``missing`` is the size of its draft in bytes, if that is not installed."""
     entry = one.entry
     label = f"Get its draft, {shown_bytes(missing or 0)}"
@@ -84,7 +90,7 @@ def _row(number: int, one: Installed, use: Use, missing: int | None) -> str:
     facts = " \u00b7 ".join(filter(None, (size, entry.licence, place)))
     return (
         f'<li data-row="{escape(entry.name)}" tabindex="-1"><div class="what"><b>{escape(entry.name)}'
-        f'</b><small>{escape(facts)}</small></div><div class="acts">'
+        f'</b><small>{escape(facts)}</small>{note(advice)}</div><div class="acts">'
         f"{draft}{_using(one, use)}{'' if one.bundled else _delete(number, one, use)}</div></li>"
     )
 

@@ -84,11 +84,12 @@ class ModelsPage(View[Command]):
         if inventory is None:
             return {"here": installed.LOOKING, **always}
         busy = frozenset(one.name for one in downloads.visible(snapshots))
+        notes = available.Notes(busy, inventory.advice, inventory.unmeasured)
         return {
             "best": available.banner(inventory.suggested, busy),
             "here": installed.section(inventory, installed.Use(manager.used, manager.loading)),
             "ways": installed.ways(kept=inventory.token, wanted=self._wants_token),
-            "list": available.catalogue(inventory.offered, busy),
+            "list": available.catalogue(inventory.offered, notes),
             "hub": available.results(self._words, self._found, self._repositories),
             **always,
         }

@@ -1,7 +1,7 @@
 """The models on this machine: what each one takes, removing one, and a list of all for the page."""
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from app.models.hub.client import read_token
 from app.models.library.fit import Fit, best, fits
 from app.models.library.other_programs import ForeignModel, found_models
 from app.models.library.simulation import without
+from app.models.library.type_advice import TypeAdvice
 from app.placement.machine import known_profile
 from app.settings import Settings
 from engine.hardware.plan import Plan
@@ -125,19 +126,24 @@ class Inventory:
     offered: tuple[Fit, ...]  # in the catalogue, and not here
     suggested: Fit | None  # better than everything that is here
     token: bool  # whether one is kept or in the environment
+    advice: Mapping[str, str]  # name of a GGUF model -> a sentence, where another type is faster
+    unmeasured: str  # how to measure which type is fastest; empty where that is known
 
 
 def read_inventory(settings: Settings, loaded: Plan | None = None) -> Inventory:
     """Read the disk and look at the machine, as it is without the model that is ``loaded`` now."""
     here = installed_models(settings)
     folders = [model.entry.folder for model in here if model.entry.folder is not None]
-    offered = _offered(settings, loaded)
+    offered, types = _offered(settings, loaded), TypeAdvice.read(settings)
+    entries = (*(model.entry for model in here), *(fit.entry for fit in offered))
     return Inventory(
         installed=tuple(model for model in here if model.entry.visible or not model.bundled),
         elsewhere=found_models(settings.others, folders),
         offered=offered,
         suggested=_better(best(offered), here),
         token=read_token(settings) is not None,
+        advice={entry.name: said for entry in entries if (said := types.of_entry(entry))},
+        unmeasured=types.missing,
     )
 
 

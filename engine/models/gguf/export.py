@@ -18,10 +18,9 @@ from engine.decoder.config import read_config
 from engine.decoder.families import FAMILIES
 from engine.decoder.family import Family
 from engine.errors import ModelUnusable
+from engine.models.gguf.file_types import FILE_TYPES
 from engine.models.gguf.library import llama_library
 
-FULL_TYPES = {"f32": 0, "f16": 1, "bf16": 32}  # name -> llama.cpp's file type
-QUANTISED_TYPES = {"q8_0": 7, "q4_k_m": 15}  # name -> llama.cpp's file type
 LONGEST_MESSAGE = 300  # characters of llama.cpp's error
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
@@ -72,7 +71,7 @@ def write_gguf(source: Source, kind: str, pre: str, out: Path) -> Iterator[tuple
     writer = GGUFWriter(out, source.family.gguf)
     try:
         _add_numbers(writer, source)
-        writer.add_file_type(FULL_TYPES[kind])
+        writer.add_file_type(FILE_TYPES[kind].number)
         _add_vocabulary(writer, source, pre)
         names = _names(source)
         for name, theirs in names:
@@ -102,7 +101,7 @@ def quantise(source: Path, kind: str, out: Path, progress: Callable[[int, int], 
             last[0] = line.strip()
 
     parameters = api.llama_model_quantize_default_params()
-    parameters.ftype = QUANTISED_TYPES[kind]
+    parameters.ftype = FILE_TYPES[kind].number
     parameters.nthread = os.cpu_count() or 1
     files = (os.fsencode(source), os.fsencode(out))
     with library.listening(note):

@@ -12,10 +12,12 @@ from app.commands.main import parse
 from app.settings import Settings
 from app.setup.checks import Finding, Software, findings
 from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram, Rates
+from engine.hardware.row_table import RowTable
 
 WHOLE = Software(compiler=True, llama_cpp=True, torch_cuda=True, torch="2.13")
 GPU = Gpu("NVIDIA H100", 70 * GIB, 80 * GIB, 2.5e12, 6e14, 5e10)
 MACHINE = HardwareProfile("A processor", 4, ("avx2",), Ram(16 * GIB, 12 * GIB), disk_free=100 * GIB)
+TABLE = RowTable({"q4_k_m": (0.010, 0.015, 0.025), "q4_0": (0.005, 0.009, 0.010)})
 POOR = HardwareProfile("p", 1, (), Ram(GIB, GIB, "a group"), (GPU,), disk_free=0)
 
 
@@ -101,13 +103,22 @@ def test_everything_missing_is_listed_and_the_needed_is_marked():
 
 def test_rates_are_shown_or_not_measured():
     text = "\n".join(lines(MACHINE, ()))
-    assert text.count("not measured") == 3
+    assert text.count("not measured") == 4
+    assert "GGUF types   not measured; slipstream doctor --types does it in a minute" in text
     assert "none that CUDA knows" in text
     rates = Rates(memory=2.34e10, matrix=5e11, disk=3.2e9)
-    text = "\n".join(lines(replace(MACHINE, rates=rates, gpus=(GPU,)), ()))
+    text = "\n".join(lines(replace(MACHINE, rates=rates, gpus=(GPU,)), (), TABLE))
     for part in ("23.4 GB/s", "500.0 GFLOP/s", "3.2 GB/s", "70.00 GiB of 80.00 GiB", "2500.0 GB/s"):
         assert part in text
     assert "not measured" not in text
+
+
+def test_types_are_listed_from_the_fastest_on_with_their_share_of_the_usual_ones_time():
+    text = "\n".join(lines(MACHINE, (), TABLE))
+    assert "ms of passes of 1, 4, 16 rows of a small model, and in Q4_K_M's time" in text
+    fast, usual = (text.index(f"  {kind} ") for kind in ("Q4_0", "Q4_K_M"))
+    assert fast < usual
+    assert text[fast:usual].split() == ["Q4_0", "5.0", "9.0", "10.0", "0.50", "0.60", "0.40"]
 
 
 def test_the_command_describes_this_machine(asked, capsys):
@@ -117,6 +128,7 @@ def test_the_command_describes_this_machine(asked, capsys):
     content = json.loads(capsys.readouterr().out)
     assert content["profile"]["ram"]["total"] > 0
     assert content["profile"]["rates"]["memory"] > 0
+    assert content["types"] is None, "a minute's work is done only when it is asked for"
     assert status == int(any(one["needed"] for one in content["missing"]))
     run(replace(options, json=False))  # rates are remembered by now
     text = capsys.readouterr().out

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from app.models.downloads.staging import Space
+from app.settings import Settings
 from tests.app.models.downloads.hub import Fixed, Repo, StandInHub, model_files
 from tests.app.models.library.places import gguf, model_folder, ollama
+from tests.app.row_tables import remember
 from tests.engine.models.gguf import tiny as tiny_gguf
 
 ROOT = Path(__file__).parents[3]
@@ -226,6 +228,17 @@ def test_what_could_be_downloaded_says_its_size_licence_and_why(models, stand_in
     assert "layerskip-llama3.2-1b" in out
     assert "(not an open licence: research only), gated)" in out
     assert stand_in.requests == [], "the list is here"
+
+
+def test_the_list_says_which_type_of_a_file_is_faster_once_that_was_measured(models, home):
+    pytest.importorskip("llama_cpp")
+    assert models("list", "--available")[1].endswith(
+        "slipstream doctor --types does it in a minute.\n"
+    )
+    remember(Settings(home=home))
+    out = models("list", "--available")[1]
+    assert "The same repository has it as phi-4-Q4_0.gguf." in out
+    assert "not measured" not in out
 
 
 def test_what_a_killed_import_left_is_listed_and_removed(models, home):

@@ -100,7 +100,7 @@ class TestWhereItComesFrom:
         """What is typed goes before it."""
         loaded = []
 
-        async def load(entry, spec, plan, keep_alive):
+        async def load(entry, spec, plan, settings, kept):
             loaded.append(dtype_name(spec))
 
         entry = replace(read_catalog(_catalogue(settings), (POCKET_HOME,))[0])

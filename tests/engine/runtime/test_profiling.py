@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from engine.drafters.early_exit import EXIT_STEP, EarlyExit
 from engine.drafting.draft_model import READ_REPEATS, READ_SECONDS, read_seconds
 from engine.interfaces.drafter import DrafterResources
-from engine.interfaces.target import Scores, Target
+from engine.interfaces.target import UNLIMITED, Scores, Target
+from engine.request import RowPrices
 from engine.runtime.profiling import (
     PROFILE_ROWS,
     WIDER_ROWS,
@@ -110,6 +111,15 @@ def profiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Clocked], PassCost]:
         return cost
 
     return measure
+
+
+def test_known_prices_are_taken_and_each_width_is_run_only_once_for_its_kernels() -> None:
+    target, cost = Clocked(lambda rows, _: 0.001 * rows), PassCost()
+    known = RowPrices(((1, 0.02), (8, 0.03)), 1e-6)
+    assert profile(cast("Target", target), cost, known) == UNLIMITED
+    assert (cost.knots, cost.per_context) == (dict(known.seconds), 1e-6)
+    assert set(target.passes) >= set(PROFILE_ROWS)
+    assert set(target.passes.values()) == {1}
 
 
 def test_a_step_of_the_kernels_after_six_rows_is_found_where_it_is(profiled) -> None:

@@ -1,0 +1,33 @@
+"""The key of a model's prices: the same for the same files, machine and settings, and only then."""
+
+import os
+from dataclasses import replace
+
+from app.placement.price_key import price_key
+from engine.request import ModelSpec, RowPrices
+from tests.engine.models.gguf.tiny import write
+
+
+def test_the_key_changes_with_files_and_settings_alone(tmp_path):
+    file = write(tmp_path / "m.gguf")
+    spec = ModelSpec("m", str(file), backend="llama_cpp")
+    key = price_key(spec)
+    assert price_key(replace(spec, prices=RowPrices((), 0.0))) == key
+    settings = ({"exact": True}, {"threads": 3}, {"kv_type": "q8_0"}, {"context": 99}, {"slots": 1})
+    keys = {price_key(replace(spec, **changed)) for changed in settings}
+    os.utime(file, ns=(1, 1))
+    keys.add(price_key(spec))
+    file.write_bytes(file.read_bytes() + b"\0")
+    os.utime(file, ns=(1, 1))
+    keys.add(price_key(spec))
+    assert len({key, *keys}) == 1 + len(settings) + 2
+
+
+def test_a_folder_is_known_by_its_weights(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    spec = ModelSpec("m", str(tmp_path))
+    key = price_key(spec)
+    (tmp_path / "README.md").write_text("more words")
+    assert price_key(spec) == key
+    (tmp_path / "model.safetensors").write_bytes(b"others")
+    assert price_key(spec) != key
