@@ -18,6 +18,7 @@ from torch import Tensor
 
 from engine.decoder.decoder import Dense, Linear
 from engine.platform.instructions import multiplies_int8
+from engine.platform.native_int8 import Int8Kernel, NativeLinear
 
 STEPS = 127  # of a weight, on either side of zero
 LEVELS = 255  # of a row, from its least number to its largest
@@ -53,19 +54,25 @@ class RowRounder:
     A head that is tied to the embedding becomes a rounded copy of its own.
     """
 
+    def __init__(self, kernel: Int8Kernel | None = None) -> None:
+        """``kernel`` multiplies; None: torch's operator."""
+        self._kernel = kernel
+
     def map(self, linear: Linear) -> Linear:
         """The map rounded; any other than a plain one stays what it is."""
         if not isinstance(linear, Dense):
             return linear
-        return rounded(linear)
+        return rounded(linear, self._kernel)
 
 
-def rounded(linear: Dense) -> W8A8Linear:
+def rounded(linear: Dense, kernel: Int8Kernel | None = None) -> W8A8Linear | NativeLinear:
     """The map with its weight in 255 steps from minus to plus the largest of each output."""
     largest = linear.weight.abs().amax(1).float()
     scale = torch.where(largest > 0, largest / STEPS, 1.0)
     levels = (linear.weight / scale.unsqueeze(1)).round_().clamp_(-STEPS, STEPS).to(torch.int8)
     bias = None if linear.bias is None else linear.bias.float()
+    if kernel is not None:
+        return kernel.map(levels, scale, bias)
     return W8A8Linear(packed(levels), scale, levels.sum(1) * scale, bias)
 
 

@@ -19,6 +19,7 @@ from engine.errors import ModelUnusable
 from engine.models.gguf.library import llama_library
 from engine.models.own.int8 import Int8Quantiser
 from engine.models.own.smoothing import Smoother
+from engine.platform.native_int8 import int8_kernel
 from engine.platform.numpy_forward import with_numpy_forward
 from engine.platform.onednn_int8 import RowRounder, can_multiply_rounded
 from engine.platform.onednn_linear import OneDnnPacker, can_pack
@@ -68,7 +69,7 @@ def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callabl
     """What replaces every linear map: the layout that is fastest on this machine."""
     upcasts = wide_type(device, dtype) != dtype
     if _rounds_rows(spec, device):
-        return RowRounder().map
+        return RowRounder(int8_kernel()).map
     if spec.weights == INT8:
         return Int8Quantiser(Widening() if upcasts else None).map
     if upcasts:

@@ -9,6 +9,7 @@ from engine.decoder.decoder import EXACT_ROWS, Dense
 from engine.errors import ModelUnusable
 from engine.models.own.int8 import Int8, Int8Quantiser
 from engine.models.own.target import load
+from engine.platform.native_int8 import NativeLinear
 from engine.platform.onednn_int8 import W8A8Linear
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
@@ -73,8 +74,8 @@ def folder(tmp_path_factory):
 def test_a_tree_equals_its_paths_with_rounded_weights_too(folder, dtype):
     """What is drafted and verified is the rounded model, so drafting still changes nothing."""
     target = load(spec(folder, weights="int8", dtype=dtype))
-    assert isinstance(target.weights.layers[0].qkv, Int8 | W8A8Linear)
-    assert isinstance(target.weights.head, Int8 | W8A8Linear)
+    assert isinstance(target.weights.layers[0].qkv, Int8 | W8A8Linear | NativeLinear)
+    assert isinstance(target.weights.head, Int8 | W8A8Linear | NativeLinear)
     target.feed(0, IDS[:20])
     tree = DraftTree(tuple(IDS[20:32]), (-1, 0, 0, *range(1, 10)))  # wider than the narrow way
     logits = target.score([0], [tree])[0].logits.float()
