@@ -31,7 +31,22 @@ typedef __m256i lanes;
 #error "no products of bytes"
 #endif
 
+#if defined(__AMX_INT8__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#define PERMIT 0x1023 /* ARCH_REQ_XCOMP_PERM: Linux saves tiles of those who ask for them */
+#define TILES 18
+
+static int permitted(void) { return syscall(SYS_arch_prctl, PERMIT, TILES) == 0; }
+#else
+static int permitted(void) { return 0; }
+#endif
+
+#define INPUTS 64 /* of a row are filled up to a multiple of this: a tile's width */
+
 int lanes_of_a_block(void) { return LANES; }
+int inputs_of_a_block(void) { return INPUTS; }
+int has_tiles(void) { return permitted(); }
 
 /* one row x -> q, filled up with 0; not a number in it makes low one */
 static void round_row(const float *x, long inputs, long stride, uint8_t *q, float *low, float *step) {
@@ -88,30 +103,71 @@ static void block(const int8_t *w, const uint8_t *q, long n, long stride, int32_
     for (long r = 0; r < n; r++) STORE(sums[r], sum[r]);
 }
 
+#if defined(__AMX_INT8__)
+#define TILE 16 /* rows */
+
+static void configure(void) {
+    struct { uint8_t palette, start, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } tiles = {1, 0};
+    for (int i = 0; i < 3; i++) tiles.bytes[i] = 64, tiles.rows[i] = TILE;
+    __asm__ volatile("" : : "r"(&tiles) : "memory"); /* GCC 12 takes what is written here for unused */
+    _tile_loadconfig(&tiles);
+}
+
+/* the same as ``block`` for up to 16 rows, of which all 16 are read */
+static void tiled(const int8_t *w, const uint8_t *q, long stride, int32_t sums[][LANES]) {
+    _tile_zero(0);
+    for (long k = 0; k < stride; k += INPUTS) {
+        _tile_loadd(1, q + k, stride);
+        _tile_loadd(2, w + k * LANES, 64);
+        _tile_dpbusd(0, 1, 2);
+    }
+    _tile_stored(0, sums, 64);
+}
+#define FEW 2 /* rows up to which tiles take longer */
+#else
+#define TILE 1
+#define FEW 1000000
+static void configure(void) {}
+static void tiled(const int8_t *w, const uint8_t *q, long stride, int32_t sums[][LANES]) {}
+#define _tile_release()
+#endif
+
 /* x [n, inputs] -> y [n, outputs], and whether there was memory for it. w: blocks of
-   [inputs / 4, rounded up][LANES][4]; scale and total [outputs], total: the sum of an output's weights;
-   bias [outputs] or NULL */
+   [inputs / 4, filled up][LANES][4]; scale and total [outputs], total: the sum of an output's weights;
+   bias [outputs] or NULL; tiles: whether ``has_tiles`` */
 int linear(const float *x, long n, long inputs, long outputs, const int8_t *w, const float *scale,
-           const float *total, const float *bias, float *y, int threads) {
-    long stride = (inputs + 3) / 4 * 4, blocks = (outputs + LANES - 1) / LANES;
-    uint8_t *q = malloc(n * (stride + 2 * sizeof(float)));
+           const float *total, const float *bias, float *y, int threads, int tiles) {
+    long stride = (inputs + INPUTS - 1) / INPUTS * INPUTS, blocks = (outputs + LANES - 1) / LANES;
+    long rows = (n + TILE - 1) / TILE * TILE;
+    int wide = tiles && n > FEW;
+    uint8_t *q = malloc(rows * stride + 2 * n * sizeof(float));
     if (!q) return 0;
-    float *low = (float *)(q + n * stride), *step = low + n;
+    float *low = (float *)(q + rows * stride), *step = low + n;
     for (long r = 0; r < n; r++) round_row(x + r * inputs, inputs, stride, q + r * stride, low + r, step + r);
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (long b = 0; b < blocks; b++) {
-        long first = b * LANES, count = outputs - first < LANES ? outputs - first : LANES;
-        for (long r = 0; r < n; r += ROWS) {
-            int32_t sums[ROWS][LANES];
-            long some = n - r < ROWS ? n - r : ROWS;
-            block(w + b * stride * LANES, q + r * stride, some, stride, sums);
-            for (long i = 0; i < some; i++)
-                for (long o = 0; o < count; o++) {
-                    float found = (float)sums[i][o] * step[r + i] + low[r + i] * total[first + o];
-                    float added = bias ? bias[first + o] : 0.0f;
-                    y[(r + i) * outputs + first + o] = found * scale[first + o] + added;
-                }
+    memset(q + n * stride, 0, (rows - n) * stride);
+    __asm__ volatile("" : : "r"(q) : "memory");
+#pragma omp parallel num_threads(threads)
+    {
+        if (wide) configure();
+#pragma omp for schedule(static)
+        for (long b = 0; b < blocks; b++) {
+            long first = b * LANES, count = outputs - first < LANES ? outputs - first : LANES;
+            for (long r = 0; r < n; r += ROWS) {
+                int32_t sums[ROWS][LANES];
+                long some = n - r < ROWS ? n - r : ROWS;
+                if (wide)
+                    tiled(w + b * stride * LANES, q + r * stride, stride, sums);
+                else
+                    block(w + b * stride * LANES, q + r * stride, some, stride, sums);
+                for (long i = 0; i < some; i++)
+                    for (long o = 0; o < count; o++) {
+                        float found = (float)sums[i][o] * step[r + i] + low[r + i] * total[first + o];
+                        float added = bias ? bias[first + o] : 0.0f;
+                        y[(r + i) * outputs + first + o] = found * scale[first + o] + added;
+                    }
+            }
         }
+        if (wide) _tile_release();
     }
     free(q);
     return 1;

@@ -30,6 +30,7 @@ SOURCE = Path(__file__).with_name("int8_rows.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = (
     "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC",
+    "-fno-tree-dse", "-fno-dse",  # GCC before 12.4 drops what only a tile reads
     "-ffp-contract=off",  # a row's last bit must not depend on which loop a number falls into
 )  # fmt: skip
 COMPILE_SECONDS = 60
@@ -43,7 +44,7 @@ class NativeLinear:
     """A linear map over an int8 weight in the kernel's blocks."""
 
     kernel: "Int8Kernel"
-    weight: Tensor  # int8 [blocks, inputs / 4, lanes, 4]
+    weight: Tensor  # int8 [blocks, inputs / 4 filled up, lanes, 4]
     scale: Tensor  # [out] float32
     total: Tensor  # [out] float32: the sum of an output's rounded weights
     inputs: int
@@ -64,6 +65,7 @@ class NativeLinear:
             None if self.bias is None else self.bias.data_ptr(),
             found.data_ptr(),
             torch.get_num_threads(),
+            self.kernel.tiles,
         )
         if not done:
             raise MemoryError(f"no memory for {len(rows)} rounded rows of {self.inputs} numbers")
@@ -80,13 +82,15 @@ class Int8Kernel:
         self.linear.restype = ctypes.c_int
         self.linear.argtypes = [
             ADDRESS, LONG, LONG, LONG, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ctypes.c_int,
+            ctypes.c_int,
         ]  # fmt: skip
-        self._lanes = int(found.lanes_of_a_block())
+        self.tiles = int(found.has_tiles())
+        self._lanes, self._inputs = found.lanes_of_a_block(), found.inputs_of_a_block()
 
     def map(self, levels: Tensor, scale: Tensor, bias: Tensor | None) -> NativeLinear:
         """int8 [out, in] with a scale [out] for each output."""
         outputs, inputs = levels.shape
-        filled = F.pad(levels, (0, -inputs % 4, 0, -outputs % self._lanes))
+        filled = F.pad(levels, (0, -inputs % self._inputs, 0, -outputs % self._lanes))
         blocks = filled.view(-1, self._lanes, filled.shape[1] // 4, 4).transpose(1, 2).contiguous()
         total = levels.sum(1, dtype=torch.int32).float()
         return NativeLinear(self, blocks, scale, total, inputs, bias)
