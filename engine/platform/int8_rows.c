@@ -1,4 +1,4 @@
-/* Rows of floats times a weight of bytes, for passes of few rows: see native_int8.py.
+/* Rows of floats times a weight of bytes, for passes of few rows: see native_linear.py.
 
    A row x is q * step + low with q in 0..255, so x . w = scale * (step * sum(q * w) + low * sum(w)).
    Sums of integers are exact: a row gets the same bits beside any others.
@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tiles.h"
 
 #if defined(__AVX512VNNI__)
 #define LANES 16
@@ -31,22 +33,11 @@ typedef __m256i lanes;
 #error "no products of bytes"
 #endif
 
-#if defined(__AMX_INT8__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#define PERMIT 0x1023 /* ARCH_REQ_XCOMP_PERM: Linux saves tiles of those who ask for them */
-#define TILES 18
-
-static int permitted(void) { return syscall(SYS_arch_prctl, PERMIT, TILES) == 0; }
-#else
-static int permitted(void) { return 0; }
-#endif
-
 #define INPUTS 64 /* of a row are filled up to a multiple of this: a tile's width */
 
 int lanes_of_a_block(void) { return LANES; }
 int inputs_of_a_block(void) { return INPUTS; }
-int has_tiles(void) { return permitted(); }
+int has_tiles(void) { return tiles_are_permitted(); }
 
 /* one row x -> q, filled up with 0; not a number in it makes low one */
 static void round_row(const float *x, long inputs, long stride, uint8_t *q, float *low, float *step) {
@@ -104,15 +95,6 @@ static void block(const int8_t *w, const uint8_t *q, long n, long stride, int32_
 }
 
 #if defined(__AMX_INT8__)
-#define TILE 16 /* rows */
-
-static void configure(void) {
-    struct { uint8_t palette, start, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } tiles = {1, 0};
-    for (int i = 0; i < 3; i++) tiles.bytes[i] = 64, tiles.rows[i] = TILE;
-    __asm__ volatile("" : : "r"(&tiles) : "memory"); /* GCC 12 takes what is written here for unused */
-    _tile_loadconfig(&tiles);
-}
-
 /* the same as ``block`` for up to 16 rows, of which all 16 are read */
 static void tiled(const int8_t *w, const uint8_t *q, long stride, int32_t sums[][LANES]) {
     _tile_zero(0);
@@ -123,14 +105,10 @@ static void tiled(const int8_t *w, const uint8_t *q, long stride, int32_t sums[]
     }
     _tile_stored(0, sums, 64);
 }
-#define FEW 2 /* rows up to which tiles take longer */
 #else
-#define TILE 1
-#define FEW 1000000
-static void configure(void) {}
 static void tiled(const int8_t *w, const uint8_t *q, long stride, int32_t sums[][LANES]) {}
-#define _tile_release()
 #endif
+#define FEW 2 /* rows up to which tiles take longer */
 
 /* x [n, inputs] -> y [n, outputs], and whether there was memory for it. w: blocks of
    [inputs / 4, filled up][LANES][4]; scale and total [outputs], total: the sum of an output's weights;
@@ -148,7 +126,7 @@ int linear(const float *x, long n, long inputs, long outputs, const int8_t *w, c
     __asm__ volatile("" : : "r"(q) : "memory");
 #pragma omp parallel num_threads(threads)
     {
-        if (wide) configure();
+        if (wide) configure_tiles();
 #pragma omp for schedule(static)
         for (long b = 0; b < blocks; b++) {
             long first = b * LANES, count = outputs - first < LANES ? outputs - first : LANES;
@@ -167,7 +145,7 @@ int linear(const float *x, long n, long inputs, long outputs, const int8_t *w, c
                     }
             }
         }
-        if (wide) _tile_release();
+        if (wide) release_tiles();
     }
     free(q);
     return 1;

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from engine.decoder.decoder import Dense, Linear
 from engine.platform.instructions import multiplies_int8
-from engine.platform.native_int8 import Int8Kernel, NativeLinear
+from engine.platform.native_linear import Int8Kernel, NativeLinear
 
 STEPS = 127  # of a weight, on either side of zero
 LEVELS = 255  # of a row, from its least number to its largest

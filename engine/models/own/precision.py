@@ -19,7 +19,7 @@ from engine.errors import ModelUnusable
 from engine.models.gguf.library import llama_library
 from engine.models.own.int8 import Int8Quantiser
 from engine.models.own.smoothing import Smoother
-from engine.platform.native_int8 import int8_kernel
+from engine.platform.native_linear import Bfloat16Kernel, bfloat16_kernel, int8_kernel
 from engine.platform.numpy_forward import with_numpy_forward
 from engine.platform.onednn_int8 import RowRounder, can_multiply_rounded
 from engine.platform.onednn_linear import OneDnnPacker, can_pack
@@ -37,11 +37,19 @@ def read(spec: ModelSpec, device: torch.device) -> DecoderWeights:
     """
     check(spec)
     folder, dtype = Path(spec.folder), dtype_named(spec.dtype)
-    held = change(spec, device, dtype)
+    kernel = _kernel(spec, device)
+    held = change(spec, device, dtype) if kernel is None else kernel.map
     if _rounds_rows(spec, device):
         return computing_in(_smoothed(spec, device, dtype, held), torch.float32)
     each = (lambda _: partial(Layer.mapped, change=held)) if spec.inflate == 1 else None
-    return mapped(_whole(load_weights(folder, dtype, device, spec.context, each), spec), held)
+    found = mapped(_whole(load_weights(folder, dtype, device, spec.context, each), spec), held)
+    return found if kernel is None else computing_in(found, torch.float32)
+
+
+def _kernel(spec: ModelSpec, device: torch.device) -> Bfloat16Kernel | None:
+    """What multiplies full bfloat16 weights faster than torch, where it is there."""
+    wanted = spec.weights == FULL and spec.dtype == "bfloat16" and device.type == "cpu"
+    return bfloat16_kernel() if wanted else None
 
 
 def _smoothed(

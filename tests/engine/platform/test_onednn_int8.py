@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.decoder.decoder import Dense
-from engine.platform.native_int8 import int8_kernel
+from engine.platform.native_linear import int8_kernel
 from engine.platform.onednn_int8 import LEVELS, STEPS, can_multiply_rounded, packed, product, rounded
 
 CPU = torch.device("cpu")
@@ -97,15 +97,3 @@ def test_what_is_not_a_number_stays_visible(rounding):
     found = rounding(Dense(drawn(64, 64)))(x)
     assert found[[0, 2]].isfinite().all()
     assert not found[1].isfinite().any()
-
-
-def test_without_a_compiler_there_is_no_kernel_and_nothing_breaks(monkeypatch, tmp_path):
-    monkeypatch.setattr("engine.platform.native_int8.shutil.which", lambda name: None)
-    assert int8_kernel(tmp_path) is None
-
-
-@needs_products
-def test_a_compiler_that_fails_is_told_of_and_torch_multiplies(monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr("engine.platform.native_int8.FLAGS", ("--no-such-flag",))
-    assert int8_kernel(tmp_path) is None
-    assert "could not be compiled" in caplog.text or not caplog.text

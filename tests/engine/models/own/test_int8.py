@@ -9,7 +9,7 @@ from engine.decoder.decoder import EXACT_ROWS, Dense
 from engine.errors import ModelUnusable
 from engine.models.own.int8 import Int8, Int8Quantiser
 from engine.models.own.target import load
-from engine.platform.native_int8 import NativeLinear
+from engine.platform.native_linear import NativeLinear
 from engine.platform.onednn_int8 import W8A8Linear
 from engine.request import GenerationRequest, ModelSpec
 from engine.speculation.tree import DraftTree, chain, single
