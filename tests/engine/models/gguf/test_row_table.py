@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.hardware.row_table import WIDTHS, WORTHWHILE, RowTable
-from engine.models.gguf.file_types import FILE_TYPES
+from engine.models.gguf.file_types import FILE_TYPES, WIDTHS, WORTHWHILE, RowTable
 
 kinds = st.sampled_from(list(FILE_TYPES))
 seconds = st.tuples(*[st.floats(1e-4, 10) for _ in WIDTHS])
