@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from statistics import geometric_mean
 from types import MappingProxyType
 
 from engine.models.gguf.header import GgufHeader
@@ -33,7 +34,7 @@ FULL_TYPES = ("f32", "f16", "bf16")  # not quantised
 
 WIDTHS = (1, 4, 16)  # rows of a pass: plain decoding, a short draft, a long one
 USUAL = "q4_k_m"  # the type that others are compared with
-WORTHWHILE = 0.9  # of a pass's time, at every width: a faster type takes no more
+WORTHWHILE = 0.9  # of a pass's time, as the mean over the widths: a faster type takes no more
 
 _NAMED = re.compile(rf"(?<![a-z0-9])({'|'.join(FILE_TYPES)})(?![a-z0-9_])")
 
@@ -73,9 +74,13 @@ class RowTable:
             return None
         known = [one for one in equals_of(kind) if one in self.seconds]
         able = [one for one in known if among is None or one in among]
-        worst = {one: max(self.shares(one, kind)) for one in able}
-        best = min(able, key=worst.__getitem__, default=kind)
-        return best if worst.get(best, 1.0) <= WORTHWHILE else None
+        means = {
+            one: geometric_mean(shares)
+            for one in able
+            if max(shares := self.shares(one, kind)) <= 1.0  # slower at no width
+        }
+        best = min(means, key=means.__getitem__, default=kind)
+        return best if means.get(best, 1.0) <= WORTHWHILE else None
 
     def advice(self, kind: str | None, among: Collection[str] | None = None) -> str:
         """One sentence on a faster type of equal quality, without its full stop; empty: there is none."""
