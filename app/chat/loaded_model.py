@@ -9,14 +9,13 @@ from pathlib import Path
 
 from app.chat.reply import AnswerReader, RunningReply
 from app.chat.stored_answer import AnswerSink
+from app.history.measurements import StoredPrices
 from app.history.records import Conditions
-from app.history.row_prices import StoredPrices
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
 from app.observable import Observable
-from app.placement.machine import machine_name
+from app.placement.machine import machine_name, price_key
 from app.placement.plans import INT8, place_with_dtype
-from app.placement.price_key import price_key
 from app.request import (
     AS_TAUGHT,
     ChatRequest,

@@ -14,7 +14,7 @@ from app.settings import Settings
 from app.setup.checks import Finding, findings, software
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.reasons import gib
-from engine.hardware.row_table import USUAL, WIDTHS, RowTable
+from engine.models.gguf.file_types import USUAL, WIDTHS, RowTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""What every reply measured, and what of it helps the next one."""
+"""What every reply measured, and every load, and what of it helps the next one."""
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from sqlite3 import Connection
 from typing import Any
@@ -18,7 +19,7 @@ from app.history.records import (
     Remembered,
     utc_now,
 )
-from engine.request import DepthCount, DrafterRun, Prior, Stats
+from engine.request import DepthCount, DrafterRun, Prior, RowPrices, Stats
 
 INSERT_REPLY = """
 INSERT INTO replies(message, session, model, drafter, why, prompt_tokens, cached_tokens, emitted,
@@ -49,6 +50,12 @@ SELECT replies.id, julianday(:now) - julianday(replies.at), replies.task, replie
        runs.depths, runs.ranks, runs.rank_weight
 FROM recent JOIN replies USING (id) JOIN runs ON runs.reply = replies.id
 """  # noqa: S608 - the only thing put in is a number of ours
+
+PUT_PRICES = """
+INSERT INTO row_prices(model, prices, at) VALUES (?, ?, ?)
+ON CONFLICT(model) DO UPDATE SET prices = excluded.prices, at = excluded.at
+"""
+KEPT = timedelta(days=30)  # of prices: a machine may have been busy at the first load
 
 ALL_RUNS = """
 SELECT replies.model, replies.draft, replies.machine, runs.drafter, replies.task,
@@ -98,6 +105,30 @@ class Measurements:
             if model is None:
                 database.execute("DELETE FROM row_prices")  # measured again at the next load
             return Forgotten(replies.rowcount, runs.rowcount)
+
+
+class StoredPrices:
+    """What passes of a model cost, by a key that changes with the model's files, the machine and settings; thread-safe."""
+
+    def __init__(self, file: HistoryFile) -> None:
+        self._file = file
+
+    def of(self, key: str) -> RowPrices | None:
+        """What was measured lately; None where nothing was."""
+        since = (datetime.now(UTC) - KEPT).isoformat(timespec="seconds")
+        rows = self._file.read(
+            "SELECT prices FROM row_prices WHERE model = ? AND at > ?", key, since
+        )
+        if not rows:
+            return None
+        seconds, per_context = json.loads(rows[0][0])
+        return RowPrices(tuple((rows, each) for rows, each in seconds), per_context)
+
+    def put(self, key: str, prices: RowPrices) -> None:
+        """Keep them, in place of older ones."""
+        row = (key, json.dumps([prices.seconds, prices.per_context]), utc_now())
+        with self._file.writing() as database:
+            database.execute(PUT_PRICES, row)
 
 
 def _insert(database: Connection, row: Mapping[str, object], stats: Stats) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 from app.errors import UnknownConversation
 from app.history.figures import Figures
 from app.history.file import HistoryFile, references_checked
-from app.history.measurements import Measurements
+from app.history.measurements import Measurements, StoredPrices
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage, utc_now
-from app.history.row_prices import StoredPrices
 from app.history.upkeep import Upkeep
 from engine.request import FinishReason
 

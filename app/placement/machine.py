@@ -1,9 +1,11 @@
-"""This machine: its name in measurements, and its profile, whose rates are measured once."""
+"""This machine: its name in measurements, keys of what was measured, and rates, measured once."""
 
+import hashlib
 import json
 import os
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from app.files import replace_file
@@ -11,6 +13,8 @@ from app.settings import Settings
 from engine.hardware import limits
 from engine.hardware.limits import this_machine
 from engine.hardware.profile import HardwareProfile, Rates, rates_from
+from engine.platform.instructions import instruction_sets
+from engine.request import ModelSpec
 
 CPU_INFO = Path("/proc/cpuinfo")  # Linux; elsewhere the standard library knows the name
 CPU_FIELDS = ("model name", "Model", "Hardware", "cpu model")  # x86, ARM boards, MIPS
@@ -45,6 +49,26 @@ def _fields(cpu_info: Path) -> dict[str, str]:
         return {}
     pairs = (line.partition(":") for line in text.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+_LIBRARIES = ("torch", "transformers", "llama-cpp-python")
+
+
+def price_key(spec: ModelSpec) -> str:
+    """A digest that changes with the files' sizes and times, the machine, libraries and settings."""
+    place = Path(spec.folder)
+    files = [place] if place.is_file() else sorted(place.glob("*.safetensors"))
+    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    machine = (machine_name(spec.device, spec.dtype), instruction_sets())
+    told = (replace(spec, prices=None), states, machine, [_version(name) for name in _LIBRARIES])
+    return hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 _REMEMBERED = "hardware.json"

@@ -16,7 +16,7 @@ from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
 from engine.hardware.limits import ram
 from engine.hardware.reasons import gib
-from engine.hardware.row_table import USUAL, WIDTHS, RowTable
+from engine.models.gguf.file_types import USUAL, WIDTHS, RowTable
 from engine.platform.instructions import instruction_sets
 
 _REMEMBERED = "file-types.json"

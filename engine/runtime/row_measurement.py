@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from engine.hardware.row_table import USUAL, WIDTHS, RowTable
 from engine.interfaces.target import UNLIMITED
 from engine.models.gguf.export import quantise
-from engine.models.gguf.file_types import FILE_TYPES
+from engine.models.gguf.file_types import FILE_TYPES, USUAL, WIDTHS, RowTable
 from engine.models.gguf.target import LlamaCppTarget, load
 from engine.platform.huge_pages import in_huge_pages
 from engine.request import ModelSpec

@@ -10,8 +10,7 @@ from app.placement.plans import llama_for_cuda
 from app.placement.row_table import known_table
 from app.settings import Settings
 from engine.errors import ModelUnusable
-from engine.hardware.row_table import RowTable
-from engine.models.gguf.file_types import type_in_header, type_in_name
+from engine.models.gguf.file_types import RowTable, type_in_header, type_in_name
 from engine.models.gguf.header import read_header
 
 UNMEASURED = (

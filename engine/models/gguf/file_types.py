@@ -1,8 +1,9 @@
-"""The types of a GGUF file: how its weights are rounded, and which types lose about as much by it."""
+"""The types of a GGUF file: how they round weights, and which of equal quality is fastest here."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from statistics import geometric_mean
 from types import MappingProxyType
 
 from engine.models.gguf.header import GgufHeader
@@ -31,6 +32,10 @@ FILE_TYPES: Mapping[str, FileType] = MappingProxyType({
 })  # fmt: skip
 FULL_TYPES = ("f32", "f16", "bf16")  # not quantised
 
+WIDTHS = (1, 4, 16)  # rows of a pass: plain decoding, a short draft, a long one
+USUAL = "q4_k_m"  # the type that others are compared with
+WORTHWHILE = 0.9  # of a pass's time, as the mean over the widths: a faster type takes no more
+
 _NAMED = re.compile(rf"(?<![a-z0-9])({'|'.join(FILE_TYPES)})(?![a-z0-9_])")
 
 
@@ -50,3 +55,43 @@ def equals_of(kind: str) -> tuple[str, ...]:
     """The types of the same quality, the most exact first, ``kind`` among them."""
     quality = FILE_TYPES[kind].quality
     return tuple(name for name, other in FILE_TYPES.items() if other.quality == quality)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """What was measured on this machine: seconds of passes of ``WIDTHS`` rows of one small model, by type of its file."""
+
+    seconds: Mapping[str, tuple[float, ...]]
+
+    def shares(self, kind: str, other: str) -> tuple[float, ...]:
+        """The time of a pass of ``kind`` in that of ``other``, by width."""
+        pairs = zip(self.seconds[kind], self.seconds[other], strict=True)
+        return tuple(seconds / theirs for seconds, theirs in pairs)
+
+    def faster(self, kind: str | None, among: Collection[str] | None = None) -> str | None:
+        """The fastest type of the quality of ``kind``, all or ``among`` these; None: none clearly is."""
+        if kind is None or kind not in self.seconds:
+            return None
+        known = [one for one in equals_of(kind) if one in self.seconds]
+        able = [one for one in known if among is None or one in among]
+        means = {
+            one: geometric_mean(shares)
+            for one in able
+            if max(shares := self.shares(one, kind)) <= 1.0  # slower at no width
+        }
+        best = min(means, key=means.__getitem__, default=kind)
+        return best if means.get(best, 1.0) <= WORTHWHILE else None
+
+    def advice(self, kind: str | None, among: Collection[str] | None = None) -> str:
+        """One sentence on a faster type of equal quality, without its full stop; empty: there is none."""
+        better = self.faster(kind, among)
+        if kind is None or better is None:
+            return ""
+        one, *_, many = self.shares(better, kind)
+        gain = f"{better.upper()} is {1 / one:.1f}x as fast as {kind.upper()} here"
+        drafts = f"{1 / many:.1f}x with {WIDTHS[-1]} rows in a pass"
+        if kind in FULL_TYPES:
+            return f"{gain}, {drafts}"
+        order = equals_of(kind)
+        less = "less" if order.index(better) > order.index(kind) else "more"
+        return f"{gain}, {drafts}; answers are slightly {less} exact"

@@ -12,7 +12,7 @@ from app.commands.main import parse
 from app.settings import Settings
 from app.setup.checks import Finding, Software, findings
 from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram, Rates
-from engine.hardware.row_table import RowTable
+from engine.models.gguf.file_types import RowTable
 
 WHOLE = Software(compiler=True, llama_cpp=True, torch_cuda=True, torch="2.13")
 GPU = Gpu("NVIDIA H100", 70 * GIB, 80 * GIB, 2.5e12, 6e14, 5e10)

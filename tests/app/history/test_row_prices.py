@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.history import row_prices
+from app.history import measurements
 from engine.request import RowPrices
 
 PRICES = RowPrices(((1, 0.01), (4, 0.02), (16, 0.05)), 1e-6)
@@ -16,7 +16,7 @@ def test_what_was_kept_is_found_by_its_key_alone(history):
 
 
 def test_old_prices_are_measured_again(history, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(row_prices, "utc_now", lambda: "2020-01-01T00:00:00+00:00")
+    monkeypatch.setattr(measurements, "utc_now", lambda: "2020-01-01T00:00:00+00:00")
     history.row_prices.put("one", PRICES)
     assert history.row_prices.of("one") is None
 

@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 
-from app.placement.price_key import price_key
+from app.placement.machine import price_key
 from engine.request import ModelSpec, RowPrices
 from tests.engine.models.gguf.tiny import write
 
