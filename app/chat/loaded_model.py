@@ -15,7 +15,7 @@ from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
 from app.observable import Observable
 from app.placement.machine import machine_name, price_key
-from app.placement.plans import INT8, place_with_dtype
+from app.placement.plans import place_with_dtype
 from app.request import (
     AS_TAUGHT,
     ChatRequest,
@@ -34,6 +34,7 @@ from app.text.tools.call_parser import ToolCallParser
 from app.worker.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
+from engine.hardware.footprint import INT8
 from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, ModelSpec
 from engine.speculation.common_prefix import common_prefix

@@ -53,7 +53,9 @@ class DecoderWeights:
 def computing_in(weights: DecoderWeights, dtype: torch.dtype) -> DecoderWeights:
     """The same weights with the norms in ``dtype``, and so the rows between the layers."""
     return replace(
-        weights, norm=weights.norm.to(dtype), layers=tuple(each.norms_in(dtype) for each in weights.layers)
+        weights,
+        norm=weights.norm.to(dtype),
+        layers=tuple(each.norms_in(dtype) for each in weights.layers),
     )
 
 

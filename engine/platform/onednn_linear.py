@@ -6,11 +6,11 @@ reordered weight. Where it is missing, all maps stay plain.
 
 Gain, microseconds for a 27648 x 320 float32 map on two AVX-512 cores: 1 row 2528 plain and 584
 packed, 8 rows 3394 and 673, 64 rows 16686 and 2914. A call takes about 20 microseconds before it
-multiplies, so small maps stay plain: 1 row through 128 x 352 takes 5 plain and 19 packed. Through a
-large map one row takes 5 to 12 % longer than four, and two up to a third longer, so they are padded
-to four. With AVX2 alone one row takes 9 to 27 % less than four: which it is, is measured once for
-every shape. So it is where fewer rows than four round differently (1536 x 576 with AVX-512), and a small
-map is packed, too, where its rows round differently plain.
+multiplies: 1 row through 128 x 352 takes 5 plain and 19 packed, but plain ones round differently in passes
+of other widths. Through a large map one row takes 5 to 12 % longer than four, and two up to a third longer,
+so they are padded to four. With AVX2 alone one row takes 9 to 27 % less than four: which it is, is measured
+once for every shape. So it is found out where fewer rows than four round differently (in float32 with
+AVX-512), and from how many rows on they do (in bfloat16 with AMX: 33), which are multiplied in parts.
 
 Delete when: ``F.linear`` is as fast with 1 to 8 rows, or the operator is gone (test_onednn_linear.py).
 """

@@ -77,7 +77,7 @@ class _Recorded:
 
     def scale(self) -> Tensor:
         """What each column is divided by, [in]."""
-        assert self.largest is not None  # noqa: S101 - a layer runs before it is scaled
+        assert self.largest is not None
         weights = self.linear.weight.abs().amax(0).float()
         return (self.largest.clamp_min(LEAST) / weights.clamp_min(LEAST)).sqrt()
 
@@ -92,7 +92,7 @@ def _after_gate(layer: Layer, seen: _Recorded) -> Layer:
     """The columns of ``down`` are what ``up`` gives, the second half of ``gate_up``."""
     scale = seen.scale()
     gate_up = layer.gate_up
-    assert isinstance(gate_up, Dense)  # noqa: S101 - as it was read
+    assert isinstance(gate_up, Dense)
     divided = torch.cat((torch.ones_like(scale), 1 / scale))
     bias = None if gate_up.bias is None else gate_up.bias * divided
     return replace(
@@ -103,7 +103,7 @@ def _after_gate(layer: Layer, seen: _Recorded) -> Layer:
 
 
 def _in_float32(linear: Linear) -> Dense:
-    assert isinstance(linear, Dense)  # noqa: S101 - as it was read
+    assert isinstance(linear, Dense)
     return Dense(linear.weight.float(), None if linear.bias is None else linear.bias.float())
 
 

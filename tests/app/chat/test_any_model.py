@@ -183,7 +183,9 @@ class TestFormats:
 
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
     def test_full_formats_have_nothing_to_say(self, ask, dtype, monkeypatch):
-        monkeypatch.setenv("SLIPSTREAM_EXACT", "true")  # some processors round wide passes unlike narrow
+        monkeypatch.setenv(
+            "SLIPSTREAM_EXACT", "true"
+        )  # some processors round wide passes unlike narrow
         code, _, notes = ask("pocket", "--dtype", dtype)
         assert (code, notes) == (0, "")
 

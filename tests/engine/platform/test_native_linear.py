@@ -43,7 +43,9 @@ def test_a_product_is_the_plain_one(kernel, bias, out, into, rows):
     assert kernel.map(plain)(x.view(1, rows, into)).shape == (1, rows, out)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(shape=st.sampled_from([(64, 64), (33, 127), (576, 1536)]), rows=st.integers(1, 200))
 def test_a_row_has_the_same_bits_alone(kernel, shape, rows):
     linear = kernel.map(dense(*shape))

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from engine.decoder.decoder import Dense
 from engine.platform.native_linear import int8_kernel
-from engine.platform.onednn_int8 import LEVELS, STEPS, can_multiply_rounded, packed, product, rounded
+from engine.platform.onednn_int8 import (
+    LEVELS,
+    STEPS,
+    can_multiply_rounded,
+    packed,
+    product,
+    rounded,
+)
 
 CPU = torch.device("cpu")
 
@@ -53,7 +60,9 @@ def test_a_product_is_near_the_plain_one(rounding, dtype, shift):
 
 
 @needs_products
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     shape=st.sampled_from([(64, 64), (80, 96), (33, 127), (576, 1536), (49, 4864)]),
     rows=st.integers(1, 130),
@@ -73,7 +82,9 @@ def test_a_row_that_is_all_one_number_is_exact_up_to_the_weights_rounding(roundi
     plain = Dense(drawn(64, 64))
     x = torch.full((2, 64), value)
     wanted = plain(x)
-    assert (rounding(plain)(x) - wanted).abs().max() <= 0.5 * 64 * abs(value) * plain.weight.abs().max() / STEPS
+    assert (rounding(plain)(x) - wanted).abs().max() <= 0.5 * 64 * abs(
+        value
+    ) * plain.weight.abs().max() / STEPS
 
 
 @needs_products

@@ -5,7 +5,13 @@ import torch
 import torch.nn.functional as F
 
 from engine.decoder.decoder import Dense
-from engine.platform.onednn_linear import OneDnnLinear, can_pack, choose_as_four, packed
+from engine.platform.onednn_linear import (
+    OneDnnLinear,
+    OneDnnPacker,
+    can_pack,
+    choose_as_four,
+    packed,
+)
 from tests.engine.tiny import tiny_weights
 
 CPU = torch.device("cpu")
@@ -23,11 +29,6 @@ def test_it_still_applies_torch_has_the_operators_and_they_equal_linear():
         )
     assert (found - F.linear(x, weight)).abs().max() < 1e-4
     assert can_pack(CPU, torch.float32)
-
-
-@pytest.fixture(autouse=True)
-def no_map_is_small(monkeypatch):
-    monkeypatch.setattr("engine.platform.onednn_linear.SMALL", 0)
 
 
 def with_bias(weights):
@@ -101,6 +102,14 @@ def test_another_device_and_a_torch_without_the_operator_cannot_pack(monkeypatch
 
 
 @needs_packing
-def test_small_maps_stay_plain(monkeypatch):
-    monkeypatch.setattr("engine.platform.onednn_linear.SMALL", 2**17)
-    assert isinstance(packed(tiny_weights()).layers[0].qkv, Dense)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(64, 64), (352, 128), (576, 1536), (896, 4864)])
+def test_a_row_has_the_same_bits_in_passes_of_any_width(dtype, shape):
+    if not can_pack(CPU, dtype):
+        pytest.skip("this machine's torch cannot pack weights of this type")
+    plain = Dense(torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype))
+    linear = OneDnnPacker().map(plain)
+    x = torch.randn(150, shape[1], generator=torch.Generator().manual_seed(2)).to(dtype)
+    alone = torch.cat([linear(row.unsqueeze(0)) for row in x])
+    for rows in (2, 3, 5, 16, 33, 64, 65, 128, 150):
+        assert torch.equal(linear(x[:rows]), alone[:rows])

@@ -61,7 +61,5 @@ def test_a_model_with_large_columns_moves_less(tmp_path):
     smoother = Smoother.of(hard)
     eased = smoother.head(replace(hard, layers=tuple(map(smoother.layer, hard.layers))))
     wanted = logits(plain)
-    moved, less = (
-        (logits(mapped(each, rounded)) - wanted).abs().mean() for each in (hard, eased)
-    )
+    moved, less = ((logits(mapped(each, rounded)) - wanted).abs().mean() for each in (hard, eased))
     assert less < 0.5 * moved
