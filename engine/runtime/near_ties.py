@@ -1,0 +1,80 @@
+"""Near ties are decided by plain decoding: found in a step's verdicts, and decoded again as one row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from engine.errors import NumericalError
+from engine.interfaces.drafter import Outcome
+from engine.interfaces.target import Target
+from engine.request import SamplingParams
+from engine.runtime.components import Verify
+from engine.runtime.memory_backoff import MemoryBackoff
+from engine.runtime.step import StepItem, logits_to_verify
+from engine.speculation.near_ties import Judged, until_near_tie
+from engine.speculation.rng import RandomSource
+from engine.speculation.tree import DraftTree, single
+from engine.speculation.verify import Logits, Verdict
+
+
+def up_to_near_ties(verify: Verify, margin: float) -> Verify:
+    """The same verification, whose verdicts of passes of many rows end at their first near tie.
+
+    ``margin`` is the largest change of the difference of two logits by rounding; 0: none changes.
+    """
+    if margin == 0:
+        return verify
+
+    def verified(
+        trees: Sequence[DraftTree], logits: Sequence[Logits], samplings: Sequence[SamplingParams],
+        rngs: Sequence[RandomSource],
+    ) -> list[Verdict | NumericalError]:  # fmt: skip
+        if sum(map(len, trees)) == 1:
+            return verify(trees, logits, samplings, rngs)
+        began = [None if s.seed is None else r.mark() for s, r in zip(samplings, rngs, strict=True)]
+        verdicts = verify(trees, logits, samplings, rngs)
+        cases = zip(trees, logits, samplings, rngs, began, verdicts, strict=True)
+        return [
+            verdict
+            if isinstance(verdict, NumericalError)
+            else until_near_tie(Judged(*case, verdict), margin)
+            for *case, verdict in cases
+        ]
+
+    return verified
+
+
+@dataclass(frozen=True, slots=True)
+class OneRow:
+    """Decodes the last row of an accepted path again, alone: what that gives stands."""
+
+    target: Target
+    backoff: MemoryBackoff
+    verify: Verify
+
+    def decided(self, item: StepItem, outcome: Outcome) -> Outcome:
+        """The outcome with the near tie decided; all rows but the last of its path are committed.
+
+        Raises OutOfMemory, NumericalError, Stuck or Ambiguous.
+        """
+        assert outcome.scores is not None
+        started, running, tree = perf_counter(), item.running, item.tree
+        *above, node = outcome.verdict.path
+        self.target.commit(running.slot, above)
+        alone = item._replace(tree=single(tree.tokens[node]))
+        [passed] = self.backoff.score([running.slot], [alone.tree])
+        if passed.scores is None:
+            raise passed.refused or AssertionError("a refused pass says why")
+        accepted = [tree.tokens[one] for one in outcome.verdict.path[1:]]
+        rows = logits_to_verify(alone, passed.scores, accepted)
+        [verdict] = self.verify([alone.tree], [rows], [running.request.sampling], [running.rng])
+        if isinstance(verdict, NumericalError):
+            raise verdict
+        seconds = perf_counter() - started
+        return replace(
+            outcome,
+            verdict=outcome.verdict._replace(bonus=verdict.bonus),
+            scores=outcome.scores.with_row(node, passed.scores),
+            score_seconds=outcome.score_seconds + seconds,
+            again_seconds=seconds,
+        )

@@ -1,0 +1,106 @@
+"""Where passes of many rows round unlike passes of one, near ties are plain decoding's all the same."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from engine.drafters import DRAFTERS
+from engine.models.own.target import TorchTarget
+from engine.request import GenerationRequest, Penalties, SamplingParams
+from tests.engine.tiny import SlowMachine, Words, engine_over, run_all, tiny_target
+from tests.laws.by_hand import PAIRS, WORDS
+
+NOISE = 0.5  # of a difference of two logits: about one choice in ten is a near tie
+SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
+PENALTIES = Penalties(presence=0.4, frequency=0.3, bias=((2, 0.7),))
+SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "with penalties": SamplingParams(penalties=PENALTIES),
+    "seeded": SamplingParams(0.8, seed=5),
+    "filtered": SamplingParams(0.9, top_k=6, top_p=0.9, seed=6),
+    "least": SamplingParams(1.2, min_p=0.1, seed=7, penalties=PENALTIES),
+}
+
+
+class Rounding(TorchTarget):
+    """Adds noise to the logits of passes of many rows, another for each number of rows."""
+
+    def score(self, slots, trees):
+        found = super().score(slots, trees)
+        rows = sum(map(len, trees))
+        if rows > 1:
+            for at, scores in enumerate(found):
+                generator = torch.Generator().manual_seed(1000 * rows + at)
+                noise = torch.rand(scores.logits.shape, generator=generator) - 0.5
+                scores.logits.add_(NOISE * noise)
+        return found
+
+
+def requests(drafter, sampling, **fields):
+    generator = torch.Generator().manual_seed(11)
+    prompts = [torch.randint(0, 13, (n,), generator=generator).tolist() for n in (2, 9, 30)]
+    return [
+        GenerationRequest(
+            tuple(prompt), 40, sampling, frozenset({0}), drafter=drafter, length="fixed", **fields
+        )
+        for prompt in prompts
+    ]
+
+
+@cache
+def plain(kind, grammar=None):
+    """The answers one after the other, each alone in its passes."""
+    asked = [replace(one, grammar=grammar) for one in requests("none", SAMPLINGS[kind])]
+    engine = engine_over(tiny_target(kind=Rounding), speller=Words(WORDS))
+    return [run_all(engine, [one])[0][0] for one in asked]
+
+
+def drafted(name, kind, margin, together, grammar=None):
+    engine = engine_over(
+        tiny_target(kind=Rounding), tiny_target(1), cost=SlowMachine(), speller=Words(WORDS),
+        margin=margin,
+    )  # fmt: skip
+    asked = requests(name, SAMPLINGS[kind], draft_nodes=12, grammar=grammar)
+    if together:
+        return run_all(engine, asked)
+    return [run_all(engine, [one])[0] for one in asked]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_within_the_margin_every_drafter_equals_plain(name, kind, together):
+    found = drafted(name, kind, NOISE, together)
+    assert [ids for ids, _ in found] == plain(kind)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "seeded"])
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_with_a_grammar_too(name, kind):
+    found = drafted(name, kind, NOISE, together=True, grammar=PAIRS)
+    assert [ids for ids, _ in found] == plain(kind, PAIRS)
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_near_ties_are_counted_and_without_a_margin_they_part(kind):
+    found = [drafted(name, kind, NOISE, together=True) for name in SPECULATIVE]
+    again = sum(done.stats.near_ties for answers in found for _, done in answers)
+    assert 0 < again < sum(done.stats.emitted for answers in found for _, done in answers)
+    unsafe = [drafted(name, kind, 0.0, together=True) for name in SPECULATIVE]
+    assert any([ids for ids, _ in answers] != plain(kind) for answers in unsafe)
+    assert not any(done.stats.near_ties for answers in unsafe for _, done in answers)
+
+
+def test_plain_decoding_alone_has_no_near_ties():
+    engine = engine_over(tiny_target(kind=Rounding), margin=NOISE)
+    [(ids, done)] = run_all(engine, requests("none", SAMPLINGS["greedy"])[:1])
+    assert ids == plain("greedy")[0]
+    assert done.stats.near_ties == 0
+
+
+def test_a_narrow_margin_decodes_next_to_nothing_again():
+    engine = engine_over(tiny_target(), tiny_target(1), cost=SlowMachine(), margin=1e-5)
+    found = run_all(engine, requests("chain", SAMPLINGS["greedy"]))
+    assert sum(done.stats.near_ties for _, done in found) == 0
