@@ -81,6 +81,7 @@ class Engine:
             ids=list(request.prompt),
             grammar=self._grammars.matcher(request),
             priors={prior.drafter: prior for prior in request.priors},
+            plain_rows=len(request.prompt) - 1,
         )
         self.requests[running.id] = running
         self._scheduler.waiting.append(running)
@@ -129,6 +130,9 @@ class Engine:
         if not items:
             return []
         self._learn(items, outcomes)
+        if sum(len(item.tree) for item in items) == 1:
+            one = items[0].running
+            one.plain_rows += one.plain_rows == len(one.ids) - 1
         emitted = [self._commit(i.running, o) for i, o in zip(items, outcomes, strict=True)]
         ended = self.components.clock()
         again = sum(outcome.again_seconds for outcome in outcomes)
@@ -314,7 +318,10 @@ class Engine:
     def _decided(self, item: StepItem, outcome: Outcome) -> Outcome:
         """With its near tie decoded again as one row, unless the answer ends before it."""
         if self._until_end(item.running, outcome.emitted[:-1])[1] is None:
-            return self._one_row.decided(item, outcome)
+            self._reading = item.running
+            outcome = self._one_row.decided(item, outcome, self._unwanted)
+            self._reading = None
+            return outcome
         return replace(outcome, verdict=outcome.verdict._replace(near_tie=False))
 
     def _damage(self) -> NumericalError:

@@ -70,6 +70,7 @@ class RunningRequest:
     slot: int = -1
     cached: int = 0
     prefill_started: bool = False
+    plain_rows: int = 0  # first tokens whose keys and values are those of plain decoding
     paused: bool = False  # others need the memory; what it has read is put away, or read again
     emitted: int = 0
     usage: dict[str, DrafterUsage] = field(default_factory=dict)  # by drafter

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.models.own.target import TorchTarget
-from engine.request import GenerationRequest, Penalties, SamplingParams
+from engine.request import FinishReason, GenerationRequest, Penalties, SamplingParams
+from tests.engine.rounding import NOISE, Rounding
 from tests.engine.tiny import SlowMachine, Words, engine_over, run_all, tiny_target
 from tests.laws.by_hand import PAIRS, WORDS
 
-NOISE = 0.5  # of a difference of two logits: about one choice in ten is a near tie
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
 PENALTIES = Penalties(presence=0.4, frequency=0.3, bias=((2, 0.7),))
 SAMPLINGS = {
@@ -22,20 +21,6 @@ SAMPLINGS = {
     "filtered": SamplingParams(0.9, top_k=6, top_p=0.9, seed=6),
     "least": SamplingParams(1.2, min_p=0.1, seed=7, penalties=PENALTIES),
 }
-
-
-class Rounding(TorchTarget):
-    """Adds noise to the logits of passes of many rows, another for each number of rows."""
-
-    def score(self, slots, trees):
-        found = super().score(slots, trees)
-        rows = sum(map(len, trees))
-        if rows > 1:
-            for at, scores in enumerate(found):
-                generator = torch.Generator().manual_seed(1000 * rows + at)
-                noise = torch.rand(scores.logits.shape, generator=generator) - 0.5
-                scores.logits.add_(NOISE * noise)
-        return found
 
 
 def requests(drafter, sampling, **fields):
@@ -51,10 +36,9 @@ def requests(drafter, sampling, **fields):
 
 @cache
 def plain(kind, grammar=None):
-    """The answers one after the other, each alone in its passes."""
     asked = [replace(one, grammar=grammar) for one in requests("none", SAMPLINGS[kind])]
     engine = engine_over(tiny_target(kind=Rounding), speller=Words(WORDS))
-    return [run_all(engine, [one])[0][0] for one in asked]
+    return [run_all(engine, [one])[0][0] for one in asked]  # each alone in its passes
 
 
 def drafted(name, kind, margin, together, grammar=None):
@@ -104,3 +88,26 @@ def test_a_narrow_margin_decodes_next_to_nothing_again():
     engine = engine_over(tiny_target(), tiny_target(1), cost=SlowMachine(), margin=1e-5)
     found = run_all(engine, requests("chain", SAMPLINGS["greedy"]))
     assert sum(done.stats.near_ties for _, done in found) == 0
+
+
+def test_an_answer_that_is_cancelled_meanwhile_leaves_its_slot_in_order():
+    """Every choice is a near tie here, and all rows since the last plain one run again."""
+    target = tiny_target(kind=Rounding)
+    engine = engine_over(target, tiny_target(1), cost=SlowMachine(), margin=1e9)
+    [asked] = requests("chain", SAMPLINGS["greedy"])[:1]
+    number, ids = engine.submit(asked), list(asked.prompt)
+    listened = 0
+
+    def listen():
+        nonlocal listened
+        listened += 1
+        engine.cancel(number)
+
+    while engine.busy:
+        for _, event in engine.step():
+            ids += getattr(event, "ids", ())
+            reason = getattr(event, "reason", None)
+        engine.listen = listen
+    assert listened
+    assert reason is FinishReason.CANCELLED
+    assert list(target.tokens(0)) == ids[: target.length(0)]

@@ -42,7 +42,9 @@ class Abilities:
 
 
 @dataclass
-class _Slot:
+class HeldRows:
+    """A slot's cache and the tokens whose rows it has."""
+
     cache: Any = None
     committed: list[int] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)
@@ -50,11 +52,14 @@ class _Slot:
     seen: list[int] = field(default_factory=list)  # the same rows' ``ancestor_bits``
 
     def forget_pending(self) -> None:
+        """The cache was cut already."""
         self.pending, self.depths, self.seen = [], [], []
 
 
 class HfTarget(Target):
     """A target over a model of the transformers library."""
+
+    sums_alike = False
 
     def __init__(self, model: CausalModel, context: int, abilities: Abilities) -> None:
         self.model, self.abilities = model, abilities
@@ -62,7 +67,7 @@ class HfTarget(Target):
         self.layers = int(model.config.num_hidden_layers)
         self.parameters = model.parameters
         self.offers = frozenset() if abilities.trees else frozenset({Capability.TREE})
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, HeldRows] = {}
 
     @override
     def refuses(self, needs: frozenset[Capability]) -> str:
@@ -122,7 +127,7 @@ class HfTarget(Target):
         with out_of_memory_as_ours(self.model.device):
             self._commit(self._slot(slot), path)
 
-    def _commit(self, row: _Slot, path: Sequence[int]) -> None:
+    def _commit(self, row: HeldRows, path: Sequence[int]) -> None:
         if self.abilities.chains:
             kept = [row.pending[node] for node in path]
             if len(kept) < len(row.pending):
@@ -151,15 +156,15 @@ class HfTarget(Target):
             row.cache.cut(length)
             del row.committed[length:]
 
-    def _slot(self, slot: int) -> _Slot:
+    def _slot(self, slot: int) -> HeldRows:
         if slot not in self._slots:  # every round asks several times, and a cache takes a while
             self._slots[slot] = self._fresh()
         return self._slots[slot]
 
-    def _fresh(self) -> _Slot:
-        return _Slot(new_cache(self.model))
+    def _fresh(self) -> HeldRows:
+        return HeldRows(new_cache(self.model))
 
-    def _take_back(self, row: _Slot, kept: int, path: Sequence[int] = ()) -> None:
+    def _take_back(self, row: HeldRows, kept: int, path: Sequence[int] = ()) -> None:
         """Forget pending rows but ``path``, ``kept`` of them, which join the prefix in that order."""
         if not row.pending:
             return
@@ -174,7 +179,7 @@ class HfTarget(Target):
         row.committed += [row.pending[node] for node in path]
         row.forget_pending()
 
-    def _rebuild(self, row: _Slot, tokens: Sequence[int]) -> None:
+    def _rebuild(self, row: HeldRows, tokens: Sequence[int]) -> None:
         """The only way back for a running state: from the start."""
         row.cache, row.committed = new_cache(self.model), []
         row.forget_pending()
@@ -186,7 +191,7 @@ class HfTarget(Target):
 
     def _run(
         self,
-        row: _Slot,
+        row: HeldRows,
         tokens: Sequence[int],
         parents: Sequence[int],
         *,
@@ -206,7 +211,7 @@ class HfTarget(Target):
             return self._placed(row, tokens, fresh, last or len(tokens), hidden=hidden)
 
     def _placed(
-        self, row: _Slot, tokens: Sequence[int], fresh: Sequence[int], last: int, *, hidden: bool
+        self, row: HeldRows, tokens: Sequence[int], fresh: Sequence[int], last: int, *, hidden: bool
     ) -> PassResult:
         """A pass over the last of the pending rows, which see what ``fresh`` says."""
         if row.depths == list(range(len(row.depths))):
@@ -217,7 +222,7 @@ class HfTarget(Target):
         return ran
 
     def _run_straight(
-        self, row: _Slot, tokens: Sequence[int], last: int, *, hidden: bool
+        self, row: HeldRows, tokens: Sequence[int], last: int, *, hidden: bool
     ) -> PassResult:
         """A continuation: the model makes its own mask, as in plain decoding."""
         at = len(row.committed) + len(row.pending) - len(tokens)
@@ -381,4 +386,9 @@ def load(spec: ModelSpec) -> HfTarget:
     with library_errors_as_ours(model.family):
         abilities = abilities_of(model)
     kind = HfTarget if abilities.chains else CroppedHfTarget
+    # in float32 one shape takes twice as long, and hardly any tie is as near as rounding moves logits
+    if spec.exact and not abilities.trees and spec.dtype != "float32" and device.type == "cpu":
+        from engine.models.hf.exact import ExactHfTarget
+
+        kind = ExactHfTarget
     return kind(model, context_of(model.config, spec.context), abilities)
