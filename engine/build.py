@@ -25,7 +25,6 @@ from engine.platform.instructions import multiplies_bfloat16
 from engine.request import AUTO, PLAIN, GenerationRequest, ModelFacts, ModelSpec, SamplingParams
 from engine.runtime.components import CacheCapacity, EngineComponents, Verify
 from engine.runtime.drafter_pool import DrafterPool
-from engine.runtime.near_ties import up_to_near_ties
 from engine.runtime.profiling import profile
 from engine.runtime.registry import drafter_class, named
 from engine.runtime.rounding import measured_margin
@@ -145,7 +144,8 @@ def assemble(
         slots=spec.slots,
         warm=_warm(spec, parts.target, room),
         room=room,
-        verify=up_to_near_ties(_verification(spec.device), parts.margin),
+        verify=_verification(spec.device),
+        margin=parts.margin,
         damage=_weights_error(spec),
         rng=_randomness(spec.device),
         speller=speller,

@@ -11,7 +11,7 @@ from engine.interfaces.target import SHARED, Scores
 from engine.request import Done, Event, FinishReason, GenerationRequest
 from engine.runtime.components import EngineComponents
 from engine.runtime.memory_backoff import PROMPT_CHUNK, MemoryBackoff
-from engine.runtime.near_ties import OneRow
+from engine.runtime.near_ties import OneRow, is_plain, up_to_near_ties
 from engine.runtime.scheduler import RunningRequest, Scheduler
 from engine.runtime.step import (
     Emitted,
@@ -39,6 +39,7 @@ class Engine:
         self._swapping = [model for model in models if model.swap_bytes]
         self.backoff = MemoryBackoff(components.target)
         self._one_row = OneRow(components.target, self.backoff, components.verify)
+        self._verify_wide = up_to_near_ties(components.verify, components.margin)
         self._scheduler = Scheduler(components.slots, components.warm, components.room)
         self._grammars = GrammarCache(components.target.vocab, components.speller)
         self._ids = count(1)
@@ -130,9 +131,7 @@ class Engine:
         if not items:
             return []
         self._learn(items, outcomes)
-        if sum(len(item.tree) for item in items) == 1:
-            one = items[0].running
-            one.plain_rows += one.plain_rows == len(one.ids) - 1
+        items[0].running.plain_rows += is_plain(items)
         emitted = [self._commit(i.running, o) for i, o in zip(items, outcomes, strict=True)]
         ended = self.components.clock()
         again = sum(outcome.again_seconds for outcome in outcomes)
@@ -299,7 +298,8 @@ class Engine:
                 cases.append((item, scored, logits_to_verify(item, scored)))
             except (Ambiguous, Stuck) as error:
                 self._fail(item.running, error)
-        verdicts = self.components.verify(
+        plain = len(cases) == 1 and is_plain(items)
+        verdicts = (self.components.verify if plain else self._verify_wide)(
             [item.tree for item, *_ in cases],
             [logits for *_, logits in cases],
             [item.running.request.sampling for item, *_ in cases],

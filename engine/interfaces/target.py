@@ -41,7 +41,7 @@ class Scores:
     def with_row(self, node: int, again: "Scores") -> "Scores":
         """With another pass's only row in place of this node's."""
         rows = self.rows.copy() if isinstance(self.rows, np.ndarray) else self.rows.clone()
-        rows[node] = again.rows[0]  # type: ignore[index,assignment]
+        rows[node] = again.rows[0]
         return replace(self, rows=rows)
 
 

@@ -18,7 +18,7 @@ from engine.speculation.verify import Logits, Verdict
 
 
 def up_to_near_ties(verify: Verify, margin: float) -> Verify:
-    """The same verification, whose verdicts of passes of many rows end at their first near tie.
+    """The same verification, whose verdicts end at their first near tie; of passes that are not plain.
 
     ``margin`` is the largest change of the difference of two logits by rounding; 0: none changes.
     """
@@ -29,19 +29,24 @@ def up_to_near_ties(verify: Verify, margin: float) -> Verify:
         trees: Sequence[DraftTree], logits: Sequence[Logits], samplings: Sequence[SamplingParams],
         rngs: Sequence[RandomSource],
     ) -> list[Verdict | NumericalError]:  # fmt: skip
-        if sum(map(len, trees)) == 1:
-            return verify(trees, logits, samplings, rngs)
         began = [None if s.seed is None else r.mark() for s, r in zip(samplings, rngs, strict=True)]
         verdicts = verify(trees, logits, samplings, rngs)
         cases = zip(trees, logits, samplings, rngs, began, verdicts, strict=True)
         return [
             verdict
             if isinstance(verdict, NumericalError)
-            else until_near_tie(Judged(*case, verdict), margin)
-            for *case, verdict in cases
+            else until_near_tie(Judged(tree, rows, sampling, rng, mark, verdict), margin)
+            for tree, rows, sampling, rng, mark, verdict in cases
         ]
 
     return verified
+
+
+def is_plain(items: Sequence[StepItem]) -> bool:
+    """Whether a step's pass is one of plain decoding: one row, behind such rows alone."""
+    running = items[0].running
+    behind = running.plain_rows == len(running.ids) - 1
+    return behind and len(items) == 1 and len(items[0].tree) == 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing_extensions import override
 
 from engine.interfaces.target import Capability, Scores
 from engine.models.hf.model import Block, CausalModel
-from engine.models.hf.target import Abilities, CroppedHfTarget, HeldRows
+from engine.models.hf.target import Abilities, Closeness, CroppedHfTarget, HeldRows
 from engine.platform.device_memory import out_of_memory_as_ours
-from engine.speculation.tree import DraftTree
+from engine.speculation.tree import DraftTree, chain
 
 # Kernels choose their way by the shape: SmolLM2 in bfloat16, two cores, gives rows of a pass other bits
 # than plain ones' (up to 0.97 in the logits), and the same ones in passes of one shape. 8 rows took
@@ -70,3 +70,13 @@ class ExactHfTarget(CroppedHfTarget):
             row.pending += part
             logits.append(ran.logits[: len(part)])
         return torch.cat(logits)
+
+
+def exact_target(model: CausalModel, context: int, abilities: Abilities) -> ExactHfTarget | None:
+    """The target over a model that scores trees; None where blocks of keys change its logits."""
+    ids = [(7 * i + 3) % int(model.config.vocab_size) for i in range(SAME_ROWS + 5)]
+    target = ExactHfTarget(model, context, abilities)
+    target.feed(0, ids[:3])
+    [scores] = target.score([0], [chain(ids[3:])])
+    target.crop(0, 0)
+    return target if Closeness(model).to_plain(scores.logits, ids) else None

@@ -293,7 +293,7 @@ def new_cache(model: CausalModel) -> Any:
 def abilities_of(model: CausalModel) -> Abilities:
     """Try what a model takes, each against one plain pass over the same tokens; raises ModelUnusable."""
     ids = [(7 * i + 3) % int(model.config.vocab_size) for i in range(9)]
-    close = _Closeness(model)
+    close = Closeness(model)
     if not model.attention_only():
         why = (
             f"the layers of this family ({model.family}) keep a running state, from which drafted "
@@ -318,7 +318,9 @@ def abilities_of(model: CausalModel) -> Abilities:
 
 
 @dataclass(frozen=True, slots=True)
-class _Closeness:
+class Closeness:
+    """Whether logits are a model's own, but for rounding."""
+
     model: CausalModel
 
     def to_plain(self, logits: Tensor, ids: Sequence[int]) -> bool:
@@ -336,7 +338,7 @@ class _Closeness:
         return self.model.run(ids, new_cache(self.model), 0, last=last, hidden=False).logits
 
 
-def _one_by_one(close: _Closeness, why: str, ids: Sequence[int]) -> Abilities:
+def _one_by_one(close: Closeness, why: str, ids: Sequence[int]) -> Abilities:
     """What is left where chunks change answers; raises ModelUnusable where single tokens do, too."""
     abilities = Abilities(why, why, chunks=False)
     right = close.to_plain(_after(close.model, abilities, ids), ids)
@@ -385,10 +387,14 @@ def load(spec: ModelSpec) -> HfTarget:
         model = load_model(spec)
     with library_errors_as_ours(model.family):
         abilities = abilities_of(model)
-    kind = HfTarget if abilities.chains else CroppedHfTarget
+    context = context_of(model.config, spec.context)
     # in float32 one shape takes twice as long, and hardly any tie is as near as rounding moves logits
     if spec.exact and not abilities.trees and spec.dtype != "float32" and device.type == "cpu":
-        from engine.models.hf.exact import ExactHfTarget
+        from engine.models.hf.exact import exact_target
 
-        kind = ExactHfTarget
-    return kind(model, context_of(model.config, spec.context), abilities)
+        with library_errors_as_ours(model.family):
+            exact = exact_target(model, context, abilities)
+        if exact is not None:
+            return exact
+    kind = HfTarget if abilities.chains else CroppedHfTarget
+    return kind(model, context, abilities)
