@@ -265,7 +265,9 @@ def _draft_spec(spec: ModelSpec) -> ModelSpec:
     """The draft model of a spec as a target of its own."""
     place = spec.draft_folder or ""
     alone = replace(spec, folder=place, backend=spec.draft_backend, inflate=1)
-    return replace(alone, resident=None, weights="full")
+    inexact = spec.draft_backend == "hf"  # only what verifies needs plain ones' bits, and no trees
+    exact = None if inexact else spec.exact
+    return replace(alone, resident=None, weights="full", exact=exact)
 
 
 def _undrafted(

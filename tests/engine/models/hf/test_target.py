@@ -185,8 +185,8 @@ def test_a_family_that_breaks_in_its_passes_is_refused(folder, good, monkeypatch
 def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
     """Negative control: without masks of our own a node would see its siblings."""
 
-    def blind(branches, window, dtype):
-        return torch.zeros(1, 1, len(branches.seen), branches.length + len(branches.depths))
+    def blind(visible, dtype):
+        return torch.zeros(1, 1, *visible.shape, dtype=dtype)
 
     model = loaded("granite")[0].model
     assert abilities_of(model) == Abilities()
