@@ -7,7 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.interfaces.target import Capability, Scores
-from engine.models.hf.model import Block, CausalModel
+from engine.models.hf.model import Block, CausalModel, PassResult
 from engine.models.hf.target import Abilities, Closeness, CroppedHfTarget, HeldRows
 from engine.platform.device_memory import out_of_memory_as_ours
 from engine.speculation.tree import DraftTree, chain
@@ -16,6 +16,7 @@ from engine.speculation.tree import DraftTree, chain
 # than plain ones' (up to 0.97 in the logits), and the same ones in passes of one shape. 8 rows took
 # 0.91 to 1.02 passes of one; of 16, the last 8 had other bits.
 SAME_ROWS, SAME_KEYS = 8, 64
+READ_ROWS = 64  # of a pass over a prompt, at multiples: where a prompt was cut then changes nothing
 ONLY_CHAINS = "rows of a tree would not have the bits of plain ones, which exact asks for"
 
 
@@ -41,6 +42,14 @@ class ExactHfTarget(CroppedHfTarget):
         return SAME_ROWS + 1, 2 * SAME_ROWS + 1
 
     @override
+    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+        """Commit tokens: a prompt chunk. A block that was read in part is read again, as if at once."""
+        length = self.length(slot)
+        again = self.tokens(slot)[length - length % READ_ROWS :]
+        self.crop(slot, length - len(again))
+        return super().feed(slot, [*again, *tokens], trace)
+
+    @override
     @torch.inference_mode()
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         """Logits [N, V] of every node of each chain, after its slot's prefix."""
@@ -48,28 +57,40 @@ class ExactHfTarget(CroppedHfTarget):
         for slot, tree in zip(slots, trees, strict=True):
             row = self._slot(slot)
             self._take_back(row, 0)
-            row.cache.block = SAME_KEYS
-            try:
-                with out_of_memory_as_ours(self.model.device):
-                    found.append(Scores(self._in_one_shape(row, tree.tokens)))
-            finally:
-                row.cache.block = 1
+            row.pending += tree.tokens
+            with out_of_memory_as_ours(self.model.device):
+                parts = self._filled_up(row, tree.tokens, SAME_ROWS, last=SAME_ROWS)
+            found.append(Scores(torch.cat(parts)))
         return found
 
-    def _in_one_shape(self, row: HeldRows, tokens: Sequence[int]) -> Tensor:
-        """Logits [n, V] of rows that continue the prefix, in passes that are filled up."""
+    @override
+    def _fresh(self) -> HeldRows:
+        held = super()._fresh()
+        held.cache.block = SAME_KEYS
+        return held
+
+    @override
+    def _run_straight(
+        self, row: HeldRows, tokens: Sequence[int], last: int, *, hidden: bool
+    ) -> PassResult:
+        """Rows of a prompt."""
+        parts = self._filled_up(row, tokens, READ_ROWS, last=1)
+        return PassResult(parts[-1], row.cache, None)
+
+    def _filled_up(
+        self, row: HeldRows, tokens: Sequence[int], rows: int, *, last: int
+    ) -> list[Tensor]:
+        """Logits of passes of so many rows over the last pending tokens; the last one is filled up."""
         logits = []
-        for start in range(0, len(tokens), SAME_ROWS):
-            part = list(tokens[start : start + SAME_ROWS])
-            at = len(row.committed) + start
-            end = at + SAME_ROWS
-            place = Block(at, len(part), SAME_ROWS, end + -end % SAME_KEYS)
-            filled = [*part, *[part[-1]] * (SAME_ROWS - len(part))]
-            ran = self.model.run(filled, row.cache, place, last=SAME_ROWS, hidden=False)
+        begin = len(row.committed) + len(row.pending) - len(tokens)
+        for start in range(0, len(tokens), rows):
+            part, at = list(tokens[start : start + rows]), begin + start
+            place = Block(at, len(part), rows, at + rows + -(at + rows) % SAME_KEYS)
+            filled = [*part, *[part[-1]] * (rows - len(part))]
+            ran = self.model.run(filled, row.cache, place, last=last, hidden=False)
             row.cache.cut(at + len(part))
-            row.pending += part
             logits.append(ran.logits[: len(part)])
-        return torch.cat(logits)
+        return logits
 
 
 def exact_target(model: CausalModel, context: int, abilities: Abilities) -> ExactHfTarget | None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from engine.decoder.weights import device_named
 from engine.errors import Aborted, ModelUnusable
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.hf.model import (
@@ -21,12 +20,8 @@ from engine.models.hf.model import (
     Branches,
     CausalModel,
     PassResult,
-    context_of,
-    library_errors_as_ours,
-    load_model,
 )
 from engine.platform.device_memory import out_of_memory_as_ours
-from engine.request import ModelSpec
 from engine.speculation.tree import DraftTree, ancestor_bits, bit_rows
 
 REBUILD_ROWS = 256  # of one pass, where a sequence is run again
@@ -370,31 +365,3 @@ def _along_a_branch(model: CausalModel, ids: Sequence[int]) -> Tensor:
     target.commit(0, (0, 2, 4))
     after = target.score([0], [DraftTree(tuple(ids[7:]), (-1, 0))])[0].logits
     return torch.cat((branch, after))
-
-
-def load(spec: ModelSpec) -> HfTarget:
-    """The target of a spec; raises ModelUnusable."""
-    device = device_named(spec.device)
-    missing = {"int8 weights": spec.weights != "full", "inflation": spec.inflate > 1}
-    missing["streamed weights"] = spec.resident is not None
-    for what, wanted in missing.items():
-        if wanted:
-            raise ModelUnusable(
-                f"{spec.name} runs on the transformers library, which has no {what} here; load it "
-                "with full weights in memory"
-            )
-    with out_of_memory_as_ours(device):
-        model = load_model(spec)
-    with library_errors_as_ours(model.family):
-        abilities = abilities_of(model)
-    context = context_of(model.config, spec.context)
-    # in float32 one shape takes twice as long, and hardly any tie is as near as rounding moves logits
-    if spec.exact and not abilities.trees and spec.dtype != "float32" and device.type == "cpu":
-        from engine.models.hf.exact import exact_target
-
-        with library_errors_as_ours(model.family):
-            exact = exact_target(model, context, abilities)
-        if exact is not None:
-            return exact
-    kind = HfTarget if abilities.chains else CroppedHfTarget
-    return kind(model, context, abilities)

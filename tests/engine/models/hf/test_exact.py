@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.models.hf.exact import SAME_ROWS, exact_target
-from engine.models.hf.target import load
+from engine.models.hf.load import load
 from engine.speculation.tree import chain
 from tests.engine.models.checkpoints import HF, IDS, TREES, near, oracle, saved, spec
 

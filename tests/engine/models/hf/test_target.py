@@ -13,7 +13,8 @@ from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
 from engine.models.hf import model as hf_model
-from engine.models.hf.target import Abilities, abilities_of, load
+from engine.models.hf.load import load
+from engine.models.hf.target import Abilities, abilities_of
 from engine.request import AUTO, GenerationRequest, ModelSpec
 from engine.runtime.profiling import profile
 from engine.speculation.tree import DraftTree
