@@ -93,7 +93,8 @@ def _margin(spec: ModelSpec, target: Target) -> float:
     With numbers of fewer digits rounding decides so often that plain decoding would be faster.
     """
     full = spec.dtype == "float32" and not target.limits_rows  # a GGUF file has a format of its own
-    if target.sums_alike or target.source is not None or not full:
+    drafted = not target.refuses(frozenset()) and target.source is None
+    if target.sums_alike or not full or not drafted:
         return 0.0
     margin = measured_margin(target)
     return margin if margin <= WIDEST_MARGIN else 0.0
