@@ -7,7 +7,9 @@ import torch
 
 from engine.models.hf.exact import SAME_ROWS, exact_target
 from engine.models.hf.load import load
+from engine.request import ModelSpec
 from engine.speculation.tree import chain
+from tests.bundled import BUNDLED
 from tests.engine.models.checkpoints import HF, IDS, TREES, near, oracle, saved, spec
 
 PROMPT, ANSWER = 9, 40
@@ -50,3 +52,17 @@ def test_rows_have_the_bits_of_plain_ones(family, tmp_path):
         chance = random.Random(seed)
         widths = iter(lambda chance=chance: chance.randrange(1, 12), 0)
         assert torch.equal(answered(target, 1, widths), plain)
+
+
+def test_where_a_long_prompt_was_cut_changes_nothing():
+    pocket = ModelSpec("p", str(BUNDLED / "pocket"), dtype="bfloat16", backend="hf", exact=True)
+    target, ids = load(pocket), [(37 * i * i + 11 * i) % 4000 + 6 for i in range(620)]
+    found = []
+    for cuts in ((600,), (100, 500), (256, 300, 44), (300, 200, 100)):
+        target.crop(0, 0)
+        at = 0
+        for rows in cuts:
+            target.feed(0, ids[at : at + rows])
+            at += rows
+        found.append(target.score([0], [chain(ids[600:])])[0].logits)
+    assert all(torch.equal(found[0], other) for other in found[1:])
