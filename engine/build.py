@@ -35,6 +35,7 @@ from engine.runtime.components import CacheCapacity, EngineComponents, Verify
 from engine.runtime.drafter_pool import DrafterPool
 from engine.runtime.profiling import profile
 from engine.runtime.registry import drafter_class, named
+from engine.runtime.rounding import measured_margin
 from engine.speculation.rng import RandomSource, SeededRandom
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict, verify_or_error
@@ -45,6 +46,7 @@ WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
 SAMPLED = replace(WARM, sampling=SamplingParams(1.0, seed=0), length="fixed", draft_nodes=4)
 WARM_SECONDS, COMPILE_SECONDS = 1.0, 20.0
 SWAP_SHARE = 0.25  # of the free memory, for conversations that are swapped out
+WIDEST_MARGIN = 1e-3  # in logits: of the choices of SmolLM2, about 1 in 2,500 is nearer
 AMPLE = 4  # times the files: stored halves become whole numbers, and parts one map, in a copy
 
 
@@ -73,7 +75,7 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
     parts = DrafterResources(target, draft_model, options=options, acceptance_head=head)
     try:
-        parts = replace(parts, exact_rows=_profiled(spec, parts))
+        parts = replace(parts, exact_rows=_profiled(spec, parts), margin=_margin(spec, target))
     except NumericalError as error:
         raise ModelUnusable(_weights_error(spec)) from error
     try:
@@ -100,6 +102,19 @@ def _prices(spec: ModelSpec, parts: DrafterResources) -> RowPrices | None:
     if spec.prices is not None or elsewhere:
         return None
     return RowPrices(tuple(sorted(parts.cost.knots.items())), parts.cost.per_context)
+
+
+def _margin(spec: ModelSpec, target: Target) -> float:
+    """Below which difference of two logits a choice is a near tie; 0 where none is looked for.
+
+    With numbers of fewer digits rounding decides so often that plain decoding would be faster.
+    """
+    full = spec.dtype == "float32" and not target.limits_rows  # a GGUF file has a format of its own
+    drafted = not target.refuses(frozenset()) and target.source is None
+    if target.sums_alike or not full or not drafted:
+        return 0.0
+    margin = measured_margin(target)
+    return margin if margin <= WIDEST_MARGIN else 0.0
 
 
 def _measured(spec: ModelSpec, parts: DrafterResources, no_draft: str) -> DrafterResources:
@@ -150,6 +165,7 @@ def assemble(
         warm=_warm(spec, parts.target, room),
         room=room,
         verify=_verification(spec.device),
+        margin=parts.margin,
         damage=_weights_error(spec),
         rng=_randomness(spec.device),
         speller=speller,
@@ -269,7 +285,9 @@ def _draft_spec(spec: ModelSpec) -> ModelSpec:
     """The draft model of a spec as a target of its own."""
     place = spec.draft_folder or ""
     alone = replace(spec, folder=place, backend=spec.draft_backend, inflate=1)
-    return replace(alone, resident=None, weights="full")
+    inexact = spec.draft_backend == "hf"  # only what verifies needs plain ones' bits, and no trees
+    exact = None if inexact else spec.exact
+    return replace(alone, resident=None, weights="full", exact=exact)
 
 
 def _undrafted(
@@ -298,6 +316,8 @@ def _rounding(spec: ModelSpec, parts: DrafterResources) -> tuple[str, ...]:
     remedy = ""
     if gguf and not spec.gpu_layers and not spec.exact:
         remedy = "; exact = true in config.toml prevents that, and makes long texts slower"
+    elif spec.backend == "hf" and spec.device == "cpu" and not spec.exact:
+        remedy = "; exact = true in config.toml prevents that, and drafts chains, never trees"
     differs = (
         "drafted answers can differ here from plain ones where two tokens are almost equally likely"
         f"{remedy}"

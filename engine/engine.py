@@ -11,6 +11,7 @@ from engine.interfaces.target import SHARED, Scores
 from engine.request import Done, Event, FinishReason, GenerationRequest
 from engine.runtime.components import EngineComponents
 from engine.runtime.memory_backoff import PROMPT_CHUNK, MemoryBackoff
+from engine.runtime.near_ties import OneRow, is_plain, up_to_near_ties
 from engine.runtime.scheduler import RunningRequest, Scheduler
 from engine.runtime.step import (
     Emitted,
@@ -37,6 +38,8 @@ class Engine:
         models = components.models
         self._swapping = [model for model in models if model.swap_bytes]
         self.backoff = MemoryBackoff(components.target)
+        self._one_row = OneRow(components.target, self.backoff, components.verify)
+        self._verify_wide = up_to_near_ties(components.verify, components.margin)
         self._scheduler = Scheduler(components.slots, components.warm, components.room)
         self._grammars = GrammarCache(components.target.vocab, components.speller)
         self._ids = count(1)
@@ -79,6 +82,7 @@ class Engine:
             ids=list(request.prompt),
             grammar=self._grammars.matcher(request),
             priors={prior.drafter: prior for prior in request.priors},
+            plain_rows=len(request.prompt) - 1,
         )
         self.requests[running.id] = running
         self._scheduler.waiting.append(running)
@@ -127,9 +131,11 @@ class Engine:
         if not items:
             return []
         self._learn(items, outcomes)
+        items[0].running.plain_rows += is_plain(items)
         emitted = [self._commit(i.running, o) for i, o in zip(items, outcomes, strict=True)]
         ended = self.components.clock()
-        self._account(items, emitted, score_seconds, (started, drafted, ended))
+        again = sum(outcome.again_seconds for outcome in outcomes)
+        self._account(items, emitted, score_seconds, (started, drafted, ended, again))
         triples = zip(items, outcomes, emitted, strict=True)
         return [event for item, o, new in triples for event in self._emit(item.running, o, new)]
 
@@ -292,7 +298,8 @@ class Engine:
                 cases.append((item, scored, logits_to_verify(item, scored)))
             except (Ambiguous, Stuck) as error:
                 self._fail(item.running, error)
-        verdicts = self.components.verify(
+        plain = len(cases) == 1 and is_plain(items)
+        verdicts = (self.components.verify if plain else self._verify_wide)(
             [item.tree for item, *_ in cases],
             [logits for *_, logits in cases],
             [item.running.request.sampling for item, *_ in cases],
@@ -304,8 +311,18 @@ class Engine:
                 continue
             kept.append(item)
             seconds = (item.draft_seconds, score_seconds)
-            outcomes.append(Outcome(item.context, item.tree, verdict, *seconds, scored, item.batch))
+            outcome = Outcome(item.context, item.tree, verdict, *seconds, scored, item.batch)
+            outcomes.append(self._decided(item, outcome) if verdict.near_tie else outcome)
         return kept, outcomes
+
+    def _decided(self, item: StepItem, outcome: Outcome) -> Outcome:
+        """With its near tie decoded again as one row, unless the answer ends before it."""
+        if self._until_end(item.running, outcome.emitted[:-1])[1] is None:
+            self._reading = item.running
+            outcome = self._one_row.decided(item, outcome, self._unwanted)
+            self._reading = None
+            return outcome
+        return replace(outcome, verdict=outcome.verdict._replace(near_tie=False))
 
     def _damage(self) -> NumericalError:
         """The error for logits that are not finite; raised where they would spread to other slots."""
@@ -331,9 +348,11 @@ class Engine:
 
     def _commit(self, running: RunningRequest, outcome: Outcome) -> Emitted:
         """Keep the accepted path in the cache and in the request's ids."""
-        self._target.commit(running.slot, outcome.verdict.path)
+        self._target.commit(
+            running.slot, (0,) if outcome.verdict.near_tie else outcome.verdict.path
+        )
         new = outcome.emitted
-        kept, reason = until_end(new, running.request.stop_tokens, self._tokens_left(running))
+        kept, reason = self._until_end(running, new)
         usage = running.usage_of(running.active_drafter)
         usage.count(outcome)
         usage.emitted += len(kept)
@@ -348,19 +367,20 @@ class Engine:
         items: Sequence[StepItem],
         emitted: Sequence[Emitted],
         score_seconds: float,
-        times: tuple[float, float, float],
+        times: tuple[float, float, float, float],
     ) -> None:
         """Seconds of the step, and what plain decoding would have needed for the same tokens."""
-        started, drafted, ended = times
+        started, drafted, ended, again = times
+        verified = ended - drafted - again
         cost, context = self.components.cost, sum(len(i.running.ids) for i in items)
         rows = sum(len(item.tree) for item in items)
         idle, plain = cost.nominal(rows, context), cost.nominal(len(items), context)
-        cost.observe(rows, context, score_seconds, overhead=ended - drafted - score_seconds)
+        cost.observe(rows, context, score_seconds, overhead=verified - score_seconds)
         for item, new in zip(items, emitted, strict=True):
             new.usage.seconds += ended - started
             new.usage.idle_plain_seconds += plain * new.plain_passes
             item.running.decode_seconds += ended - started
-            item.running.verify_seconds += ended - drafted
+            item.running.verify_seconds += verified
             item.running.idle_verify_seconds += idle
 
     # emit
@@ -374,6 +394,11 @@ class Engine:
         if new.end is not None:
             events.append(self._finish(running, new.end))
         return events
+
+    def _until_end(
+        self, running: RunningRequest, new: list[int]
+    ) -> tuple[list[int], FinishReason | None]:
+        return until_end(new, running.request.stop_tokens, self._tokens_left(running))
 
     def _tokens_left(self, running: RunningRequest) -> int:
         """Tokens that can still be emitted."""

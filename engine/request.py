@@ -282,6 +282,7 @@ class Stats:
     prompt_seconds: float
     decode_seconds: float
     runs: tuple[DrafterRun, ...] = ()  # by drafter, most tokens first
+    near_ties: int = 0  # tokens that were decoded again as one row, since another was as likely
 
 
 @dataclass(frozen=True, slots=True)

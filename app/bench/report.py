@@ -103,6 +103,7 @@ def _answer(sample: Sample) -> dict[str, Any]:
         "passes": stats.passes,
         "drafted": stats.drafted,
         "accepted": stats.accepted,
+        "near_ties": stats.near_ties,
         "first_seconds": sample.first_seconds,
         "prompt_seconds": stats.prompt_seconds,
         "decode_seconds": stats.decode_seconds,

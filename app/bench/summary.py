@@ -49,6 +49,7 @@ class LaneSummary:
     passes: int
     drafted: int
     accepted: int
+    near_ties: int  # tokens decoded again as one row
     depths: tuple[DepthCount, ...]  # depth 1 first
     passes_by_drafter: tuple[tuple[str, int], ...]  # most first; several only for auto
     answers: int
@@ -154,6 +155,7 @@ def _summary(measurement: Measurement, lane: Lane) -> LaneSummary:
         passes=counts.passes,
         drafted=counts.drafted,
         accepted=counts.accepted,
+        near_ties=sum(s.stats.near_ties for s in samples),
         depths=summed([s.stats.depths for s in samples]),
         passes_by_drafter=passes_by_drafter(samples),
         answers=counts.answers,

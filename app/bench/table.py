@@ -27,6 +27,9 @@ def table(report: BenchReport) -> Iterator[str]:
         if summary.depths:
             shares = " ".join(_share(depth) for depth in summary.depths[:DEEPEST])
             yield f"accepted of evaluated by depth, {summary.lane.name}: {shares}"
+    for summary in report.lanes:
+        if summary.near_ties:
+            yield f"near ties decoded again, {summary.lane.name}: {summary.near_ties} of {summary.emitted} tokens"
     yield from _agreement(report)
 
 

@@ -67,6 +67,7 @@ AnswerSink = FiguresOnly | StoredAnswer
 
 OF_STATS = (
     "drafter", "why", "prompt_tokens", "emitted", "passes", "drafted", "accepted", "decode_seconds",
+    "near_ties",
 )  # fmt: skip
 
 

@@ -113,6 +113,7 @@ def as_json(report: Completion) -> str:
             "passes": stats.passes,
             "drafted": stats.drafted,
             "accepted": stats.accepted,
+            "near_ties": stats.near_ties,
             "seconds": round(report.seconds, 6),
             "tokens_per_second": round(report.tokens_per_second, 3),
             "finish_reason": report.finish_reason.value,

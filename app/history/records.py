@@ -49,6 +49,7 @@ class AnswerFacts:
     speedup: float | None = None  # over plain decoding, by measured cost
     spans: tuple[tuple[int, int], ...] = ()  # characters [start, end) that were drafted
     error: str | None = None
+    near_ties: int = 0  # tokens that were decoded again as one row
 
 
 @dataclass(frozen=True, slots=True)

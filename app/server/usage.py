@@ -41,7 +41,7 @@ def summed_up(completions: Sequence[Completion]) -> Completion:
     predictions = [one.prediction for one in completions if one.prediction is not None]
     counts = {
         name: sum(getattr(one, name) for one in stats)
-        for name in ("emitted", "passes", "drafted", "accepted")
+        for name in ("emitted", "passes", "drafted", "accepted", "near_ties")
     }
     seconds = {
         name: max(getattr(one, name) for one in stats)
@@ -88,6 +88,7 @@ def timings_and_speculation(completion: Completion) -> Body:
         "reason": completion.stats.why,
         "passes": completion.stats.passes,
         "tokens_per_pass": round(completion.tokens_per_pass, 3),
+        "near_ties": completion.stats.near_ties,
     }
     return {"timings": timings(completion.stats), "speculation": speculation}
 

@@ -192,6 +192,7 @@ class Outcome:
     score_seconds: float  # the target's pass, for all rows of the step
     scores: Scores | None = None
     batch: int = 1
+    again_seconds: float = 0.0  # of them, of decoding the last row again: its choice was a near tie
 
     @property
     def emitted(self) -> list[int]:
@@ -325,6 +326,7 @@ class DrafterResources:
     draft_model: Target | None = None
     cost: PassCost = field(default_factory=PassCost)
     exact_rows: int = UNLIMITED  # of a pass in which each row has the bits that it has alone
+    margin: float = 0.0  # below it, a difference of two logits may be rounding's; 0: none may
     measured: Mapping[str, float] = field(default_factory=dict)  # by ``Drafter.measure``
     step_seconds: float = 0.0  # of the drafter whose lengths are set, if it drafts chains
     clock: Callable[[], float] = perf_counter  # seconds

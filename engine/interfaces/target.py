@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +37,12 @@ class Scores:
     def logits(self) -> Tensor:
         """The rows [N, V] as a torch tensor."""
         return torch.from_numpy(self.rows) if isinstance(self.rows, np.ndarray) else self.rows
+
+    def with_row(self, node: int, again: "Scores") -> "Scores":
+        """With another pass's only row in place of this node's."""
+        rows = self.rows.copy() if isinstance(self.rows, np.ndarray) else self.rows.clone()
+        rows[node] = again.rows[0]
+        return replace(self, rows=rows)
 
 
 @dataclass(frozen=True, slots=True)

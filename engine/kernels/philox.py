@@ -80,6 +80,14 @@ class PhiloxRandom:
         order = np.argsort(-rates, kind="stable")[:count]
         return [int(token) for token in order if rates[token] > 0]
 
+    def mark(self) -> int:
+        """How many decisions there were."""
+        return self.calls
+
+    def rewind(self, mark: int) -> None:
+        """Go back to that many."""
+        self.calls = mark
+
     def _rates(self, law: Tensor) -> NDArray[np.float32]:
         """p / Exp(1) of every token, [V]; computed on the device of ``law``."""
         call = self._next()

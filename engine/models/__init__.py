@@ -4,7 +4,7 @@ TARGETS: dict[str, str] = {
     "torch": "engine.models.own.target:load",
     "cuda": "engine.models.own.cuda_target:load",  # what "torch" is on a CUDA device
     "llama_cpp": "engine.models.gguf.target:load",
-    "hf": "engine.models.hf.target:load",
+    "hf": "engine.models.hf.load:load",
 }
 
 STREAMED: dict[str, str] = {  # name -> ``module:function(spec, open_source) -> Target``

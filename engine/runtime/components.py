@@ -45,6 +45,7 @@ class EngineComponents:
     warm: int  # further slots, which are free
     room: CacheCapacity
     verify: Verify
+    margin: float  # as in DrafterResources
     damage: str  # the error for logits that are not finite
     rng: Callable[[int | None], RandomSource]  # of a request with this seed
     speller: Speller | None  # None: no request can have a grammar

@@ -22,6 +22,7 @@ class DrafterUsage:
     emitted: int = 0
     drafted: int = 0
     accepted: int = 0
+    near_ties: int = 0
     seconds: float = 0.0
     idle_plain_seconds: float = 0.0  # of plain passes for its tokens on an idle machine
     depths: list[list[int]] = field(default_factory=list)  # [evaluated, accepted] per depth
@@ -30,6 +31,7 @@ class DrafterUsage:
         """Record one pass."""
         self.passes += 1
         self.drafted += outcome.tree.drafted
+        self.near_ties += outcome.verdict.near_tie
         path = outcome.verdict.path
         accepted, refused = len(path) - 1, bool(outcome.tree.children[path[-1]])
         self.accepted += accepted
@@ -68,6 +70,7 @@ class RunningRequest:
     slot: int = -1
     cached: int = 0
     prefill_started: bool = False
+    plain_rows: int = 0  # first tokens whose keys and values are those of plain decoding
     paused: bool = False  # others need the memory; what it has read is put away, or read again
     emitted: int = 0
     usage: dict[str, DrafterUsage] = field(default_factory=dict)  # by drafter
@@ -121,6 +124,7 @@ class RunningRequest:
             prompt_seconds=self.prompt_seconds,
             decode_seconds=self.decode_seconds,
             runs=runs,
+            near_ties=sum(usage.near_ties for usage in self.usage.values()),
         )
 
 

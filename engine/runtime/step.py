@@ -37,15 +37,19 @@ class Emitted(NamedTuple):
         return len(self.ids) + (self.end is FinishReason.STOP)
 
 
-def logits_to_verify(item: StepItem, scores: Scores) -> Logits:
-    """The target's logits [N, V] with the request's penalties and grammar. Raises Stuck or Ambiguous."""
+def logits_to_verify(item: StepItem, scores: Scores, accepted: Sequence[int] = ()) -> Logits:
+    """The target's logits [N, V] with the request's penalties and grammar. Raises Stuck or Ambiguous.
+
+    The tree hangs below the request's ids and the tokens ``accepted`` after them.
+    """
     rows, running, sampling = scores.rows, item.running, item.context.sampling
+    ids = [*running.ids, *accepted] if accepted else running.ids
     if sampling.penalties is not None:
         rows = penalised(
-            item.tree, scores.logits, sampling.penalties, running.ids, item.context.prompt_length
+            item.tree, scores.logits, sampling.penalties, ids, item.context.prompt_length
         )
     if running.grammar is not None:
-        rows = running.grammar.mask(item.tree, rows, running.ids, greedy=sampling.greedy)
+        rows = running.grammar.mask(item.tree, rows, ids, greedy=sampling.greedy)
     return rows
 
 

@@ -37,6 +37,14 @@ class RandomSource(Protocol):
         """Sample ``count`` tokens without replacement, in order; fewer if the mass runs out."""
         ...
 
+    def mark(self) -> Any:
+        """Where the source is now."""
+        ...
+
+    def rewind(self, mark: Any) -> None:
+        """Go back to a mark: the numbers after it come once more."""
+        ...
+
 
 class SeededRandom:
     """A RandomSource over one NumPy Generator; each request owns one.
@@ -62,6 +70,14 @@ class SeededRandom:
     def draw_distinct(self, law: Tensor, count: int) -> list[int]:
         """Sample without replacement: the first ``count`` arrivals of one race."""
         return first_arrivals(law.numpy(force=True), count, self._random)
+
+    def mark(self) -> Any:
+        """The generator's state."""
+        return self._random.bit_generator.state
+
+    def rewind(self, mark: Any) -> None:
+        """Go back to such a state."""
+        self._random.bit_generator.state = mark
 
 
 def first_arrivals(weights: Weights, count: int, random: np.random.Generator) -> list[int]:

@@ -38,6 +38,9 @@ class Verdict(NamedTuple):
 
     path: tuple[int, ...]
     bonus: int
+    near_tie: bool = (
+        False  # other rounding of its logits could change the bonus: its row runs again
+    )
 
 
 def verify(tree: DraftTree, logits: Logits, sampling: SamplingParams, rng: RandomSource) -> Verdict:

@@ -169,13 +169,19 @@ class SlowMachine(PassCost):
         """Nothing changes its mind."""
 
 
-def engine_over(target, draft_model=None, slots=3, cost=None, speller=None, **options) -> Engine:
+def engine_over(
+    target, draft_model=None, slots=3, cost=None, speller=None, margin=0.0, **options
+) -> Engine:
     """A real engine over loaded parts."""
     exit_layer = options.get("exit_layer", 1)
     spec = ModelSpec("tiny", "", exit_layer=exit_layer, slots=slots)
     cost = cost or PassCost()
     parts = DrafterResources(
-        target, draft_model, cost, options={"exit_layer": float(exit_layer), **options}
+        target,
+        draft_model,
+        cost,
+        options={"exit_layer": float(exit_layer), **options},
+        margin=margin,
     )
     return assemble(spec, parts, "no draft model", speller)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.build import build
-from engine.models.hf.target import load
+from engine.models.hf.load import load
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.tree import DraftTree, chain
 from tests.engine.models.checkpoints import HF, TOLERANCE, near, saved, spec

@@ -5,8 +5,9 @@ import random
 import pytest
 import torch
 
-from engine.interfaces.target import UNLIMITED
+from engine.interfaces.target import UNLIMITED, Capability
 from engine.models.gguf.target import load
+from engine.models.hf.load import load as load_hf
 from engine.models.own.target import load as load_own
 from engine.platform.instructions import multiplies_bfloat16
 from engine.request import ModelSpec
@@ -25,6 +26,11 @@ def own(dtype, weights="full"):
     return lambda _: load_own(
         ModelSpec("p", str(BUNDLED / "pocket"), dtype=dtype, weights=weights, exact=True)
     )
+
+
+def hf(dtype):
+    spec = ModelSpec("p", str(BUNDLED / "pocket"), dtype=dtype, backend="hf", exact=True)
+    return lambda _: load_hf(spec)
 
 
 def gguf(kind, **settings):
@@ -47,6 +53,7 @@ def gguf(kind, **settings):
         pytest.param(own("bfloat16"), id="own-bfloat16"),
         pytest.param(own("float32", "int8"), id="own-int8"),
         pytest.param(own("bfloat16", "int8"), id="own-int8-bfloat16"),
+        pytest.param(hf("bfloat16"), id="transformers-bfloat16"),
         pytest.param(gguf("f32"), id="gguf-f32"),
         pytest.param(gguf("Q8_0"), id="gguf-q8_0"),
         pytest.param(gguf("Q4_0", kv_type="bf16"), id="gguf-q4_0-bf16"),
@@ -108,7 +115,7 @@ def answered(target, chance, slot, beside=None):
     """The answer's logits [ANSWER, V] from passes of any shape."""
     found, at = [], PROMPT
     while at < len(TOKENS):
-        if chance.random() < 0.5:
+        if chance.random() < 0.5 or Capability.TREE not in target.offers:
             part = TOKENS[at : at + chance.randrange(1, 20)]
             tree, right = chain(part), list(range(len(part)))
         else:

@@ -66,6 +66,8 @@ def _figures(facts: AnswerFacts) -> str:
         parts.append(f"first token {_seconds(facts.first_token_seconds)}")
     if facts.drafted:
         parts.append(f"{facts.accepted:,}/{facts.drafted:,} drafted accepted")
+    if facts.near_ties:
+        parts.append(f"near ties decoded again: {facts.near_ties:,}")
     if facts.passes:
         per_pass = tokens_per_pass(facts.passes, facts.accepted, facts.emitted)
         parts.append(f"{per_pass:.1f} tokens/pass")

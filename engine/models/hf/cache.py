@@ -62,13 +62,15 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # the library's 
 
 def _roomier(held: Tensor, length: int, wanted: int) -> Tensor:
     """A copy of the first ``length`` rows with room for ``wanted`` and some more."""
-    room = held.new_empty(*held.shape[:-2], -(-wanted // STEP) * STEP, held.shape[-1])
+    room = held.new_zeros(*held.shape[:-2], -(-wanted // STEP) * STEP, held.shape[-1])
     room[..., :length, :] = held[..., :length, :]
     return room
 
 
 class RowCache(DynamicCache):
     """Keys and values of every row, even where layers forget them: trees need them all back.
+
+    With ``block`` a pass gets as many rows of keys as fill blocks of it; the last ones are old or zero.
 
     A pass stops at the next layer once ``ends`` returns True, and leaves rows in the layers below: the
     attention of every family passes its keys through here.
@@ -78,6 +80,7 @@ class RowCache(DynamicCache):
         super().__init__()
         self.layer_class_to_replicate = RowLayer
         self.ends: Callable[[], bool] = bool
+        self.block = 1  # rows; divides STEP
 
     @override
     def update(
@@ -86,7 +89,11 @@ class RowCache(DynamicCache):
         """All keys and values of a layer with the new ones [1, H, n, D] after them; raises Aborted."""
         if self.ends():
             raise Aborted(f"the pass was aborted in layer {layer_idx}")
-        return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        found = super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        layer = self.layers[layer_idx]
+        if self.block == 1 or not isinstance(layer, RowLayer):
+            return found
+        return layer.first(-(-found[0].shape[-2] // self.block) * self.block)
 
     def cut(self, length: int) -> None:
         """Forget all rows after the first ``length``; layers may hold different numbers of rows."""

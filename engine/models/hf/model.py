@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -55,6 +56,37 @@ class Branches:
     length: int  # committed rows: all rows see them, as far as a window reaches
     depths: Sequence[int]
     seen: np.ndarray
+
+    def positions(self, rows: int) -> NDArray[np.int64]:
+        """Of the new rows."""
+        return self.length + np.asarray(self.depths, dtype=np.int64)[-rows:]
+
+    def visible(self, window: int | None) -> NDArray[np.bool_]:
+        """Which of all rows each new one sees, [n, length + m]."""
+        everywhere = np.ones((len(self.seen), self.length), dtype=bool)
+        every = self.length + np.asarray(self.depths, dtype=np.int64)
+        at = np.concatenate((np.arange(self.length), every))
+        seen = np.concatenate((everywhere, self.seen), 1)
+        return seen if window is None else seen & (at > every[-len(seen) :, None] - window)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A continuation in one shape: filled up with copies of its last row, over whole blocks of keys."""
+
+    length: int  # rows before the new ones
+    new: int
+    rows: int  # of the pass
+    keys: int
+
+    def positions(self, rows: int) -> NDArray[np.int64]:
+        """Of the pass's rows."""
+        return self.length + np.arange(rows).clip(max=self.new - 1)
+
+    def visible(self, window: int | None) -> NDArray[np.bool_]:
+        """Which of the keys each row sees, [rows, keys]."""
+        own, at = self.positions(self.rows)[:, None], np.arange(self.keys)
+        return (at <= own) & (at > own - (window or self.keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +145,7 @@ class CausalModel:
         self,
         tokens: Sequence[int],
         cache: Any,
-        place: int | Branches,
+        place: int | Branches | Block,
         *,
         last: int,
         hidden: bool,
@@ -128,9 +160,8 @@ class CausalModel:
             "use_cache": True,
             self.cache_name: cache,
         }
-        if isinstance(place, Branches):
-            depths = list(place.depths)[-len(tokens) :]
-            positions = torch.tensor([[place.length + d for d in depths]], device=self.device)
+        if not isinstance(place, int):
+            positions = torch.from_numpy(place.positions(len(tokens)))[None].to(self.device)
             inputs |= {PLACE_NAME: positions, "attention_mask": self._masks(place)}
         elif self.places:
             inputs[PLACE_NAME] = torch.arange(place, place + len(tokens), device=self.device)[None]
@@ -145,28 +176,22 @@ class CausalModel:
             raise ModelUnusable(_without_cache(self.family))
         return PassResult(found.logits[0, -last:], kept, states)
 
-    def _masks(self, branches: Branches) -> Tensor | dict[str, Tensor]:
-        """Additive masks [1, 1, n, length + m]; by kind of layer where the model has two kinds."""
+    def _masks(self, place: Branches | Block) -> Tensor | dict[str, Tensor]:
+        """Additive masks [1, 1, n, keys]; by kind of layer where the model has two kinds."""
         window = getattr(self.config, "sliding_window", None)
         if getattr(self.config, "use_sliding_window", True) is False:
             window = None
         kinds = set(getattr(self.config, "layer_types", None) or ())
-        full = _mask(branches, None, self.dtype).to(self.device)
+        full = _mask(place.visible(None), self.dtype).to(self.device)
         if not window or kinds == {"full_attention"}:
             return full
-        windowed = _mask(branches, int(window), self.dtype).to(self.device)
+        windowed = _mask(place.visible(int(window)), self.dtype).to(self.device)
         both = {"full_attention": full, "sliding_attention": windowed}
         return both if kinds == set(both) else windowed
 
 
-def _mask(branches: Branches, window: int | None, dtype: torch.dtype) -> Tensor:
+def _mask(visible: NDArray[np.bool_], dtype: torch.dtype) -> Tensor:
     """0 where a row sees, the least number where not: eager attention reads a bool mask as 0 and 1."""
-    rows, depths = len(branches.seen), np.asarray(branches.depths, dtype=np.int64)
-    everywhere = np.ones((rows, branches.length), dtype=bool)
-    visible = np.concatenate((everywhere, branches.seen), 1)
-    if window is not None:
-        at = np.concatenate((np.arange(branches.length), branches.length + depths))
-        visible &= at[None, :] > at[-rows:, None] - window
     mask = torch.zeros(visible.shape, dtype=dtype)
     return mask.masked_fill_(torch.from_numpy(~visible), torch.finfo(dtype).min)[None, None]
 

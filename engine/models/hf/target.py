@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from engine.decoder.weights import device_named
 from engine.errors import Aborted, ModelUnusable
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.hf.model import (
@@ -21,12 +20,8 @@ from engine.models.hf.model import (
     Branches,
     CausalModel,
     PassResult,
-    context_of,
-    library_errors_as_ours,
-    load_model,
 )
 from engine.platform.device_memory import out_of_memory_as_ours
-from engine.request import ModelSpec
 from engine.speculation.tree import DraftTree, ancestor_bits, bit_rows
 
 REBUILD_ROWS = 256  # of one pass, where a sequence is run again
@@ -42,7 +37,9 @@ class Abilities:
 
 
 @dataclass
-class _Slot:
+class HeldRows:
+    """A slot's cache and the tokens whose rows it has."""
+
     cache: Any = None
     committed: list[int] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)
@@ -50,11 +47,14 @@ class _Slot:
     seen: list[int] = field(default_factory=list)  # the same rows' ``ancestor_bits``
 
     def forget_pending(self) -> None:
+        """The cache was cut already."""
         self.pending, self.depths, self.seen = [], [], []
 
 
 class HfTarget(Target):
     """A target over a model of the transformers library."""
+
+    sums_alike = False
 
     def __init__(self, model: CausalModel, context: int, abilities: Abilities) -> None:
         self.model, self.abilities = model, abilities
@@ -62,7 +62,7 @@ class HfTarget(Target):
         self.layers = int(model.config.num_hidden_layers)
         self.parameters = model.parameters
         self.offers = frozenset() if abilities.trees else frozenset({Capability.TREE})
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, HeldRows] = {}
 
     @override
     def refuses(self, needs: frozenset[Capability]) -> str:
@@ -122,7 +122,7 @@ class HfTarget(Target):
         with out_of_memory_as_ours(self.model.device):
             self._commit(self._slot(slot), path)
 
-    def _commit(self, row: _Slot, path: Sequence[int]) -> None:
+    def _commit(self, row: HeldRows, path: Sequence[int]) -> None:
         if self.abilities.chains:
             kept = [row.pending[node] for node in path]
             if len(kept) < len(row.pending):
@@ -151,15 +151,15 @@ class HfTarget(Target):
             row.cache.cut(length)
             del row.committed[length:]
 
-    def _slot(self, slot: int) -> _Slot:
+    def _slot(self, slot: int) -> HeldRows:
         if slot not in self._slots:  # every round asks several times, and a cache takes a while
             self._slots[slot] = self._fresh()
         return self._slots[slot]
 
-    def _fresh(self) -> _Slot:
-        return _Slot(new_cache(self.model))
+    def _fresh(self) -> HeldRows:
+        return HeldRows(new_cache(self.model))
 
-    def _take_back(self, row: _Slot, kept: int, path: Sequence[int] = ()) -> None:
+    def _take_back(self, row: HeldRows, kept: int, path: Sequence[int] = ()) -> None:
         """Forget pending rows but ``path``, ``kept`` of them, which join the prefix in that order."""
         if not row.pending:
             return
@@ -174,7 +174,7 @@ class HfTarget(Target):
         row.committed += [row.pending[node] for node in path]
         row.forget_pending()
 
-    def _rebuild(self, row: _Slot, tokens: Sequence[int]) -> None:
+    def _rebuild(self, row: HeldRows, tokens: Sequence[int]) -> None:
         """The only way back for a running state: from the start."""
         row.cache, row.committed = new_cache(self.model), []
         row.forget_pending()
@@ -186,7 +186,7 @@ class HfTarget(Target):
 
     def _run(
         self,
-        row: _Slot,
+        row: HeldRows,
         tokens: Sequence[int],
         parents: Sequence[int],
         *,
@@ -206,7 +206,7 @@ class HfTarget(Target):
             return self._placed(row, tokens, fresh, last or len(tokens), hidden=hidden)
 
     def _placed(
-        self, row: _Slot, tokens: Sequence[int], fresh: Sequence[int], last: int, *, hidden: bool
+        self, row: HeldRows, tokens: Sequence[int], fresh: Sequence[int], last: int, *, hidden: bool
     ) -> PassResult:
         """A pass over the last of the pending rows, which see what ``fresh`` says."""
         if row.depths == list(range(len(row.depths))):
@@ -217,7 +217,7 @@ class HfTarget(Target):
         return ran
 
     def _run_straight(
-        self, row: _Slot, tokens: Sequence[int], last: int, *, hidden: bool
+        self, row: HeldRows, tokens: Sequence[int], last: int, *, hidden: bool
     ) -> PassResult:
         """A continuation: the model makes its own mask, as in plain decoding."""
         at = len(row.committed) + len(row.pending) - len(tokens)
@@ -288,7 +288,7 @@ def new_cache(model: CausalModel) -> Any:
 def abilities_of(model: CausalModel) -> Abilities:
     """Try what a model takes, each against one plain pass over the same tokens; raises ModelUnusable."""
     ids = [(7 * i + 3) % int(model.config.vocab_size) for i in range(9)]
-    close = _Closeness(model)
+    close = Closeness(model)
     if not model.attention_only():
         why = (
             f"the layers of this family ({model.family}) keep a running state, from which drafted "
@@ -313,7 +313,9 @@ def abilities_of(model: CausalModel) -> Abilities:
 
 
 @dataclass(frozen=True, slots=True)
-class _Closeness:
+class Closeness:
+    """Whether logits are a model's own, but for rounding."""
+
     model: CausalModel
 
     def to_plain(self, logits: Tensor, ids: Sequence[int]) -> bool:
@@ -331,7 +333,7 @@ class _Closeness:
         return self.model.run(ids, new_cache(self.model), 0, last=last, hidden=False).logits
 
 
-def _one_by_one(close: _Closeness, why: str, ids: Sequence[int]) -> Abilities:
+def _one_by_one(close: Closeness, why: str, ids: Sequence[int]) -> Abilities:
     """What is left where chunks change answers; raises ModelUnusable where single tokens do, too."""
     abilities = Abilities(why, why, chunks=False)
     right = close.to_plain(_after(close.model, abilities, ids), ids)
@@ -363,22 +365,3 @@ def _along_a_branch(model: CausalModel, ids: Sequence[int]) -> Tensor:
     target.commit(0, (0, 2, 4))
     after = target.score([0], [DraftTree(tuple(ids[7:]), (-1, 0))])[0].logits
     return torch.cat((branch, after))
-
-
-def load(spec: ModelSpec) -> HfTarget:
-    """The target of a spec; raises ModelUnusable."""
-    device = device_named(spec.device)
-    missing = {"int8 weights": spec.weights != "full", "inflation": spec.inflate > 1}
-    missing["streamed weights"] = spec.resident is not None
-    for what, wanted in missing.items():
-        if wanted:
-            raise ModelUnusable(
-                f"{spec.name} runs on the transformers library, which has no {what} here; load it "
-                "with full weights in memory"
-            )
-    with out_of_memory_as_ours(device):
-        model = load_model(spec)
-    with library_errors_as_ours(model.family):
-        abilities = abilities_of(model)
-    kind = HfTarget if abilities.chains else CroppedHfTarget
-    return kind(model, context_of(model.config, spec.context), abilities)

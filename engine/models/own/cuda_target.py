@@ -101,6 +101,8 @@ _Scoring = Callable[[Sequence[int], Sequence[DraftTree]], list[Scores]]
 class CudaTarget(TorchTarget):
     """A TorchTarget that records its passes; raises OutOfMemory where torch does."""
 
+    sums_alike = False
+
     def __init__(
         self, weights: DecoderWeights, kernels: PassKernels | None, *, graphs: bool
     ) -> None:

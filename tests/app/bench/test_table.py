@@ -53,6 +53,11 @@ def test_a_row_has_every_number():
     assert found[-1] == "every token agrees"
 
 
+def test_near_ties_are_counted():
+    tied = [replace(run, stats=replace(run.stats, near_ties=1)) for run in RUNS[1:]]
+    assert "near ties decoded again, quick: 1 of 4 tokens" in lines((RUNS[0], *tied))
+
+
 def test_columns_are_below_their_headings():
     found = lines()
     head = next(line for line in found if line.startswith("lane"))

@@ -239,7 +239,7 @@ class TestAsk:
         last = json.loads(out.splitlines()[-1])
         assert out == last["text"] + "\n" + out.splitlines()[-1] + "\n"
         assert set(last) == {
-            "token_ids", "text", "drafter", "reason", "passes", "drafted", "accepted",
+            "token_ids", "text", "drafter", "reason", "passes", "drafted", "accepted", "near_ties",
             "seconds", "tokens_per_second", "finish_reason", "prompt_tokens",
         }  # fmt: skip
         assert last["drafter"] == "specexec"

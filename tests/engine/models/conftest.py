@@ -3,7 +3,7 @@
 import pytest
 
 from engine.decoder.config import backend_for
-from engine.models.hf.target import load
+from engine.models.hf.load import load
 from tests.engine.models.checkpoints import HF, OWN, ours, saved, spec
 from tests.engine.tiny import quick_to_load  # noqa: F401 - an autouse fixture
 

@@ -150,6 +150,8 @@ def test_caption_has_the_figures_and_the_reason():
         "The prompt repeats itself.",
     ):
         assert part in shown
+    assert "near ties" not in shown
+    assert "near ties decoded again: 3" in caption(facts(near_ties=3), FinishReason.STOP)
     plain = caption(facts(drafter="none", leading="none", drafted=0), FinishReason.STOP)
     assert "drafted" not in plain
     assert "\u00d7" not in plain

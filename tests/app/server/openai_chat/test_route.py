@@ -44,6 +44,7 @@ def test_answer_has_counts_times_and_what_ran(client: openai.OpenAI) -> None:
         "reason": "the prompt repeats itself",
         "passes": 2,
         "tokens_per_pass": 2.0,
+        "near_ties": 0,
     }
     assert extra["timings"] == {
         "cache_n": 1, "draft_n": 4, "draft_n_accepted": 2,

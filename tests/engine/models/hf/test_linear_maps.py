@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from engine.models.hf import model as hf_model
+from engine.models.hf.load import load
 from engine.models.hf.model import lay_out
-from engine.models.hf.target import load
 from engine.models.own import precision
 from engine.platform import onednn_linear as packed
 from engine.platform import upcast_linear as upcast

@@ -13,7 +13,8 @@ from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.interfaces.drafter import DrafterResources
 from engine.models.hf import model as hf_model
-from engine.models.hf.target import Abilities, abilities_of, load
+from engine.models.hf.load import load
+from engine.models.hf.target import Abilities, abilities_of
 from engine.request import AUTO, GenerationRequest, ModelSpec
 from engine.runtime.profiling import profile
 from engine.speculation.tree import DraftTree
@@ -185,8 +186,8 @@ def test_a_family_that_breaks_in_its_passes_is_refused(folder, good, monkeypatch
 def test_the_check_notices_a_model_whose_trees_are_wrong(loaded, monkeypatch):
     """Negative control: without masks of our own a node would see its siblings."""
 
-    def blind(branches, window, dtype):
-        return torch.zeros(1, 1, len(branches.seen), branches.length + len(branches.depths))
+    def blind(visible, dtype):
+        return torch.zeros(1, 1, *visible.shape, dtype=dtype)
 
     model = loaded("granite")[0].model
     assert abilities_of(model) == Abilities()

@@ -1,0 +1,74 @@
+"""How far rounding moves logits between passes of one row and passes of many, measured at load."""
+
+from itertools import cycle
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from engine.interfaces.target import Target
+from engine.request import SamplingParams
+from engine.speculation.rng import SeededRandom
+from engine.speculation.sampling import probabilities
+from engine.speculation.top_k import top_k
+from engine.speculation.tree import chain
+
+SAFE = 2.0  # times the largest change that was seen
+BEGIN, ROWS, SECONDS = (
+    16,
+    64,
+    1.5,
+)  # tokens that are read, tokens after them, and the time for those
+WIDTHS = (8, 3, 16, 2, 5)  # rows of one pass after the other
+LIKELY = 16  # tokens of each row that are compared: others are not chosen
+TEXT = SamplingParams(
+    1.0, top_p=0.9
+)  # drawn, since greedy answers to nothing soon repeat themselves
+
+
+def measured_margin(target: Target) -> float:
+    """The largest change of the difference of two likely tokens' logits, times ``SAFE``; in logits.
+
+    The same tokens are decoded one at a time, and in passes of many rows that also write the keys and
+    values which later rows read. Slot 0 must be empty, and is afterwards.
+    """
+    tokens, alone = _one_at_a_time(target)
+    many = _in_wide_passes(target, tokens)
+    likely = top_k(alone, min(LIKELY, alone.shape[-1])).indices
+    moved = (many - alone).gather(-1, likely)
+    return SAFE * float((moved.amax(-1) - moved.amin(-1)).max())
+
+
+def _begin(target: Target) -> None:
+    target.crop(0, 0)
+    target.feed(0, [(37 * i * i + 11 * i) % target.vocab for i in range(BEGIN)])
+
+
+def _one_at_a_time(target: Target) -> tuple[list[int], Tensor]:
+    """Tokens [n] that the target says itself, and its logits [n, V] behind each."""
+    _begin(target)
+    chance, started = SeededRandom(0), perf_counter()
+    tokens, rows = [0], list[Tensor]()
+    while len(rows) < min(ROWS, target.context - BEGIN):
+        if rows and perf_counter() - started > SECONDS:
+            break
+        rows.append(_scored(target, tokens[-1:])[0])
+        tokens.append(chance.draw(probabilities(rows[-1], TEXT)))
+    return tokens[:-1], torch.stack(rows)
+
+
+def _in_wide_passes(target: Target, tokens: list[int]) -> Tensor:
+    """The logits [n, V] of the same tokens."""
+    _begin(target)
+    rows, widths = list[Tensor](), cycle(WIDTHS)
+    while len(rows) < len(tokens):
+        rows += _scored(target, tokens[len(rows) : len(rows) + next(widths)])
+    target.crop(0, 0)
+    return torch.stack(rows)
+
+
+def _scored(target: Target, tokens: list[int]) -> list[Tensor]:
+    """Decode and keep these tokens: their logits [V], float32 on the CPU."""
+    [scores] = target.score([0], [chain(tokens)])
+    target.commit(0, range(len(tokens)))
+    return list(scores.logits.float().cpu().clone())
