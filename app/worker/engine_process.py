@@ -10,6 +10,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
+from time import perf_counter
 from traceback import format_exc
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from engine.request import Done, Event, GenerationRequest, ModelSpec
 
 if TYPE_CHECKING:
     from engine.engine import Engine
+
+TOGETHER = 0.02  # seconds: what shorter passes give within them is sent as one message
 
 
 def main(connection: Connection, spec: ModelSpec, level: str) -> None:
@@ -123,11 +126,34 @@ def _sentence(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+class _Events:
+    """Events on their way up: each message wakes the app, which takes a core from the next pass."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe, self._sent = pipe, 0.0
+        self._waiting: list[tuple[int, Event]] = []
+
+    def add(self, key: int, event: Event) -> None:
+        self._waiting.append((key, event))
+
+    def send_due(self, seconds: float) -> None:
+        """Send them, unless another step of so many ``seconds`` as the last one ends soon enough."""
+        ended = any(isinstance(event, Done) for _, event in self._waiting)
+        if ended or perf_counter() + seconds > self._sent + TOGETHER:
+            self.send()
+
+    def send(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = tuple(self._waiting), []
+            self._pipe.send(messages.Progress(waiting))
+            self._sent = perf_counter()
+
+
 class _Loop:
     """Receive messages, step while there is work, send events."""
 
     def __init__(self, pipe: _Pipe, engine: "Engine") -> None:
-        self._pipe, self._engine = pipe, engine
+        self._pipe, self._engine, self._events = pipe, engine, _Events(pipe)
         self._keys: dict[int, int] = {}  # engine's request id -> key of the pipe
         self._requests: dict[int, int] = {}  # and back
         # what came during a pass and can wait for its end
@@ -137,9 +163,14 @@ class _Loop:
 
     def run(self) -> None:
         """Until Stop; EOFError when the app is gone."""
-        while self._receive():
-            for request_id, event in self._engine.step():
-                self._report(request_id, event)
+        try:
+            while self._receive():
+                started = perf_counter()
+                for request_id, event in self._engine.step():
+                    self._report(request_id, event)
+                self._events.send_due(perf_counter() - started)
+        finally:
+            self._events.send()
 
     def _receive(self) -> bool:
         """Handle waiting messages; wait for one when idle. False on Stop."""
@@ -147,6 +178,7 @@ class _Loop:
             message = self._early.popleft() if self._early else self._pipe.receive()
             if isinstance(message, messages.Stop):
                 return False
+            self._events.send()  # a prompt takes longer than the last step did
             self._handle(message)
         if self._gone:
             raise EOFError
@@ -188,4 +220,4 @@ class _Loop:
         key = self._keys[request_id]
         if isinstance(event, Done):
             del self._keys[request_id], self._requests[key]
-        self._pipe.send(messages.Progress(key, event))
+        self._events.add(key, event)

@@ -13,7 +13,6 @@ from app.worker.engine_process import serve
 from app.worker.messages import (
     Broken,
     Cancel,
-    Progress,
     Ready,
     Stop,
     Submit,
@@ -81,16 +80,20 @@ def test_a_cancel_is_heard_in_the_middle_of_a_step():
         pipe.send(Submit(1, GenerationRequest((1,), 50)))
         pipe.send(Submit(2, GenerationRequest((1,), 50)))  # waits for the step's end
         pipe.send(Cancel(1))
-        ended.append(pipe.recv())
+        ended.append(done(pipe))
         pipe.send(Cancel(2))
-        while not isinstance((one := pipe.recv()).event, Done):
-            pass
-        ended.append(one)
+        ended.append(done(pipe))
         pipe.send(Stop())
 
-    ended: list[Progress] = []
+    def done(pipe: Connection) -> tuple[int, FinishReason]:
+        while True:
+            for key, event in pipe.recv().events:
+                if isinstance(event, Done):
+                    return key, event.reason
+
+    ended: list[tuple[int, FinishReason]] = []
     served(client, Reading)
-    assert [(one.key, one.event.reason) for one in ended] == [
+    assert ended == [
         (1, FinishReason.CANCELLED),
         (2, FinishReason.CANCELLED),
     ]
