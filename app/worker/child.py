@@ -151,8 +151,7 @@ class EngineChild:
             case messages.Unusable(text):
                 self.ready.set_exception(ModelUnusable(text))
             case messages.Progress(events):
-                for key in dict.fromkeys(key for key, _ in events):
-                    self._push(key, *(event for its, event in events if its == key))
+                self._push_all(events)
             case messages.Refused(key, text, overflow):
                 self._push(key, ContextOverflow(*overflow) if overflow else InvalidRequest(text))
             case messages.Failed(key, text, details):
@@ -163,6 +162,10 @@ class EngineChild:
             case messages.Broken(text, details):
                 log.error("the engine broke\n%s", details)
                 self._broken = text
+
+    def _push_all(self, events: Sequence[tuple[int, Event]]) -> None:
+        for key in dict.fromkeys(key for key, _ in events):
+            self._push(key, *(event for its, event in events if its == key))
 
     def _push(self, key: int, *items: Event | Exception) -> None:
         with self._lock:

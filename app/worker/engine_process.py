@@ -24,7 +24,7 @@ from engine.request import Done, Event, GenerationRequest, ModelSpec
 if TYPE_CHECKING:
     from engine.engine import Engine
 
-TOGETHER = 0.02  # seconds: what shorter passes give within them is sent as one message
+TOGETHER = 0.04  # seconds: what shorter passes give within them is sent as one message
 
 
 def main(connection: Connection, spec: ModelSpec, level: str) -> None:
