@@ -1,6 +1,6 @@
 """A chat request and what answers it: plain frozen values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -165,7 +165,7 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one pass of the model added to an answer.
+    """What a pass of the model added to an answer, or several one after the other.
 
     Texts may be empty while a character, a mark or a stop text is incomplete.
     """
@@ -178,6 +178,26 @@ class Delta:
     drafted: int = 0
     accepted: int = 0
     logprobs: tuple[Logprob, ...] = ()  # per token; only when requested
+
+    def parts(self) -> tuple[bool, bool, bool]:
+        """Whether it adds reasoning, text, calls, which come in this order."""
+        return bool(self.reasoning), bool(self.text), bool(self.calls)
+
+
+def combined(deltas: Sequence[Delta]) -> Delta:
+    """What several passes added, one after the other; all have the same ``parts``."""
+    if len(deltas) == 1:
+        return deltas[0]
+    return Delta(
+        "".join(one.reasoning for one in deltas),
+        "".join(one.text for one in deltas),
+        tuple(call for one in deltas for call in one.calls),
+        "".join(one.tagged for one in deltas),
+        tuple(token for one in deltas for token in one.token_ids),
+        sum(one.drafted for one in deltas),
+        sum(one.accepted for one in deltas),
+        tuple(each for one in deltas for each in one.logprobs),
+    )
 
 
 @dataclass(frozen=True, slots=True)

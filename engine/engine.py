@@ -16,6 +16,7 @@ from engine.runtime.scheduler import RunningRequest, Scheduler
 from engine.runtime.step import (
     Emitted,
     StepItem,
+    account,
     logits_to_verify,
     request_stats,
     tokens_event,
@@ -109,9 +110,9 @@ class Engine:
         events = self._drop_cancelled() if self._cancelled else []
         running = self._schedule()
         ready = [one for one in running if not self._unread(one)]
-        unread = [one for one in running if self._unread(one)]
-        if unread:
-            events += self._guarded(unread[:1], self._prefill)
+        if len(ready) < len(running):
+            unread = next(one for one in running if self._unread(one))
+            events += self._guarded([unread], self._prefill)
             ready = [one for one in ready if not self._unread(one)]
         if any(one.request.ahead for one in ready):  # it is alone
             return events + self._guarded(ready, self._prefill_draft_model)
@@ -135,7 +136,8 @@ class Engine:
         emitted = [self._commit(i.running, o) for i, o in zip(items, outcomes, strict=True)]
         ended = self.components.clock()
         again = sum(outcome.again_seconds for outcome in outcomes)
-        self._account(items, emitted, score_seconds, (started, drafted, ended, again))
+        times = (started, drafted, ended, again)
+        account(self.components.cost, items, emitted, score_seconds, times)
         triples = zip(items, outcomes, emitted, strict=True)
         return [event for item, o, new in triples for event in self._emit(item.running, o, new)]
 
@@ -278,6 +280,9 @@ class Engine:
 
     def _score(self, items: Sequence[StepItem]) -> tuple[list[StepItem], list[Scores]]:
         """What could be scored; requests for which the device is too small end."""
+        if len(items) == 1 and len(items[0].tree) == 1 and self._target.lends_rows:
+            one = items[0].running
+            return [*items], [Scores(self._target.decode(one.slot, one.ids[-1]))]
         found = self.backoff.score([i.running.slot for i in items], [i.tree for i in items])
         kept, scores = [], []
         for item, passed in zip(items, found, strict=True):
@@ -348,9 +353,9 @@ class Engine:
 
     def _commit(self, running: RunningRequest, outcome: Outcome) -> Emitted:
         """Keep the accepted path in the cache and in the request's ids."""
-        self._target.commit(
-            running.slot, (0,) if outcome.verdict.near_tie else outcome.verdict.path
-        )
+        if self._target.length(running.slot) < len(running.ids):  # else ``decode`` did it
+            path = (0,) if outcome.verdict.near_tie else outcome.verdict.path
+            self._target.commit(running.slot, path)
         new = outcome.emitted
         kept, reason = self._until_end(running, new)
         usage = running.usage_of(running.active_drafter)
@@ -361,27 +366,6 @@ class Engine:
         if len(kept) < len(new):
             self._target.crop(running.slot, len(running.ids))
         return Emitted(tuple(kept), reason, usage)
-
-    def _account(
-        self,
-        items: Sequence[StepItem],
-        emitted: Sequence[Emitted],
-        score_seconds: float,
-        times: tuple[float, float, float, float],
-    ) -> None:
-        """Seconds of the step, and what plain decoding would have needed for the same tokens."""
-        started, drafted, ended, again = times
-        verified = ended - drafted - again
-        cost, context = self.components.cost, sum(len(i.running.ids) for i in items)
-        rows = sum(len(item.tree) for item in items)
-        idle, plain = cost.nominal(rows, context), cost.nominal(len(items), context)
-        cost.observe(rows, context, score_seconds, overhead=verified - score_seconds)
-        for item, new in zip(items, emitted, strict=True):
-            new.usage.seconds += ended - started
-            new.usage.idle_plain_seconds += plain * new.plain_passes
-            item.running.decode_seconds += ended - started
-            item.running.verify_seconds += verified
-            item.running.idle_verify_seconds += idle
 
     # emit
 

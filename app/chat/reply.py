@@ -6,11 +6,19 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from app.chat.stored_answer import AnswerSink
 from app.errors import HistoryError, RequestFailed, WorkerCrashed
 from app.observable import Observable
-from app.request import AnswerEvent, Completion, Delta, PartialAnswer, PredictionUsage
+from app.request import (
+    AnswerEvent,
+    Completion,
+    Delta,
+    PartialAnswer,
+    PredictionUsage,
+    combined,
+)
 from app.text.output_parser import OutputParser
 from app.text.reasoning.tags import AnswerStream
 from app.worker.worker import Generation
@@ -275,9 +283,10 @@ Arrived = tuple[int, AnswerEvent]  # the index of an answer among its request's,
 async def follow(
     replies: Sequence[RunningReply], quiet_seconds: float | None = None
 ) -> AsyncGenerator[Arrived | None]:
-    """Every delta and completion of replies that share their ``news``; closing it cancels them.
+    """All that is new of replies that share their ``news``; closing it cancels them.
 
-    None where nothing came for ``quiet_seconds``. Raises what kept an answer from starting.
+    Passes that came together and added the same are one delta. None where nothing came for
+    ``quiet_seconds``. Raises what kept an answer from starting.
     """
     sent, running, news = [0] * len(replies), set(range(len(replies))), replies[0].news
     try:
@@ -285,9 +294,10 @@ async def follow(
             seen = news.version
             for index in sorted(running):
                 done = replies[index].done
-                for delta in replies[index].deltas[sent[index] :]:
-                    sent[index] += 1
-                    yield index, delta
+                new = replies[index].deltas[sent[index] :]
+                sent[index] += len(new)
+                for _, alike in groupby(new, Delta.parts):
+                    yield index, combined([*alike])
                 if done:
                     running.discard(index)
                     yield index, replies[index].result()

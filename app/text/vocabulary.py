@@ -1,6 +1,7 @@
 """Vocabularies: text to token ids, with a model folder's tokenizer or a GGUF file's own."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
@@ -10,6 +11,8 @@ from app.text.detokenizer import ByteTable, TokenBytes
 from app.text.template import read_json, token_text
 from engine.errors import ModelUnusable
 from engine.models.gguf.vocabulary import GgufVocabulary
+
+KEPT = 8192  # tokens whose bytes are kept
 
 
 class FolderVocabulary:
@@ -114,9 +117,9 @@ class _Pieces:
     """Bytes of a GGUF file's tokens."""
 
     def __init__(self, vocabulary: GgufVocabulary) -> None:
-        self._vocabulary = vocabulary
         self.drops_first_space = vocabulary.adds_first_space
+        self._piece = lru_cache(KEPT)(vocabulary.piece)  # llama.cpp takes 8 times as long
 
     def of(self, token: int) -> bytes:
         """The bytes of one token, which may be a part of a character."""
-        return self._vocabulary.piece(token)
+        return self._piece(token)

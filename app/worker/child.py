@@ -8,7 +8,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,10 +36,14 @@ class EventStream:
     loop: asyncio.AbstractEventLoop
     items: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
 
-    def push(self, item: Event | Exception) -> None:
-        """Called in the reader thread."""
+    def push(self, items: Sequence[Event | Exception]) -> None:
+        """Called in the reader thread; wakes the loop once."""
         with suppress(RuntimeError):  # the loop has been closed
-            self.loop.call_soon_threadsafe(self.items.put_nowait, item)
+            self.loop.call_soon_threadsafe(self._put, items)
+
+    def _put(self, items: Sequence[Event | Exception]) -> None:
+        for item in items:
+            self.items.put_nowait(item)
 
 
 class EngineChild:
@@ -146,8 +150,8 @@ class EngineChild:
                 self.ready.set_result(facts)
             case messages.Unusable(text):
                 self.ready.set_exception(ModelUnusable(text))
-            case messages.Progress(key, event):
-                self._push(key, event)
+            case messages.Progress(events):
+                self._push_all(events)
             case messages.Refused(key, text, overflow):
                 self._push(key, ContextOverflow(*overflow) if overflow else InvalidRequest(text))
             case messages.Failed(key, text, details):
@@ -159,13 +163,17 @@ class EngineChild:
                 log.error("the engine broke\n%s", details)
                 self._broken = text
 
-    def _push(self, key: int, item: Event | Exception) -> None:
+    def _push_all(self, events: Sequence[tuple[int, Event]]) -> None:
+        for key in dict.fromkeys(key for key, _ in events):
+            self._push(key, *(event for its, event in events if its == key))
+
+    def _push(self, key: int, *items: Event | Exception) -> None:
         with self._lock:
-            last = isinstance(item, Done | Exception)
+            last = isinstance(items[-1], Done | Exception)
             stream = self._streams.pop(key, None) if last else self._streams.get(key)
             self._idle_since = time.monotonic()
         if stream is not None:
-            stream.push(item)
+            stream.push(items)
 
     def _reap(self) -> None:
         """Leave no zombie, and no process that closed its pipe but hangs."""
@@ -181,7 +189,7 @@ class EngineChild:
             streams = list(self._streams.values())
             self._streams.clear()
         for stream in streams:
-            stream.push(WorkerCrashed(reason))
+            stream.push([WorkerCrashed(reason)])
         if not self.ready.done():
             self.ready.set_exception(WorkerCrashed(reason))
         if not self._closing and self._process.exitcode not in ENDED_ON_PURPOSE:

@@ -41,10 +41,9 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Up: one event of one request."""
+    """Up: events of requests in their order, each with its request's key."""
 
-    key: int
-    event: Event
+    events: tuple[tuple[int, Event], ...]
 
 
 @dataclass(frozen=True, slots=True)

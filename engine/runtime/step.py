@@ -11,6 +11,7 @@ from engine.speculation.penalties import penalised
 from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits
+from engine.statistics.pass_cost import PassCost
 
 
 class StepItem(NamedTuple):
@@ -88,6 +89,32 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
         Logprob(token, value, tuple(zip(*top, strict=True)))
         for token, value, top in zip(ids, own, tops, strict=True)
     )
+
+
+def account(
+    cost: PassCost,
+    items: Sequence[StepItem],
+    emitted: Sequence[Emitted],
+    score_seconds: float,
+    times: tuple[float, float, float, float],
+) -> None:
+    """Seconds of the step, and what plain decoding would have needed for the same tokens.
+
+    ``times``: when the step started, had drafted, and ended; and how long near ties took.
+    """
+    started, drafted, ended, again = times
+    verified = ended - drafted - again
+    context, rows = sum(len(i.running.ids) for i in items), sum(len(item.tree) for item in items)
+    idle = plain = cost.nominal(rows, context)
+    if rows > len(items):
+        plain = cost.nominal(len(items), context)
+    cost.observe(rows, context, score_seconds, overhead=verified - score_seconds)
+    for item, new in zip(items, emitted, strict=True):
+        new.usage.seconds += ended - started
+        new.usage.idle_plain_seconds += plain * new.plain_passes
+        item.running.decode_seconds += ended - started
+        item.running.verify_seconds += verified
+        item.running.idle_verify_seconds += idle
 
 
 def request_stats(running: RunningRequest) -> Stats:

@@ -105,7 +105,10 @@ class LlamaContext:
         return self._rows[:outputs].copy()  # the next pass writes there
 
     def decode_one(self, token: int, position: int, sequence: int) -> NDArray[np.float32]:
-        """``decode`` of one row with an output, for plain passes: making a ``BatchRow`` takes longer."""
+        """``decode`` of one row with an output, for plain passes: making a ``BatchRow`` takes longer.
+
+        The next pass overwrites what is returned.
+        """
         columns = self._columns
         columns.tokens[0], columns.positions[0] = token, position
         columns.counts[0] = columns.outputs[0] = 1
@@ -114,7 +117,7 @@ class LlamaContext:
         self._run_filled()
         self.cache.cells.add((sequence,))
         self._view_logits()
-        return self._first.copy()
+        return self._first
 
     def read(self, rows: Sequence[BatchRow], aborted: Callable[[], bool]) -> None:
         """``decode`` of rows without outputs; stops within one operation after ``aborted()`` is true.

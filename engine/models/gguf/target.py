@@ -63,6 +63,7 @@ class LlamaCppTarget(Target):
     offers = frozenset({Capability.TREE})
     can_share = True
     limits_rows = True
+    lends_rows = True
 
     def __init__(self, spec: ModelSpec, branches: int = BRANCHES) -> None:
         """Load the file; raises ModelUnusable."""
@@ -153,6 +154,21 @@ class LlamaCppTarget(Target):
         return [
             Scores(part) for part in self._run([Rows(s, t.tokens, t.parents) for s, t in pairs])
         ]
+
+    @override
+    def decode(self, slot: int, token: int) -> Array:
+        held = self._slots[slot]
+        if held.tokens:
+            self.crop(slot, len(held.committed))
+        self._tidy()
+        attempt = partial(self.llama.decode_one, token, len(held.committed), slot)
+        try:
+            row = self._with_room({slot}, attempt)
+        except EngineError:
+            self.llama.cache.remove(slot, len(held.committed))
+            raise
+        held.committed.append(token)
+        return row
 
     @override
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
@@ -290,7 +306,7 @@ class LlamaCppTarget(Target):
         held.depths.append(0)
         held.branches[slot] = [0]
         try:
-            return self.llama.decode_one(token, len(held.committed), slot)
+            return self.llama.decode_one(token, len(held.committed), slot).copy()
         except CacheFull:  # others make room
             self._forget_rows(slot)
             return self._run([Rows(slot, [token], [-1])])[0]

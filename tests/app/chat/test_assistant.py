@@ -2,13 +2,22 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import pytest
 
 from app.chat.assistant import Assistant
 from app.errors import UnknownDrafter
-from app.request import ChatRequest, Completion, Message, PredictionUsage
+from app.request import (
+    CallDelta,
+    ChatRequest,
+    Completion,
+    Delta,
+    Message,
+    PredictionUsage,
+    combined,
+)
 from app.settings import Settings
 from app.text.chat_text import ChatText, RenderedChat
 from engine.drafters import DRAFTERS
@@ -110,6 +119,24 @@ class CountedRenders(ChatText):
     def render(self, *given: Any) -> RenderedChat:
         self.renders += 1
         return super().render(*given)
+
+
+class TestPassesThatCameTogether:
+    @asynchronous
+    async def test_are_one_delta_with_all_of_them(self, tmp_path):
+        async with assisted(tmp_path, fake_engine.counting) as assistant:
+            deltas, completion = await all_of(assistant.reply(said("a", max_tokens=30)))
+        assert completion.stats.passes == 15
+        assert len(deltas) < 15
+        assert tuple(token for one in deltas for token in one.token_ids) == completion.token_ids
+        assert "".join(one.tagged for one in deltas) == completion.text
+        assert sum(one.accepted for one in deltas) == completion.stats.accepted
+
+    def test_stay_apart_where_one_would_change_their_order(self):
+        text, call = Delta("", "a", (), "a", (1,)), Delta("", "", (CallDelta(0, "{}"),), "b", (2,))
+        arrived = [text, text, call, text]
+        found = [combined([*alike]) for _, alike in groupby(arrived, Delta.parts)]
+        assert [(one.text, len(one.calls)) for one in found] == [("aa", 0), ("", 1), ("a", 0)]
 
 
 class TestSeveralAnswers:

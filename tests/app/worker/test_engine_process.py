@@ -4,12 +4,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 import pytest
 
-from app.worker.engine_process import serve
+from app.worker.engine_process import TOGETHER, serve
 from app.worker.messages import (
     Broken,
     Cancel,
@@ -18,7 +19,7 @@ from app.worker.messages import (
     Stop,
     Submit,
 )
-from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec
+from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec, Tokens
 from tests.app.fake_engine import FakeEngine
 
 SPEC = ModelSpec("fake", "/nowhere")
@@ -81,19 +82,73 @@ def test_a_cancel_is_heard_in_the_middle_of_a_step():
         pipe.send(Submit(1, GenerationRequest((1,), 50)))
         pipe.send(Submit(2, GenerationRequest((1,), 50)))  # waits for the step's end
         pipe.send(Cancel(1))
-        ended.append(pipe.recv())
+        ended.append(done(pipe))
         pipe.send(Cancel(2))
-        while not isinstance((one := pipe.recv()).event, Done):
-            pass
-        ended.append(one)
+        ended.append(done(pipe))
         pipe.send(Stop())
 
-    ended: list[Progress] = []
+    def done(pipe: Connection) -> tuple[int, FinishReason]:
+        while True:
+            for key, event in pipe.recv().events:
+                if isinstance(event, Done):
+                    return key, event.reason
+
+    ended: list[tuple[int, FinishReason]] = []
     served(client, Reading)
-    assert [(one.key, one.event.reason) for one in ended] == [
+    assert ended == [
         (1, FinishReason.CANCELLED),
         (2, FinishReason.CANCELLED),
     ]
+
+
+def sent_by(build: Callable[[ModelSpec], FakeEngine], tokens: int) -> list[Progress]:
+    """All messages of one answer."""
+
+    def client(pipe: Connection) -> None:
+        pipe.recv()
+        pipe.send(Submit(1, GenerationRequest((1,), tokens)))
+        while not ended:
+            got.append(pipe.recv())
+            ended.extend(e for _, e in got[-1].events if isinstance(e, Done))
+        pipe.send(Stop())
+
+    got: list[Progress] = []
+    ended: list[Done] = []
+    served(client, build)
+    return got
+
+
+def test_events_of_short_passes_come_together_and_in_order():
+    got = sent_by(partial(FakeEngine, width=1), 40)
+    events = [event for message in got for _, event in message.events]
+    assert [token for e in events[:-1] for token in e.ids] == list(range(2, 42))
+    assert isinstance(events[-1], Done)
+    assert len(got) < 20
+    assert len(got[0].events) == 1  # the first words wait for nothing
+
+
+def test_events_of_long_passes_come_one_by_one():
+    got = sent_by(partial(FakeEngine, width=1, pause=TOGETHER), 4)
+    assert [len(message.events) for message in got] == [1, 1, 1, 2]
+
+
+def test_an_engine_that_breaks_has_sent_all_that_it_made():
+    class Breaking(FakeEngine):
+        def step(self) -> list[tuple[int, Event]]:
+            if any(one.emitted == 3 for one in self._running.values()):
+                raise RuntimeError("the fake broke")
+            return super().step()
+
+    def client(pipe: Connection) -> None:
+        pipe.recv()
+        pipe.send(Submit(1, GenerationRequest((1,), 40)))
+        while not isinstance(one := pipe.recv(), Broken):
+            got.extend(one.events)
+
+    got: list[tuple[int, Tokens]] = []
+    with pytest.raises(SystemExit):
+        served(client, partial(Breaking, width=1))
+    assert [event.ids for _, event in got] == [(2,), (3,), (4,)]
 
 
 def test_what_is_no_cancel_waits_for_the_end_of_a_step_and_is_not_lost():

@@ -75,6 +75,31 @@ def test_trees_and_prompts_longer_than_a_pass(pocket_gguf, oracle):
     assert near(wanted, found)
 
 
+def test_a_decoded_token_has_the_row_of_a_scored_one_and_is_committed(target):
+    for slot in (0, 1):
+        target.feed(slot, IDS[:20])
+    target.grow([Rows(0, IDS[:3], (-1, 0, -1))])  # a draft that nobody keeps
+    for at in range(20, 40):
+        lent = target.decode(0, IDS[at]).copy()
+        [scores] = target.score([1], [single(IDS[at])])
+        target.commit(1, [0])
+        assert lent.shape == (1, 4096)
+        assert near(torch.from_numpy(lent), scores.logits)
+        assert target.tokens(0) == target.tokens(1) == IDS[: at + 1]
+    assert target.pending(0) == 0
+
+
+def test_a_full_cache_refuses_a_token_and_keeps_the_others(pocket_gguf):
+    target = LlamaCppTarget(exact(pocket_gguf, slots=1, context=256))
+    cells = target.llama.cells
+    target.feed(0, [7] * cells)
+    with pytest.raises(CacheFull):
+        target.decode(0, 8)
+    assert target.length(0) == cells
+    target.crop(0, 20)
+    assert target.decode(0, 8).shape == (1, 4096)
+
+
 @pytest.mark.parametrize(("rows", "added"), [(1, 1), (1, 15), (10, 6)])
 def test_rows_are_the_same_with_dummy_rows(target, oracle, rows, added):
     oracle.crop(0, 0)
