@@ -1,4 +1,7 @@
-"""Linear maps over 8-bit weights with one scale per output: a quarter of float32's memory.
+"""Linear maps over 8-bit weights, for GPUs and processors that do not multiply bytes.
+
+One scale per output; a quarter of float32's memory. Other processors round the rows, too: see
+``engine.platform.native_linear``.
 
 Only weights are rounded, to 255 steps between minus and plus the largest of their row; the product
 is computed in the type of the rows. The function is close to the model's, not the same.

@@ -111,7 +111,7 @@ def notes(spec: ModelSpec) -> tuple[str, ...]:
     if spec.weights == INT8:
         found.append(
             "the weights are rounded to 8 bits: answers are those of the rounded model, which "
-            "differ now and then from the full one's (of the bundled model's tokens about 2 in 100 "
+            "differ now and then from the full one's (of two small models' tokens 4 and 7 in 100 "
             "changed); drafting changes nothing about them"
         )
     if spec.backend == "llama_cpp" and (compiler := llama_library().amx_left_out_by):
