@@ -23,8 +23,13 @@ def multiplies_bfloat16() -> bool:
 
 def instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
     """Those of ``INSTRUCTIONS`` that the first processor lists; none where the system has no list."""
+    listed = all_instructions(root).split()
+    return tuple(name for name in INSTRUCTIONS if name in listed)
+
+
+def all_instructions(root: Path = Path("/")) -> str:
+    """All that the first processor lists, in one line; empty where the system has no list."""
     list_of_processors = root / "proc/cpuinfo"
     text = list_of_processors.read_text() if list_of_processors.exists() else ""
     found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    listed = found[1].split() if found else ()
-    return tuple(name for name in INSTRUCTIONS if name in listed)
+    return found[1].strip() if found else ""

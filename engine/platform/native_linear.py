@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder.decoder import Dense, Linear
-from engine.platform.instructions import instruction_sets, multiplies_int8
+from engine.platform.instructions import all_instructions, instruction_sets, multiplies_int8
 
 FOLDER = Path(__file__).parent
 COMPILERS = ("cc", "gcc", "clang")
@@ -161,7 +161,7 @@ def _own_cache() -> Path:
 def _library(compiler: str, source: Path, cache: Path) -> Path:
     """The compiled file, whose name changes with sources, flags, compiler and processor."""
     sources = (each.read_text(encoding="utf-8") for each in (source, FOLDER / "tiles.h"))
-    made_of = (*sources, *FLAGS, compiler, *instruction_sets())
+    made_of = (*sources, *FLAGS, compiler, all_instructions())
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
     library = cache / f"{source.stem}-{digest}.so"
     if library.exists():
