@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.decoder.decoder import Dense, Linear
+from engine.decoder.decoder import Dense
 from engine.platform.instructions import multiplies_int8
 from engine.platform.native_linear import Int8Kernel, NativeLinear
 
@@ -48,32 +48,29 @@ class W8A8Linear:
         return found.to(x.dtype).view(*x.shape[:-1], -1)
 
 
-class RowRounder:
-    """Rounds the linear maps of one model for integer products.
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """A weight in 255 steps from minus to plus the largest of each output."""
 
-    A head that is tied to the embedding becomes a rounded copy of its own.
-    """
+    levels: Tensor  # [out, in] int8
+    scale: Tensor  # [out] float32
+    bias: Tensor | None  # [out] float32
 
-    def __init__(self, kernel: Int8Kernel | None = None) -> None:
-        """``kernel`` multiplies; None: torch's operator."""
-        self._kernel = kernel
+    @classmethod
+    def of(cls, linear: Dense) -> "Rounded":
+        """Rounds to the nearest step."""
+        largest = linear.weight.abs().amax(1).float()
+        scale = torch.where(largest > 0, largest / STEPS, 1.0)
+        steps = (linear.weight / scale.unsqueeze(1)).round_().clamp_(-STEPS, STEPS)
+        bias = None if linear.bias is None else linear.bias.float()
+        return cls(steps.to(torch.int8), scale, bias)
 
-    def map(self, linear: Linear) -> Linear:
-        """The map rounded; any other than a plain one stays what it is."""
-        if not isinstance(linear, Dense):
-            return linear
-        return rounded(linear, self._kernel)
-
-
-def rounded(linear: Dense, kernel: Int8Kernel | None = None) -> W8A8Linear | NativeLinear:
-    """The map with its weight in 255 steps from minus to plus the largest of each output."""
-    largest = linear.weight.abs().amax(1).float()
-    scale = torch.where(largest > 0, largest / STEPS, 1.0)
-    levels = (linear.weight / scale.unsqueeze(1)).round_().clamp_(-STEPS, STEPS).to(torch.int8)
-    bias = None if linear.bias is None else linear.bias.float()
-    if kernel is not None:
-        return kernel.map(levels, scale, bias)
-    return W8A8Linear(packed(levels), scale, levels.sum(1) * scale, bias)
+    def packed(self, kernel: Int8Kernel | None = None) -> W8A8Linear | NativeLinear:
+        """The map; ``kernel`` multiplies, or else torch's operator."""
+        if kernel is not None:
+            return kernel.map(self.levels, self.scale, self.bias)
+        sums = self.levels.sum(1) * self.scale
+        return W8A8Linear(packed(self.levels), self.scale, sums, self.bias)
 
 
 def product(levels: Tensor, weight: Tensor, scale: Tensor) -> Tensor:

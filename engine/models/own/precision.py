@@ -18,10 +18,10 @@ from engine.decoder.weights import (
 from engine.errors import ModelUnusable
 from engine.models.gguf.library import llama_library
 from engine.models.own.int8 import Int8Quantiser
-from engine.models.own.smoothing import Smoother
-from engine.platform.native_linear import Bfloat16Kernel, bfloat16_kernel, int8_kernel
+from engine.models.own.rounded import rounded_weights
+from engine.platform.native_linear import Bfloat16Kernel, bfloat16_kernel
 from engine.platform.numpy_forward import with_numpy_forward
-from engine.platform.onednn_int8 import RowRounder, can_multiply_rounded
+from engine.platform.onednn_int8 import can_multiply_rounded
 from engine.platform.onednn_linear import OneDnnPacker, can_pack
 from engine.platform.toolchain import REBUILD
 from engine.platform.upcast_linear import Upcaster, Widening, wide_type
@@ -37,10 +37,10 @@ def read(spec: ModelSpec, device: torch.device) -> DecoderWeights:
     """
     check(spec)
     folder, dtype = Path(spec.folder), dtype_named(spec.dtype)
+    if spec.weights == INT8 and can_multiply_rounded(device):
+        return computing_in(rounded_weights(folder, dtype, spec.context), torch.float32)
     kernel = _kernel(spec, device)
     held = change(spec, device, dtype) if kernel is None else kernel.map
-    if _rounds_rows(spec, device):
-        return computing_in(_smoothed(spec, device, dtype, held), torch.float32)
     each = (lambda _: partial(Layer.mapped, change=held)) if spec.inflate == 1 else None
     found = mapped(_whole(load_weights(folder, dtype, device, spec.context, each), spec), held)
     return found if kernel is None else computing_in(found, torch.float32)
@@ -50,20 +50,6 @@ def _kernel(spec: ModelSpec, device: torch.device) -> Bfloat16Kernel | None:
     """What multiplies full bfloat16 weights faster than torch, where it is there."""
     wanted = spec.weights == FULL and spec.dtype == "bfloat16" and device.type == "cpu"
     return bfloat16_kernel() if wanted else None
-
-
-def _smoothed(
-    spec: ModelSpec, device: torch.device, dtype: torch.dtype, held: Callable[[Linear], Linear]
-) -> DecoderWeights:
-    """Rounded weights, each layer smoothed first; ``held`` rounds."""
-    found: list[Smoother] = []
-
-    def each(outer: DecoderWeights) -> Callable[[Layer], Layer]:
-        found.append(Smoother.of(outer))
-        return lambda layer: found[0].layer(layer).mapped(held)
-
-    weights = load_weights(Path(spec.folder), dtype, device, spec.context, each)
-    return mapped(found[0].head(weights), held)
 
 
 def _whole(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
@@ -76,17 +62,11 @@ def _whole(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
 def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callable[[Linear], Linear]:
     """What replaces every linear map: the layout that is fastest on this machine."""
     upcasts = wide_type(device, dtype) != dtype
-    if _rounds_rows(spec, device):
-        return RowRounder(int8_kernel()).map
     if spec.weights == INT8:
         return Int8Quantiser(Widening() if upcasts else None).map
     if upcasts:
         return Upcaster(Widening(), exact=bool(spec.exact)).map
     return OneDnnPacker().map if can_pack(device, dtype) else _unchanged
-
-
-def _rounds_rows(spec: ModelSpec, device: torch.device) -> bool:
-    return spec.weights == INT8 and can_multiply_rounded(device)
 
 
 def _unchanged(linear: Linear) -> Linear:

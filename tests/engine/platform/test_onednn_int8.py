@@ -10,10 +10,10 @@ from engine.platform.native_linear import int8_kernel
 from engine.platform.onednn_int8 import (
     LEVELS,
     STEPS,
+    Rounded,
     can_multiply_rounded,
     packed,
     product,
-    rounded,
 )
 
 CPU = torch.device("cpu")
@@ -21,13 +21,13 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module", params=["by torch", "by the kernel"])
 def rounding(request, tmp_path_factory):
-    """``rounded`` with either product."""
+    """A plain map to a rounded one, with either product."""
     kernel = int8_kernel(tmp_path_factory.mktemp("kernel"))
     if request.param == "by torch":
-        return rounded
+        return lambda linear: Rounded.of(linear).packed()
     if kernel is None:
         pytest.skip("no C compiler here")
-    return lambda linear: rounded(linear, kernel)
+    return lambda linear: Rounded.of(linear).packed(kernel)
 
 
 needs_products = pytest.mark.skipif(
