@@ -104,7 +104,9 @@ def torch_footprint(
     head = weights.head.elements or (weights.embedding.elements if device == CPU else 0)
     outside = size * (weights.embedding.elements + weights.rest.elements) + mapped * head
     layers = tuple(mapped * layer.elements for layer in weights.layers)
-    read = size * max(layer.elements for layer in weights.layers)
+    # smoothing computes in float32, and scales the head
+    read = rows * max(layer.elements for layer in weights.layers)
+    scaled = head if dtype == INT8 else weights.head.elements
     scores = 4 * shape.heads if device == CUDA else 0  # masked attention is not fused there
     widths = 6 * shape.hidden + 4 * shape.feed_forward
     heads = 2 * (shape.heads + 2 * shape.kv_heads) * shape.head_dim
@@ -126,7 +128,7 @@ def torch_footprint(
         position=2 * 4 * shape.head_dim,  # cosines and sines, float32
         context=shape.context,
         passing=passing,
-        loading=_loading(read) + size * weights.head.elements if device == CPU else 0,
+        loading=_loading(read) + size * scaled if device == CPU else 0,
         dense=shape.dense,
     )
 

@@ -111,7 +111,8 @@ def _blocks(weight: Tensor, library: ctypes.CDLL, together: int) -> Tensor:
     """A weight [out, in] in blocks of lanes, ``together`` inputs of every output side by side."""
     lanes, width = int(library.lanes_of_a_block()), int(library.inputs_of_a_block())
     outputs, inputs = weight.shape
-    filled = F.pad(weight, (0, -inputs % width, 0, -outputs % lanes))
+    missing = (0, -inputs % width, 0, -outputs % lanes)
+    filled = F.pad(weight, missing) if any(missing) else weight
     parted = filled.view(-1, lanes, filled.shape[1] // together, together)
     return parted.transpose(1, 2).contiguous()
 

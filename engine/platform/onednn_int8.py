@@ -22,6 +22,7 @@ from engine.platform.native_linear import Int8Kernel, NativeLinear
 
 STEPS = 127  # of a weight, on either side of zero
 LEVELS = 255  # of a row, from its least number to its largest
+PART = 2**24  # weights that are rounded at a time
 LEAST = 1e-30  # the range of a row that is all one number
 
 
@@ -58,12 +59,18 @@ class Rounded:
 
     @classmethod
     def of(cls, linear: Dense) -> "Rounded":
-        """Rounds to the nearest step."""
-        largest = linear.weight.abs().amax(1).float()
-        scale = torch.where(largest > 0, largest / STEPS, 1.0)
-        steps = (linear.weight / scale.unsqueeze(1)).round_().clamp_(-STEPS, STEPS)
-        bias = None if linear.bias is None else linear.bias.float()
-        return cls(steps.to(torch.int8), scale, bias)
+        """Rounds to the nearest step, some outputs at a time: a head in float32 takes gigabytes."""
+        levels = torch.empty(linear.weight.shape, dtype=torch.int8)
+        scale = torch.empty(len(levels))
+        some = max(1, PART // levels.shape[1])
+        for first in range(0, len(levels), some):
+            part = linear.weight[first : first + some].float()
+            largest = part.abs().amax(1)
+            each = torch.where(largest > 0, largest / STEPS, 1.0)
+            scale[first : first + some] = each
+            steps = (part / each.unsqueeze(1)).round_().clamp_(-STEPS, STEPS)
+            levels[first : first + some] = steps.to(torch.int8)
+        return cls(levels, scale, None if linear.bias is None else linear.bias.float())
 
     def packed(self, kernel: Int8Kernel | None = None) -> W8A8Linear | NativeLinear:
         """The map; ``kernel`` multiplies, or else torch's operator."""

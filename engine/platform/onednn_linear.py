@@ -29,8 +29,7 @@ from engine.decoder.weights import DecoderWeights, mapped
 
 LARGE = 2**22  # weights of a map whose kernels for few rows may be slower than that for four
 NARROW, FOUR = (1, 2), 4  # rows
-FEWER = frozenset(range(1, FOUR))
-COMPARED = 16  # rows whose bits are compared with those of fewer and of more
+COMPARED = 16  # rows whose bits are compared with those of more
 WIDE = (32, 64, 128)
 SAMPLE = 2**20  # weights of a large map that are compared
 TRIAL = 2**24  # weights that a trial reads, more than most caches hold
@@ -97,17 +96,18 @@ class OneDnnPacker:
             slower = choose_as_four(_trial(weight)) if weight.numel() >= LARGE else frozenset[int]()
             part = weight[: max(1, SAMPLE // weight.shape[1])]
             alone = OneDnnLinear(reordered(part))
-            as_four = slower | unlike(alone, part) & FEWER
-            self._packed[weight.shape] = as_four, most_alike(alone, part)
+            # in float32 rows were alike in passes of any width on all processors so far
+            most = None if weight.dtype == torch.float32 else most_alike(alone, part)
+            self._packed[weight.shape] = slower | unlike(alone, part), most
         return self._packed[weight.shape]
 
 
 def unlike(linear: Linear, weight: Tensor) -> frozenset[int]:
-    """The row counts below ``COMPARED`` whose rows get other bits than among so many."""
-    x = _numbers(COMPARED, weight)
+    """The row counts below four whose rows get other bits than among four."""
+    x = _numbers(FOUR, weight)
     with torch.inference_mode():
         whole = linear(x)
-        return frozenset(n for n in range(1, COMPARED) if not torch.equal(linear(x[:n]), whole[:n]))
+        return frozenset(n for n in range(1, FOUR) if not torch.equal(linear(x[:n]), whole[:n]))
 
 
 def most_alike(linear: Linear, weight: Tensor) -> int | None:

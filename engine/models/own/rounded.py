@@ -128,8 +128,8 @@ class _Rounding:
         norms = {name: each for name in NORMS if (each := getattr(layer, name)) is not None}
         maps = [_named(name, each) for name, each in rounded.items()]
         self._save(f"layer-{index:03d}", norms | {k: v for each in maps for k, v in each.items()})
-        packed = {name: self._pack(each) for name, each in rounded.items()}
-        return replace(layer, **packed)
+        qkv, out, gate_up, down = (self._pack(rounded[name]) for name in MAPS)
+        return replace(layer, qkv=qkv, out=out, gate_up=gate_up, down=down)
 
     @staticmethod
     def _rounded(linear: Linear) -> Rounded:

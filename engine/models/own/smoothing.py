@@ -84,8 +84,8 @@ class _Recorded:
 
 def _after_norm(layer: Layer, norm: str, name: str, seen: _Recorded) -> Layer:
     scale = seen.scale()
-    moved = Dense(seen.linear.weight * scale, seen.linear.bias)
-    return replace(layer, **{norm: getattr(layer, norm) / scale, name: moved})
+    seen.linear.weight.mul_(scale)
+    return replace(layer, **{norm: getattr(layer, norm) / scale, name: seen.linear})
 
 
 def _after_gate(layer: Layer, seen: _Recorded) -> Layer:
@@ -93,18 +93,19 @@ def _after_gate(layer: Layer, seen: _Recorded) -> Layer:
     scale = seen.scale()
     gate_up = layer.gate_up
     assert isinstance(gate_up, Dense)
-    divided = torch.cat((torch.ones_like(scale), 1 / scale))
-    bias = None if gate_up.bias is None else gate_up.bias * divided
-    return replace(
-        layer,
-        gate_up=Dense(gate_up.weight * divided.unsqueeze(1), bias),
-        down=Dense(seen.linear.weight * scale, seen.linear.bias),
-    )
+    gate_up.weight[len(scale) :].div_(scale.unsqueeze(1))
+    if gate_up.bias is not None:
+        gate_up.bias[len(scale) :].div_(scale)
+    seen.linear.weight.mul_(scale)
+    return replace(layer, gate_up=gate_up, down=seen.linear)
 
 
 def _in_float32(linear: Linear) -> Dense:
+    """A copy, which may be changed: what was read may be a file's pages."""
     assert isinstance(linear, Dense)
-    return Dense(linear.weight.float(), None if linear.bias is None else linear.bias.float())
+    weight, bias = linear.weight, linear.bias
+    copied = None if bias is None else bias.to(torch.float32, copy=True)
+    return Dense(weight.to(torch.float32, copy=True), copied)
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

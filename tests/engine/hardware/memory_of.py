@@ -91,16 +91,18 @@ def drop_pages(file: str) -> None:
 
 def torch_model(folder: str, dtype: str, tokens: int) -> dict[str, int]:
     """A torch target: loaded, then with a full cache."""
-    from engine.models.own.target import load_target
+    from engine.models.own.target import load
+    from engine.request import ModelSpec
     from engine.speculation.tree import chain
 
-    warm = load_target(Path("engine/bundled/pocket-draft"), dtype, "cpu")
+    held = {"dtype": "bfloat16", "weights": "int8"} if dtype == "int8" else {"dtype": dtype}
+    warm = load(ModelSpec("warm", folder, **held))
     warm.feed(0, [1] * ROWS)  # the library's own kernels and threads
     warm.score([0], [chain([1] * ROWS)])
     del warm
     before = resident("RssAnon")
     with peak_of("RssAnon") as peak:
-        target = load_target(Path(folder), dtype, "cpu")
+        target = load(ModelSpec("loaded", folder, **held))
     loaded = resident("RssAnon")
     loaded += sum(t.nbytes for t in plain_weights(target) if in_a_file(t, folder))
     for _ in range(tokens // ROWS):
