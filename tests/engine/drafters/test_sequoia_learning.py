@@ -62,7 +62,7 @@ def true_ranks(p, q, width):
 
 def test_acceptance_is_learned_from_the_scores_of_past_rounds():
     trial = Trial(P, Q)
-    trial.play(400, exact(12, 3))
+    trial.play(1000, exact(12, 3))
     assert trial.believed()[:3] == pytest.approx(true_ranks(P, Q, 3), abs=0.03)
 
 
