@@ -125,7 +125,7 @@ def test_tokens_that_a_format_forbids_are_never_kept(device, seed, sampling):
         kept = torch.randint(6, (len(tree), 1), generator=random)
         forbidden = torch.rand(len(tree), 6, generator=random) < 0.2 + 0.8 * (seed % 3 == 0)
         logits = logits.masked_fill(forbidden.scatter(1, kept, value=False), -torch.inf)
-        path, bonus = same(device, tree, logits, sampling, seed)
+        path, bonus, _ = same(device, tree, logits, sampling, seed)
         said = [*(tree.tokens[node] for node in path[1:]), bonus]
         assert all(logits[node, token] > -torch.inf for node, token in zip(path, said, strict=True))
 
