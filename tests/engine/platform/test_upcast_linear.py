@@ -35,6 +35,7 @@ def lacking(monkeypatch):
     """A processor that multiplies float32 alone, whatever this one does."""
     for module in (upcast, precision):
         monkeypatch.setattr(module, "can_pack", lambda device, dtype: dtype == torch.float32)
+    monkeypatch.setattr(precision, "bfloat16_kernel", lambda: None)
     monkeypatch.setattr(upcast, "SMALL", 0)
     monkeypatch.setattr(upcast, "choose_alone", lambda timed: 2)
 

@@ -8,7 +8,6 @@ from engine.models.hf import model as hf_model
 from engine.models.hf.load import load
 from engine.models.hf.model import lay_out
 from engine.models.own import precision
-from engine.platform import onednn_linear as packed
 from engine.platform import upcast_linear as upcast
 from engine.platform.onednn_linear import OneDnnLinear, can_pack
 from engine.platform.upcast_linear import UpcastLinear
@@ -23,7 +22,6 @@ needs_packing = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def no_map_is_small(monkeypatch):
-    monkeypatch.setattr(packed, "SMALL", 0)
     monkeypatch.setattr(upcast, "SMALL", 0)
 
 
