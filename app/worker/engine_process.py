@@ -59,6 +59,7 @@ def serve(
     spec: ModelSpec,
     build: Callable[[ModelSpec], "Engine"],
     level: str = "WARNING",
+    together: float = TOGETHER,
 ) -> None:
     """Load, then serve until Stop or until the app is gone; log records of ``level`` are sent up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the app handles Ctrl-C
@@ -69,7 +70,7 @@ def serve(
     root.addHandler(handler)
     root.setLevel(level)
     try:
-        _serve(pipe, spec, build)
+        _serve(pipe, spec, build, together)
     except (EOFError, ConnectionError):  # the app is gone, so the engine ends too
         return
     except Exception as error:  # the loop's edge: sent up, logged there
@@ -81,7 +82,9 @@ def serve(
         root.setLevel(level_before)
 
 
-def _serve(pipe: "_Pipe", spec: ModelSpec, build: Callable[[ModelSpec], "Engine"]) -> None:
+def _serve(
+    pipe: "_Pipe", spec: ModelSpec, build: Callable[[ModelSpec], "Engine"], together: float
+) -> None:
     try:
         engine = build(spec)
     except EngineError as error:
@@ -91,7 +94,7 @@ def _serve(pipe: "_Pipe", spec: ModelSpec, build: Callable[[ModelSpec], "Engine"
     gc.freeze()  # the model stays until the end; collecting over it takes 0.1 ms a pass
     try:
         pipe.send(messages.Ready(engine.facts))
-        _Loop(pipe, engine).run()
+        _Loop(pipe, engine, together).run()
     finally:
         gc.unfreeze()  # or libraries complain at the exit about what was never collected
 
@@ -137,8 +140,8 @@ def _sentence(error: Exception) -> str:
 class _Events:
     """Events on their way up: each message wakes the app, which takes a core from the next pass."""
 
-    def __init__(self, pipe: _Pipe) -> None:
-        self._pipe, self._sent = pipe, 0.0
+    def __init__(self, pipe: _Pipe, together: float) -> None:
+        self._pipe, self._together, self._sent = pipe, together, 0.0
         self._waiting: list[tuple[int, Event]] = []
 
     def add(self, key: int, event: Event) -> None:
@@ -147,7 +150,7 @@ class _Events:
     def send_due(self, seconds: float) -> None:
         """Send them, unless another step of so many ``seconds`` as the last one ends soon enough."""
         ended = any(isinstance(event, Done) for _, event in self._waiting)
-        if ended or perf_counter() + seconds > self._sent + TOGETHER:
+        if ended or perf_counter() + seconds > self._sent + self._together:
             self.send()
 
     def send(self) -> None:
@@ -160,8 +163,8 @@ class _Events:
 class _Loop:
     """Receive messages, step while there is work, send events."""
 
-    def __init__(self, pipe: _Pipe, engine: "Engine") -> None:
-        self._pipe, self._engine, self._events = pipe, engine, _Events(pipe)
+    def __init__(self, pipe: _Pipe, engine: "Engine", together: float) -> None:
+        self._pipe, self._engine, self._events = pipe, engine, _Events(pipe, together)
         self._keys: dict[int, int] = {}  # engine's request id -> key of the pipe
         self._requests: dict[int, int] = {}  # and back
         # what came during a pass and can wait for its end

@@ -98,8 +98,8 @@ def scripted(connection: Connection, spec: ModelSpec, level: str) -> None:
         return ids[: stops[0] if stops else len(ids)][: request.max_tokens]
 
     def build(spec: ModelSpec) -> FakeEngine:
-        engine = FakeEngine(spec, script, width=1)
+        engine = FakeEngine(spec, script, width=1, pause=0.002)
         engine.facts = replace(engine.facts, context=4096)
         return engine
 
-    serve(connection, spec, build, level)
+    serve(connection, spec, build, level, together=0.0)  # each pass is an event
