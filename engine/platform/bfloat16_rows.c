@@ -60,7 +60,7 @@ int linear(const float *x, long n, long inputs, long outputs, const uint16_t *w,
     __asm__ volatile("" : : "r"(q) : "memory"); /* GCC 12 takes what is written here for unused */
 #pragma omp parallel num_threads(threads)
     {
-        configure_tiles();
+        tile_shapes before = configure_tiles();
 #pragma omp for schedule(static)
         for (long b = 0; b < blocks; b++) {
             long first = b * LANES, count = outputs - first < LANES ? outputs - first : LANES;
@@ -73,7 +73,7 @@ int linear(const float *x, long n, long inputs, long outputs, const uint16_t *w,
                         y[(r + i) * outputs + first + o] = sums[i][o] + (bias ? bias[first + o] : 0.0f);
             }
         }
-        release_tiles();
+        restore_tiles(before);
     }
     free(q);
     return 1;

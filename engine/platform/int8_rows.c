@@ -126,7 +126,8 @@ int linear(const float *x, long n, long inputs, long outputs, const int8_t *w, c
     __asm__ volatile("" : : "r"(q) : "memory");
 #pragma omp parallel num_threads(threads)
     {
-        if (wide) configure_tiles();
+        tile_shapes before;
+        if (wide) before = configure_tiles();
 #pragma omp for schedule(static)
         for (long b = 0; b < blocks; b++) {
             long first = b * LANES, count = outputs - first < LANES ? outputs - first : LANES;
@@ -145,7 +146,7 @@ int linear(const float *x, long n, long inputs, long outputs, const int8_t *w, c
                     }
             }
         }
-        if (wide) release_tiles();
+        if (wide) restore_tiles(before);
     }
     free(q);
     return 1;

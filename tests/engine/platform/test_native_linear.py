@@ -1,5 +1,8 @@
 """The kernels in C: near the plain map, the same bits for a row in passes of any width, absent without fuss."""
 
+import ctypes
+import subprocess
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 from engine.decoder.decoder import Dense
 from engine.models.own.precision import FULL, INT8, read
 from engine.platform.native_linear import bfloat16_kernel, int8_kernel
+from engine.platform.onednn_int8 import Rounded
 from engine.platform.onednn_linear import most_alike
 from engine.request import ModelSpec
 from tests.bundled import POCKET
@@ -94,3 +98,39 @@ def test_the_kernel_is_still_wanted(kernel):
     """torch sums more rows than 32 in another order; once it does not, the kernel is for speed alone."""
     plain = dense(576, 1536)
     assert most_alike(kernel.map(plain), plain.weight) is None
+
+
+SHAPES = """
+#include <immintrin.h>
+#include <stdint.h>
+static uint8_t shapes[64] __attribute__((aligned(64)));
+void load_shapes(void) {
+    shapes[0] = 1;
+    ((uint16_t *)(shapes + 16))[2] = 32;
+    shapes[48 + 2] = 8;
+    _tile_loadconfig(shapes);
+}
+int same_shapes(void) {
+    uint8_t now[64];
+    _tile_storeconfig(now);
+    int same = 1;
+    for (int i = 0; i < 64; i++) same &= now[i] == shapes[i];
+    return same;
+}
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_tiles_that_others_configured_stay_as_they_were(kernel, tmp_path, rows):
+    """llama.cpp configures them once in a thread; it would multiply other shapes from then on, or die."""
+    source = tmp_path / "shapes.c"
+    source.write_text(SHAPES)
+    library = tmp_path / "shapes.so"
+    flags = ["-O1", "-march=native", "-shared", "-fPIC"]
+    subprocess.run(["cc", *flags, "-o", library, source], check=True)
+    others = ctypes.CDLL(str(library))
+    kernel.map(dense(64, 64))(torch.randn(rows, 64))  # asks for leave to use tiles
+    others.load_shapes()
+    kernel.map(dense(64, 64))(torch.randn(rows, 64))
+    Rounded.of(dense(64, 64)).packed(int8_kernel(tmp_path))(torch.randn(rows, 64))
+    assert others.same_shapes()
