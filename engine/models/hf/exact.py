@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from engine.interfaces.target import Capability, Scores
+from engine.interfaces.target import Capability
 from engine.models.hf.model import Block, CausalModel, PassResult
 from engine.models.hf.target import Abilities, Closeness, CroppedHfTarget, HeldRows
 from engine.platform.device_memory import out_of_memory_as_ours
@@ -52,19 +52,12 @@ class ExactHfTarget(CroppedHfTarget):
         return super().feed(slot, [*again, *tokens], trace)
 
     @override
-    @torch.inference_mode()
-    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
-        """Logits [N, V] of every node of each chain, after its slot's prefix."""
-        found = []
-        for slot, tree in zip(slots, trees, strict=True):
-            row = self._slot(slot)
-            self._take_back(row, 0)
-            row.pending += tree.tokens
-            at = len(row.committed)
-            with out_of_memory_as_ours(self.model.device):
-                parts = self._filled_up(row, at, tree.tokens, SAME_ROWS, last=SAME_ROWS)
-            found.append(Scores(torch.cat(parts)))
-        return found
+    def _logits(self, row: HeldRows, tree: DraftTree) -> Tensor:
+        row.pending += tree.tokens
+        at = len(row.committed)
+        with out_of_memory_as_ours(self.model.device):
+            parts = self._filled_up(row, at, tree.tokens, SAME_ROWS, last=SAME_ROWS)
+        return torch.cat(parts)
 
     @override
     def _fresh(self) -> HeldRows:

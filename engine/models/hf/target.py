@@ -100,8 +100,12 @@ class HfTarget(Target):
         for slot, tree in zip(slots, trees, strict=True):
             row = self._slot(slot)
             self._take_back(row, 0)
-            found.append(Scores(self._run(row, tree.tokens, tree.parents).logits))
+            found.append(Scores(self._logits(row, tree)))
         return found
+
+    def _logits(self, row: HeldRows, tree: DraftTree) -> Tensor:
+        """[N, V] of a tree's nodes, which are then pending."""
+        return self._run(row, tree.tokens, tree.parents).logits
 
     @override
     @torch.inference_mode()
