@@ -52,12 +52,9 @@ CLAIMS = (  # files of ``app/bench/papers``, in this order: each inflated model 
 )  # fmt: skip
 
 
-GGUF_KINDS = ("bf16", "q8_0", "q4_k_m")  # that ``bench gguf`` measures, the first makes the others
-
-
 @dataclass(frozen=True, slots=True)
 class FixedBench:
-    """A benchmark with lanes of its own: seeds, gguf or offload."""
+    """A benchmark with lanes of its own: seeds or offload."""
 
     what: str
     settings: Settings
@@ -66,7 +63,25 @@ class FixedBench:
     json: Path | None
     folder: Path | None = None  # where large models are kept; None: written and removed
     limit: int | None = None  # lines of ``prompts`` that are read, for offload
-    only: tuple[str, ...] = ()  # some of the claims or types; none: all
+    only: tuple[str, ...] = ()  # some of the claims; none: all
+
+
+@dataclass(frozen=True, slots=True)
+class PeersBench:
+    """A race against other programs on the same file and prompts."""
+
+    settings: Settings
+    model: str
+    dtype: str | None  # number format of the weights; None: as the app would load it
+    prompts: Path | None  # None: the package's
+    each: int  # prompts of every kind
+    max_tokens: int
+    repeats: int
+    ggufs: tuple[Path, ...]  # for programs that read only those; none: the model's own file
+    llama_server: Path | None  # None: not part of the race
+    only: tuple[str, ...]  # patterns of lanes; none: all
+    json: Path | None
+    picture: Path | None
 
 
 def check_output(file: Path) -> None:

@@ -57,6 +57,25 @@ def load_prompts(file: Path | None, each: int) -> PromptSet:
     )
 
 
+def shipped_questions(each: int) -> tuple[Tagged, ...]:
+    """At most ``each`` first turns of every kind that the package has."""
+    shipped = load_prompts(None, each)
+    groups = (
+        *shipped.open,
+        (WORD_PROBLEM, shipped.problems[:each]),
+        (EDIT, shipped.edits[:each]),
+    )
+    return tuple(Tagged(name, turns) for name, group in groups for turns in group)
+
+
+def questions_of(file: Path, each: int) -> tuple[Tagged, ...]:
+    """At most ``each`` first turns of every kind in a file; raises PromptFileError."""
+    groups: dict[str, list[Tagged]] = {}
+    for tagged in _read(file):
+        groups.setdefault(tagged.category, []).append(Tagged(tagged.category, tagged.turns[:1]))
+    return tuple(tagged for group in groups.values() for tagged in group[:each])
+
+
 def _read(path: Path, limit: int | None = None) -> list[Tagged]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")  # JSON may hold other line ends

@@ -13,10 +13,10 @@ from app.bench.lanes import parse_lane, with_baseline
 from app.bench.measure import Conversations, Measurement, Progress, finished, measure
 from app.bench.options import (
     CLAIMS,
-    GGUF_KINDS,
     BenchOptions,
     Conditions,
     FixedBench,
+    PeersBench,
     check_output,
 )
 from app.bench.prompt_files import Turns, read_prompts
@@ -37,7 +37,7 @@ from app.errors import LaneError, RequestFailed
 from app.models.catalog import resolve
 from app.placement.plans import place_with_dtype
 from app.progress import show_progress
-from app.settings import DTYPES, Settings
+from app.settings import DTYPES, POCKET, Settings, default_model
 from app.text.chat_text import ChatText
 from app.worker.engine_process import build_engine
 from engine.hardware.footprint import LLAMA_CPP
@@ -48,8 +48,9 @@ EXACT = "float32"  # unless another is asked for
 FIXED = {  # benchmarks with lanes of their own -> module, choices of --only, the name of one
     "seeds": ("app.bench.papers.command", CLAIMS, "claim"),
     "offload": ("app.bench.offload.command", (), ""),
-    "gguf": ("app.bench.gguf.command", GGUF_KINDS, "type"),
 }
+PEERS, REPEATS = "peers", 3
+EACH = 6  # prompts of every kind that ``bench peers`` asks by default
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -58,17 +59,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     option(
         "what",
         nargs="?",
-        choices=tuple(FIXED),
+        choices=(*FIXED, PEERS),
         help="seeds: check the claim of each built-in method, with lanes and prompts of its own; "
         "offload: stream a model of more than 4 GB through 1 GB of memory; "
-        "gguf: compare GGUF files of several types with llama-cpp-python",
+        "peers: race against other programs on the same file",
     )
-    option("--folder", type=Path, help="for offload and gguf: where large models are kept")
+    option("--folder", type=Path, help="for offload: where large models are kept")
     option(
         "--only",
         metavar="NAMES",
-        help="for seeds: only these claims; for gguf: only these types; names with commas",
+        help="for seeds: only these claims; for peers: only lanes with these names, * stands for "
+        "any text; names with commas",
     )
+    _add_peers(parser)
     add_model(parser)
     add_prompts(parser, required=False)
     add_answer_tokens(parser)
@@ -78,7 +81,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]DRAFTER[:KEY=VALUE,...]",
         help="what to measure; repeat for more. Keys: length, depth, nodes, or the drafter's own",
     )
-    option("--repeats", type=whole(1), default=3, help="runs of a prompt (default %(default)s)")
+    option("--repeats", type=whole(1), help=f"runs of a prompt (default {REPEATS}, for peers 1)")
     option(
         "--concurrent", metavar="N", type=whole(1), default=1, help="prompts at once (default 1)"
     )
@@ -95,24 +98,70 @@ def add(parser: argparse.ArgumentParser) -> None:
     set_command(parser, _options, run)
 
 
-def _options(given: argparse.Namespace, settings: Settings) -> BenchOptions | FixedBench:
-    if given.json is not None:
-        check_output(given.json)
+def _add_peers(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("--llama-server", metavar="FILE", type=Path, help="for peers: the program to race with")
+    option(
+        "--gguf",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="for peers: what llama.cpp's programs load where the model is no GGUF file; repeat for more",
+    )
+    option(
+        "--each",
+        metavar="N",
+        type=whole(1),
+        default=EACH,
+        help="for peers: prompts of every kind (default %(default)s)",
+    )
+    option("--picture", metavar="FILE", type=Path, help="for peers: also draw it, as SVG")
+
+
+def _options(
+    given: argparse.Namespace, settings: Settings
+) -> BenchOptions | FixedBench | PeersBench:
+    for file in filter(None, (given.json, given.picture)):
+        check_output(file)
     if given.what is None:
         return _lanes(given, settings)
     if given.prompts is not None:
         _prompts(given)  # a bad file is reported before anything is measured
+    if given.what == PEERS:
+        return _peers(given, settings)
     _, known, noun = FIXED[given.what]
     only = _only(given.only, known, noun) if known else ()
     return FixedBench(
         what=given.what,
         settings=settings,
-        model=given.model,
+        # the claims need weights that can be widened, and layers that exit early
+        model=POCKET if given.model == default_model() else given.model,
         prompts=given.prompts,
         json=given.json,
         folder=given.folder,
         limit=given.limit,
         only=only,
+    )
+
+
+def _peers(given: argparse.Namespace, settings: Settings) -> PeersBench:
+    for file in filter(None, (given.llama_server, *given.gguf)):
+        if not file.is_file():
+            raise LaneError(f"there is no file {file}")
+    return PeersBench(
+        settings=settings,
+        model=given.model,
+        dtype=given.dtype,
+        prompts=given.prompts,
+        each=given.each,
+        max_tokens=given.max_tokens,
+        repeats=given.repeats or 1,
+        ggufs=tuple(given.gguf),
+        llama_server=given.llama_server,
+        only=tuple(name.strip() for name in (given.only or "").split(",") if name.strip()),
+        json=given.json,
+        picture=given.picture,
     )
 
 
@@ -126,7 +175,7 @@ def _lanes(given: argparse.Namespace, settings: Settings) -> BenchOptions:
         model=given.model,
         prompts=_prompts(given),
         lanes=with_baseline([parse_lane(text) for text in given.lane]),
-        conditions=Conditions(drawn, given.max_tokens, given.repeats, given.concurrent),
+        conditions=Conditions(drawn, given.max_tokens, given.repeats or REPEATS, given.concurrent),
         dtype=given.dtype,
         inflate=given.inflate,
         json=given.json,
@@ -144,8 +193,12 @@ def _prompts(given: argparse.Namespace) -> tuple[Turns, ...]:
     return tuple(read_prompts(given.prompts, given.limit))
 
 
-def run(options: BenchOptions | FixedBench) -> int:
+def run(options: BenchOptions | FixedBench | PeersBench) -> int:
     """Measure and print a table; returns the exit code."""
+    if isinstance(options, PeersBench):
+        from app.bench.peers import command
+
+        return command.run(options)
     if isinstance(options, FixedBench):
         code: int = import_module(FIXED[options.what][0]).run(options)
         return code

@@ -10,7 +10,7 @@ from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.lanes import Lane, check_drafters
 from app.bench.measure import Measurement, Prompt, Prompts, Sample, Turn, Watcher, measure
 from app.bench.options import Conditions
-from app.bench.prompt_files import EDIT, WORD_PROBLEM, Tagged, load_prompts
+from app.bench.prompt_files import Tagged
 from app.request import Message
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.request import AUTO, PLAIN, ModelFacts
@@ -92,17 +92,6 @@ class Benchmark(Watcher):
     @override
     def end(self, sample: Sample) -> None:
         self.done += 1
-
-
-def questions(each: int) -> tuple[Tagged, ...]:
-    """At most ``each`` first turns of every category that the package ships."""
-    shipped = load_prompts(None, each)
-    groups = (
-        *shipped.open,
-        (WORD_PROBLEM, shipped.problems[:each]),
-        (EDIT, shipped.edits[:each]),
-    )
-    return tuple(Tagged(name, turns) for name, group in groups for turns in group)
 
 
 async def run_benchmark(runner: IsolatedRunner, benchmark: Benchmark) -> Measurement:

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
+from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, run_benchmark
 from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.race import Race, RaceOptions, check_race, run_race
 from app.bench.compare.record import record
 from app.bench.compare.saved import SavedBenchmark, SavedBenchmarks
+from app.bench.prompt_files import shipped_questions
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel
 from app.errors import UNEXPECTED, AppError, WorkerCrashed
@@ -92,7 +93,9 @@ class BenchmarkService(Observable):
         """Begin; raises InvalidRequest."""
         self._check_free()
         lanes = options.lanes(self.assistant.facts)
-        benchmark = Benchmark(options, lanes, questions(SIZES[options.size].each), self.change)
+        benchmark = Benchmark(
+            options, lanes, shipped_questions(SIZES[options.size].each), self.change
+        )
         self.benchmark, self.kept, self.latest = benchmark, None, Benchmark
         self._begin(partial(self._measure, benchmark))
 

@@ -59,10 +59,10 @@ def test_shipped_prompts_have_all_kinds():
     assert len(prompts.problems) >= 30
     assert len(prompts.edits) >= 15
     assert {len(group) for _, group in prompts.open} == {10}
-    assert len(prompts.open) == 13
+    assert len(prompts.open) == 14
     assert not {WORD_PROBLEM, EDIT} & {name for name, _ in prompts.open}
     assert len(prompts.questions(("writing", "qa"))) == 4
-    assert len(prompts.questions((), 3)) == 39
+    assert len(prompts.questions((), 3)) == 42
 
 
 def test_a_file_of_ones_own_replaces_the_open_questions(tmp_path):

@@ -110,7 +110,8 @@ MISTAKES = [
     (["--lane", "chain", "--json", "/nowhere/x.json"], "there is no folder /nowhere"),
     (["--lane", "chain", "--json", "/"], "/ is a folder"),
     (["seeds", "--only", "magic"], "no claim 'magic'"),
-    (["gguf", "--only", "q2"], "no type 'q2'"),
+    (["peers", "--llama-server", "/nowhere/x"], "there is no file /nowhere/x"),
+    (["peers", "--picture", "/nowhere/x.svg"], "there is no folder /nowhere"),
 ]
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, questions, run_benchmark
+from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, run_benchmark
 from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.record import BenchmarkRecord, record
 from app.bench.measure import Measurement
-from app.bench.prompt_files import Tagged
+from app.bench.prompt_files import Tagged, shipped_questions
 from app.chat.assistant import Assistant
 from engine.errors import InvalidRequest
 from engine.request import ModelFacts
@@ -14,7 +14,7 @@ from tests.app.asynchronous import asynchronous
 
 FACTS = ModelFacts("m", 64, 4096, 2, 9, ("none", "lookup"), (("chain", "it has no draft"),))
 SPEC_BENCH = {
-    "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",
+    "humaneval", "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",
     "translation", "summarization", "qa", "math_reasoning", "rag",
 }  # fmt: skip
 
@@ -28,7 +28,7 @@ async def driven(assistant: Assistant, benchmark: Benchmark) -> Measurement:
 
 def test_every_category_is_asked_as_often():
     for size in SIZES.values():
-        asked = [question.category for question in questions(size.each)]
+        asked = [question.category for question in shipped_questions(size.each)]
         assert set(asked) == {*SPEC_BENCH, "word problem", "edit"}
         assert {asked.count(name) for name in set(asked)} == {size.each}
 
@@ -47,7 +47,9 @@ def test_lanes_are_what_the_size_says_and_the_model_has():
 async def test_a_benchmark_counts_warms_up_and_records(assistant):
     seen: list[tuple[str, int, float | None]] = []
     options = BenchmarkOptions("quick", ("lookup",))
-    short = [one for one in questions(1) if one.category in ("edit", "word problem", "math")]
+    short = [
+        one for one in shipped_questions(1) if one.category in ("edit", "word problem", "math")
+    ]
     benchmark = Benchmark(
         options,
         options.lanes(assistant.facts),
@@ -83,7 +85,7 @@ async def test_a_benchmark_counts_warms_up_and_records(assistant):
 
 @asynchronous
 async def test_prompts_past_the_context_are_skipped_and_counted(assistant):
-    edit = next(one for one in questions(1) if one.category == "edit")
+    edit = next(one for one in shipped_questions(1) if one.category == "edit")
     long = Tagged("qa", ("word " * 5000,))
     options = BenchmarkOptions("quick", ("lookup",))
     benchmark = Benchmark(options, ("none", "lookup"), (long, edit), lambda: None)

@@ -1,1 +1,0 @@
-"""``bench gguf``: GGUF files against llama-cpp-python's own generation."""

@@ -1,0 +1,1 @@
+"""``bench peers``: this program and others on the same file and prompts, by turns."""

@@ -1,0 +1,56 @@
+"""The race as a picture: a bar for every lane, its range over the kinds of prompts. SVG."""
+
+from collections.abc import Iterator
+from html import escape
+
+from app.bench.peers.report import PeerReport
+
+ROW, TOP, NAMES, BARS, RIGHT = 26, 60, 330, 440, 90
+INK, MUTED, OWN, OTHER, PAPER = "#1f2328", "#656d76", "#0969da", "#afb8c1", "#ffffff"
+STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0)
+
+
+def picture(report: PeerReport) -> str:
+    """The first lane is 1; a thin line goes from the lowest kind to the highest."""
+    rows = [(lane.name, report.mean(lane.name), _range(report, lane.name)) for lane in report.lanes]
+    most = max(high for _, _, (_, high) in rows)
+    end = next((step for step in STEPS if step >= most), most)
+    width, height = NAMES + BARS + RIGHT, TOP + ROW * len(rows) + 30
+    heading = f"{report.model}: speed over {report.lanes[0].name}"
+    told = f"{report.machine.cpu}, {report.machine.cores} cores, {report.machine.date[:10]}; bar: mean of the kinds; line: lowest to highest kind"
+    shapes = "".join(
+        _row(place, row, end, own=row[0].startswith("slipstream")) for place, row in enumerate(rows)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" font-size="13" role="img" '
+        f'aria-label="{escape(heading)}"><rect width="100%" height="100%" fill="{PAPER}"/>'
+        f'<text x="12" y="24" font-size="15" font-weight="600" fill="{INK}">{escape(heading)}</text>'
+        f'<text x="12" y="43" font-size="11" fill="{MUTED}">{escape(told)}</text>'
+        f"{''.join(_grid(end, height))}{shapes}</svg>\n"
+    )
+
+
+def _range(report: PeerReport, lane: str) -> tuple[float, float]:
+    ratios = [report.ratio(lane, kind) for kind in report.names]
+    return min(ratios), max(ratios)
+
+
+def _grid(end: float, height: int) -> Iterator[str]:
+    for step in (step for step in STEPS if step <= end):
+        x = NAMES + BARS * step / end
+        ink = INK if step == 1.0 else "#d8dee4"
+        yield f'<line x1="{x:.1f}" y1="{TOP - 4}" x2="{x:.1f}" y2="{height - 24}" stroke="{ink}"/>'
+        yield f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle" font-size="11" fill="{MUTED}">{step:g}</text>'
+
+
+def _row(place: int, row: tuple[str, float, tuple[float, float]], end: float, *, own: bool) -> str:
+    name, mean, (low, high) = row
+    y, scale = TOP + ROW * place, BARS / end
+    middle, left, right = y + 9, NAMES + scale * low, NAMES + scale * high
+    return (
+        f'<text x="{NAMES - 8}" y="{y + 13}" text-anchor="end" fill="{INK}">{escape(name)}</text>'
+        f'<rect x="{NAMES}" y="{y}" width="{scale * mean:.1f}" height="18" rx="2" fill="{OWN if own else OTHER}"/>'
+        f'<line x1="{left:.1f}" y1="{middle}" x2="{right:.1f}" y2="{middle}" stroke="{INK}" stroke-width="1.5"/>'
+        f'<text x="{max(right, NAMES + scale * mean) + 6:.1f}" y="{y + 13}" fill="{INK}">{mean:.2f}</text>'
+    )

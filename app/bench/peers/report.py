@@ -1,0 +1,168 @@
+"""What a race came to: a row for every lane, a column for every kind of prompt."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import exp, log
+from statistics import median
+from typing import Any
+
+from app.bench.measure import Sample
+from app.bench.report import Machine
+from app.bench.summary import agreeing, rate_of
+
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFacts:
+    """What is known of a lane besides its answers."""
+
+    name: str
+    plain: str  # the lane whose answers these should be
+    load_seconds: float
+    peak_bytes: int | None
+    repeated: int  # runs that others disturbed, done again
+    disturbed: int  # answers that count although every try was disturbed
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReport:
+    """All samples; the first lane is what the others are compared with."""
+
+    machine: Machine
+    model: str
+    conditions: str  # one line
+    lanes: tuple[LaneFacts, ...]
+    samples: tuple[Sample, ...]
+    kinds: Mapping[int, str]  # by prompt
+
+    @property
+    def names(self) -> list[str]:
+        """Of the kinds, in the order of their prompts."""
+        return list(dict.fromkeys(self.kinds[number] for number in sorted(self.kinds)))
+
+    def of(self, lane: str, kind: str | None = None) -> list[Sample]:
+        """Samples of one lane, of one kind or all."""
+        own = (sample for sample in self.samples if sample.lane == lane)
+        return [sample for sample in own if kind in (None, self.kinds[sample.prompt])]
+
+    def ratio(self, lane: str, kind: str) -> float:
+        """Tokens per second over the first lane's, of all prompts of a kind; 0: nothing was timed."""
+        base = rate_of(self.of(self.lanes[0].name, kind))
+        return rate_of(self.of(lane, kind)) / base if base else 0.0
+
+    def mean(self, lane: str) -> float:
+        """Geometric mean of the kinds' ratios."""
+        found = [ratio for kind in self.names if (ratio := self.ratio(lane, kind)) > 0]
+        return exp(sum(map(log, found)) / len(found)) if found else 0.0
+
+    def worst(self, lane: str) -> tuple[float, str]:
+        """The lowest ratio, and its kind."""
+        found = ((self.ratio(lane, kind), kind) for kind in self.names)
+        return min((one for one in found if one[0] > 0), default=(0.0, ""))
+
+    def first_seconds(self, lane: str) -> float:
+        """Median time to the first token."""
+        found = [s.first_seconds for s in self.of(lane) if s.first_seconds is not None]
+        return median(found) if found else 0.0
+
+    def same(self, lane: LaneFacts) -> int:
+        """Answers that are plain's of the same program."""
+        return agreeing(self.of(lane.plain), self.of(lane.name))
+
+
+HEADINGS = ("tokens/s", "over plain", "worst kind", "first token", "load", "memory", "as its plain")
+WIDTHS = (10, 12, 24, 13, 9, 10, 14)
+
+
+def table(report: PeerReport) -> Iterator[str]:
+    """The lines to print."""
+    machine = report.machine
+    yield f"{report.model}; {report.conditions}"
+    yield f"{machine.cpu}, {machine.cores} cores, {machine.date}"
+    yield (
+        "tokens/s behind the first token, by the clock of the asking process; over plain: the geometric "
+        f"mean of the kinds' ratios to {report.lanes[0].name}"
+    )
+    wide = max(len(lane.name) for lane in report.lanes)
+    yield "lane".ljust(wide) + _cells(HEADINGS)
+    for lane in report.lanes:
+        yield lane.name.ljust(wide) + _cells(_row(report, lane))
+    yield ""
+    yield from _by_kind(report)
+    yield from _disturbed(report)
+
+
+def _row(report: PeerReport, lane: LaneFacts) -> tuple[str, ...]:
+    worst, kind = report.worst(lane.name)
+    answers = len(report.of(lane.name))
+    memory = "-" if lane.peak_bytes is None else f"{lane.peak_bytes / MEGABYTE:.0f} MB"
+    known = report.of(lane.plain)
+    return (
+        f"{rate_of(report.of(lane.name)):.1f}",
+        f"{report.mean(lane.name):.2f}",
+        f"{worst:.2f} {kind}",
+        f"{1000 * report.first_seconds(lane.name):.0f} ms",
+        f"{lane.load_seconds:.1f} s",
+        memory,
+        f"{report.same(lane)}/{answers}" if known else "-",
+    )
+
+
+def _by_kind(report: PeerReport) -> Iterator[str]:
+    """Ratios to the first lane: kinds down, lanes across by number."""
+    heading = "over plain by kind:"
+    wide = max(map(len, (heading, *report.names)))
+    numbers = range(1, len(report.lanes) + 1)
+    yield heading.ljust(wide) + "".join(f"{number:>7}" for number in numbers)
+    for kind in report.names:
+        ratios = (report.ratio(lane.name, kind) for lane in report.lanes)
+        yield kind.ljust(wide) + "".join(f"{ratio:7.2f}" for ratio in ratios)
+
+
+def _disturbed(report: PeerReport) -> Iterator[str]:
+    repeated = sum(lane.repeated for lane in report.lanes)
+    kept = sum(lane.disturbed for lane in report.lanes)
+    yield f"other programs took the processor in {repeated} runs, which were done again"
+    if kept:
+        yield f"{kept} answers were disturbed in every try; the least disturbed one counts"
+
+
+def _cells(cells: tuple[str, ...]) -> str:
+    return "".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True))
+
+
+def as_record(report: PeerReport) -> dict[str, Any]:
+    """Every number."""
+    return {
+        "machine": asdict(report.machine),
+        "model": report.model,
+        "conditions": report.conditions,
+        "lanes": [
+            {
+                **asdict(lane),
+                "tokens_per_second": rate_of(report.of(lane.name)),
+                "over_plain": report.mean(lane.name),
+                "first_seconds": report.first_seconds(lane.name),
+                "same_answers": report.same(lane),
+                "kinds": {kind: report.ratio(lane.name, kind) for kind in report.names},
+            }
+            for lane in report.lanes
+        ],
+        "answers": [_answer(report, sample) for sample in report.samples],
+    }
+
+
+def _answer(report: PeerReport, sample: Sample) -> dict[str, Any]:
+    return {
+        "lane": sample.lane,
+        "prompt": sample.prompt,
+        "kind": report.kinds[sample.prompt],
+        "prompt_tokens": sample.stats.prompt_tokens,
+        "tokens": len(sample.ids),
+        "timed": sample.timed,
+        "seconds": sample.seconds,
+        "first_seconds": sample.first_seconds,
+        "drafted": sample.stats.drafted,
+        "accepted": sample.stats.accepted,
+    }
