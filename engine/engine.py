@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count, product
 
-from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
+from engine.errors import Aborted, Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
 from engine.interfaces.drafter import Budget, Outcome
 from engine.interfaces.target import SHARED, Scores
 from engine.request import Done, Event, FinishReason, GenerationRequest
@@ -17,6 +17,7 @@ from engine.runtime.step import (
     Emitted,
     StepItem,
     account,
+    account_first_token,
     logits_to_verify,
     request_stats,
     tokens_event,
@@ -198,6 +199,8 @@ class Engine:
         chunk = running.ids[at : min(at + PROMPT_CHUNK, len(running.ids) - 1)]
         if not chunk:
             return []
+        if self._reads_last_token(running, at):
+            return self._first_token(running, running.ids[at:], started)
         length = running.length
         last = at + len(chunk) == len(running.ids) - 1
         self._reading = running
@@ -207,6 +210,31 @@ class Engine:
             length.prompt(running.context, states)
         running.prompt_seconds += self.components.clock() - started
         return []
+
+    def _reads_last_token(self, running: RunningRequest, at: int) -> bool:
+        """Whether the prompt's last token is read with the tokens before it, and not in a pass of its own."""
+        most = min(PROMPT_CHUNK, self.backoff.chunk)
+        fits = len(running.ids) - at <= most
+        return fits and self._target.reads_alike and not running.request.ahead
+
+    def _first_token(
+        self, running: RunningRequest, tokens: Sequence[int], started: float
+    ) -> list[tuple[int, Event]]:
+        """Read the rest of the prompt, and say the answer's first token by its last row."""
+        self._reading = running
+        try:
+            row = self._target.decode(running.slot, tokens)
+        except Aborted:  # the request is cancelled: its end comes with the next step
+            return []
+        finally:
+            self._reading = None
+        item = StepItem(running, running.context, single(running.ids[-1]), 0.0, 1, learns=False)
+        _, outcomes = self._verify([item], [Scores(row)], 0.0)
+        if not outcomes:
+            return []
+        new = self._commit(running, outcomes[0])
+        account_first_token(self.components.cost, running, new, self.components.clock() - started)
+        return self._emit(running, outcomes[0], new)
 
     def _prefill_draft_model(self, batch: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
         """A request that only reads ahead also fills the draft model's cache, one chunk a step."""
@@ -282,7 +310,7 @@ class Engine:
         """What could be scored; requests for which the device is too small end."""
         if len(items) == 1 and len(items[0].tree) == 1 and self._target.lends_rows:
             one = items[0].running
-            return [*items], [Scores(self._target.decode(one.slot, one.ids[-1]))]
+            return [*items], [Scores(self._target.decode(one.slot, one.ids[-1:]))]
         found = self.backoff.score([i.running.slot for i in items], [i.tree for i in items])
         kept, scores = [], []
         for item, passed in zip(items, found, strict=True):

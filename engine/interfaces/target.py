@@ -108,6 +108,7 @@ class Target(ABC):
     can_share = False  # whether ``share`` copies anything
     limits_rows = False  # whether ``limit_rows`` changes anything
     lends_rows = False  # whether it has ``decode``
+    reads_alike = False  # whether ``decode`` gives a prompt's last row the bits that it has alone
     sums_alike = True  # whether attention is meant to give a row the same bits in every pass
     max_slots = UNLIMITED  # slots that there are
     shared_rows: int | None = None  # cache rows of all slots together; None: a context for each
@@ -137,8 +138,11 @@ class Target(ABC):
     def crop(self, slot: int, length: int) -> None:
         """Forget uncommitted rows and every token after the first ``length``."""
 
-    def decode(self, slot: int, token: int) -> Logits:
-        """Commit one token; its logits [1, V], which the next pass overwrites."""
+    def decode(self, slot: int, tokens: Sequence[int]) -> Logits:
+        """Commit tokens; the last one's logits [1, V], which the next pass overwrites.
+
+        Raises Aborted where reading a prompt was given up; the slot is as it was.
+        """
         raise NotImplementedError
 
     # Draft models, which grow a tree level by level.

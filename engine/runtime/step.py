@@ -117,6 +117,17 @@ def account(
         item.running.idle_verify_seconds += idle
 
 
+def account_first_token(
+    cost: PassCost, running: RunningRequest, new: Emitted, seconds: float
+) -> None:
+    """Seconds of a prompt's last pass: what a plain pass usually takes of them is the first token's."""
+    own = min(seconds, cost.nominal(1, len(running.ids)))
+    running.prompt_seconds += seconds - own
+    running.decode_seconds += own
+    new.usage.seconds += own
+    new.usage.idle_plain_seconds += own * new.plain_passes
+
+
 def request_stats(running: RunningRequest) -> Stats:
     """What a request did, and what each drafter did; a drafter with arms explains its choice."""
     drafter, runs = running.drafter, []

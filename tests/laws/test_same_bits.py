@@ -184,3 +184,15 @@ def test_where_a_prompt_was_cut_changes_nothing(loaded, plain, cut):
     target.feed(1, TOKENS[:cut])
     target.feed(1, TOKENS[cut:PROMPT])
     assert torch.equal(answered(target, random.Random(cut), 1), plain)
+
+
+@pytest.mark.parametrize("cut", [0, 5, 88])
+def test_the_row_that_ends_a_prompt_is_plains(target, plain, cut):
+    if not target.reads_alike:
+        pytest.skip("its last token is read in a pass of its own")
+    target.crop(1, 0)
+    target.feed(1, TOKENS[:cut])
+    row = target.decode(1, TOKENS[cut : PROMPT + 1])
+    assert torch.equal(torch.from_numpy(row[0].copy()), plain[0])
+    target.crop(1, PROMPT)
+    assert torch.equal(answered(target, random.Random(cut), 1), plain)

@@ -119,15 +119,15 @@ class LlamaContext:
         self._view_logits()
         return self._first
 
-    def read(self, rows: Sequence[BatchRow], aborted: Callable[[], bool]) -> None:
-        """``decode`` of rows without outputs; stops within one operation after ``aborted()`` is true.
+    def read(self, rows: Sequence[BatchRow], aborted: Callable[[], bool]) -> NDArray[np.float32]:
+        """``decode`` of a prompt's rows; stops within one operation after ``aborted()`` is true.
 
         The callback costs a little at every operation, so passes that are not prompts go without.
         """
         self._aborted, self._next = aborted, 0.0
         self._api.llama_set_abort_callback(self._context, self._abort, None)
         try:
-            self.decode(rows)
+            return self.decode(rows)
         finally:
             self._api.llama_set_abort_callback(self._context, self._unset, None)
             self._aborted = _never

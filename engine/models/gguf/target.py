@@ -78,7 +78,7 @@ class LlamaCppTarget(Target):
         self.layers, self.parameters = self.llama.layers, self.llama.parameters
         self.shared_rows = self.llama.cells - MOST_OUTPUTS  # draft trees need the others
         self.swap_bytes = self.llama.token_bytes
-        self.sums_alike = self.llama.exact
+        self.sums_alike = self.reads_alike = self.llama.exact
         self._slots = {slot: Slot() for slot in range(self.max_slots)}
         self._swapped: dict[int, SavedCells] = {}  # slot -> its committed tokens' cells
         self._free = list(range(self.llama.sequences - 1, self.max_slots - 1, -1))
@@ -97,6 +97,7 @@ class LlamaCppTarget(Target):
     @override
     def limit_rows(self, rows: int) -> None:
         self._most_rows = min(rows, self.llama.batch)
+        self.reads_alike = self.llama.exact and self._most_rows == self.llama.batch
 
     @property
     @override
@@ -156,18 +157,37 @@ class LlamaCppTarget(Target):
         ]
 
     @override
-    def decode(self, slot: int, token: int) -> Array:
+    def decode(self, slot: int, tokens: Sequence[int]) -> Array:
         held = self._slots[slot]
+        before = len(held.committed)
         if held.tokens:
-            self.crop(slot, len(held.committed))
+            self.crop(slot, before)
         self._tidy()
-        attempt = partial(self.llama.decode_one, token, len(held.committed), slot)
         try:
-            row = self._with_room({slot}, attempt)
+            row = self._last_row(slot, tokens)
         except EngineError:
-            self.llama.cache.remove(slot, len(held.committed))
+            self.llama.cache.remove(slot, before)
+            del held.committed[before:]
             raise
-        held.committed.append(token)
+        return row
+
+    def _last_row(self, slot: int, tokens: Sequence[int]) -> Array:
+        """Commit tokens; the logits [1, V] of the last one."""
+        committed, read = self._slots[slot].committed, partial(self.llama.read, aborted=self._abort)
+        if (early := len(tokens) - self.llama.batch) > 0:
+            self._extend(slot, tokens[:early], read, self.llama.batch)
+            tokens = tokens[early:]
+        if len(tokens) == 1:
+            attempt = partial(self.llama.decode_one, tokens[0], len(committed), slot)
+        else:
+            places = range(len(committed), len(committed) + len(tokens))
+            rows = [
+                BatchRow(token, at, (slot,), output=at == places[-1])
+                for at, token in zip(places, tokens, strict=True)
+            ]
+            attempt = partial(read, rows)
+        row = self._with_room({slot}, attempt)
+        committed += tokens
         return row
 
     @override

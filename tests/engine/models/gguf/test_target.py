@@ -13,7 +13,7 @@ from app.bench.prompt_files import SHIPPED, read_prompts
 from app.request import Message
 from app.text.chat_text import ChatText
 from engine.build import build
-from engine.errors import ModelUnusable, NumericalError
+from engine.errors import Aborted, ModelUnusable, NumericalError
 from engine.interfaces.target import Rows
 from engine.models.gguf.context import CacheFull
 from engine.models.gguf.header import read_header
@@ -26,7 +26,7 @@ from engine.speculation.sampling import probabilities
 from engine.speculation.tree import chain, single
 from tests.bundled import BUNDLED, POCKET
 from tests.engine.models.conversations import SLOTS, converse
-from tests.engine.models.gguf.files import exact, exported, random_gguf
+from tests.engine.models.gguf.files import exact, exported, quantized, random_gguf
 from tests.engine.tiny import run_all
 
 TOLERANCE = 1e-3  # of logits that reach 30; another order of summation gives 3e-5
@@ -43,6 +43,7 @@ def target(pocket_gguf):
 
 
 IDS = random.Random(5).choices(range(6, 4096), k=40)
+LONG = random.Random(6).choices(range(6, 4096), k=60)
 
 
 def test_only_rows_that_are_asked_for_come_back(target):
@@ -80,7 +81,7 @@ def test_a_decoded_token_has_the_row_of_a_scored_one_and_is_committed(target):
         target.feed(slot, IDS[:20])
     target.grow([Rows(0, IDS[:3], (-1, 0, -1))])  # a draft that nobody keeps
     for at in range(20, 40):
-        lent = target.decode(0, IDS[at]).copy()
+        lent = target.decode(0, IDS[at : at + 1]).copy()
         [scores] = target.score([1], [single(IDS[at])])
         target.commit(1, [0])
         assert lent.shape == (1, 4096)
@@ -89,15 +90,75 @@ def test_a_decoded_token_has_the_row_of_a_scored_one_and_is_committed(target):
     assert target.pending(0) == 0
 
 
+@pytest.mark.parametrize("batch", [32, 256])
+def test_decoded_tokens_end_with_the_row_of_a_scored_one(pocket_gguf, batch):
+    """Also where they are more than one pass takes."""
+    target = LlamaCppTarget(exact(pocket_gguf, batch=batch))
+    target.feed(0, LONG[:5])
+    lent = target.decode(0, LONG[5:60]).copy()
+    target.feed(1, LONG[:59])
+    [scores] = target.score([1], [single(LONG[59])])
+    assert lent.shape == (1, 4096)
+    assert near(torch.from_numpy(lent), scores.logits)
+    assert target.tokens(0) == LONG[:60]
+    assert target.pending(0) == 0
+
+
+def test_decoding_that_is_given_up_leaves_the_slot_as_it_was(pocket_gguf):
+    target = LlamaCppTarget(exact(pocket_gguf))
+    target.feed(0, LONG[:5])
+    target.abort_when(lambda: True)
+    with pytest.raises(Aborted):
+        target.decode(0, LONG[5:60])
+    assert target.tokens(0) == LONG[:5]
+    target.abort_when(lambda: False)
+    assert target.decode(0, LONG[5:60]).shape == (1, 4096)
+
+
+@pytest.fixture(scope="module")
+def alike(pocket_gguf, tmp_path_factory):
+    """An engine with a file whose rows round alike in passes of any width."""
+    file = quantized(pocket_gguf, tmp_path_factory.mktemp("alike") / "p.gguf", "Q8_0")
+    return build(ModelSpec("p", str(file), backend="llama_cpp", context=512, exact=True))
+
+
+@pytest.mark.parametrize("drafter", ["none", "lookup"])
+def test_the_first_token_comes_with_the_prompts_last_pass(alike, drafter):
+    """And is the one that a pass of its own gives."""
+    held, prompt, tokens = alike, tuple(LONG), list[int]()
+    held.submit(GenerationRequest(prompt, 6, drafter=drafter, cold=True))
+    first = [event for _, event in held.step()]
+    assert [len(event.ids) for event in first] == [1]
+    tokens += first[0].ids
+    while held.busy:
+        *events, (_, last) = held.step() or [(0, None)]
+        tokens += [token for _, event in events for token in event.ids]
+        tokens += getattr(last, "ids", ())
+    assert last.stats.emitted == last.stats.passes + last.stats.accepted == 6
+    assert last.stats.prompt_seconds > 0
+    assert last.stats.decode_seconds > 0
+    [(again, done)] = run_all(held, [GenerationRequest(prompt, 6, drafter=drafter)])
+    assert again == tokens
+    assert done.stats.cached_tokens == len(prompt) - 1, "one row is left to read"
+
+
+def test_an_answer_of_one_token_ends_with_the_prompts_last_pass(alike):
+    alike.submit(GenerationRequest(tuple(LONG), 1, cold=True))
+    [(_, token), (_, done)] = alike.step()
+    assert len(token.ids) == 1
+    assert done.reason is FinishReason.LENGTH
+    assert not alike.busy
+
+
 def test_a_full_cache_refuses_a_token_and_keeps_the_others(pocket_gguf):
     target = LlamaCppTarget(exact(pocket_gguf, slots=1, context=256))
     cells = target.llama.cells
     target.feed(0, [7] * cells)
     with pytest.raises(CacheFull):
-        target.decode(0, 8)
+        target.decode(0, [8])
     assert target.length(0) == cells
     target.crop(0, 20)
-    assert target.decode(0, 8).shape == (1, 4096)
+    assert target.decode(0, [8]).shape == (1, 4096)
 
 
 @pytest.mark.parametrize(("rows", "added"), [(1, 1), (1, 15), (10, 6)])
