@@ -10,15 +10,20 @@
 
 #include "tiles.h"
 
-#if !defined(__AMX_BF16__)
-#error "no tiles of bfloat16"
-#endif
 #define LANES 16
 #define INPUTS 32 /* of a row are filled up to a multiple of this: a tile's width */
+#if defined(__AMX_BF16__)
+#define ROWS (2 * TILE) /* at once */
+int runs_here(void) { return tiles_are_permitted(); }
+#elif defined(__AVX512BF16__)
+#define ROWS 16 /* at once: their sums stay in registers */
+int runs_here(void) { return 1; }
+#else
+#error "no products of bfloat16"
+#endif
 
 int lanes_of_a_block(void) { return LANES; }
 int inputs_of_a_block(void) { return INPUTS; }
-int has_tiles(void) { return tiles_are_permitted(); }
 
 /* one row x -> q, filled up with 0 */
 static void round_row(const float *x, long inputs, long stride, uint16_t *q) {
@@ -30,8 +35,10 @@ static void round_row(const float *x, long inputs, long stride, uint16_t *q) {
     }
 }
 
+#if defined(__AMX_BF16__)
 /* a block's sums for 16 rows, or for 32 of them, which reads the weights once */
-static void sum_rows(const uint16_t *w, const uint16_t *q, long stride, float sums[][LANES], int both) {
+static void sum_rows(const uint16_t *w, const uint16_t *q, long n, long stride, float sums[][LANES]) {
+    int both = n > TILE;
     _tile_zero(0);
     _tile_zero(1);
     for (long k = 0; k < stride; k += INPUTS) {
@@ -46,6 +53,30 @@ static void sum_rows(const uint16_t *w, const uint16_t *q, long stride, float su
     _tile_stored(0, sums, 64);
     if (both) _tile_stored(1, sums[TILE], 64);
 }
+#else
+/* a block's sums for at most ROWS rows; each row adds its products in the same order */
+static void sum_rows(const uint16_t *w, const uint16_t *q, long n, long stride, float sums[][LANES]) {
+    __m512 sum[ROWS];
+    for (long r = 0; r < ROWS; r++) sum[r] = _mm512_setzero_ps();
+#define OVER(count)                                                                     \
+    for (long k = 0; k < stride; k += 2, w += 2 * LANES) {                              \
+        __m512bh weights = (__m512bh)_mm512_loadu_si512(w);                             \
+        _mm_prefetch((const char *)w + 2048, _MM_HINT_T0);                              \
+        _Pragma("GCC unroll 16") for (long r = 0; r < count; r++) {                     \
+            int32_t pair;                                                               \
+            memcpy(&pair, q + r * stride + k, 4);                                       \
+            sum[r] = _mm512_dpbf16_ps(sum[r], (__m512bh)_mm512_set1_epi32(pair), weights); \
+        }                                                                               \
+    }
+    switch (n) { /* a loop of known length keeps its sums in registers */
+    case 1: OVER(1) break; case 2: OVER(2) break; case 3: OVER(3) break; case 4: OVER(4) break;
+    case 5: OVER(5) break; case 6: OVER(6) break; case 7: OVER(7) break; case 8: OVER(8) break;
+    case 9: OVER(9) break; case 10: OVER(10) break; case 11: OVER(11) break; case 12: OVER(12) break;
+    case 13: OVER(13) break; case 14: OVER(14) break; case 15: OVER(15) break; case 16: OVER(16) break;
+    }
+    for (long r = 0; r < n; r++) _mm512_storeu_ps(sums[r], sum[r]);
+}
+#endif
 
 /* x [n, inputs] -> y [n, outputs], and whether there was memory for it. w: blocks of
    [inputs / 2, filled up][LANES][2]; bias [outputs] or NULL */
@@ -64,10 +95,10 @@ int linear(const float *x, long n, long inputs, long outputs, const uint16_t *w,
 #pragma omp for schedule(static)
         for (long b = 0; b < blocks; b++) {
             long first = b * LANES, count = outputs - first < LANES ? outputs - first : LANES;
-            for (long r = 0; r < n; r += 2 * TILE) {
-                float sums[2 * TILE][LANES];
-                long some = n - r < 2 * TILE ? n - r : 2 * TILE;
-                sum_rows(w + b * stride * LANES, q + r * stride, stride, sums, some > TILE);
+            for (long r = 0; r < n; r += ROWS) {
+                float sums[ROWS][LANES];
+                long some = n - r < ROWS ? n - r : ROWS;
+                sum_rows(w + b * stride * LANES, q + r * stride, some, stride, sums);
                 for (long i = 0; i < some; i++)
                     for (long o = 0; o < count; o++)
                         y[(r + i) * outputs + first + o] = sums[i][o] + (bias ? bias[first + o] : 0.0f);

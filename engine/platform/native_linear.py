@@ -40,6 +40,7 @@ FLAGS = (
     "-ffp-contract=off",  # a row's last bit must not depend on which loop a number falls into
 )  # fmt: skip
 COMPILE_SECONDS = 60
+BFLOAT16 = frozenset({"amx_bf16", "avx512_bf16"})
 ADDRESS, LONG, INT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
 
 Kernel = TypeVar("Kernel")
@@ -93,7 +94,7 @@ class Bfloat16Kernel:
     def __init__(self, library: Path) -> None:
         """Raises OSError for a file that is no library of this processor, or has no leave to use tiles."""
         self._library = ctypes.CDLL(str(library))
-        if not self._library.has_tiles():
+        if not self._library.runs_here():
             raise OSError("the system does not permit the use of AMX tiles")
         self._library.linear.argtypes = [ADDRESS, LONG, LONG, LONG, *[ADDRESS] * 3, INT]
 
@@ -129,8 +130,8 @@ def int8_kernel(cache: Path | None = None) -> Int8Kernel | None:
 
 
 def bfloat16_kernel(cache: Path | None = None) -> Bfloat16Kernel | None:
-    """The same for bfloat16, on processors with AMX."""
-    if "amx_bf16" not in instruction_sets():
+    """The same for bfloat16, on processors with AMX or AVX-512 that multiply it."""
+    if BFLOAT16.isdisjoint(instruction_sets()):
         return None
     library = _compiled("bfloat16_rows.c", cache)
     return None if library is None else _loaded(Bfloat16Kernel, library)

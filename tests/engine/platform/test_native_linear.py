@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine.decoder.decoder import Dense
 from engine.models.own.precision import FULL, INT8, read
+from engine.platform.instructions import instruction_sets
 from engine.platform.native_linear import bfloat16_kernel, int8_kernel
 from engine.platform.onednn_int8 import Rounded
 from engine.platform.onednn_linear import most_alike
@@ -23,7 +24,7 @@ CPU = torch.device("cpu")
 def kernel(tmp_path_factory):
     found = bfloat16_kernel(tmp_path_factory.mktemp("kernel"))
     if found is None:
-        pytest.skip("this processor has no tiles of bfloat16, or there is no C compiler")
+        pytest.skip("this processor does not multiply bfloat16, or there is no C compiler")
     return found
 
 
@@ -120,6 +121,7 @@ int same_shapes(void) {
 """
 
 
+@pytest.mark.skipif("amx_bf16" not in instruction_sets(), reason="this processor has no tiles")
 @pytest.mark.parametrize("rows", [1, 40])
 def test_tiles_that_others_configured_stay_as_they_were(kernel, tmp_path, rows):
     """llama.cpp configures them once in a thread; it would multiply other shapes from then on, or die."""
