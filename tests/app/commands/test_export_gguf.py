@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import namedtuple
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,16 @@ class Reference:
         llama_cpp.llama_model_free(self._model)
 
 
+def alike(small: Path, full: Path) -> float:
+    """The share of prompts to which both files give the same first four tokens."""
+    readers = Reference(small), Reference(full)
+    prompts = [TEXT.encode_chat([Message("user", prompt)]) for prompt in PROMPTS]
+    same = [readers[0].greedy(prompt)[:4] == readers[1].greedy(prompt)[:4] for prompt in prompts]
+    for reader in readers:
+        reader.close()
+    return sum(same) / len(same)
+
+
 def plain(target, prompt: Sequence[int]) -> list[int]:
     target.crop(0, 0)
     target.feed(0, prompt[:-1])
@@ -125,14 +136,10 @@ class TestTheSameModel:
     def test_smaller_types_answer_nearly_alike(self, made, kind, least, tmp_path):
         check_gguf(Settings(home=tmp_path), made(kind))
         assert made(kind).stat().st_size < made("bf16").stat().st_size * 0.6
-        small, full = Reference(made(kind)), Reference(made("f32"))
-        same = []
-        for prompt in PROMPTS:
-            ids = TEXT.encode_chat([Message("user", prompt)])
-            same.append(small.greedy(ids)[:4] == full.greedy(ids)[:4])
-        assert sum(same) / len(same) >= least - 0.1
-        small.close()
-        full.close()
+        # llama.cpp configures AMX tiles once in a thread, and torch's bfloat16 products of other tests
+        # change them in theirs: this one's next quantised product would be an illegal instruction
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(alike, made(kind), made("f32")).result() >= least - 0.1
 
 
 @pytest.fixture(scope="module")
