@@ -12,6 +12,7 @@ from tests.bundled import POCKET
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and children inherit it
 os.environ["SLIPSTREAM_CONFIG"] = os.devnull  # not the config.toml of whoever runs the tests
+os.environ["SLIPSTREAM_MODEL"] = "pocket"  # also where the real model is installed
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

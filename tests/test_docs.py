@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.settings import POCKET, REAL
 from engine.draft_length import LENGTHS
 from engine.drafters import DRAFTERS, describe
 from engine.request import AUTO
@@ -245,16 +246,21 @@ def test_questions_in_the_terminal_are_answered(line: str, tmp_path: Path) -> No
     assert answer.stdout.strip()
 
 
+def here(text: str, address: str) -> str:
+    """What is sent to the server of these tests, which answers with the small model."""
+    return text.replace(ADDRESS, address.rstrip("/")).replace(REAL, POCKET)
+
+
 def test_programs_in_the_documents_get_answers(tmp_path: Path) -> None:
     with application(tmp_path) as app, httpx.Client(timeout=60, trust_env=False) as client:
         for line in typed("curl", runnable=True):
-            address, body = sent(line.replace(ADDRESS, app.address.rstrip("/")))
+            address, body = sent(here(line, app.address))
             answer = client.request(
                 "POST" if body else "GET", address, json=json.loads(body or "null")
             )
             assert answer.status_code == 200, f"{line}\n{answer.text}"
         for block in blocks("python"):
-            program = block.text.replace(ADDRESS, app.address.rstrip("/"))
+            program = here(block.text, app.address)
             done = run_python(program, cwd=tmp_path, SLIPSTREAM_HOME=str(tmp_path))
             assert done.returncode == 0, f"{block.text}\n{done.stderr}"
             assert done.stdout.strip(), block.text

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError
-from app.settings import QUIET, Settings, load_settings, prepare_home, tame_libraries
+from app.settings import (
+    POCKET,
+    QUIET,
+    REAL,
+    Settings,
+    load_settings,
+    prepare_home,
+    tame_libraries,
+)
 
 
 def test_the_environment_chooses_the_home(home):
@@ -99,6 +107,24 @@ def test_a_model_may_stay_loaded(config, never):
 def test_a_wrong_setting_is_reported_with_its_value_and_the_remedy(config, text, environ, sentence):
     with pytest.raises(SettingsError, match=sentence):
         config(text, **environ)
+
+
+@pytest.mark.parametrize(
+    ("file", "runtime", "chosen"),
+    [("m.gguf", True, REAL), ("m.gguf", False, POCKET), ("__init__.py", True, POCKET), ("", True, POCKET)],
+)  # fmt: skip
+def test_the_real_model_answers_where_its_file_is_here_and_can_run(
+    tmp_path, monkeypatch, file, runtime, chosen
+):
+    names = {"PACKAGE": f"packed_{len(file)}", "RUNTIME": "json" if runtime else "no_such_runtime"}
+    for name, value in names.items():
+        monkeypatch.setattr(f"app.settings.{name}", value)
+    monkeypatch.syspath_prepend(tmp_path)
+    if file:
+        (tmp_path / names["PACKAGE"]).mkdir()
+        (tmp_path / names["PACKAGE"] / file).touch()
+    assert load_settings({}).model == chosen
+    assert load_settings({"SLIPSTREAM_MODEL": "mine"}).model == "mine"
 
 
 def test_loading_creates_nothing_and_preparing_creates_all(home):

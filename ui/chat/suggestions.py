@@ -1,10 +1,12 @@
-"""The empty page: three suggestions that the bundled model can do and drafting speeds up."""
+"""The empty page: three suggestions that the included model can do and drafting speeds up."""
 
 from dataclasses import dataclass
 from html import escape
 
 from app.models.library.fit import Fit
 from ui.widgets import gib, icon
+
+PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, and do small chores
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +38,35 @@ _PROBLEM = (
     "How many eggs are left?"
 )
 
-SUGGESTIONS = (
+_SENTENCE = "Correct the mistakes: She go to school every days and he don't likes it."
+_PAGE = "Write a short HTML page with a heading, a paragraph and a list of three fruits."
+_CLASS = "Write a Python class Stack with push, pop and peek, and an example of its use."
+
+OF_POCKET = (
     Suggestion("Rename a variable", "Most of the answer is a copy: drafts are nearly free.", _CODE),
     Suggestion("Quote a text", "Found in the prompt, checked many words at a time.", _QUOTE),
     Suggestion("Count eggs", "A word problem, worked out step by step.", _PROBLEM),
 )
 
 
-def welcome(better: Fit | None) -> str:
-    """The empty page, with a better model for this machine. HTML."""
+SUGGESTIONS = (
+    Suggestion("Write a web page", "Code repeats itself: drafts are often right.", _PAGE),
+    Suggestion("Correct a sentence", "Most of the answer is a copy of the question.", _SENTENCE),
+    Suggestion("Write a Python class", "The example repeats the names of the class.", _CLASS),
+)
+
+
+def suggestions(parameters: int) -> tuple[Suggestion, ...]:
+    """Those that a model of this size can do."""
+    return OF_POCKET if parameters < PLAIN_BELOW else SUGGESTIONS
+
+
+def welcome(better: Fit | None, parameters: int) -> str:
+    """The empty page of a model of this size, with a better one for this machine. HTML."""
     cards = "".join(
         f'<button type="button" class="card" data-do="suggest" data-text="{escape(one.prompt)}">'
         f"<b>{escape(one.title)}</b><span>{escape(one.hint)}</span></button>"
-        for one in SUGGESTIONS
+        for one in suggestions(parameters)
     )
     return (
         "<div class='greeting'><h2>What can I do for you?</h2><p>Everything you write stays on "

@@ -14,13 +14,12 @@ from ui.chat import composer, transcript
 from ui.chat.command import Settings
 from ui.chat.composer import Counted
 from ui.chat.settings_panel import presets
-from ui.chat.suggestions import welcome
+from ui.chat.suggestions import PLAIN_BELOW, welcome
 from ui.chat.transcript import Appearance, Siblings
 from ui.tab import Values
 from ui.widgets import icon, sentence
 
 WINDOW = 100  # messages that are shown at first; a long conversation opens as fast as a short one
-PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, not Markdown
 
 
 @dataclass(slots=True)
@@ -72,13 +71,17 @@ def values(state: ChatState) -> Values:
     state.stored_rows = _stored_rows(state)
     return {
         "side": _sidebar(state.conversations, current, state.words),
-        "welcome": "" if state.conversation or state.written else welcome(state.suggested),
+        "welcome": "" if state.conversation or state.written else _welcome(state),
         "notice": _notice(state),
         "chips": composer.chips(state.attachments),
         "pickers": composer.pickers(state.models, state.model, state.facts, state.thinking),
         "presets": presets(state.presets),
         **running_values(state),
     }
+
+
+def _welcome(state: ChatState) -> str:
+    return welcome(state.suggested, state.facts.parameters)
 
 
 def running_values(state: ChatState) -> Values:

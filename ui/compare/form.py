@@ -8,7 +8,7 @@ from pydantic import Field
 from app.bench.compare.race import MAX_LANES, RaceOptions
 from engine.request import AUTO, PLAIN, ModelFacts
 from ui.chat.caption import mode_name
-from ui.chat.suggestions import SUGGESTIONS
+from ui.chat.suggestions import Suggestion, suggestions
 from ui.tab import Command
 from ui.widgets import options, sentence
 
@@ -38,14 +38,15 @@ def form(facts: ModelFacts, rivals: Sequence[str], latest: RaceOptions | None) -
     """The form of a race, with the values of the ``latest`` one; ``rivals`` are other models. HTML."""
     names = [AUTO, *(name for name in facts.drafters if name != PLAIN)]
     usual = tuple(name for name in _PRESELECTED if name in names)
-    chosen = latest or RaceOptions(SUGGESTIONS[0].prompt, usual)
+    examples = suggestions(facts.parameters)
+    chosen = latest or RaceOptions(examples[0].prompt, usual)
     modes = "".join(_mode(name, checked=name in chosen.drafters) for name in names)
     return (
         '<form id="race" aria-labelledby="race-title"><div class="head"><h2 id="race-title">Race</h2></div>'
         '<p class="note">One prompt, answered plainly and in other speed modes. They run one after '
         "another, so that none slows another; then you see them side by side.</p>"
         f'<label class="field"><b>Prompt</b><textarea name="prompt" rows="6">{escape(chosen.prompt)}'
-        f'</textarea></label><div class="row examples"><small>Examples</small>{_examples()}</div>'
+        f'</textarea></label><div class="row examples"><small>Examples</small>{_examples(examples)}</div>'
         f"{_rivals(rivals, chosen.rival)}"
         f'<fieldset class="modes-of"><legend>Plain against</legend><div class="modes">{modes}</div>'
         f"<small>At most {MAX_LANES - 1}.{_refused(facts)}</small></fieldset>"
@@ -70,11 +71,11 @@ def _mode(name: str, *, checked: bool) -> str:
     )
 
 
-def _examples() -> str:
+def _examples(examples: Sequence[Suggestion]) -> str:
     return "".join(
         f'<button type="button" class="quiet" data-do="race-prompt" data-text="{escape(one.prompt)}">'
         f"{escape(one.title)}</button>"
-        for one in SUGGESTIONS
+        for one in examples
     )
 
 

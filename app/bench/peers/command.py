@@ -14,10 +14,10 @@ from typing_extensions import override
 from app.bench.measure import Measurement, Progress, Prompt, Prompts, measure
 from app.bench.options import Conditions, PeersBench
 from app.bench.peers.entrants import Entrant, Make, Places, Slipstream, chosen, own, peers
-from app.bench.peers.picture import picture
 from app.bench.peers.program import Program
-from app.bench.peers.report import LaneFacts, PeerReport, as_record, table
+from app.bench.peers.report import LaneFacts, PeerReport, as_record
 from app.bench.peers.runner import PeerRunner
+from app.bench.peers.shown import picture, table
 from app.bench.prompt_files import Tagged, questions_of, shipped_questions
 from app.bench.report import describe_machine, write_record
 from app.errors import OutputFileError

@@ -54,7 +54,7 @@ def load_transformers(folder: Path, draft: Path | None, dtype: str) -> Answers:
 
     torch.set_num_threads(cores())
 
-    def loaded(place: Path) -> Any:  # noqa: ANN401 - transformers' own types say nothing
+    def loaded(place: Path) -> Any:
         return AutoModelForCausalLM.from_pretrained(place, dtype=dtype)
 
     model, assistant = loaded(folder), None if draft is None else loaded(draft)

@@ -1,6 +1,6 @@
-"""What a race came to: a row for every lane, a column for every kind of prompt."""
+"""What a race came to, by lane and kind of prompt; for machines, every number."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import exp, log
 from statistics import median
@@ -9,8 +9,6 @@ from typing import Any
 from app.bench.measure import Sample
 from app.bench.report import Machine
 from app.bench.summary import agreeing, rate_of
-
-MEGABYTE = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,67 +67,6 @@ class PeerReport:
     def same(self, lane: LaneFacts) -> int:
         """Answers that are plain's of the same program."""
         return agreeing(self.of(lane.plain), self.of(lane.name))
-
-
-HEADINGS = ("tokens/s", "over plain", "worst kind", "first token", "load", "memory", "as its plain")
-WIDTHS = (10, 12, 24, 13, 9, 10, 14)
-
-
-def table(report: PeerReport) -> Iterator[str]:
-    """The lines to print."""
-    machine = report.machine
-    yield f"{report.model}; {report.conditions}"
-    yield f"{machine.cpu}, {machine.cores} cores, {machine.date}"
-    yield (
-        "tokens/s behind the first token, by the clock of the asking process; over plain: the geometric "
-        f"mean of the kinds' ratios to {report.lanes[0].name}"
-    )
-    wide = max(len(lane.name) for lane in report.lanes)
-    yield "lane".ljust(wide) + _cells(HEADINGS)
-    for lane in report.lanes:
-        yield lane.name.ljust(wide) + _cells(_row(report, lane))
-    yield ""
-    yield from _by_kind(report)
-    yield from _disturbed(report)
-
-
-def _row(report: PeerReport, lane: LaneFacts) -> tuple[str, ...]:
-    worst, kind = report.worst(lane.name)
-    answers = len(report.of(lane.name))
-    memory = "-" if lane.peak_bytes is None else f"{lane.peak_bytes / MEGABYTE:.0f} MB"
-    known = report.of(lane.plain)
-    return (
-        f"{rate_of(report.of(lane.name)):.1f}",
-        f"{report.mean(lane.name):.2f}",
-        f"{worst:.2f} {kind}",
-        f"{1000 * report.first_seconds(lane.name):.0f} ms",
-        f"{lane.load_seconds:.1f} s",
-        memory,
-        f"{report.same(lane)}/{answers}" if known else "-",
-    )
-
-
-def _by_kind(report: PeerReport) -> Iterator[str]:
-    """Ratios to the first lane: kinds down, lanes across by number."""
-    heading = "over plain by kind:"
-    wide = max(map(len, (heading, *report.names)))
-    numbers = range(1, len(report.lanes) + 1)
-    yield heading.ljust(wide) + "".join(f"{number:>7}" for number in numbers)
-    for kind in report.names:
-        ratios = (report.ratio(lane.name, kind) for lane in report.lanes)
-        yield kind.ljust(wide) + "".join(f"{ratio:7.2f}" for ratio in ratios)
-
-
-def _disturbed(report: PeerReport) -> Iterator[str]:
-    repeated = sum(lane.repeated for lane in report.lanes)
-    kept = sum(lane.disturbed for lane in report.lanes)
-    yield f"other programs took the processor in {repeated} runs, which were done again"
-    if kept:
-        yield f"{kept} answers were disturbed in every try; the least disturbed one counts"
-
-
-def _cells(cells: tuple[str, ...]) -> str:
-    return "".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True))
 
 
 def as_record(report: PeerReport) -> dict[str, Any]:

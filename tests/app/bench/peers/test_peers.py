@@ -16,11 +16,11 @@ from app.bench.options import PeersBench
 from app.bench.peers import command, libraries, llama_server
 from app.bench.peers.child import Library
 from app.bench.peers.entrants import Entrant, Slipstream, chosen
-from app.bench.peers.picture import picture
 from app.bench.peers.program import Chunk, Program, Question
 from app.bench.peers.quiet import Taken, Watch
-from app.bench.peers.report import LaneFacts, PeerReport, table
+from app.bench.peers.report import LaneFacts, PeerReport
 from app.bench.peers.runner import MOST_TRIES, PeerRunner
+from app.bench.peers.shown import picture, table
 from app.bench.report import Machine
 from app.errors import LaneError, RequestFailed
 from app.settings import load_settings
