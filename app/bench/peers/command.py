@@ -1,6 +1,7 @@
 """The command ``bench peers``: every program loads the model, then all answer the prompts by turns."""
 
 import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -56,6 +57,7 @@ class _Loaded:
 
 def run(options: PeersBench) -> int:
     """Measure, print the tables, write the files; returns the exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # paused programs must be ended, too
     report = asyncio.run(_measured(options))
     show_progress("")
     sys.stdout.writelines(f"{line}\n" for line in table(report))

@@ -127,8 +127,10 @@ def chosen(entrants: Sequence[Entrant], patterns: Sequence[str]) -> list[Entrant
 
 
 def _named(program: str, mode: str, make: Make) -> Entrant:
+    """The plain lane that it is compared with has the same settings, which follow a comma."""
     name = f"{program}: {mode}"
-    return Entrant(Lane(name, name), mode, make, f"{program}: {PLAIN_LANE}")
+    _, comma, settings = mode.partition(",")
+    return Entrant(Lane(name, name), mode, make, f"{program}: {PLAIN_LANE}{comma}{settings}")
 
 
 def _llama_servers(places: Places, server: Path, file: Path, suffix: str) -> Iterator[Entrant]:

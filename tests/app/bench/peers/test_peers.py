@@ -15,7 +15,7 @@ from app.bench.measure import Prompt, Sample, Turn
 from app.bench.options import PeersBench
 from app.bench.peers import command, libraries, llama_server
 from app.bench.peers.child import Library
-from app.bench.peers.entrants import Entrant, Slipstream, chosen
+from app.bench.peers.entrants import Entrant, Places, Slipstream, chosen, peers
 from app.bench.peers.program import Chunk, Program, Question
 from app.bench.peers.quiet import Taken, Watch
 from app.bench.peers.report import LaneFacts, PeerReport
@@ -198,6 +198,15 @@ def test_the_picture_is_a_drawing_with_every_lane():
     tree = ElementTree.fromstring(picture(report()))
     told = [text for element in tree.iter() if (text := element.text)]
     assert {"slipstream: plain", "slipstream: auto", "2.00"} <= set(told)
+
+
+def test_lanes_are_compared_with_plain_of_the_same_settings(server, tmp_path):
+    places = Places(ModelSpec("m", "m.gguf", backend="llama_cpp"), 512, (tmp_path / "m",), server, tmp_path)  # fmt: skip
+    plain = {entrant.lane.name: entrant.plain for entrant in peers(places)}
+    assert plain["llama-server: ngram-mod"] == "llama-server: plain"
+    settings = "bf16 keys, flash"
+    assert plain[f"llama-server: ngram-mod, {settings}"] == f"llama-server: plain, {settings}"
+    assert set(plain.values()) <= set(plain)
 
 
 def test_lanes_are_chosen_by_patterns_and_the_first_always_runs():
