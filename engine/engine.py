@@ -1,17 +1,17 @@
 """The engine: schedule -> prefill -> draft -> score -> verify -> commit -> emit, one pass a step."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import count, product
 
-from engine.errors import Aborted, Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
+from engine.errors import Ambiguous, EngineError, NumericalError, OutOfMemory, Stuck
 from engine.interfaces.drafter import Budget, Outcome
-from engine.interfaces.target import SHARED, Scores
+from engine.interfaces.target import Scores
 from engine.request import Done, Event, FinishReason, GenerationRequest
 from engine.runtime.components import EngineComponents
-from engine.runtime.memory_backoff import PROMPT_CHUNK, MemoryBackoff
+from engine.runtime.memory_backoff import MemoryBackoff
 from engine.runtime.near_ties import OneRow, is_plain, up_to_near_ties
+from engine.runtime.prompt_reader import PromptReader
 from engine.runtime.scheduler import RunningRequest, Scheduler
 from engine.runtime.step import (
     Emitted,
@@ -34,7 +34,6 @@ class Engine:
         """Take over what ``build`` made."""
         self.facts = components.facts
         self.requests: dict[int, RunningRequest] = {}  # by id: waiting and running ones
-        self.listen: Callable[[], object] = bool  # called in long passes: time to receive cancels
         self._target = components.target
         self.components = components
         models = components.models
@@ -47,13 +46,21 @@ class Engine:
         self._ids = count(1)
         self._cancelled: list[RunningRequest] = []  # whose Done comes with the next step
         self._failed: list[tuple[int, Event]] = []  # ends of requests that failed in this step
-        self._reading: RunningRequest | None = None  # whose prompt the target reads just now
-        self._abortable, *_ = [model.abort_when(self._unwanted) for model in models]
+        self._prompts = PromptReader(components, self.backoff, self._scheduler)
 
     @property
     def busy(self) -> bool:
         """Whether a step would do anything."""
         return bool(self.requests)
+
+    @property
+    def listen(self) -> Callable[[], object]:
+        """Called in long passes: time to receive cancels."""
+        return self._prompts.listen
+
+    @listen.setter
+    def listen(self, listen: Callable[[], object]) -> None:
+        self._prompts.listen = listen
 
     def warm_up(self, seconds: float, *requests: GenerationRequest) -> None:
         """Answer these with every drafter while time is left, and learn nothing from it.
@@ -101,7 +108,7 @@ class Engine:
     def _end_prefetches(self, newest: RunningRequest) -> None:
         """Cancel requests that only read ahead as soon as another one comes; of several the newest stays."""
         live = [one for one in self.requests.values() if not one.cancelled]
-        alone = all(one.request.ahead for one in live) and self._abortable
+        alone = all(one.request.ahead for one in live) and self._prompts.abortable
         for one in live:
             if one.request.ahead and not (alone and one is newest):
                 self.cancel(one.id)
@@ -110,11 +117,11 @@ class Engine:
         """One pass: at most one prompt chunk, and one draft of every request that decodes."""
         events = self._drop_cancelled() if self._cancelled else []
         running = self._schedule()
-        ready = [one for one in running if not self._unread(one)]
+        ready = [one for one in running if not self._prompts.unread(one)]
         if len(ready) < len(running):
-            unread = next(one for one in running if self._unread(one))
+            unread = next(one for one in running if self._prompts.unread(one))
             events += self._guarded([unread], self._prefill)
-            ready = [one for one in ready if not self._unread(one)]
+            ready = [one for one in ready if not self._prompts.unread(one)]
         if any(one.request.ahead for one in ready):  # it is alone
             return events + self._guarded(ready, self._prefill_draft_model)
         events += self._guarded(ready, self._decode)
@@ -180,82 +187,27 @@ class Engine:
 
     # prefill
 
-    def _unread(self, running: RunningRequest) -> int:
-        """Prompt tokens still to be read; the last one is the root of the first tree."""
-        return len(running.ids) - 1 - self._target.length(running.slot)
-
-    def _unwanted(self) -> bool:
-        """Whether the prompt that the target reads belongs to a cancelled request by now."""
-        self.listen()
-        return self._reading is not None and self._reading.cancelled
-
     def _prefill(self, batch: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
-        running = batch[0]
+        """A chunk of one prompt; where its last token was read with it, the answer's first token."""
+        [running] = batch
+        scores = self._prompts.read(running)
+        if scores is None:
+            return []
         started = self.components.clock()
-        if not running.prefill_started:
-            running.prefill_started = True
-            self._share(running)
-        at = self._target.length(running.slot)
-        chunk = running.ids[at : min(at + PROMPT_CHUNK, len(running.ids) - 1)]
-        if not chunk:
-            return []
-        if self._reads_last_token(running, at):
-            return self._first_token(running, running.ids[at:], started)
-        length = running.length
-        last = at + len(chunk) == len(running.ids) - 1
-        self._reading = running
-        states = self.backoff.feed(running.slot, chunk, length.prompt_rows if last else 0)
-        self._reading = None
-        if states is not None:
-            length.prompt(running.context, states)
-        running.prompt_seconds += self.components.clock() - started
-        return []
-
-    def _reads_last_token(self, running: RunningRequest, at: int) -> bool:
-        """Whether the prompt's last token is read with the tokens before it, and not in a pass of its own."""
-        most = min(PROMPT_CHUNK, self.backoff.chunk)
-        fits = len(running.ids) - at <= most
-        return fits and self._target.reads_alike and not running.request.ahead
-
-    def _first_token(
-        self, running: RunningRequest, tokens: Sequence[int], started: float
-    ) -> list[tuple[int, Event]]:
-        """Read the rest of the prompt, and say the answer's first token by its last row."""
-        self._reading = running
-        try:
-            row = self._target.decode(running.slot, tokens)
-        except Aborted:  # the request is cancelled: its end comes with the next step
-            return []
-        finally:
-            self._reading = None
         item = StepItem(running, running.context, single(running.ids[-1]), 0.0, 1, learns=False)
-        _, outcomes = self._verify([item], [Scores(row)], 0.0)
+        _, outcomes = self._verify([item], [scores], 0.0)
         if not outcomes:
             return []
         new = self._commit(running, outcomes[0])
-        account_first_token(self.components.cost, running, new, self.components.clock() - started)
+        seconds = self.components.clock() - started
+        account_first_token(self.components.cost, running, new, seconds)
         return self._emit(running, outcomes[0], new)
 
     def _prefill_draft_model(self, batch: Sequence[RunningRequest]) -> list[tuple[int, Event]]:
         """A request that only reads ahead also fills the draft model's cache, one chunk a step."""
-        running = self._reading = batch[0]
-        more = running.drafter.prefill(running.context)
-        self._reading = None
+        [running] = batch
+        more = self._prompts.read_ahead(running)
         return [] if more else [self._finish(running, FinishReason.LENGTH)]
-
-    def _share(self, running: RunningRequest) -> None:
-        """Take over what another slot has read of this prompt, also while that one still answers.
-
-        Several answers to one question run at once, and agents begin all prompts with one long text.
-        """
-        if running.request.cold or not self._target.can_share:
-            return
-        source, known = self._scheduler.reader(running, self._target.length)
-        if known - running.cached < SHARED:
-            return
-        with suppress(OutOfMemory):  # then it is read
-            self._target.share(source, running.slot, known)
-            running.cached = self._target.length(running.slot)  # none where no cells were left
 
     # draft
 
@@ -351,10 +303,8 @@ class Engine:
     def _decided(self, item: StepItem, outcome: Outcome) -> Outcome:
         """With its near tie decoded again as one row, unless the answer ends before it."""
         if self._until_end(item.running, outcome.emitted[:-1])[1] is None:
-            self._reading = item.running
-            outcome = self._one_row.decided(item, outcome, self._unwanted)
-            self._reading = None
-            return outcome
+            with self._prompts.reading(item.running):
+                return self._one_row.decided(item, outcome, self._prompts.unwanted)
         return replace(outcome, verdict=outcome.verdict._replace(near_tie=False))
 
     def _damage(self) -> NumericalError:
@@ -444,6 +394,5 @@ class Engine:
         try:
             return work(batch)
         except EngineError as error:
-            self._reading = None
             live = [one for one in batch if one.id in self.requests]
             return [self._finish(one, FinishReason.ERROR, error) for one in live]

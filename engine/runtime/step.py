@@ -120,11 +120,15 @@ def account(
 def account_first_token(
     cost: PassCost, running: RunningRequest, new: Emitted, seconds: float
 ) -> None:
-    """Seconds of a prompt's last pass: what a plain pass usually takes of them is the first token's."""
-    own = min(seconds, cost.nominal(1, len(running.ids)))
-    running.prompt_seconds += seconds - own
-    running.decode_seconds += own
-    new.usage.seconds += own
+    """Seconds of a token that came with the prompt's last pass.
+
+    What a plain pass usually takes counts as decoding and not as reading, as for other tokens;
+    ``seconds`` were spent after the pass.
+    """
+    own = min(running.prompt_seconds, cost.nominal(1, len(running.ids)))
+    running.prompt_seconds -= own
+    running.decode_seconds += own + seconds
+    new.usage.seconds += own + seconds
     new.usage.idle_plain_seconds += own * new.plain_passes
 
 

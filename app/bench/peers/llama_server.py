@@ -65,7 +65,11 @@ class LlamaServer(Program):
         ]  # fmt: skip
         self._log, self._process = log, None
         self._client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{self._port}", timeout=ANSWER_SECONDS, trust_env=False
+            base_url=f"http://127.0.0.1:{self._port}",
+            timeout=ANSWER_SECONDS,
+            trust_env=False,
+            # a server that was paused closes connections that it finds to be old
+            limits=httpx.Limits(max_keepalive_connections=0),
         )
 
     _process: subprocess.Popen[bytes] | None
