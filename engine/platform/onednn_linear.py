@@ -10,7 +10,9 @@ multiplies: 1 row through 128 x 352 takes 5 plain and 19 packed, but plain ones 
 of other widths. Through a large map one row takes 5 to 12 % longer than four, and two up to a third longer,
 so they are padded to four. With AVX2 alone one row takes 9 to 27 % less than four: which it is, is measured
 once for every shape. So it is found out where fewer rows than four round differently (in float32 with
-AVX-512), and from how many rows on they do (in bfloat16 with AMX: 33), which are multiplied in parts.
+AVX-512), and from how many rows on they do (in bfloat16 with AMX: 33), which are multiplied in parts. In
+bfloat16 fewer rows are always padded: on EPYC cores with AVX-512 one number of 17,000 differed, which no
+short comparison finds.
 
 Delete when: ``F.linear`` is as fast with 1 to 8 rows, or the operator is gone (test_onednn_linear.py).
 """
@@ -29,6 +31,7 @@ from engine.decoder.weights import DecoderWeights, mapped
 
 LARGE = 2**22  # weights of a map whose kernels for few rows may be slower than that for four
 NARROW, FOUR = (1, 2), 4  # rows
+FEWER = frozenset(range(1, FOUR))
 COMPARED = 16  # rows whose bits are compared with those of more
 WIDE = (32, 64, 128)
 SAMPLE = 2**20  # weights of a large map that are compared
@@ -96,9 +99,10 @@ class OneDnnPacker:
             slower = choose_as_four(_trial(weight)) if weight.numel() >= LARGE else frozenset[int]()
             part = weight[: max(1, SAMPLE // weight.shape[1])]
             alone = OneDnnLinear(reordered(part))
-            # in float32 rows were alike in passes of any width on all processors so far
-            most = None if weight.dtype == torch.float32 else most_alike(alone, part)
-            self._packed[weight.shape] = slower | unlike(alone, part), most
+            if weight.dtype == torch.float32:  # rows of four and more were alike on all processors
+                self._packed[weight.shape] = slower | unlike(alone, part), None
+            else:
+                self._packed[weight.shape] = FEWER, most_alike(alone, part)
         return self._packed[weight.shape]
 
 
@@ -107,7 +111,7 @@ def unlike(linear: Linear, weight: Tensor) -> frozenset[int]:
     x = _numbers(FOUR, weight)
     with torch.inference_mode():
         whole = linear(x)
-        return frozenset(n for n in range(1, FOUR) if not torch.equal(linear(x[:n]), whole[:n]))
+        return frozenset(n for n in FEWER if not torch.equal(linear(x[:n]), whole[:n]))
 
 
 def most_alike(linear: Linear, weight: Tensor) -> int | None:

@@ -148,7 +148,7 @@ def _facts(entrant: Entrant, loaded: _Loaded, runner: PeerRunner) -> LaneFacts:
         load_seconds=loaded.seconds[entrant.make],
         peak_bytes=program.peak_bytes,
         repeated=runner.repeated,
-        disturbed=runner.disturbed,
+        disturbed=frozenset(runner.disturbed),
     )
 
 

@@ -20,7 +20,7 @@ class LaneFacts:
     load_seconds: float
     peak_bytes: int | None
     repeated: int  # runs that others disturbed, done again
-    disturbed: int  # answers that count although every try was disturbed
+    disturbed: frozenset[int]  # prompts of which every try was disturbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,19 @@ class PeerReport:
     kinds: Mapping[int, str]  # by prompt
 
     @property
+    def left_out(self) -> frozenset[int]:
+        """Prompts that do not count, in any lane: others took the processor in some lane's every try."""
+        return frozenset().union(*(lane.disturbed for lane in self.lanes))
+
+    @property
     def names(self) -> list[str]:
         """Of the kinds, in the order of their prompts."""
         return list(dict.fromkeys(self.kinds[number] for number in sorted(self.kinds)))
 
     def of(self, lane: str, kind: str | None = None) -> list[Sample]:
-        """Samples of one lane, of one kind or all."""
-        own = (sample for sample in self.samples if sample.lane == lane)
+        """Samples of one lane that count, of one kind or all."""
+        left_out = self.left_out
+        own = (s for s in self.samples if s.lane == lane and s.prompt not in left_out)
         return [sample for sample in own if kind in (None, self.kinds[sample.prompt])]
 
     def ratio(self, lane: str, kind: str) -> float:
@@ -78,6 +84,7 @@ def as_record(report: PeerReport) -> dict[str, Any]:
         "lanes": [
             {
                 **asdict(lane),
+                "disturbed": sorted(lane.disturbed),
                 "tokens_per_second": rate_of(report.of(lane.name)),
                 "over_plain": report.mean(lane.name),
                 "first_seconds": report.first_seconds(lane.name),

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.bench.measure import Pass, RunStep, Sample, Turn
 from app.bench.peers.program import Chunk, Program, Question
@@ -22,10 +22,10 @@ class PeerRunner:
     max_tokens: int
     stop_tokens: frozenset[int]
     repeated: int = 0  # runs that were disturbed and done again
-    disturbed: int = 0  # answers that count although every try was disturbed
+    disturbed: set[int] = field(default_factory=set)  # prompts of which every try was disturbed
 
     async def run(self, turn: Turn) -> AsyncGenerator[RunStep, None]:
-        """See ``Runner``; of an answer that was disturbed in every try the least disturbed one counts."""
+        """See ``Runner``; of an answer that was disturbed in every try the least disturbed one."""
         [prompt] = turn.prompts
         question = Question(prompt.ids, self.max_tokens, self.stop_tokens)
         tries: list[tuple[float, Sample]] = []
@@ -38,7 +38,8 @@ class PeerRunner:
             if not taken.disturbed or len(tries) == MOST_TRIES:
                 break
             self.repeated += 1
-        self.disturbed += taken.disturbed
+        if taken.disturbed:
+            self.disturbed.add(prompt.number)
         yield min(tries, key=lambda one: one[0])[1]
 
     async def _sample(self, turn: Turn, question: Question) -> Sample:

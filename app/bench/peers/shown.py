@@ -61,10 +61,9 @@ def _by_kind(report: PeerReport) -> Iterator[str]:
 
 def _disturbed(report: PeerReport) -> Iterator[str]:
     repeated = sum(lane.repeated for lane in report.lanes)
-    kept = sum(lane.disturbed for lane in report.lanes)
     yield f"other programs took the processor in {repeated} runs, which were done again"
-    if kept:
-        yield f"{kept} answers were disturbed in every try; the least disturbed one counts"
+    if report.left_out:
+        yield f"prompts that do not count, since some lane was disturbed in every try: {len(report.left_out)}"
 
 
 def _cells(cells: tuple[str, ...]) -> str:
@@ -93,8 +92,8 @@ def picture(report: PeerReport) -> str:
 
 
 def _range(report: PeerReport, lane: str) -> tuple[float, float]:
-    ratios = [report.ratio(lane, kind) for kind in report.names]
-    return min(ratios), max(ratios)
+    ratios = [ratio for kind in report.names if (ratio := report.ratio(lane, kind)) > 0]
+    return min(ratios, default=0.0), max(ratios, default=0.0)
 
 
 def _grid(end: float, height: int) -> Iterator[str]:

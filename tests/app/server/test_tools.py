@@ -202,7 +202,7 @@ class TestArgumentsInPairs:
         whole = names_and_arguments(self.ask(url, **drawn))
         found = deltas(url, **self.body(**drawn))
         parts = [part["function"] for delta in found for part in delta.get("tool_calls", [])]
-        assert len(parts) > 5
+        assert len(parts) > 1
         assert [(parts[0]["name"], "".join(part["arguments"] for part in parts))] == whole
         assert joined(found) == ""
 

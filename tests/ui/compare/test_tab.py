@@ -189,7 +189,7 @@ def test_the_chat_goes_first_and_stop_ends_the_race(page):
 @pytest.mark.browser
 def test_a_benchmark_is_saved_and_shared_as_picture_and_json(page, tmp_path):
     button(page, "Benchmark my machine")
-    expect(page.locator("#compare-progress")).to_contain_text("of 32 answers")
+    expect(page.locator("#compare-progress")).to_contain_text("of 34 answers")
     expect(page.locator("#compare-progress")).to_contain_text("left", timeout=SLOW)
     expect(page.get_by_role("button", name="Race", exact=True)).to_be_disabled()
     expect(page.locator(".saved .opened")).to_be_visible(timeout=SLOW)
@@ -202,7 +202,7 @@ def test_a_benchmark_is_saved_and_shared_as_picture_and_json(page, tmp_path):
         download.value.save_as(kept[ending])
     record = BenchmarkRecord.model_validate(json.loads(kept["json"].read_text()))
     assert record.identical
-    assert record.questions == 15
+    assert record.questions == 16
     assert [lane.drafter for lane in record.lanes] == ["none", "auto"]
     picture = kept["png"].read_bytes()
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
