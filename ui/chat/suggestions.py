@@ -39,7 +39,7 @@ _PROBLEM = (
 )
 
 _SENTENCE = "Correct the mistakes: She go to school every days and he don't likes it."
-_PAGE = "Write a short HTML page with a heading, a paragraph and a list of three fruits."
+_LIST = "Give me a packing list for three days at the sea."
 _CLASS = "Write a Python class Stack with push, pop and peek, and an example of its use."
 
 OF_POCKET = (
@@ -50,9 +50,9 @@ OF_POCKET = (
 
 
 SUGGESTIONS = (
-    Suggestion("Write a web page", "Code repeats itself: drafts are often right.", _PAGE),
-    Suggestion("Correct a sentence", "Most of the answer is a copy of the question.", _SENTENCE),
     Suggestion("Write a Python class", "The example repeats the names of the class.", _CLASS),
+    Suggestion("Correct a sentence", "Most of the answer is a copy of the question.", _SENTENCE),
+    Suggestion("Pack for the sea", "Lists repeat their own words.", _LIST),
 )
 
 
