@@ -63,7 +63,8 @@ class LlamaServer(Program):
             str(program), "-m", str(file), "-t", str(cores()), "-np", "1", "-c", str(context),
             "--host", "127.0.0.1", "--port", str(self._port), *arguments,
         ]  # fmt: skip
-        self._log, self._process = log, None
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
         self._client = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self._port}",
             timeout=ANSWER_SECONDS,
@@ -71,8 +72,6 @@ class LlamaServer(Program):
             # a server that was paused closes connections that it finds to be old
             limits=httpx.Limits(max_keepalive_connections=0),
         )
-
-    _process: subprocess.Popen[bytes] | None
 
     @property
     @override
