@@ -1,6 +1,110 @@
 # Read after project(ggml) when set-up compiles llama.cpp; engine/platform/toolchain.py passes its path.
 #
-# GCC orders instructions when registers are already given out. The kernels for 4-bit weights hold
+# Where K-quants are rounded on x86. One row of a pass goes through other kernels than four or eight.
+# Both add the same whole numbers, yet one multiplies by the scales after a block of 256 weights and
+# the other after a part of it, or in eight lanes. So a drafted token got other bits than a plain one,
+# and near ties were decided differently. Here the kernels for one row round where the wide ones do.
+# Where one of these texts is not found, nothing is changed: the engine compares rows at load.
+
+set(kernels "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/arch/x86")
+
+# repack.cpp, Q4_K and Q2_K: gemm multiplies by the scales after each part.
+set(repack_before [=[
+                    iacc_b = _mm256_add_epi32(iacc_b, iacc_sb);
+                    iacc_min_b = _mm256_add_epi32(iacc_min_b, iacc_min_sb);
+]=])
+set(repack_after [=[
+                    acc_row = _mm256_fmadd_ps(_mm256_cvtepi32_ps(iacc_sb), _mm256_mul_ps(col_scale_f32, row_scale_f32), acc_row);
+                    acc_min_rows = _mm256_fmadd_ps(_mm256_cvtepi32_ps(iacc_min_sb), _mm256_mul_ps(col_dmin_f32, row_scale_f32), acc_min_rows);
+]=])
+
+# quants.c: the tiled kernels add up a block before they multiply by its scales.
+set(helper_before [=[
+// horizontally add 4 int32_t
+]=])
+set(helper_after [=[
+const char slipstream_rounding[] = "slipstream: one row of K-quants rounds as eight do"; // its mark
+
+#if defined(__AVX2__)
+// acc + d1 * (d0 * sums - dmin * mins) in the lowest lane
+static inline __m256 slipstream_add(__m256 acc, __m256i sums, float d0, int mins, float dmin, float d1) {
+    __m128 one = _mm_mul_ss(_mm_set_ss((float) hsum_i32_8(sums)), _mm_set_ss(d0));
+    one = _mm_fnmadd_ss(_mm_set_ss(dmin), _mm_set_ss((float) mins), one);
+    one = _mm_fmadd_ss(one, _mm_set_ss(d1), _mm256_castps256_ps128(acc));
+    return _mm256_insertf128_ps(_mm256_setzero_ps(), one, 0);
+}
+#endif
+
+// horizontally add 4 int32_t
+]=])
+set(q4_before [=[
+        acc = _mm256_fmadd_ps(vd, _mm256_cvtepi32_ps(sumi), acc);
+
+    }
+
+    acc_m = _mm_add_ps(acc_m, _mm_movehl_ps(acc_m, acc_m));
+    acc_m = _mm_add_ss(acc_m, _mm_movehdup_ps(acc_m));
+
+    *s = hsum_float_8(acc) + _mm_cvtss_f32(acc_m);
+]=])
+set(q4_after [=[
+        acc = slipstream_add(acc, sumi, GGML_CPU_FP16_TO_FP32(x[i].d), hsum_i32_4(prod), GGML_CPU_FP16_TO_FP32(x[i].dmin), y[i].d);
+        UNUSED(vd);
+    }
+
+    UNUSED(acc_m);
+    *s = hsum_float_8(acc);
+]=])
+set(q5_before [=[
+        acc = _mm256_fmadd_ps(vd, _mm256_cvtepi32_ps(sumi), acc);
+
+    }
+
+    *s = hsum_float_8(acc) + summs;
+]=])
+set(q5_after [=[
+        acc = slipstream_add(acc, sumi, GGML_CPU_FP16_TO_FP32(x[i].d), _mm_extract_epi32(hsum, 0), GGML_CPU_FP16_TO_FP32(x[i].dmin), y[i].d);
+        UNUSED(vd);
+    }
+
+    UNUSED(summs);
+    *s = hsum_float_8(acc);
+]=])
+set(q6_before [=[
+        sumi = _mm256_sub_epi32(sumi, q8sclsub);
+        acc = _mm256_fmadd_ps(_mm256_broadcast_ss(&d), _mm256_cvtepi32_ps(sumi), acc);
+]=])
+set(q6_after [=[
+        sumi = _mm256_sub_epi32(sumi, q8sclsub);
+        acc = slipstream_add(acc, sumi, GGML_CPU_FP16_TO_FP32(x[i].d), 0, 0.0f, y[i].d);
+        UNUSED(d);
+]=])
+
+# Reads ``file`` into ``text``, with all of these changes made; ``changed`` is false where one was not.
+function(slipstream_change file text changed)
+  set(all TRUE)
+  file(READ "${file}" content)
+  foreach(name IN LISTS ARGN)
+    string(FIND "${content}" "${${name}_before}" place)
+    if(place EQUAL -1)
+      set(all FALSE)
+    endif()
+    string(REPLACE "${${name}_before}" "${${name}_after}" content "${content}")
+  endforeach()
+  set(${text} "${content}" PARENT_SCOPE)
+  set(${changed} ${all} PARENT_SCOPE)
+endfunction()
+
+if(EXISTS "${kernels}/repack.cpp" AND EXISTS "${kernels}/quants.c")
+  slipstream_change("${kernels}/repack.cpp" repack blocks repack)
+  slipstream_change("${kernels}/quants.c" quants rows helper q4 q5 q6)
+  if(blocks AND rows)
+    file(WRITE "${kernels}/repack.cpp" "${repack}")
+    file(WRITE "${kernels}/quants.c" "${quants}")
+  endif()
+endif()
+
+# Flags. GCC orders instructions when registers are already given out. The kernels for 4-bit weights hold
 # dozens of sums at once, and those went to the stack and back in their innermost loops. Ordered
 # before that, with an eye on how many registers are left, four rows take a third less and sixteen a
 # quarter less; what is computed, and in which order sums are added, stays the same. The kernels for

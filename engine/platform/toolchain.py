@@ -1,4 +1,4 @@
-"""Compile llama.cpp with flags that avoid a bug and a slow spot of GCC; find them in its libraries.
+"""Compile llama.cpp so that it is right, exact and fast; see in its libraries how it was compiled.
 
 What it does, 1: GCC before 11.5, 12.4, 13.3 and 14 reads 8 bytes in ``_tile_loadconfig`` where AMX
 (Intel's matrix instructions) reads 64 (GCC bug 114098), and drops the code that writes the rest as
@@ -9,7 +9,12 @@ get it right.
 What it does, 2: on x86 every GCC keeps the sums of the kernels for 4-bit weights on the stack;
 ``llama_cpp.cmake`` avoids that. Gain: passes of several rows, which verify drafts, take up to a third less.
 
-Delete when: llama.cpp sets these flags itself, or its kernels are written so that GCC needs none.
+What it does, 3: on x86 a row of K-quants has other bits alone than among four or eight, because other
+kernels round in other places. ``llama_cpp.cmake`` changes where the kernels for one row round. Gain:
+drafts of any length are verified in one pass, and the answer stays plain's. Q5_K's few rows take up
+to 15 % longer, Q4_K's and Q6_K's do not. The tiled kernels for the other types are switched off.
+
+Delete when: llama.cpp sets these flags itself, and its kernels round a row alike in every pass.
 
 Needs nothing but the standard library: set-up imports it before anything is installed.
 """
@@ -17,6 +22,7 @@ Needs nothing but the standard library: set-up imports it before anything is ins
 import re
 import shlex
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 COMPILERS = ("c++", "g++", "clang++", "cl")
@@ -35,6 +41,11 @@ _MENDED = {11: 5, 12: 4, 13: 3}  # release -> the first update without the bug
 _OTHER = b"clang version"
 _ORDER_MARK = b"sched-pressure-algorithm"  # ``llama_cpp.cmake`` leaves it in the library
 _KERNEL = b"ggml_gemm_q4_K_8x8_q8_K"
+_ROUNDING_MARK = (
+    b"slipstream: one row of K-quants rounds as eight do"  # ``llama_cpp.cmake`` leaves it
+)
+TILED_SWITCH = "GGML_CPU_TILED_MM"  # read by llama.cpp at its first product; "0": no tiled kernels
+_ROUND_ALIKE = frozenset({"q4_k", "q5_k", "q6_k"})
 _COMPILER = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 
 
@@ -60,3 +71,18 @@ def spills(library: bytes) -> bool:
     if _ORDER_MARK in library or _OTHER in library:
         return False
     return _KERNEL in library and _COMPILER.search(library) is not None
+
+
+def rounds_apart(library: bytes) -> bool:
+    """Whether this x86 library's kernels for one row of K-quants round unlike those for eight."""
+    return _KERNEL in library and _ROUNDING_MARK not in library
+
+
+def tiled_apart(types: Collection[str], *, changed: bool) -> bool:
+    """Whether tiled kernels round weights of one of these types unlike the kernels for one row.
+
+    They multiply eight rows and more of K-quants and of most "iq" types; ``changed`` tells whether
+    the library has our changes.
+    """
+    tiled = {name for name in types if name.endswith("_k") or name.startswith("iq")} - {"iq4_nl"}
+    return bool(tiled - (_ROUND_ALIKE if changed else frozenset()))

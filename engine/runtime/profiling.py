@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-import torch
-from torch import Tensor
-
 from engine.interfaces.target import UNLIMITED, LayerSource, Target
 from engine.request import RowPrices
+from engine.runtime.same_bits import RowComparison
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
@@ -42,17 +40,17 @@ def profile(target: Target, cost: PassCost, known: RowPrices | None = None) -> i
     if target.source is not None:
         _profile_streamed(target, target.source, cost)
         return UNLIMITED
+    comparison = RowComparison(target)
     started = time.perf_counter()
-    widths: list[int] = []
-    first_rows: dict[int, Tensor] = {}
+    equal: dict[int, bool] = {}
     for rows in (*PROFILE_ROWS, *target.row_blocks, *WIDER_ROWS):  # the first call builds kernels
-        if len(widths) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
-            widths.append(min(rows, target.context))
-            first_rows[widths[-1]] = first_row(target, widths[-1])
+        if len(equal) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
+            equal[min(rows, target.context)] = comparison.equal(rows)
     if known is not None:
         cost.reset(dict(known.seconds))
         cost.per_context = known.per_context
-        return exact_rows(first_rows)
+        return exact_rows(equal)
+    widths = tuple(equal)
     rounds = [
         _round(target, widths)
         for n in range(PROFILE_REPEATS)
@@ -65,14 +63,14 @@ def profile(target: Target, cost: PassCost, known: RowPrices | None = None) -> i
         seconds = median(timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
         cost.profile_context(PROFILE_CONTEXT, seconds)
         target.crop(0, 0)
-    return exact_rows(first_rows)
+    return exact_rows(equal)
 
 
-def exact_rows(first_rows: Mapping[int, Tensor]) -> int:
-    """Up to how many rows the first one has the bits that it has alone; by rows, its logits [V]."""
+def exact_rows(equal: Mapping[int, bool]) -> int:
+    """How many rows a pass may have, where ``equal`` tells by rows whether each was as alone."""
     most = 1
-    for rows, logits in sorted(first_rows.items()):
-        if not torch.equal(logits, first_rows[1]):
+    for rows, alike in sorted(equal.items()):
+        if not alike:
             return most
         most = rows
     return UNLIMITED
@@ -178,14 +176,6 @@ def _profile_streamed(target: Target, source: LayerSource, cost: PassCost) -> No
         if seconds > STEEP * passes[0].seconds:
             break
     fit_streamed(passes, cost)
-
-
-def first_row(target: Target, rows: int) -> Tensor:
-    """Logits [V] of the first row of a pass; it sees nothing but itself."""
-    (scores,) = target.score([0], [chain([0] * rows)])
-    target.commit(0, [])
-    check_finite(scores.logits[-1].amax())
-    return scores.logits[0].clone()
 
 
 def timed(target: Target, trees: list[DraftTree]) -> float:

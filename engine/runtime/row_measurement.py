@@ -10,7 +10,8 @@ from engine.models.gguf.file_types import FILE_TYPES, USUAL, WIDTHS, RowTable
 from engine.models.gguf.target import LlamaCppTarget, load
 from engine.platform.huge_pages import in_huge_pages
 from engine.request import ModelSpec
-from engine.runtime.profiling import exact_rows, first_row, timed
+from engine.runtime.profiling import exact_rows, timed
+from engine.runtime.same_bits import RowComparison
 from engine.speculation.tree import chain
 
 MEASURED = tuple(name for name in FILE_TYPES if name != "f32")
@@ -43,7 +44,8 @@ def _loaded(file: Path, *, exact: bool) -> LlamaCppTarget:
     spec = ModelSpec(file.stem, str(file), backend="llama_cpp", slots=1, warm=0, exact=exact)
     with in_huge_pages(PAGES_SECONDS):
         target = load(spec)
-    alike = exact_rows({rows: first_row(target, rows) for rows in WIDTHS})
+    comparison = RowComparison(target)
+    alike = exact_rows({rows: comparison.equal(rows) for rows in WIDTHS})
     if exact and alike < UNLIMITED:
         target.limit_rows(alike)
     return target

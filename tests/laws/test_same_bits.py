@@ -15,7 +15,7 @@ from engine.runtime.profiling import profile
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
 from tests.bundled import BUNDLED
-from tests.engine.models.gguf.files import exported, quantized
+from tests.engine.models.gguf.files import exported, quantized, random_gguf
 
 PROMPT, ANSWER = 90, 48
 TOKENS = [(37 * i * i + 11 * i) % 4000 + 6 for i in range(PROMPT + ANSWER)]
@@ -33,9 +33,16 @@ def hf(dtype):
     return lambda _: load_hf(spec)
 
 
-def gguf(kind, **settings):
+def gguf(kind, *, wide=False, **settings):
+    """``wide``: a random model whose rows have whole blocks of K-quants, which pocket's have not."""
+
     def made(folder):
-        file = exported(BUNDLED / "pocket", folder / "f32.gguf")
+        if wide:
+            file = random_gguf(
+                folder / "f32.gguf", vocab=4100, hidden=512, layers=3, context=1024, head=64
+            )
+        else:
+            file = exported(BUNDLED / "pocket", folder / "f32.gguf")
         if kind != "f32":
             file = quantized(file, folder / f"{kind}.gguf", kind)
         spec = ModelSpec(
@@ -58,6 +65,11 @@ def gguf(kind, **settings):
         pytest.param(gguf("Q8_0"), id="gguf-q8_0"),
         pytest.param(gguf("Q4_0", kv_type="bf16"), id="gguf-q4_0-bf16"),
         pytest.param(gguf("Q4_1"), id="gguf-q4_1"),
+        pytest.param(gguf("Q4_K_M", wide=True), id="gguf-q4_k"),
+        pytest.param(gguf("Q5_K_M", wide=True), id="gguf-q5_k"),
+        pytest.param(gguf("Q6_K", wide=True), id="gguf-q6_k"),
+        pytest.param(gguf("Q3_K_M", wide=True), id="gguf-q3_k"),
+        pytest.param(gguf("IQ4_XS", wide=True), id="gguf-iq4_xs"),
     ],
 )
 def loaded(request, tmp_path_factory):

@@ -53,7 +53,10 @@ class LlamaContext:
         self._library = llama_library()
         self._api = api = self._library.api
         self._library.errors.clear()
-        self._model = _load_model(self._library, spec)
+        with self._library.noting_types() as types:
+            self._model = _load_model(self._library, spec)
+        if spec.exact:
+            self._library.round_alike(types)
         self.vocab = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
         self.layers = api.llama_model_n_layer(self._model)
         self.parameters = api.llama_model_n_params(self._model)

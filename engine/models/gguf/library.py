@@ -6,7 +6,8 @@ and it is never freed.
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +17,13 @@ from typing import Any
 
 from engine.errors import ModelUnusable
 from engine.platform.threads import sleep_soon
-from engine.platform.toolchain import left_out_by, spills
+from engine.platform.toolchain import (
+    TILED_SWITCH,
+    left_out_by,
+    rounds_apart,
+    spills,
+    tiled_apart,
+)
 
 Listener = Callable[[int, str], None]  # (level, one piece of the log)
 
@@ -24,6 +31,7 @@ ERROR = 4  # llama.cpp's level
 LAST_ERRORS = 4
 USES_AMX = b"AMX_INT8 = 1"  # in llama.cpp's description of how it was compiled
 X86 = ("x86_64", "AMD64")
+LOADED_TYPE = re.compile(r"- type +(\w+):")  # in what llama.cpp logs when it reads a file
 MAPS = Path("/proc/self/maps")  # Linux alone: elsewhere GCC does not compile for AMX
 
 
@@ -41,6 +49,31 @@ class Library:
     def spills(self) -> bool:
         """Whether 4-bit weights are multiplied more slowly than they could be; reads the libraries."""
         return platform.machine() in X86 and any(map(spills, _compiled_parts()))
+
+    @property
+    def rounds_apart(self) -> bool:
+        """Whether a row of K-quants has other bits alone than among many; reads the libraries."""
+        return platform.machine() in X86 and any(map(rounds_apart, _compiled_parts()))
+
+    def round_alike(self, types: Collection[str]) -> None:
+        """Use no kernel that rounds a row of such weights unlike the others.
+
+        llama.cpp asks for this once in a process, at its first product.
+        """
+        if tiled_apart(types, changed=not self.rounds_apart):
+            os.environ[TILED_SWITCH] = "0"  # noqa: TID251 - the library has no other switch
+
+    @contextmanager
+    def noting_types(self) -> Iterator[set[str]]:
+        """The types of the weights that are loaded inside the block, as llama.cpp logs them."""
+        types: set[str] = set()
+
+        def note(_: int, words: str) -> None:
+            if found := LOADED_TYPE.search(words):
+                types.add(found[1].lower())
+
+        with self.listening(note):
+            yield types
 
     def last_error(self) -> str:
         """The last error, for the end of a clause."""

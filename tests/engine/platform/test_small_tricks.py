@@ -3,6 +3,7 @@
 import inspect
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,15 @@ import torch
 from engine.errors import OutOfMemory
 from engine.platform.device_memory import out_of_memory_as_ours
 from engine.platform.threads import SPINS, one_openblas_thread, sleep_soon
-from engine.platform.toolchain import BUILD_FLAGS, ORDER_ARGUMENT, left_out_by, spills
+from engine.platform.toolchain import (
+    BUILD_FLAGS,
+    ORDER,
+    ORDER_ARGUMENT,
+    left_out_by,
+    rounds_apart,
+    spills,
+    tiled_apart,
+)
 from tests.processes import run_python
 
 # Threads give their cores away soon, unless a person set it otherwise.
@@ -129,6 +138,27 @@ def test_whether_the_kernels_of_a_library_spill(library: bytes, slow: bool) -> N
     assert spills(library) is slow
 
 
+def test_a_library_tells_whether_its_kernels_round_alike():
+    mark = b"slipstream: one row of K-quants rounds as eight do"
+    assert rounds_apart(KERNEL)
+    assert not rounds_apart(KERNEL + mark)
+    assert not rounds_apart(DEBIAN)
+
+
+@pytest.mark.parametrize(
+    ("types", "changed", "apart"),
+    [
+        ({"f32", "q4_k", "q6_k"}, True, False),
+        ({"f32", "q4_k", "q6_k"}, False, True),
+        ({"q5_k", "q3_k"}, True, True),
+        ({"iq4_xs"}, True, True),
+        ({"f32", "iq4_nl", "q4_0", "q8_0", "bf16"}, False, False),
+    ],
+)
+def test_tiled_kernels_are_left_where_they_round_alike(types, changed, apart):
+    assert tiled_apart(types, changed=changed) is apart
+
+
 @pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64")
     or not (shutil.which("cmake") and shutil.which("g++")),
@@ -152,3 +182,21 @@ def test_it_still_applies_a_build_of_ggml_reads_the_flags(tmp_path):
     flags = {one["file"].rsplit("/", 1)[1]: one["command"] for one in found}
     assert "--param=sched-pressure-algorithm=2 -frecord-gcc-switches" in flags["repack.cpp"]
     assert "sched-pressure" not in flags["other.cpp"]
+
+
+def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
+    """Of a source that it does not know it changes nothing."""
+    kernels = tmp_path / "src/ggml-cpu/arch/x86"
+    kernels.mkdir(parents=True)
+    script = ORDER.read_text()
+    texts = dict(re.findall(r"set\((\w+)_before \[=\[\n(.*?)\]=\]\)", script, re.DOTALL))
+    (kernels / "repack.cpp").write_text(texts.pop("repack"))
+    (kernels / "quants.c").write_text("".join(texts.values()))
+    command = ["cmake", f"-DCMAKE_CURRENT_SOURCE_DIR={tmp_path}", "-P", ORDER]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    changed = (kernels / "quants.c").read_bytes()
+    assert changed.count(b"acc = slipstream_add(") == 3
+    assert not rounds_apart(KERNEL + changed)
+    (kernels / "quants.c").write_text(texts["helper"])
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    assert (kernels / "quants.c").read_text() == texts["helper"]

@@ -125,3 +125,4 @@ def test_set_up_compiled_this_library_rightly_and_fast():
     if not (Path(sys.prefix) / "slipstream-setup.txt").exists():
         pytest.skip("this environment was not made by set-up")
     assert not llama_library().spills, f"run: {REORDER}"
+    assert not llama_library().rounds_apart, f"run: {REORDER}"
