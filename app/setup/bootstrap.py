@@ -15,7 +15,14 @@ from pathlib import Path
 
 from app.errors import AppError
 from engine.platform.instructions import instruction_sets
-from engine.platform.toolchain import AMX, BUILD_FLAGS, ORDER, ORDER_ARGUMENT, compiler_found
+from engine.platform.toolchain import (
+    AMX,
+    BUILD_FLAGS,
+    ORDER,
+    ORDER_ARGUMENT,
+    OWN_KERNELS,
+    compiler_found,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 UNFINISHED = "unfinished"  # in the stamp while packages are being installed
@@ -237,7 +244,9 @@ def _compiling(install: list[str]) -> list[str]:
     if X86 not in found:
         return install
     flags = BUILD_FLAGS if AMX in found else ""
-    kind = hashlib.sha256(flags.encode() + ORDER.read_bytes()).hexdigest()[:8]
+    kind = hashlib.sha256(
+        flags.encode() + ORDER.read_bytes() + OWN_KERNELS.read_bytes()
+    ).hexdigest()[:8]
     return ["sh", "-c", COMPILE, flags, ORDER_ARGUMENT, kind, *install]
 
 

@@ -6,7 +6,7 @@
 # and near ties were decided differently. Here the kernels for one row round where the wide ones do.
 # Where one of these texts is not found, nothing is changed: the engine compares rows at load.
 
-set(kernels "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/arch/x86")
+set(x86 "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/arch/x86")
 
 # repack.cpp, Q4_K and Q2_K: gemm multiplies by the scales after each part.
 set(repack_before [=[
@@ -80,6 +80,32 @@ set(q6_after [=[
         UNUSED(d);
 ]=])
 
+# llamafile/sgemm.cpp: kernels of our own for Q4_1, Q5_0 and Q8_0.
+file(READ "${CMAKE_CURRENT_LIST_DIR}/llama_cpp_rows.h" own_kernels)
+set(kernels_before [=[
+bool llamafile_sgemm(const struct ggml_compute_params * params, int64_t m, int64_t n, int64_t k,
+                     const void *A, int64_t lda, const void *B, int64_t ldb, void *C,
+                     int64_t ldc, int Atype, int Btype, int Ctype) {
+]=])
+set(kernels_after "${own_kernels}${kernels_before}")
+set(call_before [=[
+    if (Ctype != GGML_TYPE_F32)
+        return false;
+
+    switch (Atype) {
+]=])
+set(call_after [=[
+    if (Ctype != GGML_TYPE_F32)
+        return false;
+
+#if defined(SLIPSTREAM_ROWS)
+    if (slipstream::multiplied(Atype, Btype, m, n, k, A, lda, B, ldb, C, ldc, params->ith, params->nth))
+        return true;
+#endif
+
+    switch (Atype) {
+]=])
+
 # Reads ``file`` into ``text``, with all of these changes made; ``changed`` is false where one was not.
 function(slipstream_change file text changed)
   set(all TRUE)
@@ -95,12 +121,15 @@ function(slipstream_change file text changed)
   set(${changed} ${all} PARENT_SCOPE)
 endfunction()
 
-if(EXISTS "${kernels}/repack.cpp" AND EXISTS "${kernels}/quants.c")
-  slipstream_change("${kernels}/repack.cpp" repack blocks repack)
-  slipstream_change("${kernels}/quants.c" quants rows helper q4 q5 q6)
-  if(blocks AND rows)
-    file(WRITE "${kernels}/repack.cpp" "${repack}")
-    file(WRITE "${kernels}/quants.c" "${quants}")
+set(sgemm "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/llamafile/sgemm.cpp")
+if(EXISTS "${x86}/repack.cpp" AND EXISTS "${x86}/quants.c" AND EXISTS "${sgemm}")
+  slipstream_change("${x86}/repack.cpp" repack blocks repack)
+  slipstream_change("${x86}/quants.c" quants rows helper q4 q5 q6)
+  slipstream_change("${sgemm}" products calls kernels call)
+  if(blocks AND rows AND calls)
+    file(WRITE "${x86}/repack.cpp" "${repack}")
+    file(WRITE "${x86}/quants.c" "${quants}")
+    file(WRITE "${sgemm}" "${products}")
   endif()
 endif()
 

@@ -20,6 +20,7 @@ from engine.platform.toolchain import (
     BUILD_FLAGS,
     ORDER,
     ORDER_ARGUMENT,
+    OWN_KERNELS,
     left_out_by,
     rounds_apart,
     spills,
@@ -186,17 +187,20 @@ def test_it_still_applies_a_build_of_ggml_reads_the_flags(tmp_path):
 
 def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
     """Of a source that it does not know it changes nothing."""
-    kernels = tmp_path / "src/ggml-cpu/arch/x86"
+    kernels, products = tmp_path / "src/ggml-cpu/arch/x86", tmp_path / "src/ggml-cpu/llamafile"
     kernels.mkdir(parents=True)
+    products.mkdir()
     script = ORDER.read_text()
     texts = dict(re.findall(r"set\((\w+)_before \[=\[\n(.*?)\]=\]\)", script, re.DOTALL))
     (kernels / "repack.cpp").write_text(texts.pop("repack"))
+    (products / "sgemm.cpp").write_text(texts.pop("kernels") + texts.pop("call"))
     (kernels / "quants.c").write_text("".join(texts.values()))
     command = ["cmake", f"-DCMAKE_CURRENT_SOURCE_DIR={tmp_path}", "-P", ORDER]
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
     changed = (kernels / "quants.c").read_bytes()
     assert changed.count(b"acc = slipstream_add(") == 3
     assert not rounds_apart(KERNEL + changed)
+    assert OWN_KERNELS.read_text() in (products / "sgemm.cpp").read_text()
     (kernels / "quants.c").write_text(texts["helper"])
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
     assert (kernels / "quants.c").read_text() == texts["helper"]
