@@ -253,8 +253,8 @@ class Engine:
         left = self._tokens_left(running) - 1
         if self.backoff.nodes is not None:
             nodes, left = min(nodes, self.backoff.nodes - 1), min(left, self.backoff.nodes - 1)
-        depth, nodes = max(0, min(depth, left)), max(0, nodes)
-        return Budget(min(depth, nodes), min(depth, nodes)) if chains else Budget(depth, nodes)
+        depth = max(0, min(depth, left, nodes))
+        return Budget(depth, depth if chains else max(0, nodes))
 
     # score and verify
 

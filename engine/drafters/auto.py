@@ -6,22 +6,20 @@ from typing_extensions import override
 
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.request import PLAIN, DrafterRun
-from engine.selection.arm_stats import ArmStats
-from engine.selection.exploration import Exploration
+from engine.selection.arm_speedups import ArmSpeedups
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
 from engine.selection.request_state import RequestState
 from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree, single
-from engine.statistics.decayed import Speedup
 
 
 class Auto(Drafter):
     """Chooses by speedup: seconds that plain decoding would need over seconds needed.
 
     Plain decoding has speedup 1 by definition, so nothing is spent on measuring it. One of the
-    drafters that always propose is the leader until another is clearly faster (``ArmStats``); an
-    untried one gets a trial at some time (``Exploration``). Those that propose only now and then are
-    asked first, and draft where that brings more than the leader would (``NgramProposals``).
+    drafters that always propose is the leader until another is clearly faster (``ArmSpeedups``).
+    Those that propose only now and then are asked in every round, and draft where that brings more
+    than the leader would (``NgramProposals``).
     """
 
     title = "Auto"
@@ -47,12 +45,10 @@ class Auto(Drafter):
         }
         self._cost = parts.cost
         drafters = {name: arm.drafter for name, arm in self.arms.items() if name != PLAIN}
-        self._steady = {name: one for name, one in drafters.items() if not one.proposes_rarely}
         self._declining = {name: one for name, one in drafters.items() if one.proposes_rarely}
-        self.stats = ArmStats(self._steady)
-        self._exploration = Exploration(self._steady, self._cost, self.stats)
+        steady = {name: one for name, one in drafters.items() if not one.proposes_rarely}
+        self.speedups = ArmSpeedups(steady, self._cost)
         self._proposals = NgramProposals(self._declining, self._cost)
-        self._overall = Speedup().with_prior(1.0, TUNING.start_weight)  # of all arms
         self._states: dict[int, RequestState] = {}
 
     @override
@@ -61,10 +57,9 @@ class Auto(Drafter):
         states = [self._state(context) for context in batch]
         asked: list[ProposalRequest] = []
         for context, budget, state in zip(batch, budgets, states, strict=True):
-            on_trial = self._exploration.arm(state, self._states.values())
-            state.arm = on_trial or self.stats.leader(state)
-            if state.trial_rounds == 0:
-                asked.append(ProposalRequest(context, budget, state))
+            state.arm = self.speedups.leader(state)
+            speedup = max(1.0, self.speedups.value(state, state.arm))
+            asked.append(ProposalRequest(context, budget, speedup, state.risk_budget))
         copied = self._proposals.proposals(batch, asked)
         trees: dict[int, DraftTree] = {}
         steady: dict[str, list[int]] = {}
@@ -100,7 +95,7 @@ class Auto(Drafter):
         """Drop what the request measured; the session keeps its part."""
         state = self._states.pop(request, None)
         if state is not None:
-            self.stats.end(state)
+            self.speedups.end(state)
         for arm in self.arms.values():
             arm.drafter.forget(request, slot)
             arm.policy.forget(request)
@@ -121,21 +116,8 @@ class Auto(Drafter):
 
     def _state(self, context: Context) -> RequestState:
         if context.request not in self._states:
-            speedups = self.stats.start(context)
-            overall = self._overall.limited(TUNING.start_weight)
-            self._proposals.start(context, self.stats.speedups)
-            task, readings = self.stats.task(context.task), self._readings(context)
-            self._states[context.request] = RequestState(speedups, overall, readings, task)
+            self._states[context.request] = self.speedups.start(context)
         return self._states[context.request]
-
-    def _readings(self, context: Context) -> dict[str, float]:
-        """Plain passes that arms with a cache of their own need for the prompt."""
-        plain = self._cost.seconds(1, len(context.ids))
-        return {
-            name: seconds / plain
-            for name, drafter in self._steady.items()
-            if (seconds := drafter.prefill_seconds(context)) is not None
-        }
 
     def _ask(
         self, name: str, batch: Sequence[Context], budgets: Sequence[Budget]
@@ -147,23 +129,16 @@ class Auto(Drafter):
         return arm.drafter.draft(batch, arm.policy.budgets(batch, longest))
 
     def _measure(self, outcome: Outcome) -> None:
-        state = self._states[outcome.context.request]
-        name, tokens = state.arm, len(outcome.verdict.path)
+        state, tokens = self._states[outcome.context.request], len(outcome.verdict.path)
         plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
         passes = seconds / plain
-        state.count(tokens, passes, copied=name in self._declining)
-        self._proposals.observe(outcome.context.task, name, tokens - 1, outcome.tree.expected)
-        self.stats.note_round(name)
-        if name in self._steady and state.first_draft():
+        state.count(tokens, passes)
+        if state.arm not in self._declining and state.arm != PLAIN and state.first_draft():
             return
-        usual = passes
         if passes > TUNING.outlier:  # nearly never, so the curve is rarely asked
-            usual = min(passes, TUNING.outlier * self._longest(outcome, plain))
-        state.overall.count(tokens, usual, TUNING.request_memory)
-        self._overall.count(tokens, usual, TUNING.session_memory)
-        if name in self._steady:
-            self.stats.measure(state, tokens, usual, drafted=outcome.tree.drafted > 0)
+            passes = min(passes, TUNING.outlier * self._longest(outcome, plain))
+        self.speedups.measure(state, tokens, passes)
 
     def _longest(self, outcome: Outcome, plain: float) -> float:
         """Plain passes of a round whose draft takes as long as one plain pass.

@@ -125,7 +125,8 @@ class Budget:
 
     def within(self, own: "Budget") -> "Budget":
         """As far as a drafter goes whose ``max_draft`` this is; chains have one node for each level."""
-        depth, nodes = min(own.depth, self.depth), min(own.nodes, self.nodes)
+        nodes = min(own.nodes, self.nodes)
+        depth = min(own.depth, self.depth, nodes)
         if own.depth == own.nodes:
             depth = nodes = min(depth, nodes)
         if (depth, nodes) == (self.depth, self.nodes):

@@ -102,6 +102,7 @@ def test_auto_answers_as_plain_decoding_and_is_never_slower(models, curve):
     plain, auto = (answered(models, curve, name) for name in ("none", "auto"))
     assert [ids for ids, _ in auto] == [ids for ids, _ in plain]
     assert sum(seconds for _, seconds in auto) < sum(seconds for _, seconds in plain)
-    budget = TUNING.trial_rounds + TUNING.risk  # plain passes
     for (ids, seconds), (_, wanted) in zip(auto, plain, strict=True):
-        assert seconds <= wanted * (1 + budget / len(ids))
+        arms = TUNING.risk + TUNING.risk_share * len(ids)  # plain passes
+        last = 3.0  # at most, of the round that goes over: reading a prompt, or a long chain
+        assert seconds <= wanted * (1 + (arms + TUNING.risk + last) / len(ids))

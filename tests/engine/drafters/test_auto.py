@@ -33,7 +33,7 @@ def test_an_arm_that_another_one_replaces_is_not_used():
     auto = auto_over(
         lookup=lookup, suffix=Wider(4, 1.0, proposes_rarely=True), model=Scripted(2, 1.5)
     )
-    assert set(play(auto, 50)[0]) == {"suffix", "model"}
+    assert set(play(auto, 50)[0]) == {"suffix"}
     assert lookup.rounds == lookup.heard == 0
 
 
@@ -107,19 +107,20 @@ def test_copying_arms_get_every_outcome():
     }
     counts = Counter(play(auto_over(**arms), 60)[0])
     assert arms["lookup"].heard == 60
-    assert arms["model"].heard == counts["model"] < 60
+    assert arms["model"].heard == counts["model"] > 0
 
 
 def test_rounds_are_measured_by_plain_passes_over_as_many_requests():
     auto = auto_over(cost=PassCost({1: 1.0, 8: 8.0}), a=Scripted(3, 1.5))
-    auto.stats.speedups["a"].count(200, 100.0)  # it leads
+    auto.speedups.session["a"].count(200, 100.0)  # it leads
     contexts = [Context(n, n, [1], SamplingParams(), None) for n in (1, 2, 3, 4)]
     for _ in range(2):  # the first round reads the prompts
         trees = auto.draft(contexts, [ROOM] * 4)
         pairs = zip(contexts, trees, strict=True)
         auto.observe([Outcome(c, tree, Verdict((0,), 0), 0.0, 4.0, batch=4) for c, tree in pairs])
-    measured = auto.stats.task("").speedups["a"]
-    assert (measured.rounds, measured.value) == (4, pytest.approx(1.0))
+    measured = auto.speedups.session["a"]
+    assert measured.rounds == 5
+    assert measured.trials == pytest.approx(104, rel=0.02)
 
 
 DEAR, CHEAP = {1: 1.0, 16: 1.4}, {1: 1.0, 16: 1.3}  # of 16 rows: more than a third of a pass, less

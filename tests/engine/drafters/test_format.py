@@ -140,8 +140,9 @@ def test_auto_lets_the_format_draft_and_others_draft_themselves():
 
 
 @pytest.mark.parametrize("limit", [{"draft_depth": 0}, {"draft_nodes": 0}])
-def test_a_limit_of_no_draft_is_kept(limit):
-    assert sum(run.drafted for run in runs("auto", **limit)) == 0
+@pytest.mark.parametrize("drafter", ["auto", "recycling", "sequoia", "specexec"])
+def test_a_limit_of_no_draft_is_kept(drafter, limit):
+    assert sum(run.drafted for run in runs(drafter, **limit)) == 0
 
 
 def test_without_a_format_this_drafter_is_not_called(monkeypatch):
