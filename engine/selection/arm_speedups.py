@@ -39,8 +39,8 @@ class ArmSpeedups:
                 if found is not None and known[name].rounds == 0:
                     known[name] = replace(found)
         own = {}
-        for name, known in self.session.items():
-            weight = min(TUNING.start_weight, TUNING.guess_weight + known.trials)
+        for name, session in self.session.items():
+            weight = min(TUNING.start_weight, TUNING.guess_weight + session.trials)
             own[name] = Speedup().with_prior(self._usual(context.task, name), weight)
         return RequestState(context.task, own, self._readings(context))
 
