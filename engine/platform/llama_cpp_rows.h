@@ -72,27 +72,60 @@ struct Q8_0 {
     static float sum(const B &) { return 0.0f; }
 };
 
-// Four decoded rows of weights.
-struct Decoded {
+// Four rows of weights: as they are stored, and decoded where more than one tile reads them.
+template <typename K>
+struct Weights {
+    const typename K::A * row[WEIGHTS];
+    const typename K::A * next[WEIGHTS]; // of the four rows after these, which are fetched meanwhile
     std::vector<__m256i> bytes; // [blocks][WEIGHTS]
     std::vector<float> scales, lows;
-    explicit Decoded(int64_t k) : bytes(k * WEIGHTS), scales(k * WEIGHTS), lows(k * WEIGHTS) {}
+
+    explicit Weights(int64_t decoded) : bytes(decoded), scales(decoded), lows(decoded) {}
+
+    void point(const void * a, int64_t lda, int64_t first, int64_t m) {
+        for (int i = 0; i < WEIGHTS; ++i) {
+            const int64_t at = first + i, after = at + WEIGHTS;
+            row[i] = (const typename K::A *) a + lda * (at < m ? at : first);
+            next[i] = (const typename K::A *) a + lda * (after < m ? after : first);
+        }
+    }
+
+    void decode(int64_t k) {
+        for (int i = 0; i < WEIGHTS; ++i) {
+            for (int64_t l = 0; l < k; ++l) {
+                bytes[l * WEIGHTS + i] = K::bytes(row[i][l]);
+                scales[l * WEIGHTS + i] = unhalf(row[i][l].d);
+                lows[l * WEIGHTS + i] = K::low(row[i][l]);
+            }
+        }
+    }
 };
 
-// ``next`` are the weights of the next four rows, which are fetched meanwhile
-template <typename K, int N>
-NOINLINE void tile(const Decoded & w, int64_t k, const typename K::B * b, int64_t ldb, float * c, int64_t ldc,
-                   int valid, const typename K::A * next, int64_t lda) {
+template <typename K, int N, bool DECODED>
+NOINLINE void tile(const Weights<K> & w, int64_t k, const void * b, int64_t ldb, float * c, int64_t ldc, int valid) {
     __m256 acc[N][WEIGHTS] = {};
     __m128 low[N] = {};
     for (int64_t l = 0; l < k; ++l) {
-        const __m256i * q = &w.bytes[l * WEIGHTS];
-        const __m128 scales = _mm_loadu_ps(&w.scales[l * WEIGHTS]);
-        for (int i = 0; i < WEIGHTS; ++i) {
-            _mm_prefetch((const char *) (next + lda * i + l), _MM_HINT_T0);
+        __m256i q[WEIGHTS];
+        __m128 scales, lows = _mm_setzero_ps();
+        if constexpr (DECODED) {
+            for (int i = 0; i < WEIGHTS; ++i) {
+                q[i] = w.bytes[l * WEIGHTS + i];
+            }
+            scales = _mm_loadu_ps(&w.scales[l * WEIGHTS]);
+            lows = _mm_loadu_ps(&w.lows[l * WEIGHTS]);
+        } else {
+            for (int i = 0; i < WEIGHTS; ++i) {
+                q[i] = K::bytes(w.row[i][l]);
+                _mm_prefetch((const char *) (w.next[i] + l), _MM_HINT_T0);
+            }
+            scales = _mm_set_ps(unhalf(w.row[3][l].d), unhalf(w.row[2][l].d), unhalf(w.row[1][l].d), unhalf(w.row[0][l].d));
+            if constexpr (K::BIAS == 0) {
+                lows = _mm_set_ps(K::low(w.row[3][l]), K::low(w.row[2][l]), K::low(w.row[1][l]), K::low(w.row[0][l]));
+            }
         }
         for (int j = 0; j < N; ++j) {
-            const typename K::B & y = b[ldb * j + l];
+            const typename K::B & y = ((const typename K::B *) b)[ldb * j + l];
             const __m256i s = _mm256_loadu_si256((const __m256i *) y.qs);
             __m256i less = _mm256_setzero_si256();
             if constexpr (K::BIAS != 0) {
@@ -105,7 +138,7 @@ NOINLINE void tile(const Decoded & w, int64_t k, const typename K::B * b, int64_
             acc[j][2] = _mm256_fmadd_ps(_mm256_shuffle_ps(d, d, 0xAA), _mm256_cvtepi32_ps(dot(less, q[2], s)), acc[j][2]);
             acc[j][3] = _mm256_fmadd_ps(_mm256_shuffle_ps(d, d, 0xFF), _mm256_cvtepi32_ps(dot(less, q[3], s)), acc[j][3]);
             if constexpr (K::BIAS == 0) {
-                low[j] = _mm_fmadd_ps(_mm_loadu_ps(&w.lows[l * WEIGHTS]), _mm_set1_ps(K::sum(y)), low[j]);
+                low[j] = _mm_fmadd_ps(lows, _mm_set1_ps(K::sum(y)), low[j]);
             }
         }
     }
@@ -118,53 +151,54 @@ NOINLINE void tile(const Decoded & w, int64_t k, const typename K::B * b, int64_
     }
 }
 
-template <typename K>
+template <typename K, bool DECODED>
 void rows(int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const void * b, int64_t ldb, void * c,
           int64_t ldc, int ith, int nth) {
-    const typename K::A * weights = (const typename K::A *) a;
     const int64_t tiles = (m + WEIGHTS - 1) / WEIGHTS;
-    Decoded w(k);
+    Weights<K> w(DECODED ? k * WEIGHTS : 0);
     for (int64_t at = tiles * ith / nth; at < tiles * (ith + 1) / nth; ++at) {
         const int64_t first = at * WEIGHTS;
         const int valid = (int) (m - first < WEIGHTS ? m - first : WEIGHTS);
-        for (int i = 0; i < WEIGHTS; ++i) {
-            const typename K::A * row = weights + lda * (first + (i < valid ? i : 0));
-            for (int64_t l = 0; l < k; ++l) {
-                w.bytes[l * WEIGHTS + i] = K::bytes(row[l]);
-                w.scales[l * WEIGHTS + i] = unhalf(row[l].d);
-                w.lows[l * WEIGHTS + i] = K::low(row[l]);
-            }
+        w.point(a, lda, first, m);
+        if constexpr (DECODED) {
+            w.decode(k);
         }
-        const bool more = at + 1 < tiles * (ith + 1) / nth;
         for (int64_t j = 0; j < n; j += ROWS) {
-            const typename K::B * y = (const typename K::B *) b + ldb * j;
-            const typename K::A * next = weights + lda * (j == 0 && more ? first + WEIGHTS : first);
+            const void * y = (const typename K::B *) b + ldb * j;
             float * out = (float *) c + ldc * j + first;
             switch (n - j < ROWS ? n - j : ROWS) {
-                case 1: tile<K, 1>(w, k, y, ldb, out, ldc, valid, next, lda); break;
-                case 2: tile<K, 2>(w, k, y, ldb, out, ldc, valid, next, lda); break;
-                case 3: tile<K, 3>(w, k, y, ldb, out, ldc, valid, next, lda); break;
-                default: tile<K, 4>(w, k, y, ldb, out, ldc, valid, next, lda);
+                case 1: tile<K, 1, DECODED>(w, k, y, ldb, out, ldc, valid); break;
+                case 2: tile<K, 2, DECODED>(w, k, y, ldb, out, ldc, valid); break;
+                default: tile<K, ROWS, DECODED>(w, k, y, ldb, out, ldc, valid);
             }
         }
     }
+}
+
+// Decoding into memory pays where several tiles read it, and there is something to decode.
+template <typename K>
+bool product(int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const void * b, int64_t ldb, void * c,
+             int64_t ldc, int ith, int nth) {
+    if (n > ROWS && K::BIAS != 128) {
+        rows<K, true>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
+    } else {
+        rows<K, false>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
+    }
+    return true;
 }
 
 // Whether there is a kernel for these types here; then this thread's part of the product is done.
 inline bool multiplied(int type, int other, int64_t m, int64_t n, int64_t k, const void * a, int64_t lda,
                        const void * b, int64_t ldb, void * c, int64_t ldc, int ith, int nth) {
     if (type == GGML_TYPE_Q4_1 && other == GGML_TYPE_Q8_1) {
-        rows<Q4_1>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
-        return true;
+        return product<Q4_1>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
     }
     if (type == GGML_TYPE_Q5_0 && other == GGML_TYPE_Q8_0) {
-        rows<Q5_0>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
-        return true;
+        return product<Q5_0>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
     }
 #if (defined(__AVX512VNNI__) && defined(__AVX512VL__)) || defined(__AVXVNNI__)
     if (type == GGML_TYPE_Q8_0 && other == GGML_TYPE_Q8_0) {
-        rows<Q8_0>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
-        return true;
+        return product<Q8_0>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
     }
 #endif
     return false;
