@@ -4,7 +4,6 @@ Each file says what it does, what that gains and when it can be deleted; the tes
 ``tests/engine/platform`` shows whether it still applies to this machine and these versions.
 
 file              what it touches
-batch_padding     llama.cpp's choice of kernel by batch width
 device_memory     the text of torch's OutOfMemoryError
 huge_pages        Linux: MADV_COLLAPSE, /proc/self/pagemap
 numpy_forward     none: it avoids torch's call overhead

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
 from engine.models.gguf.library import Library, llama_library
-from engine.platform.batch_padding import choose_padding
 from engine.platform.instructions import multiplies_bfloat16
 from engine.request import ModelSpec
 
@@ -63,15 +62,14 @@ class LlamaContext:
         kinds = _cache_kinds(spec, *self._head_widths())
         self.token_bytes = self._token_bytes(kinds[0].type)
         self.context, self.cells = self._sizes(spec)
-        own = OWN_SEQUENCES + 1  # the cache's, and one for dummy rows
-        self.sequences = min(min(api.llama_max_parallel_sequences(), MOST_OUTPUTS) - own, sequences)
+        most = min(api.llama_max_parallel_sequences(), MOST_OUTPUTS)
+        self.sequences = min(most - OWN_SEQUENCES, sequences)
         self.exact = False  # whether attention gives a row the same bits in every pass
-        self.padding: dict[int, int] = {}  # rows of a pass -> dummy rows that are added
         # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
-        self.batch = min(max(spec.batch, self.sequences + own), self.cells)
+        self.batch = min(max(spec.batch, self.sequences + OWN_SEQUENCES), self.cells)
         self.outputs = min(MOST_OUTPUTS, self.batch)
-        self._context = self._new_context(spec, self.sequences + own, kinds)
-        self.cache = LlamaCache(api, self._context, self.cells, self.sequences + 1)
+        self._context = self._new_context(spec, self.sequences + OWN_SEQUENCES, kinds)
+        self.cache = LlamaCache(api, self._context, self.cells, self.sequences)
         self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
         self._place = 0
         self._first = self._rows = np.empty((0, self.vocab), np.float32)
@@ -135,10 +133,6 @@ class LlamaContext:
             self._api.llama_set_abort_callback(self._context, self._unset, None)
             self._aborted = _never
 
-    def choose_padding(self) -> None:
-        """Measure which passes are faster with dummy rows; the cache must be empty."""
-        self.padding = choose_padding(self.timed)
-
     def _ends(self, _: object) -> bool:
         now = perf_counter()
         if now < self._next:
@@ -146,19 +140,12 @@ class LlamaContext:
         self._next = now + CHECK_SECONDS
         return self._aborted()
 
-    def timed(self, rows: int, added: int) -> float:
-        """Seconds of a pass with this number of dummy rows added."""
-        self.padding = {rows: added}
-        started = perf_counter()
-        self.decode([BatchRow(0, place, (0,), output=True) for place in range(rows)])
-        seconds = perf_counter() - started
-        self.cache.remove(0)
-        return seconds
-
     def _run_filled(self) -> None:
-        rows, room = self._batch.n_tokens, self.cache.room
-        added = min(self.padding.get(rows, 0), self.batch - rows, room - rows)
-        if rows > room or (code := self._run_padded(rows, added)) == _NO_SLOT:
+        rows = self._batch.n_tokens
+        code = _NO_SLOT
+        if rows <= self.cache.room:
+            code = self._api.llama_decode(self._context, self._batch)
+        if code == _NO_SLOT:
             raise CacheFull(
                 f"the cache of {self.cells} tokens has no room for {rows} more; "
                 "run fewer conversations at once, or shorter ones"
@@ -167,20 +154,6 @@ class LlamaContext:
             raise Aborted("the pass was aborted")
         if code:
             raise EngineError(f"llama.cpp refused a pass of {rows} rows with code {code}")
-
-    def _run_padded(self, rows: int, added: int) -> int:
-        """The rows and dummy ones, of a sequence that is empty before and after; llama.cpp's code."""
-        dummy, more = self.sequences, slice(rows, rows + added)
-        if added:
-            columns = self._columns
-            columns.tokens[more] = columns.outputs[more] = 0
-            columns.positions[more], columns.counts[more] = range(added), 1
-            columns.sequences[more, 0] = dummy
-            self._batch.n_tokens = rows + added
-        code: int = self._api.llama_decode(self._context, self._batch)
-        if added:
-            self.cache.drop(dummy)
-        return code
 
     def _fill(self, rows: Sequence[BatchRow]) -> int:
         """Write the rows into the C batch; returns how many have an output."""

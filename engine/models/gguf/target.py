@@ -31,7 +31,6 @@ from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.gguf.cache import OWN_SEQUENCES, SavedCells
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.slot import Slot
-from engine.platform.batch_padding import row_blocks
 from engine.platform.threads import one_torch_thread
 from engine.request import ModelSpec
 from engine.speculation.common_prefix import common_prefix
@@ -39,7 +38,7 @@ from engine.speculation.tree import DraftTree
 
 T = TypeVar("T")
 Array = NDArray[np.float32]
-MOST_SLOTS = MOST_OUTPUTS - OWN_SEQUENCES - 3  # two branches and the dummy rows are sequences, too
+MOST_SLOTS = MOST_OUTPUTS - OWN_SEQUENCES - 2  # two branches are sequences, too
 BRANCHES = 64  # tips of trees held at once, of all slots together
 
 
@@ -90,20 +89,10 @@ class LlamaCppTarget(Target):
         """Slots that are swapped out, with the bytes of RAM that each takes."""
         return {slot: len(state) for slot, state in self._swapped.items()}
 
-    def choose_padding(self) -> None:
-        """Measure which passes are faster with dummy rows; nothing may be cached."""
-        self.llama.choose_padding()
-
     @override
     def limit_rows(self, rows: int) -> None:
         self._most_rows = min(rows, self.llama.batch)
         self.reads_alike = self.llama.exact and self._most_rows == self.llama.batch
-
-    @property
-    @override
-    def row_blocks(self) -> Sequence[int]:
-        """Rows of a pass at which llama.cpp starts another block."""
-        return row_blocks(self.llama.padding)
 
     @override
     def abort_when(self, aborted: Callable[[], bool]) -> bool:
@@ -481,6 +470,4 @@ def _in_order(parts: list[Array], places: list[list[int]]) -> list[Array]:
 def load(spec: ModelSpec) -> LlamaCppTarget:
     """The target of a spec, with torch limited to one thread; raises ModelUnusable."""
     one_torch_thread()
-    target = LlamaCppTarget(spec)
-    target.choose_padding()
-    return target
+    return LlamaCppTarget(spec)

@@ -20,7 +20,6 @@ from engine.models.gguf.header import read_header
 from engine.models.gguf.layers import first_layers
 from engine.models.gguf.target import LlamaCppTarget
 from engine.models.own.target import load_target
-from engine.platform.batch_padding import BLOCK, PARTS
 from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import chain, single
@@ -161,62 +160,14 @@ def test_a_full_cache_refuses_a_token_and_keeps_the_others(pocket_gguf):
     assert target.decode(0, [8]).shape == (1, 4096)
 
 
-@pytest.mark.parametrize(("rows", "added"), [(1, 1), (1, 15), (10, 6)])
-def test_rows_are_the_same_with_dummy_rows(target, oracle, rows, added):
-    oracle.crop(0, 0)
-    for one in (target, oracle):
-        one.feed(0, IDS[:20])
-    alone = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
-    target.commit(0, [])
-    target.llama.padding = {rows: added}
-    for _ in range(3):  # the dummy rows leave no trace
-        together = target.score([0], [chain(IDS[20 : 20 + rows])])[0].logits
-        target.commit(0, [])
-        assert near(together, alone)
-    for start in range(20, 40, rows):
-        tree = chain(IDS[start : start + rows])
-        wanted, found = (one.score([0], [tree])[0].logits for one in (oracle, target))
-        assert near(wanted, found)
-        for one in (oracle, target):
-            one.commit(0, list(range(rows)))
-
-
-@pytest.mark.parametrize("added", [1, 15])
-def test_dummy_rows_take_no_cell_from_a_conversation(pocket_gguf, added):
+def test_the_last_cell_is_used(pocket_gguf):
     target = LlamaCppTarget(exact(pocket_gguf, slots=1, context=256))
-    target.llama.padding = {1: added}
     cells = target.llama.cells
     target.feed(0, [7] * (cells - 1))
     assert target.score([0], [single(8)])[0].logits.shape == (1, 4096)
     target.commit(0, [0])
     with pytest.raises(CacheFull):
         target.score([0], [single(8)])
-
-
-@pytest.mark.parametrize(
-    ("fast", "chosen"),
-    [
-        ({2}, {1: 1}),
-        ({4}, dict.fromkeys(range(3, BLOCK, 2), 1)),
-        ({8}, {rows: -rows % 4 for rows in range(5, 32) if rows % 4}),
-        ({BLOCK}, {rows: BLOCK - rows for rows in range(PARTS[0], BLOCK)}),
-        (set(), {}),
-    ],
-)
-def test_padding_is_chosen_by_passes_of_the_file(pocket_gguf, monkeypatch, fast, chosen):
-    target = LlamaCppTarget(exact(pocket_gguf))
-    llama = target.llama
-
-    def took(rows, added, measure=llama.timed):
-        assert measure(rows, added) > 0
-        return 0.005 if rows + added in fast else 0.01
-
-    monkeypatch.setattr(llama, "timed", took)
-    target.choose_padding()
-    assert llama.padding == chosen
-    assert target.length(0) == 0
-    target.feed(0, [7] * 40)
-    assert target.score([0], [chain([8] * 12)])[0].logits.shape == (12, 4096)
 
 
 def test_a_full_cache_forgets_an_idle_conversation_first(pocket_gguf):
@@ -308,7 +259,7 @@ def test_logits_that_are_not_finite_end_the_request(tmp_path):
     [
         ({"kv_type": "q3"}, "kv_type 'q3'"),
         ({"gpu_layers": 4}, "no GPU support"),
-        ({"slots": 126}, "at most 123"),
+        ({"slots": 126}, "at most 124"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_the_reason(pocket_gguf, change, says):
