@@ -1,1 +1,1 @@
-"""How ``auto`` chooses: statistics of every drafter, exploration, n-gram proposals."""
+"""How ``auto`` chooses: one estimator of every drafter's speedup, n-gram proposals."""
