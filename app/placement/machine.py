@@ -5,7 +5,7 @@ import json
 import os
 import platform
 from dataclasses import asdict, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from app.files import replace_file
@@ -60,15 +60,23 @@ def price_key(spec: ModelSpec) -> str:
     files = [place] if place.is_file() else sorted(place.glob("*.safetensors"))
     states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     machine = (machine_name(spec.device, spec.dtype), instruction_sets())
-    told = (replace(spec, prices=None), states, machine, [_version(name) for name in _LIBRARIES])
+    told = (
+        replace(spec, prices=None),
+        states,
+        machine,
+        [installed_state(name) for name in _LIBRARIES],
+    )
     return hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _version(package: str) -> str:
+def installed_state(package: str) -> str:
+    """Changes with every installation that changes a file: llama.cpp is compiled on this machine."""
     try:
-        return version(package)
+        found = distribution(package)
     except PackageNotFoundError:
         return ""
+    record = found.read_text("RECORD") or ""  # has each file's digest
+    return f"{found.version} {hashlib.sha256(record.encode()).hexdigest()[:16]}"
 
 
 _REMEMBERED = "hardware.json"

@@ -4,13 +4,12 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
-from importlib.metadata import version
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from app.files import replace_file
-from app.placement.machine import cores, processor
+from app.placement.machine import cores, installed_state, processor
 from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
@@ -58,8 +57,8 @@ def measured_table(
 def measured_on(settings: Settings) -> str:
     """What a table is remembered for: it changes with anything that would change a time."""
     sets, threads = " ".join(instruction_sets()), cores()
-    library = version("llama-cpp-python")
-    return f"{processor()}, {sets}, {threads} threads, llama-cpp-python {library}, exact {settings.exact}"
+    library = f"llama-cpp-python {installed_state('llama-cpp-python')}"
+    return f"{processor()}, {sets}, {threads} threads, {library}, exact {settings.exact}"
 
 
 def _table(seconds: dict[str, list[float]]) -> RowTable:

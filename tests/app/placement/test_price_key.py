@@ -31,3 +31,17 @@ def test_a_folder_is_known_by_its_weights(tmp_path):
     assert price_key(spec) == key
     (tmp_path / "model.safetensors").write_bytes(b"others")
     assert price_key(spec) != key
+
+
+def test_the_key_changes_when_a_library_is_compiled_again(tmp_path, monkeypatch):
+    spec = ModelSpec("m", str(tmp_path / "m.gguf"))
+    (tmp_path / "m.gguf").write_bytes(b"x")
+    installed = tmp_path / "llama_cpp_python-0.3.36.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: llama-cpp-python\nVersion: 0.3.36\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = set()
+    for digest in ("one", "other"):
+        (installed / "RECORD").write_text(f"llama_cpp/lib/libggml-cpu.so,sha256={digest},1\n")
+        keys.add(price_key(spec))
+    assert len(keys) == 2
