@@ -175,11 +175,11 @@ void rows(int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const vo
     }
 }
 
-// Decoding into memory pays where several tiles read it, and there is something to decode.
+// Decoding into memory pays where more than four tiles read it, and there is something to decode.
 template <typename K>
 bool product(int64_t m, int64_t n, int64_t k, const void * a, int64_t lda, const void * b, int64_t ldb, void * c,
              int64_t ldc, int ith, int nth) {
-    if (n > ROWS && K::BIAS != 128) {
+    if (n > 4 * ROWS && K::BIAS != 128) {
         rows<K, true>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);
     } else {
         rows<K, false>(m, n, k, a, lda, b, ldb, c, ldc, ith, nth);

@@ -19,9 +19,9 @@ What it does, 4: several rows with weights of Q4_1, Q5_0 and Q8_0 go through ker
 
     rows                              1      2      4      8     16    128 (prompt)
     SmolLM2-135M Q4_1, llama.cpp's    7.7   13.4   18.9   31.0   59.3   448
-    with ours                         7.2    8.5   10.5   15.1   25.3   197
+    with ours                         7.2    7.0    9.5   15.8   29     210
     Qwen2.5-Coder-0.5B Q4_K_M         20.1   37.8   49.5   83.3  120.5   803
-    with ours                         20.0   27.0   32.2   57.2   85.6   575
+    with ours                         20.4   23.0   32.1   60     95     620
 
 Delete when: llama.cpp sets these flags itself, its kernels round a row alike in every pass, and no
 row of these types costs more than a fifth of a pass.
