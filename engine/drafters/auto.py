@@ -6,9 +6,8 @@ from typing_extensions import override
 
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, Outcome
 from engine.request import PLAIN, DrafterRun
-from engine.selection.arm_speedups import ArmSpeedups
+from engine.selection.arm_speedups import ArmSpeedups, RequestState
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
-from engine.selection.request_state import RequestState
 from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree, single
 

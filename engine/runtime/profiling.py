@@ -9,7 +9,7 @@ from statistics import median
 
 from engine.interfaces.target import UNLIMITED, LayerSource, Target
 from engine.request import RowPrices
-from engine.runtime.same_bits import RowComparison
+from engine.runtime.rounding import RowComparison
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost

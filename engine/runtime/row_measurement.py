@@ -11,7 +11,7 @@ from engine.models.gguf.target import LlamaCppTarget, load
 from engine.platform.huge_pages import in_huge_pages
 from engine.request import ModelSpec
 from engine.runtime.profiling import exact_rows, timed
-from engine.runtime.same_bits import RowComparison
+from engine.runtime.rounding import RowComparison
 from engine.speculation.tree import chain
 
 MEASURED = tuple(name for name in FILE_TYPES if name != "f32")

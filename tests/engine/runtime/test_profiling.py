@@ -22,7 +22,7 @@ from engine.runtime.profiling import (
     fit_streamed,
     profile,
 )
-from engine.runtime.same_bits import ALONE
+from engine.runtime.rounding import ALONE
 from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import PassCost
 

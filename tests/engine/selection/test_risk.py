@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.interfaces.drafter import Budget, Context, Drafter, Outcome, RowPrices
 from engine.request import SamplingParams
-from engine.selection.request_state import RequestState
+from engine.selection.arm_speedups import RequestState
 from engine.selection.tuning import TUNING
 from engine.speculation.tree import chain, single
 from engine.speculation.verify import Verdict
