@@ -86,7 +86,12 @@ def spills(library: bytes) -> bool:
 
 def rounds_apart(library: bytes) -> bool:
     """Whether this x86 library's kernels for one row of K-quants round unlike those for eight."""
-    return _KERNEL in library and _ROUNDING_MARK not in library
+    return _KERNEL in library and not rounds_alike(library)
+
+
+def rounds_alike(library: bytes) -> bool:
+    """Whether ``llama_cpp.cmake`` changed this library's kernels."""
+    return _ROUNDING_MARK in library
 
 
 def tiled_apart(types: Collection[str], *, changed: bool) -> bool:

@@ -20,6 +20,7 @@ from engine.platform.threads import sleep_soon
 from engine.platform.toolchain import (
     TILED_SWITCH,
     left_out_by,
+    rounds_alike,
     rounds_apart,
     spills,
     tiled_apart,
@@ -60,7 +61,8 @@ class Library:
 
         llama.cpp asks for this once in a process, at its first product.
         """
-        if tiled_apart(types, changed=not self.rounds_apart):
+        changed = any(map(rounds_alike, _compiled_parts()))
+        if tiled_apart(types, changed=changed):
             os.environ[TILED_SWITCH] = "0"  # noqa: TID251 - the library has no other switch
 
     @contextmanager

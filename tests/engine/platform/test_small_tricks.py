@@ -22,6 +22,7 @@ from engine.platform.toolchain import (
     ORDER_ARGUMENT,
     OWN_KERNELS,
     left_out_by,
+    rounds_alike,
     rounds_apart,
     spills,
     tiled_apart,
@@ -144,6 +145,7 @@ def test_a_library_tells_whether_its_kernels_round_alike():
     assert rounds_apart(KERNEL)
     assert not rounds_apart(KERNEL + mark)
     assert not rounds_apart(DEBIAN)
+    assert [rounds_alike(one) for one in (KERNEL, KERNEL + mark, DEBIAN)] == [False, True, False]
 
 
 @pytest.mark.parametrize(
