@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.interfaces.target import Target
 from engine.request import SamplingParams
 from engine.speculation.rng import SeededRandom
-from engine.speculation.sampling import check_finite, probabilities
+from engine.speculation.sampling import probabilities
 from engine.speculation.top_k import top_k
 from engine.speculation.tree import chain
 
@@ -37,7 +37,7 @@ class RowComparison:
     """Compares passes with rows decoded one by one, on slot 0, which is empty before and after."""
 
     def __init__(self, target: Target) -> None:
-        """Decode the rows alone; raises NumericalError for logits that are not finite."""
+        """Decode the rows alone; one of the tokens may be damaged, which its requests find out."""
         self._target = target
         self._prefix = self._tokens(0, min(PREFIX, target.context // 2))
         self.most = target.context - len(self._prefix)  # rows of a pass
@@ -57,11 +57,10 @@ class RowComparison:
         logits = self._score(self._tokens(len(self._prefix), min(rows, self.most)))
         self._target.crop(0, 0)
         pairs = zip(self._alone, logits, strict=False)
-        return all(torch.equal(alone, row) for alone, row in pairs)
+        return all(torch.equal(alone.nan_to_num(), row.nan_to_num()) for alone, row in pairs)
 
     def _score(self, tokens: Sequence[int]) -> Tensor:
         (scores,) = self._target.score([0], [chain(tokens)])
-        check_finite(scores.logits[-1].amax())
         return torch.as_tensor(scores.logits)
 
     def _tokens(self, first: int, count: int) -> list[int]:
