@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.chat.attachments import compose, read_attachment, split
+from app.chat.attachments import compose, read_attachment, split, titled
 from app.chat.reply import RunningReply
 from app.errors import AppError, UnknownConversation
 from app.history import transfer
@@ -10,7 +10,6 @@ from app.history.records import Conversation, Preset
 from app.request import ReplyOptions
 from engine.errors import EngineError, InvalidRequest
 from engine.request import AUTO
-from ui.chat import transcript
 from ui.chat.command import SAMPLING, ChatCommand
 from ui.chat.page_session import Actions, PageSession
 from ui.chat.view import WINDOW
@@ -282,7 +281,7 @@ async def _started(session: PageSession, reply: RunningReply) -> None:
 
 async def _begin(session: PageSession, content: str) -> Conversation:
     history = session.assistant.history
-    title = transcript.title(content)
+    title = titled(content)
     return await asyncio.to_thread(history.create_conversation, title, session.state.system)
 
 
