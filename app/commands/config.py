@@ -1,11 +1,11 @@
 """The command ``config``: the settings in effect, and where each one comes from."""
 
 import argparse
-import sys
 from dataclasses import dataclass
 
 from app.commands.arguments import set_command
 from app.settings import Settings, config_file, setting_sources
+from app.terminal import write_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ def run(options: ConfigOptions) -> int:
     """Print one line per setting; returns the exit code."""
     file = config_file()
     there = "" if file.exists() else " (no such file)"
-    sys.stdout.write(f"config file  {file}{there}\n")
+    write_lines([f"config file  {file}{there}"])
     for name, source in setting_sources().items():
         value = getattr(options.settings, name)
         shown = "never" if name == "keep_alive" and value is None else value
-        sys.stdout.write(f"{name:<12} {'automatic' if shown is None else shown}  ({source})\n")
+        write_lines([f"{name:<12} {'automatic' if shown is None else shown}  ({source})"])
     return 0

@@ -20,6 +20,7 @@ from app.commands.arguments import CommandParser, Options
 from app.commands.serve import ServeOptions
 from app.errors import (
     AppError,
+    AttachmentRefused,
     LaneError,
     ModelInUse,
     OutputFileError,
@@ -31,11 +32,13 @@ from app.errors import (
 )
 from app.logs import logging_to_file
 from app.settings import LEVELS, Settings, load_settings, prepare_home, tame_libraries
+from app.terminal import notify
 from engine.errors import EngineError, InvalidRequest, ModelUnusable
 
 __all__ = ["ServeOptions", "main"]
 
 BAD_INPUT = (
+    AttachmentRefused,
     InvalidRequest,
     LaneError,
     ModelInUse,
@@ -153,7 +156,7 @@ def _run(command: Command) -> int:
 
 
 def _complain(error: Exception | str, code: int) -> int:
-    sys.stderr.write(f"slipstream: {error}\n")
+    notify(f"slipstream: {error}")
     return code
 
 

@@ -13,10 +13,13 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
-    TransferSpeedColumn,
 )
+from rich.text import Text
+from typing_extensions import override
 
 from app.commands.arguments import set_command, whole
 from app.errors import DownloadFailed
@@ -31,14 +34,23 @@ from app.models.hub.client import keep_token
 from app.models.hub.search import Found, search
 from app.models.library.fit import best, fits
 from app.models.library.importing import Import, Way, import_model
-from app.models.library.installed import installed_models, remove_model
+from app.models.library.installed import Installed, installed_models, remove_model
 from app.models.library.other_programs import found_models
 from app.models.library.type_advice import TypeAdvice
 from app.placement.machine import known_profile
 from app.settings import Settings, expanded
+from app.terminal import notify, write_lines
 
 REDRAW = 0.2  # seconds
 Action = Callable[[Settings, argparse.Namespace], Iterator[str]]  # yields lines to print
+
+
+class _Speed(ProgressColumn):
+    """In the units of the sizes next to it; Rich has only powers of ten."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        return Text(f"{shown_bytes(task.speed)}/s" if task.speed else "", "progress.data.speed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +123,7 @@ def _set_action(parser: argparse.ArgumentParser, action: Action) -> None:
 
 def run(options: ModelsOptions) -> int:
     """Print the lines of the action as they come."""
-    for line in options.action(options.settings, options.given):
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+    write_lines(options.action(options.settings, options.given))
     return 0
 
 
@@ -140,8 +150,8 @@ def _pull(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
         try:
             ended = _watch(downloads, [order.name for order in orders])
         except KeyboardInterrupt:
-            sys.stderr.write(
-                "slipstream: stopped; what arrived is kept, the same command resumes the download\n"
+            notify(
+                "slipstream: stopped; what arrived is kept, the same command resumes the download"
             )
             raise
     for snapshot in ended:
@@ -176,8 +186,8 @@ def _watch(downloads: Downloads, names: Sequence[str]) -> list[Snapshot]:
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        DownloadColumn(binary_units=True),
+        _Speed(),
         TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
@@ -202,9 +212,7 @@ def _list(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
         return
     here = installed_models(settings)
     for model in here:
-        kind = "bundled" if model.bundled else f"frees {shown_bytes(model.frees)}"
-        place = f"used at {model.entry.folder}" if model.reference else kind
-        yield f"{model.entry.name:<36} {shown_bytes(model.size):>9}  {place}"
+        yield f"{model.entry.name:<36} {shown_bytes(model.size):>9}  {_kept(model)}".rstrip()
     for order in unfinished(settings.models_folder):
         rest = Staging(settings.models_folder, order.name).remaining(order)
         yield (
@@ -222,6 +230,15 @@ def _list(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
             f"{other.name:<36} {shown_bytes(other.size):>9}  in {other.program}; use it with: "
             f"slipstream models import {other.path} --name {other.name}"
         )
+
+
+def _kept(model: Installed) -> str:
+    """Where its files are, if removing the model would not free them all."""
+    if model.bundled:
+        return "bundled"
+    if model.reference:
+        return f"used at {model.entry.folder}"
+    return "other programs use its files, too" if model.frees < model.size else ""
 
 
 def _available(settings: Settings) -> Iterator[str]:
@@ -274,12 +291,17 @@ def _keep_token(settings: Settings, _: argparse.Namespace) -> Iterator[str]:
 
 
 def _catalogue_line(entry: CatalogEntry) -> str:
-    gated = ", gated" if entry.gated else ""
-    size = shown_bytes(entry.size or 0)
-    return f"{entry.name:<36} {size:>9}  {entry.repo} ({entry.licence}{gated})"
+    facts = _listed(entry.licence, "gated" if entry.gated else "")
+    return f"{entry.name:<36} {shown_bytes(entry.size or 0):>9}  {entry.repo}{facts}"
 
 
 def _found_line(found: Found) -> str:
     size = "GGUF" if found.gguf else "-" if found.size is None else shown_bytes(found.size)
-    gated = ", gated" if found.gated else ""
-    return f"{found.repo:<36} {size:>9}  {found.downloads} downloads ({found.licence or 'licence unknown'}{gated})"
+    facts = _listed(found.licence, "gated" if found.gated else "")
+    return f"{found.repo:<36} {size:>9}  {found.downloads} downloads{facts}"
+
+
+def _listed(*facts: str | None) -> str:
+    """What is known, in brackets."""
+    known = ", ".join(filter(None, facts))
+    return f" ({known})" if known else ""

@@ -27,7 +27,7 @@ class ModelRecord:
 
     name: str
     source: str  # repository and commit, or the path that was imported
-    licence: str = "unknown"
+    licence: str = ""
     draft: str | None = None
     reference: str | None = None
 
@@ -218,7 +218,7 @@ def _with_recorded(
                 description=f"from {record.source}",
                 folder=place,
                 draft=record.draft,
-                licence=record.licence,
+                licence=record.licence if record.licence != "unknown" else "",  # older records
                 repo=repo if COMMIT.fullmatch(commit) else None,
             )
         entries[record.name] = replace(known, folder=place)

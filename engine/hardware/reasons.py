@@ -8,6 +8,20 @@ from engine.hardware.footprint import LLAMA_CPP, TORCH
 from engine.hardware.plan import Candidates, PlanConstraints, Reason, Stage, Tier
 from engine.hardware.profile import GIB
 
+TITLES = {  # of a plan's fields, and of its tiers
+    "backend": "Runs with",
+    "dtype": "Numbers",
+    "device": "Passes",
+    "placement": "Layers",
+    "drafter": "Drafting",
+    "draft_model": "Draft model",
+    "context": "Context",
+    "batch": "Conversations",
+    "resident": "Streaming",
+    Tier.DEVICE: "GPU",
+    Tier.RAM: "RAM",
+    Tier.DISK: "Disk",
+}
 _PLACES = {Tier.DEVICE: "on the GPU", Tier.RAM: "in RAM", Tier.DISK: "on disk"}
 
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from html import escape
 
+from app.models.downloads.partial_file import shown_bytes
 from app.models.library.fit import Fit
-from ui.widgets import gib, icon
+from ui.widgets import icon
 
 PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, and do small chores
 
@@ -82,7 +83,7 @@ def _offer(better: Fit | None) -> str:
     return (
         f'<section class="offer" data-name="{name}" aria-label="A better model">'
         f"<p><b>Best for this computer: {name}</b>"
-        f"<span>{gib(better.size)} to download, with everything it drafts with</span></p>"
+        f"<span>{shown_bytes(better.size)} to download, with everything it drafts with</span></p>"
         '<button type="button" class="soft" data-do="models">See models</button>'
         '<button type="button" class="act" data-do="dismiss" aria-label="Not now" title="Not now">'
         f"{icon('cross')}</button></section>"

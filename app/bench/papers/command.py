@@ -5,7 +5,7 @@ from app.bench.papers.harness import Harness
 from app.bench.papers.parallel import each_shown
 from app.bench.prompt_files import load_prompts
 from app.bench.rows import RowReport
-from app.progress import show_progress
+from app.terminal import show_progress
 
 EACH = 10  # open questions of every category
 

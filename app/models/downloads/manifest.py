@@ -23,7 +23,7 @@ class Manifest:
     repo: str
     commit: str
     files: tuple[RemoteFile, ...]
-    licence: str = "unknown"
+    licence: str = ""
     draft: str | None = None
 
     @property
@@ -104,9 +104,7 @@ def _of_repository(
 
 
 def _order(name: str, repository: Repository, files: tuple[RemoteFile, ...]) -> Manifest:
-    return Manifest(
-        name, repository.repo, repository.commit, files, repository.licence or "unknown"
-    )
+    return Manifest(name, repository.repo, repository.commit, files, repository.licence or "")
 
 
 def stored_manifest(file: Path) -> Manifest | None:

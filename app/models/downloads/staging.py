@@ -16,7 +16,7 @@ from app.models.downloads.manifest import Manifest, stored_manifest
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.repository import RemoteFile
 
-RESERVE = 512_000_000  # stays free: conversations and history live on the same disk
+RESERVE = 512 * 2**20  # stays free: conversations and history live on the same disk
 CHECK_EVERY = 256_000_000
 
 

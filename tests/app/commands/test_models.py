@@ -64,7 +64,7 @@ def wait_for_bytes(stand_in: StandInHub, count: int) -> None:
 def test_one_command_gets_a_model_and_its_draft(models, home):
     code, out, err = models("pull", "smollm2-360m-instruct")
     assert (code, err) == (0, "")
-    assert "smollm2-360m-instruct: 3 files of HuggingFaceTB/SmolLM2-360M-Instruct, 2.1 MB" in out
+    assert "smollm2-360m-instruct: 3 files of HuggingFaceTB/SmolLM2-360M-Instruct, 2.0 MiB" in out
     assert out.count("is ready: slipstream --model smollm2") == 2
     for name in ("smollm2-360m-instruct", "smollm2-135m-instruct"):
         assert (home / "models" / name / "model.safetensors").exists()
@@ -134,7 +134,7 @@ def test_a_full_disk_is_reported_before_the_first_byte(models, stand_in, monkeyp
     monkeypatch.setattr("app.models.downloads.queue.Space", small)
     code, _, err = models("pull", "org/tiny")
     assert code == 1
-    assert "tiny needs 1.0 MB more and 512.0 MB stay free, but" in err
+    assert "tiny needs 1.0 MiB more and 512.0 MiB stay free, but" in err
     assert stand_in.fetched() == []
 
 
@@ -196,7 +196,7 @@ def test_a_terminal_shows_bars_with_speed(home, stand_in):
     os.close(leader)
     assert b"tiny" in shown
     assert b"B/s" in shown
-    assert b"1.0/1.0 MB" in shown
+    assert b"1.0/1.0 MiB" in shown
 
 
 def read_terminal(leader: int) -> bytes:
@@ -216,7 +216,7 @@ def test_search_shows_the_catalogue_first_and_then_the_hub(models, stand_in):
     lines = out.splitlines()
     assert code == 0
     assert [line.split()[0] for line in lines] == ["qwen3-8b", "qwen3-8b-q4", "org/qwen-small"]
-    assert "1.0 MB  7 downloads (mit, gated)" in lines[-1]
+    assert "1.0 MiB  7 downloads (mit, gated)" in lines[-1]
     stand_in.rows = []
     assert "has no text model that matches 'zzz'" in models("search", "zzz")[1]
 

@@ -105,7 +105,7 @@ def wait_for(seen: Callable[[], bool]) -> None:
 def test_one_button_gets_a_model_with_its_draft_and_it_answers(page, world):
     assert world.hub.requests == [], "the hub was asked before a person wanted something"
     offer = page.locator("#models-list [data-row='smollm2-360m-instruct']")
-    expect(offer).to_contain_text("with its draft, 269.1 MB")
+    expect(offer).to_contain_text("with its draft, 256.6 MiB")
     expect(offer.locator("summary")).to_contain_text("Auto")
     offer.get_by_role("button", name="Get ").click()
     for name in ("smollm2-360m-instruct", "smollm2-135m-instruct"):
