@@ -13,6 +13,10 @@ from markdown_it import MarkdownIt
 
 # Around formulas: noncharacters, which no text has.
 DISPLAY, INLINE = ("\ufdd0", "\ufdd1"), ("\ufdd2", "\ufdd3")
+DELIMITERS: list[dict[str, str | bool]] = [  # for Gradio
+    {"left": left, "right": right, "display": (left, right) == DISPLAY}
+    for left, right in (DISPLAY, INLINE)
+]
 _CODE = ("fence", "code_block")
 _REPLACED = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 _LINE = r"(?:(?!\n[ \t]*\n).)+?"  # up to an empty line
@@ -47,6 +51,11 @@ def shown(text: str) -> str:
         else _MARKED.sub(_in_table if block.kind == "table_open" else _in_text, block.text)
         for block in _blocks(text)
     )
+
+
+def has_formulas(text: str) -> bool:
+    """Whether ``text``, as ``shown`` makes it, has a formula."""
+    return DISPLAY[0] in text or INLINE[0] in text
 
 
 def _blocks(text: str) -> Iterator[_Block]:

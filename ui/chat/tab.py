@@ -43,10 +43,6 @@ _TOP = f"""
 <p id="title"></p>
 <button type="button" class="act" data-do="panel" aria-label="Settings" title="Settings">{icon("sliders")}</button>
 """
-_FORMULAS: list[dict[str, str | bool]] = [
-    {"left": left, "right": right, "display": (left, right) == markdown.DISPLAY}
-    for left, right in (markdown.DISPLAY, markdown.INLINE)
-]
 
 
 class ChatTab(Tab):
@@ -106,7 +102,7 @@ def _rows() -> gr.Chatbot:
         allow_tags=False,
         group_consecutive_messages=False,
         feedback_options=None,
-        latex_delimiters=_FORMULAS,
+        latex_delimiters=markdown.DELIMITERS,
         placeholder=" ",
         autoscroll=False,  # chat.js follows the end, and stops when a person scrolls
     )
