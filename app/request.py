@@ -20,7 +20,6 @@ from engine.request import (
 
 ROLES = ("system", "user", "assistant", "tool")
 ALL_DRAFTERS = "all"
-ANOTHER = 0.7  # temperature of another version of a greedy answer
 SEEDS = 2**63  # after the last seed comes the first
 
 Thinking = Literal["", "off", "on", "low", "medium", "high"]
@@ -140,11 +139,6 @@ class ReplyOptions:
     min_p: float = 0.0
     repeat: float = 1.0  # penalty; 1 is off
     thinking: Thinking = AS_TAUGHT
-
-    @property
-    def another(self) -> "ReplyOptions":
-        """For one more version of an answer, which should differ: sampled, and without the seed."""
-        return replace(self, temperature=self.temperature or ANOTHER, seed=None)
 
     @property
     def sampling(self) -> SamplingParams:

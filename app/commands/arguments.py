@@ -74,20 +74,16 @@ def add_dtype(parser: argparse.ArgumentParser, default: str | None = argparse.SU
     )
 
 
-def add_sampling(parser: argparse.ArgumentParser, seed_help: str, *, own: bool = False) -> None:
-    """The options that ``sampling`` reads; with ``own`` None leaves them to the model's files."""
-    usual = SamplingParams()
-    for name, kind, about in (
-        ("temperature", number(0, 100), "0 is greedy"),
-        ("top_p", number(0, 1), "sample from this probability mass, 1 is all"),
-        ("top_k", whole(0), "sample from this many tokens, 0 is all"),
-        ("min_p", number(0, 1), "least share of the best token, 0 is off"),
-    ):
-        default = None if own else getattr(usual, name)
-        said = "the model's own" if own else f"{default:g}"
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=kind, default=default, help=f"{about} (default: {said})")
-    parser.add_argument("--seed", type=whole(0), help=seed_help)
+def add_sampling(parser: argparse.ArgumentParser, seed_help: str) -> None:
+    """The options that ``sampling`` reads."""
+    add = parser.add_argument
+    add("--temperature", type=number(0, 100), default=0.0, help="0 is greedy (default %(default)s)")
+    add(
+        "--top-p", type=number(0, 1), default=1.0, help="sample from this probability mass (1: all)"
+    )
+    add("--top-k", type=whole(0), default=0, help="sample from this many tokens (0: all)")
+    add("--min-p", type=number(0, 1), default=0.0, help="least share of the best token (0: off)")
+    add("--seed", type=whole(0), help=seed_help)
 
 
 def sampling(given: argparse.Namespace) -> SamplingParams:

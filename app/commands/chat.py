@@ -22,7 +22,6 @@ from app.history.transfer import to_markdown
 from app.request import Completion, ReplyOptions, check_drafter
 from app.settings import Settings, expanded
 from app.terminal import harmless, notify, show_progress, waiting, write, write_lines
-from app.text.own_sampling import own_sampling
 from engine.errors import EngineError, InvalidRequest
 from engine.request import AUTO
 
@@ -40,7 +39,6 @@ class ChatOptions:
     model: str
     system: str
     reply: ReplyOptions
-    sampling: Mapping[str, float]  # what was given; the rest is the model's own
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -50,19 +48,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_dtype(parser)
     option("--system", metavar="TEXT", default="", help="system prompt")
     option("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default %(default)s)")
-    add_sampling(parser, "the same seed gives the same tokens (default: random)", own=True)
+    add_sampling(parser, "the same seed gives the same tokens (default: random)")
     option("--max-tokens", type=whole(1), help="longest answer (default: the rest of the context)")
     set_command(parser, _options, run)
 
 
 def _options(given: argparse.Namespace, settings: Settings) -> ChatOptions:
     check_drafter(given.draft)
-    reply = ReplyOptions(max_tokens=given.max_tokens, drafter=given.draft, seed=given.seed)
-    named = {name: getattr(given, name) for name in ("temperature", "top_p", "top_k", "min_p")}
-    chosen = {name: value for name, value in named.items() if value is not None}
-    return ChatOptions(
-        replace(settings, dtype=given.dtype), given.model, given.system, reply, chosen
+    reply = ReplyOptions(
+        max_tokens=given.max_tokens,
+        drafter=given.draft,
+        **{
+            name: getattr(given, name)
+            for name in ("temperature", "top_p", "top_k", "min_p", "seed")
+        },
     )
+    return ChatOptions(replace(settings, dtype=given.dtype), given.model, given.system, reply)
 
 
 def run(options: ChatOptions) -> int:
@@ -131,9 +132,7 @@ class Talk:
 
     def __init__(self, assistant: Assistant, options: ChatOptions) -> None:
         self.over = False
-        self._assistant, self._system = assistant, options.system
-        self._usual, self._chosen = options.reply, dict(options.sampling)
-        self._own = own_sampling(Path(assistant.loaded.spec.folder))
+        self._assistant, self._reply, self._system = assistant, options.reply, options.system
         self._open: Conversation | None = None
         self._listed: list[Conversation] = []
         self._files: tuple[Attachment, ...] = ()
@@ -166,7 +165,7 @@ class Talk:
                 history.create_conversation, titled(content), self._system
             )
         try:
-            reply = await self._assistant.send(begun.id, content, self._reply())
+            reply = await self._assistant.send(begun.id, content, self._reply)
         except (AppError, EngineError):
             if self._open is None:
                 await asyncio.to_thread(history.delete, begun.id)
@@ -202,12 +201,11 @@ class Talk:
 
     async def again(self, _: str) -> None:
         """Answer the last question again."""
-        reply = self._reply().another
-        await self._show(await self._assistant.regenerate(self._current().id, reply))
+        await self._show(await self._assistant.regenerate(self._current().id, self._reply))
 
     async def go_on(self, _: str) -> None:
         """Continue the last answer."""
-        await self._show(await self._assistant.extend(self._current().id, self._reply()))
+        await self._show(await self._assistant.extend(self._current().id, self._reply))
 
     async def attach(self, rest: str) -> None:
         """Send a text file with the next message."""
@@ -227,7 +225,6 @@ class Talk:
         """List the models that are here, or load another one."""
         if rest:
             await waiting(f"loading {rest}", self._assistant.switch(rest))
-            self._own = own_sampling(Path(self._assistant.loaded.spec.folder))
         here = [one.name for one in self._assistant.models() if one.visible and one.folder]
         loaded = self._assistant.entry.name
         for name in dict.fromkeys((loaded, *here)):
@@ -237,12 +234,12 @@ class Talk:
         """Show or set the temperature."""
         if rest:
             try:
-                wanted = {**self._chosen, "temperature": float(rest)}
+                wanted = replace(self._reply, temperature=float(rest))
             except ValueError as error:
                 raise InvalidRequest(f"{rest!r} is not a number; write one from 0 to 2") from error
-            replace(self._usual, **wanted).sampling.check()
-            self._chosen = wanted
-        self._say(f"Temperature: {self._reply().temperature:g}")
+            wanted.sampling.check()
+            self._reply = wanted
+        self._say(f"Temperature: {self._reply.temperature:g}")
 
     async def list(self, rest: str) -> None:
         """List the newest conversations, or those with some words."""
@@ -274,10 +271,6 @@ class Talk:
     async def exit(self, _: str) -> None:
         """End the chat."""
         self.over = True
-
-    def _reply(self) -> ReplyOptions:
-        """What was chosen, over what the model's files recommend."""
-        return replace(self._usual, **{**self._own, **self._chosen})
 
     def _current(self) -> Conversation:
         if self._open is None:

@@ -1,7 +1,6 @@
 """The commands of the chat: each changes the state of a page's session."""
 
 import asyncio
-from pathlib import Path
 
 from app.chat.attachments import compose, read_attachment, split, titled
 from app.chat.reply import RunningReply
@@ -9,7 +8,6 @@ from app.errors import AppError, UnknownConversation
 from app.history import transfer
 from app.history.records import Conversation, Preset
 from app.request import ReplyOptions
-from app.text.own_sampling import own_sampling
 from engine.errors import EngineError, InvalidRequest
 from engine.request import AUTO
 from ui.chat.command import SAMPLING, ChatCommand
@@ -33,9 +31,6 @@ async def hello(session: PageSession, command: ChatCommand) -> None:
 async def refresh(session: PageSession, _: ChatCommand) -> None:
     """Read everything again that others may have changed."""
     state, assistant = session.state, session.assistant
-    if state.model != assistant.entry.name:
-        place = Path(assistant.loaded.spec.folder)
-        state.sampling = await asyncio.to_thread(own_sampling, place)
     state.facts, state.model = assistant.facts, assistant.entry.name
     state.loading = assistant.loading
     state.thinking = await asyncio.to_thread(lambda: assistant.loaded.text.thinking)
@@ -127,12 +122,10 @@ async def edit(session: PageSession, command: ChatCommand) -> None:
 
 
 async def again(session: PageSession, command: ChatCommand) -> None:
-    """Add another version of an answer, or answer a question that has none."""
+    """Add a version of an answer."""
     conversation = _current(session)
     _check_free(session)
     options, which = _options(session), command.id or None
-    answers = (one.id for one in session.state.messages if one.role == "assistant")
-    options = options.another if which in answers else options
     await _started(session, await session.assistant.regenerate(conversation.id, options, which))
 
 

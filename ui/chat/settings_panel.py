@@ -6,7 +6,7 @@ from app.history.records import Preset
 from ui.widgets import icon, options
 
 _RANGES = (
-    ("temperature", "Temperature", "0 takes the likeliest word each time", 0, 2, 0.05),
+    ("temperature", "Temperature", "0 gives the same answer every time", 0, 2, 0.05),
     ("top_p", "Top p", "Total probability of the tokens to sample from; 1 is off", 0.05, 1, 0.05),
     ("min_p", "Min p", "Least share of the likeliest token's probability; 0 is off", 0, 0.5, 0.01),
     ("repeat", "Repeat penalty", "Makes repeated tokens less likely; 1 is off", 1, 2, 0.05),

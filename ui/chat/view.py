@@ -29,7 +29,6 @@ class ChatState:
     facts: ModelFacts
     models: Sequence[CatalogEntry] = ()
     model: str = ""
-    sampling: Mapping[str, float] = field(default_factory=dict)  # that the model's files recommend
     thinking: Sequence[Thinking] = ()  # reasoning efforts that the model supports
     conversations: Sequence[Conversation] = ()
     presets: Sequence[Preset] = ()
@@ -133,7 +132,6 @@ def _script_state(state: ChatState) -> str:
         "busy": state.written is not None,
         "model": state.loading or state.model,
         "loading": bool(state.loading),
-        "sampling": state.sampling,
         "tokens": state.written.tokens if state.written else 0,
         "serial": state.serial,
         "taken": state.taken,

@@ -6,17 +6,8 @@
     max_tokens: null, seed: null, look: "auto", overlay: false, captions: true, thinking: "",
   };
   const MAX_FILE = 5 * 2 ** 20; // the server takes no larger request
+  let settings = { ...DEFAULTS, ...stored("settings", {}) };
   let state = { serial: 0, taken: undefined };
-  // What a person chose, over what the model's makers recommend, over the defaults
-  const usual = () => ({ ...DEFAULTS, ...state.sampling });
-  let chosen = stored("settings", {}), settings = { ...usual(), ...chosen };
-  const choose = (values) => {
-    const usually = usual();
-    chosen = Object.fromEntries(Object.entries(values).filter(([name, value]) => value !== usually[name]));
-    settings = { ...usually, ...chosen };
-    store("settings", chosen);
-  };
-  if (Object.keys(chosen).length >= Object.keys(DEFAULTS).length) choose(chosen); // an older version kept all
   let editing = "";
   slipstream.settings = () => settings;
 
@@ -27,7 +18,7 @@
       const value = settings[control.dataset.setting];
       if (control.type === "checkbox") control.checked = value;
       else if (control.value !== String(value ?? "")) control.value = value ?? "";
-      if (control.selectedIndex === -1) control.value = usual()[control.dataset.setting]; // this model lacks the mode
+      if (control.selectedIndex === -1) control.value = DEFAULTS[control.dataset.setting]; // this model lacks the mode
       const output = control.closest("label")?.querySelector(".out");
       if (output) output.textContent = Number(value).toFixed(2);
     }
@@ -35,14 +26,15 @@
     byId("page").classList.toggle("uncaptioned", !settings.captions);
   };
   const changeSettings = (changes) => {
-    choose({ ...chosen, ...changes });
+    settings = { ...settings, ...changes };
+    store("settings", settings);
     showSettings();
     send({ command: "settings" });
   };
   const valueOf = (control) => {
     if (control.type === "checkbox") return control.checked;
     if (control.tagName === "SELECT") return control.value;
-    return control.value === "" ? usual()[control.dataset.setting] : Number(control.value);
+    return control.value === "" ? DEFAULTS[control.dataset.setting] : Number(control.value);
   };
   document.addEventListener("input", ({ target }) => {
     if (target.type === "range" && target.dataset.setting)
@@ -61,7 +53,7 @@
     else if (target.id === "import-file") sendFiles(target.files, "import", target);
   });
   acts.overlay = () => changeSettings({ overlay: !settings.overlay });
-  acts.defaults = () => changeSettings(usual());
+  acts.defaults = () => changeSettings(DEFAULTS);
   acts["preset-save"] = () => {
     send({ command: "preset-save", name: byId("preset-name").value, text: byId("system").value });
     byId("preset-name").value = "";
@@ -219,11 +211,12 @@
     return stored("tab", "", sessionStorage);
   };
   acts.hello = () => send({ command: "hello", id: conversationThere(), name: tab() });
-  const once = ({ box, file, name, system, settings: given }) => {
+  const once = ({ box, file, name, system, settings: chosen }) => {
     if (box && !byId("box").value) setBox(box);
     if (system !== undefined) byId("system").value = system;
-    if (given) {
-      choose({ ...chosen, ...JSON.parse(given) });
+    if (chosen) {
+      settings = { ...settings, ...JSON.parse(chosen) };
+      store("settings", settings);
     }
     if (file !== undefined) {
       const link = document.createElement("a");
@@ -237,7 +230,6 @@
     const before = state;
     state = JSON.parse(element.dataset.state);
     const { conversation, title, busy, tokens, serial, system } = state;
-    if (JSON.stringify(state.sampling) !== JSON.stringify(before.sampling)) settings = { ...usual(), ...chosen };
     byId("page").classList.add("ready");
     if (before.taken === undefined && !byId("box").value) setBox(stored("unsent", "", sessionStorage));
     byId("send").hidden = busy;

@@ -2,17 +2,14 @@
 
 import asyncio
 import base64
-import shutil
-from dataclasses import replace
 
 import pytest
 
 from app.chat.attachments import Attachment
 from app.chat.prefetch import ExpectedQuestion
-from app.request import ANOTHER
 from engine.errors import InvalidRequest
 from tests.app import fake_engine
-from tests.app.assisted import POCKET, assisted
+from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
 from tests.ui.paged import Page, opened
 from ui.chat.actions import ACTIONS
@@ -229,38 +226,3 @@ async def test_unknown_commands_and_bugs_are_shown_in_place(tmp_path, caplog):
 def test_commands_that_are_none_are_refused(written):
     with pytest.raises(InvalidRequest, match="reload the page"):
         ChatCommand.read(written)
-
-
-@asynchronous
-async def test_another_version_of_an_answer_is_sampled(tmp_path):
-    async with opened(tmp_path) as (page, _, assistant):
-        seen = []
-        usual = assistant.regenerate
-
-        async def noting(conversation, options, which=None):
-            seen.append((options.temperature, options.seed))
-            return await usual(conversation, options, which)
-
-        assistant.regenerate = noting
-        page.do("send", text="hi", settings={"seed": 3})
-        await page.answered(1)
-        [_, answer] = assistant.history.messages(page.state["conversation"])
-        for count, temperature in enumerate((0, 1.2), 1):
-            chosen = {"temperature": temperature, "seed": 3}
-            page.do("again", id=answer.id, settings=chosen)
-            await page.until(lambda n=count: len(seen) == n and not page.state["busy"])
-        assert seen == [(ANOTHER, None), (1.2, None)]
-
-
-@asynchronous
-async def test_the_page_is_told_how_the_model_wants_to_be_sampled(tmp_path):
-    copied = shutil.copytree(POCKET, tmp_path / "model")
-    (copied / "generation_config.json").write_text('{"temperature": 0.6, "top_k": 20}')
-    async with opened(tmp_path) as (page, _, assistant):
-        await page.until(lambda: page.state["ready"])
-        assert page.state["sampling"] == {}
-        spec = replace(assistant.loaded.spec, folder=str(copied))
-        object.__setattr__(assistant.loaded, "spec", spec)
-        object.__setattr__(assistant.loaded, "entry", replace(assistant.entry, name="other"))
-        page.do("refresh")
-        await page.until(lambda: page.state["sampling"] == {"temperature": 0.6, "top_k": 20})
