@@ -18,7 +18,7 @@ from app.commands import main as cli
 from app.errors import SettingsError
 from app.models.catalog import resolve
 from app.progress import waiting
-from app.settings import Settings
+from app.settings import Settings, without_odd_variables
 from ui.gradio_import import without_stubs
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
 
 
 def _import_page() -> None:
-    with without_stubs():
+    with without_odd_variables(), without_stubs():
         import_module("ui.page")
 
 
