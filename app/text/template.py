@@ -224,8 +224,8 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelUnusable(f"{path} is not valid JSON: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelUnusable(f"{path} cannot be read ({error}); get the model again") from error
     if not isinstance(value, dict):
         raise ModelUnusable(f"{path} holds {type(value).__name__}, not an object")
     return value
@@ -241,12 +241,22 @@ def token_text(value: object) -> str | None:
 def _source(folder: Path, config: dict[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        return _text(path)
     source = config.get("chat_template")
+    if source is None:
+        source = read_json(folder / "chat_template.json").get("chat_template")
     if isinstance(source, list):  # several named templates
-        named = {entry["name"]: entry["template"] for entry in source}
-        source = named.get("default")
+        entries = (entry for entry in source if isinstance(entry, dict))
+        named = {entry.get("name"): entry.get("template") for entry in entries}
+        source = named.get("default", next(iter(named.values()), None))
     return source if isinstance(source, str) else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"{path} cannot be read ({error}); get the model again") from error
 
 
 def _tojson(
