@@ -20,6 +20,7 @@ from engine.request import (
 
 ROLES = ("system", "user", "assistant", "tool")
 ALL_DRAFTERS = "all"
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat")  # what a model may recommend
 SEEDS = 2**63  # after the last seed comes the first
 
 Thinking = Literal["", "off", "on", "low", "medium", "high"]
@@ -112,6 +113,7 @@ class ChatRequest:
     tool_use: ToolUse | None = None
     thinking: Thinking = AS_TAUGHT
     variables: Mapping[str, Any] = field(default_factory=dict)  # more template variables
+    unset: frozenset[str] = frozenset()  # of ``SAMPLING``: the model's own values count
 
     @property
     def conversation_or_text(self) -> tuple[Message, ...]:
@@ -139,6 +141,7 @@ class ReplyOptions:
     min_p: float = 0.0
     repeat: float = 1.0  # penalty; 1 is off
     thinking: Thinking = AS_TAUGHT
+    unset: frozenset[str] = frozenset()  # of ``SAMPLING``: the model's own values count
 
     @property
     def sampling(self) -> SamplingParams:

@@ -53,6 +53,9 @@ class Settings:
     model: str = POCKET
     dtype: str | None = None  # of the first model's weights; None: the catalogue's, or the plan's
     keep_alive: float | None = None  # seconds until an idle model is unloaded; None: never
+    chat_template: str = ""  # name or file, for models that bring none
+    context: int | None = None  # tokens of the longest conversation; None: what the plan says
+    load_anyway: bool = False  # also where the plan says that memory does not suffice
     exact: bool | None = (
         None  # drafted rows get plain decoding's bits; None: where that costs little
     )
@@ -136,6 +139,13 @@ KEYS = {
         lambda text: text if text == _NEVER else float(text),
         lambda value: None if value in {_NEVER, 0} else float(value),
     ),
+    "chat_template": _TEXT,
+    "context": _Key(
+        "a whole number of tokens from 256",
+        lambda value: isinstance(value, int) and _is_number(value) and 256 <= value < 2**31,
+        int,
+    ),
+    "load_anyway": _SWITCH,
     "exact": _SWITCH,
     "read_ahead": _SWITCH,
     "log_level": _one_of(LEVELS),

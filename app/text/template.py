@@ -52,15 +52,15 @@ class ChatTemplate:
         self._render = _Distant(source, specials) if foreign else _Sandboxed(source, specials)
 
     @classmethod
-    def load(cls, folder: Path) -> "ChatTemplate":
-        """From chat_template.jinja, or else the entry in tokenizer_config.json."""
+    def load(cls, folder: Path, instead: str = "") -> "ChatTemplate | None":
+        """From chat_template.jinja, or else the entry in tokenizer_config.json.
+
+        ``instead`` is the source for a model that has none; None where there is none at all.
+        """
         config = read_json(folder / "tokenizer_config.json")
-        source = _source(folder, config)
-        if source is None:
-            raise ModelUnusable(
-                f"{folder} has no chat template (chat_template.jinja, or chat_template in "
-                "tokenizer_config.json); choose an instruction-tuned model"
-            )
+        source = instead or _source(folder, config)
+        if not source:
+            return None
         names = (name for name in config if name.endswith("_token"))
         texts = ((name, token_text(config[name])) for name in names)
         specials = {name: text for name, text in texts if text is not None}
