@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.chat.assistant import Assistant
-from app.models.catalog import load_catalog, resolve
+from app.models.catalog import load_catalog
 from app.models.downloads.job import ENDED, Snapshot, State
 from app.models.downloads.manifest import manifests_for
 from app.models.downloads.queue import Downloads, open_downloads, open_hub
 from app.models.hub.client import keep_token, read_token
 from app.models.hub.search import Found, search
-from app.models.library.importing import Import, import_model
+from app.models.library.importing import Import, add_model, typed_path
 from app.models.library.installed import (
     Inventory,
     Removed,
@@ -22,7 +22,7 @@ from app.models.library.installed import (
 )
 from app.models.library.repository_view import RepositoryView, inspect_repository
 from app.observable import Observable
-from engine.errors import EngineError, InvalidRequest
+from engine.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,11 @@ class ModelManager(Observable):
 
     async def visit(self) -> None:
         """A page opens the list of models: read everything again, drop finished downloads."""
+        await self.refresh()  # first: a hub that cannot be used takes no list
         downloads = await self._queue()
         for seen in downloads.snapshots():
             downloads.forget(seen.name)
-        await self.refresh()
+        self.change()
 
     async def refresh(self) -> None:
         """Read which models are installed and which would fit this machine."""
@@ -67,7 +68,10 @@ class ModelManager(Observable):
         self.change()
 
     async def search(self, words: str) -> tuple[Found, ...]:
-        """Ask the hub; raises HubError."""
+        """Ask the hub; a repository that is named, or whose address is pasted, comes first.
+
+        Raises HubError.
+        """
         if not words.strip():
             raise InvalidRequest("write a name to search for")
         downloads = await self._queue()
@@ -134,7 +138,8 @@ class ModelManager(Observable):
         """Import a model from a disk and return its name. Raises ModelUnusable, SettingsError."""
         if not path.strip():
             raise InvalidRequest("write the path of a folder or of a GGUF file")
-        added = await asyncio.to_thread(self._add, Import(Path(path.strip()), name))
+        asked = Import(typed_path(path), name)
+        added = await asyncio.to_thread(add_model, self.assistant.settings, asked)
         await self.refresh()
         return added
 
@@ -166,17 +171,6 @@ class ModelManager(Observable):
             if entry.folder is not None
             and any(place.is_relative_to(entry.folder) for place in places)
         )
-
-    def _add(self, asked: Import) -> str:
-        """Import and check; a model that cannot be loaded is removed again."""
-        settings = self.assistant.settings
-        name = import_model(settings, asked)
-        try:
-            resolve(settings, name)
-        except EngineError:
-            remove_model(settings, name)
-            raise
-        return name
 
     async def _queue(self) -> Downloads:
         if self._downloads is None:

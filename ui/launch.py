@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from app.commands import main as cli
 from app.errors import SettingsError
 from app.models.catalog import resolve
-from app.settings import Settings
+from app.settings import Settings, without_odd_variables
 from app.terminal import notify, waiting
 from ui.gradio_import import without_stubs
 
@@ -90,7 +90,7 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
 
 
 def _import_page() -> None:
-    with without_stubs():
+    with without_odd_variables(), without_stubs():
         import_module("ui.page")
 
 

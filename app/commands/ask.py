@@ -12,12 +12,15 @@ from app.chat.assistant import Assistant
 from app.chat.attachments import read_attachment
 from app.commands.arguments import (
     add_dtype,
+    add_loading,
     add_model,
     add_sampling,
     number,
     sampling,
     set_command,
+    unset,
     whole,
+    with_loading,
 )
 from app.errors import RequestFailed
 from app.request import (
@@ -62,8 +65,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_dtype(parser)
     option("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default %(default)s)")
-    add_sampling(parser, "the same seed gives the same tokens (default: random)")
-    option("--repeat-penalty", type=number(0.1, 10), default=1.0, help="1 is off (default)")
+    add_loading(parser)
+    add_sampling(
+        parser, "the same seed gives the same tokens (default: random)", "the model's own, or 0"
+    )
+    option("--repeat-penalty", type=number(0.1, 10), help="1 is off (default: the model's own)")
     option("--max-tokens", type=whole(1), help="longest answer (default: the rest of the context)")
     option(
         "--format",
@@ -81,7 +87,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _options(given: argparse.Namespace, settings: Settings) -> AskOptions:
-    repeat = None if given.repeat_penalty == 1 else Penalties(repeat=given.repeat_penalty)
+    repeat = None if given.repeat_penalty in (None, 1) else Penalties(repeat=given.repeat_penalty)
     turn = ChatRequest(
         messages=(Message("user", _question(given.prompt)),),
         sampling=replace(sampling(given), penalties=repeat),
@@ -89,9 +95,11 @@ def _options(given: argparse.Namespace, settings: Settings) -> AskOptions:
         drafter=given.draft,
         grammar=None if given.format is None else read_format(given.format),
         thinking=given.thinking,
+        unset=unset(given) - ({"repeat"} if given.repeat_penalty else set()),
     )
     check_request(turn)
-    return AskOptions(replace(settings, dtype=given.dtype), given.model, turn, given.json)
+    chosen = with_loading(given, replace(settings, dtype=given.dtype))
+    return AskOptions(chosen, given.model, turn, given.json)
 
 
 def _question(typed: str | None) -> str:

@@ -15,7 +15,17 @@ from rich.markup import escape
 from app.chat.assistant import Assistant
 from app.chat.attachments import Attachment, compose, read_attachment, titled
 from app.chat.reply import RunningReply
-from app.commands.arguments import add_dtype, add_model, add_sampling, set_command, whole
+from app.commands.arguments import (
+    add_dtype,
+    add_loading,
+    add_model,
+    add_sampling,
+    sampling,
+    set_command,
+    unset,
+    whole,
+    with_loading,
+)
 from app.errors import AppError
 from app.history.records import Conversation
 from app.history.transfer import to_markdown
@@ -46,24 +56,31 @@ def add(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     add_model(parser)
     add_dtype(parser)
+    add_loading(parser)
     option("--system", metavar="TEXT", default="", help="system prompt")
     option("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default %(default)s)")
-    add_sampling(parser, "the same seed gives the same tokens (default: random)")
+    add_sampling(
+        parser, "the same seed gives the same tokens (default: random)", "the model's own, or 0"
+    )
     option("--max-tokens", type=whole(1), help="longest answer (default: the rest of the context)")
     set_command(parser, _options, run)
 
 
 def _options(given: argparse.Namespace, settings: Settings) -> ChatOptions:
     check_drafter(given.draft)
+    wanted, own = sampling(given), unset(given)
     reply = ReplyOptions(
+        temperature=wanted.temperature,
         max_tokens=given.max_tokens,
         drafter=given.draft,
-        **{
-            name: getattr(given, name)
-            for name in ("temperature", "top_p", "top_k", "min_p", "seed")
-        },
+        seed=wanted.seed,
+        top_k=wanted.top_k,
+        top_p=wanted.top_p,
+        min_p=wanted.min_p,
+        unset=own,
     )
-    return ChatOptions(replace(settings, dtype=given.dtype), given.model, given.system, reply)
+    chosen = with_loading(given, replace(settings, dtype=given.dtype))
+    return ChatOptions(chosen, given.model, given.system, reply)
 
 
 def run(options: ChatOptions) -> int:
@@ -201,7 +218,10 @@ class Talk:
 
     async def again(self, _: str) -> None:
         """Answer the last question again."""
-        await self._show(await self._assistant.regenerate(self._current().id, self._reply))
+        current, own = self._current().id, self._assistant.loaded.text.own_sampling
+        versions = sum(map(len, self._assistant.history.siblings(current).values())) or 1
+        reply = self._reply.another(own, versions)
+        await self._show(await self._assistant.regenerate(current, reply))
 
     async def go_on(self, _: str) -> None:
         """Continue the last answer."""
@@ -234,12 +254,15 @@ class Talk:
         """Show or set the temperature."""
         if rest:
             try:
-                wanted = replace(self._reply, temperature=float(rest))
+                wanted = replace(
+                    self._reply, temperature=float(rest), unset=self._reply.unset - {"temperature"}
+                )
             except ValueError as error:
                 raise InvalidRequest(f"{rest!r} is not a number; write one from 0 to 2") from error
             wanted.sampling.check()
             self._reply = wanted
-        self._say(f"Temperature: {self._reply.temperature:g}")
+        own = "temperature" in self._reply.unset
+        self._say(f"Temperature: {"the model's own" if own else f'{self._reply.temperature:g}'}")
 
     async def list(self, rest: str) -> None:
         """List the newest conversations, or those with some words."""

@@ -31,7 +31,14 @@ from app.errors import (
     UnknownRepository,
 )
 from app.logs import logging_to_file
-from app.settings import LEVELS, Settings, load_settings, prepare_home, tame_libraries
+from app.settings import (
+    HOME_VARIABLE,
+    LEVELS,
+    Settings,
+    load_settings,
+    prepare_home,
+    tame_libraries,
+)
 from app.terminal import notify
 from engine.errors import EngineError, InvalidRequest, ModelUnusable
 
@@ -142,7 +149,12 @@ def _run(command: Command) -> int:
     """Make the user's folder, and start."""
     settings = command.options.settings
     prepare_home(settings)
-    tame_libraries()
+    if settings.home_is_temporary:
+        notify(
+            f"slipstream: this user has no home folder that can be written; {settings.home} is used, "
+            f"which may be emptied at any time: set {HOME_VARIABLE} to keep conversations"
+        )
+    tame_libraries(settings)
     with logging_to_file(settings):
         try:
             code = command.run(command.options)

@@ -2,11 +2,11 @@
 
 import argparse
 import getpass
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
@@ -29,16 +29,15 @@ from app.models.downloads.manifest import Manifest, manifests_for
 from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.queue import Downloads, open_downloads, open_hub
 from app.models.downloads.staging import Staging, abandoned, unfinished
-from app.models.gguf_check import check_gguf, gguf_file
 from app.models.hub.client import keep_token
 from app.models.hub.search import Found, search
 from app.models.library.fit import best, fits
-from app.models.library.importing import Import, Way, import_model
+from app.models.library.importing import Import, Way, add_model, typed_path
 from app.models.library.installed import Installed, installed_models, remove_model
 from app.models.library.other_programs import found_models
 from app.models.library.type_advice import TypeAdvice
 from app.placement.machine import known_profile
-from app.settings import Settings, expanded
+from app.settings import Settings
 from app.terminal import notify, write_lines
 
 REDRAW = 0.2  # seconds
@@ -73,7 +72,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     _set_action(search, _search)
 
     pull = actions.add_parser("pull", help="download a model and its draft model, or resume")
-    pull.add_argument("name", metavar="MODEL", help="a name of models.yaml, or OWNER/REPOSITORY")
+    pull.add_argument(
+        "name",
+        metavar="MODEL",
+        help="a name of models.yaml, OWNER/REPOSITORY[:Q4_K_M], or an address of the hub",
+    )
     pull.add_argument(
         "--file", action="append", default=[], metavar="PATTERN", help="only these files"
     )
@@ -91,7 +94,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _set_action(remove, _remove)
 
     bring = actions.add_parser("import", help="use a model that is on a disk already")
-    bring.add_argument("path", metavar="PATH", type=Path, help="a folder or a GGUF file")
+    bring.add_argument("path", metavar="PATH", help="a folder or a GGUF file")
     bring.add_argument("--name", help="its name here (default: the file's own name)")
     way = bring.add_mutually_exclusive_group()
     way.add_argument(
@@ -228,17 +231,17 @@ def _list(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     for other in found_models(settings.others, folders):
         yield (
             f"{other.name:<36} {shown_bytes(other.size):>9}  in {other.program}; use it with: "
-            f"slipstream models import {other.path} --name {other.name}"
+            f"slipstream models import {shlex.quote(str(other.path))} --name {other.name}"
         )
 
 
 def _kept(model: Installed) -> str:
-    """Where its files are, if removing the model would not free them all."""
+    """What is wrong with it; where its files are, if removing the model would not free them all."""
     if model.bundled:
         return "bundled"
-    if model.reference:
-        return f"used at {model.entry.folder}"
-    return "other programs use its files, too" if model.frees < model.size else ""
+    shared = "other programs use its files, too" if model.frees < model.size else ""
+    place = f"used at {model.entry.folder}" if model.reference else shared
+    return "; ".join(filter(None, (place, model.fault)))
 
 
 def _available(settings: Settings) -> Iterator[str]:
@@ -270,10 +273,7 @@ def _remove(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
 
 
 def _import(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
-    place = gguf_file(expanded(given.path).absolute())
-    if place is not None:
-        check_gguf(settings, place)
-    name = import_model(settings, Import(given.path, given.name, given.way))
+    name = add_model(settings, Import(typed_path(given.path), given.name, given.way))
     yield f"{name} is ready: slipstream --model {name}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
-from app.models.gguf_check import check_gguf, gguf_file
+from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for
 from engine.errors import ModelUnusable
@@ -86,8 +86,6 @@ FIELDS = {
 REQUIRED = ("name", "description", "licence")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 LAYERS = re.compile(r"layers:(\d+)")  # a draft: the first N layers of a GGUF file
-NEEDED_FILES = ("config.json", "tokenizer.json")
-PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,35 +323,4 @@ def _loadable(settings: Settings, entry: CatalogEntry) -> Path:
             f"the model {entry.name} is not on this machine; "
             f"get it with: slipstream models pull {entry.name}"
         )
-    place = gguf_file(entry.folder)
-    if place is not None:
-        check_gguf(settings, place)
-        return place
-    if not entry.folder.is_dir():
-        raise ModelUnusable(_no_folder(entry.folder))
-    _check_files(entry.folder, {path.name for path in entry.folder.iterdir()})
-    return entry.folder
-
-
-def _no_folder(path: Path) -> str:
-    if path.suffix == ".gguf":
-        return f"there is no file {path}"
-    if path.exists():
-        return f"{path} is neither a GGUF file nor a folder with config.json and *.safetensors"
-    return f"there is no folder {path}"
-
-
-def _check_files(folder: Path, names: set[str]) -> None:
-    suffixes = {Path(name).suffix for name in names}
-    missing = [name for name in NEEDED_FILES if name not in names]
-    if ".safetensors" in suffixes:
-        if missing:
-            raise ModelUnusable(f"the folder {folder} lacks {' and '.join(missing)}")
-        return
-    if pickles := sorted(name for name in names if Path(name).suffix in PICKLE_SUFFIXES):
-        raise ModelUnusable(
-            f"the folder {folder} has its weights as {pickles[0]}, a format that can run code "
-            "when it is opened; get the model as *.safetensors"
-        )
-    lacking = f"{', '.join(missing)} and *.safetensors" if missing else "*.safetensors"
-    raise ModelUnusable(f"the folder {folder} lacks {lacking}")
+    return check_model(settings, entry.folder)

@@ -1,6 +1,5 @@
 """Where a model runs on this machine and in which number format: the plan, written into its spec."""
 
-import json
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from app.placement.machine import known_profile
 from app.settings import Settings
+from engine.decoder.config import read_config
 from engine.errors import ModelUnusable
 from engine.hardware.checkpoint_sizes import safetensors, stored
 from engine.hardware.footprint import (
@@ -104,8 +104,7 @@ def forms(name: str, place: Path, backend: str) -> tuple[Footprint, ...]:
     """The footprints of one model."""
     if backend == LLAMA_CPP:
         return (_gguf(name, place),)
-    config = json.loads((place / "config.json").read_text(encoding="utf-8"))
-    shape = shape_of(config, str(place))
+    shape = shape_of(read_config(place), str(place))
     held = stored(safetensors(place), shape.layers, tied=shape.tied)
     return tuple(torch_footprint(name, shape, held, dtype, device) for dtype, device in FORMS)
 

@@ -8,6 +8,7 @@ import pytest
 
 from app.errors import SettingsError
 from app.settings import (
+    PAGE_FILES,
     POCKET,
     QUIET,
     REAL,
@@ -144,9 +145,9 @@ def test_a_home_that_cannot_be_used_is_one_sentence(tmp_path):
     assert str(tmp_path / "file") in str(caught.value)
 
 
-def test_libraries_are_silenced_for_this_process_and_its_children(monkeypatch):
-    for name in QUIET:
+def test_libraries_are_silenced_for_this_process_and_its_children(monkeypatch, tmp_path):
+    for name in (*QUIET, PAGE_FILES):
         monkeypatch.setenv(name, "noisy")  # so that it is put back afterwards
-    tame_libraries()
+    tame_libraries(Settings(home=tmp_path))
     command = [sys.executable, "-c", "import os; print(os.environ['GRADIO_ANALYTICS_ENABLED'])"]
     assert subprocess.check_output(command, text=True).strip() == "False"

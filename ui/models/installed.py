@@ -6,7 +6,7 @@ from html import escape
 from app.models.downloads.partial_file import shown_bytes
 from app.models.library.installed import Installed, Inventory
 from app.models.library.other_programs import ForeignModel
-from ui.widgets import button, confirmed, note
+from ui.widgets import button, confirmed, note, sentence
 
 LOOKING = '<p class="note" role="status">Reading the models of this computer \u2026</p>'
 _PATH_FORM = """
@@ -90,9 +90,14 @@ def _row(number: int, one: Installed, use: Use, missing: int | None, advice: str
     facts = " \u00b7 ".join(filter(None, (size, entry.licence, place)))
     return (
         f'<li data-row="{escape(entry.name)}" tabindex="-1"><div class="what"><b>{escape(entry.name)}'
-        f'</b><small>{escape(facts)}</small>{note(advice)}</div><div class="acts">'
+        f'</b><small>{escape(facts)}</small>{_fault(one)}{note(advice)}</div><div class="acts">'
         f"{draft}{_using(one, use)}{'' if one.bundled else _delete(number, one, use)}</div></li>"
     )
+
+
+def _fault(one: Installed) -> str:
+    said = f"{one.fault}; bring it back, or delete this entry" if one.fault else ""
+    return f'<p class="note alarm">{escape(sentence(said))}</p>' if said else ""
 
 
 def _using(one: Installed, use: Use) -> str:

@@ -2,9 +2,10 @@
 (() => {
   const { acts, byId, composing, conversation: conversationThere, send, store, stored, visit } = slipstream;
   const DEFAULTS = {
-    mode: "auto", temperature: 0, top_p: 1, min_p: 0, top_k: 0, repeat: 1,
+    mode: "auto", temperature: null, top_p: null, min_p: null, top_k: null, repeat: null, // null: the model's own
     max_tokens: null, seed: null, look: "auto", overlay: false, captions: true, thinking: "",
   };
+  const OFF = { temperature: 0, top_p: 1, min_p: 0, top_k: 0, repeat: 1 };
   const MAX_FILE = 5 * 2 ** 20; // the server takes no larger request
   let settings = { ...DEFAULTS, ...stored("settings", {}) };
   let state = { serial: 0, taken: undefined };
@@ -15,12 +16,13 @@
   const controls = () => document.querySelectorAll("[data-setting]");
   const showSettings = () => {
     for (const control of controls()) {
-      const value = settings[control.dataset.setting];
+      const name = control.dataset.setting, chosen = settings[name];
+      const value = chosen ?? state.own?.[name] ?? OFF[name];
       if (control.type === "checkbox") control.checked = value;
       else if (control.value !== String(value ?? "")) control.value = value ?? "";
       if (control.selectedIndex === -1) control.value = DEFAULTS[control.dataset.setting]; // this model lacks the mode
       const output = control.closest("label")?.querySelector(".out");
-      if (output) output.textContent = Number(value).toFixed(2);
+      if (output) output.textContent = Number(value).toFixed(2) + (chosen == null ? " (the model's own)" : "");
     }
     byId("page").classList.toggle("overlaid", settings.overlay);
     byId("page").classList.toggle("uncaptioned", !settings.captions);
@@ -48,6 +50,7 @@
     if (target.dataset.setting) changeSettings({ [target.dataset.setting]: valueOf(target) });
     else if (target.id === "system") send({ command: "instruct", text: target.value });
     else if (target.id === "model") send({ command: "model", name: target.value });
+    else if (target.id === "template") send({ command: "template", name: target.value });
     else if (target.id === "preset") send({ command: "preset-use", name: target.value });
     else if (target.id === "attach-file") sendFiles(target.files, "attach", target);
     else if (target.id === "import-file") sendFiles(target.files, "import", target);
