@@ -262,7 +262,8 @@ class Talk:
             wanted.sampling.check()
             self._reply = wanted
         own = "temperature" in self._reply.unset
-        self._say(f"Temperature: {"the model's own" if own else f'{self._reply.temperature:g}'}")
+        shown = "the model's own" if own else f"{self._reply.temperature:g}"
+        self._say(f"Temperature: {shown}")
 
     async def list(self, rest: str) -> None:
         """List the newest conversations, or those with some words."""
