@@ -2,11 +2,13 @@
 
 import argparse
 import getpass
+import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import (
@@ -52,6 +54,16 @@ class _Speed(ProgressColumn):
         return Text(f"{shown_bytes(task.speed)}/s" if task.speed else "", "progress.data.speed")
 
 
+class Row(NamedTuple):
+    """A model in a list; the fields are those of ``--json``."""
+
+    name: str
+    bytes: int | None
+    about: str
+    ready: bool = True
+    more: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ModelsOptions:
     """One action with its arguments."""
@@ -69,6 +81,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     search.add_argument(
         "--limit", type=whole(1, 100), default=20, help="most results (default %(default)s)"
     )
+    _add_json(search)
     _set_action(search, _search)
 
     pull = actions.add_parser("pull", help="download a model and its draft model, or resume")
@@ -87,6 +100,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "list", help="list models on this machine and unfinished downloads"
     )
     listing.add_argument("--available", action="store_true", help="list what can be downloaded")
+    _add_json(listing)
     _set_action(listing, _list)
 
     remove = actions.add_parser("rm", help="remove a model or an unfinished download")
@@ -120,6 +134,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     _set_action(token, _keep_token)
 
 
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+
+
 def _set_action(parser: argparse.ArgumentParser, action: Action) -> None:
     set_command(parser, lambda given, settings: ModelsOptions(settings, action, given), run)
 
@@ -132,16 +150,16 @@ def run(options: ModelsOptions) -> int:
 
 def _search(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     asked = " ".join(given.words)
-    words = asked.lower().split()
+    words, rows = asked.lower().split(), []
     for entry in load_catalog(settings):
         text = f"{entry.name} {entry.repo or ''}".lower()
         if entry.repo is not None and all(word in text for word in words):
-            yield _catalogue_line(entry)
+            rows.append(_catalogue_row(entry))
     with closing(open_hub(settings)) as hub:
         found = search(hub, asked, given.limit)
     if not found:
-        yield f"{hub.host} has no text model that matches {asked!r} and can be run here."
-    yield from map(_found_line, found)
+        notify(f"{hub.host} has no text model that matches {asked!r} and can be run here.")
+    yield from _shown([*rows, *map(_found_row, found)], given)
 
 
 def _pull(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
@@ -211,28 +229,38 @@ def _watch(downloads: Downloads, names: Sequence[str]) -> list[Snapshot]:
 
 def _list(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     if given.available:
-        yield from _available(settings)
-        return
+        yield from _available(settings, given)
+    else:
+        yield from _shown(_here(settings), given)
+
+
+def _here(settings: Settings) -> Iterator[Row]:
     here = installed_models(settings)
     for model in here:
-        yield f"{model.entry.name:<36} {shown_bytes(model.size):>9}  {_kept(model)}".rstrip()
+        yield Row(model.entry.name, model.size, _kept(model))
     for order in unfinished(settings.models_folder):
-        rest = Staging(settings.models_folder, order.name).remaining(order)
-        yield (
-            f"{order.name:<36} {shown_bytes(order.total - rest):>9}  of {shown_bytes(order.total)}; "
-            f"resume with: slipstream models pull {order.name}"
-        )
+        done = order.total - Staging(settings.models_folder, order.name).remaining(order)
+        how = f"of {shown_bytes(order.total)}; resume with: slipstream models pull {order.name}"
+        yield Row(order.name, done, how, ready=False)
     for left in abandoned(settings.models_folder):
-        yield (
-            f"{left.name:<36} {shown_bytes(left.size()):>9}  of an import that was stopped; remove it "
-            f"with: slipstream models rm {left.name}"
-        )
+        how = f"of an import that was stopped; remove it with: slipstream models rm {left.name}"
+        yield Row(left.name, left.size(), how, ready=False)
     folders = [model.entry.folder for model in here if model.entry.folder is not None]
     for other in found_models(settings.others, folders):
-        yield (
-            f"{other.name:<36} {shown_bytes(other.size):>9}  in {other.program}; use it with: "
-            f"slipstream models import {shlex.quote(str(other.path))} --name {other.name}"
-        )
+        path = shlex.quote(str(other.path))
+        how = f"use it with: slipstream models import {path} --name {other.name}"
+        yield Row(other.name, other.size, f"in {other.program}; {how}", ready=False)
+
+
+def _shown(rows: Iterable[Row], given: argparse.Namespace) -> Iterator[str]:
+    """A line for each model with more lines below it, or one line of JSON."""
+    if given.json:
+        yield json.dumps([row._asdict() for row in rows])
+        return
+    for row in rows:
+        size = "-" if row.bytes is None else shown_bytes(row.bytes)
+        yield f"{row.name:<36} {size:>9}  {row.about}".rstrip()
+        yield from (f"{'':<36} {line}" for line in row.more)
 
 
 def _kept(model: Installed) -> str:
@@ -244,22 +272,22 @@ def _kept(model: Installed) -> str:
     return "; ".join(filter(None, (place, model.fault)))
 
 
-def _available(settings: Settings) -> Iterator[str]:
+def _available(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     """With the drafter that each one would get here, where its weights would be, and a faster type."""
     offered, types = (
         fits(load_catalog(settings), known_profile(settings)),
         TypeAdvice.read(settings),
     )
-    chosen = best(offered)
+    chosen, rows = best(offered), []
     for fit in offered:
-        yield _catalogue_line(fit.entry)
         mode = f"{fit.planned.drafter}: " if fit.planned else ""
         first = "best for this machine; " if fit is chosen else ""
-        yield f"{'':<36} {first}{mode}{fit.where}"
-        if advice := types.of_entry(fit.entry):
-            yield f"{'':<36} {advice}"
+        advice = types.of_entry(fit.entry)
+        more = (f"{first}{mode}{fit.where}", *([advice] if advice else []))
+        rows.append(_catalogue_row(fit.entry)._replace(more=more))
+    yield from _shown(rows, given)
     if types.missing:
-        yield types.missing
+        notify(types.missing)
 
 
 def _remove(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
@@ -290,15 +318,14 @@ def _keep_token(settings: Settings, _: argparse.Namespace) -> Iterator[str]:
         yield "The token is forgotten."
 
 
-def _catalogue_line(entry: CatalogEntry) -> str:
+def _catalogue_row(entry: CatalogEntry) -> Row:
     facts = _listed(entry.licence, "gated" if entry.gated else "")
-    return f"{entry.name:<36} {shown_bytes(entry.size or 0):>9}  {entry.repo}{facts}"
+    return Row(entry.name, entry.size, f"{entry.repo}{facts}", ready=entry.folder is not None)
 
 
-def _found_line(found: Found) -> str:
-    size = "GGUF" if found.gguf else "-" if found.size is None else shown_bytes(found.size)
-    facts = _listed(found.licence, "gated" if found.gated else "")
-    return f"{found.repo:<36} {size:>9}  {found.downloads} downloads{facts}"
+def _found_row(found: Found) -> Row:
+    facts = _listed("GGUF" if found.gguf else "", found.licence, "gated" if found.gated else "")
+    return Row(found.repo, found.size, f"{found.downloads} downloads{facts}", ready=False)
 
 
 def _listed(*facts: str | None) -> str:

@@ -104,6 +104,11 @@ class TestStart:
         ):
             assert line in out
 
+    def test_config_is_json_where_asked(self, home, capsys):
+        assert cli.main(["config", "--json"], no_page) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["settings"]["home"] == {"value": str(home), "source": "SLIPSTREAM_HOME"}
+
     def test_flags_override_the_environment_which_overrides_the_file(
         self, home, tmp_path, monkeypatch
     ):

@@ -216,9 +216,24 @@ def test_search_shows_the_catalogue_first_and_then_the_hub(models, stand_in):
     lines = out.splitlines()
     assert code == 0
     assert [line.split()[0] for line in lines] == ["qwen3-8b", "qwen3-8b-q4", "org/qwen-small"]
-    assert "1.0 MiB  7 downloads (mit, gated)" in lines[-1]
+    assert "976.6 KiB  7 downloads (mit, gated)" in lines[-1]
     stand_in.rows = []
-    assert "has no text model that matches 'zzz'" in models("search", "zzz")[1]
+    assert "has no text model that matches 'zzz'" in models("search", "zzz")[2]
+
+
+@pytest.mark.parametrize(
+    "asked", [("list",), ("list", "--available"), ("search", "qwen3")], ids=" ".join
+)
+def test_lists_are_json_where_asked(models, stand_in, asked):
+    stand_in.rows = []
+    code, out, _ = models(*asked, "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    assert all(row["name"] and row["bytes"] is None or row["bytes"] >= 0 for row in rows)
+    assert [row["name"] for row in rows if row["ready"]] == (
+        ["pocket"] if asked == ("list",) else []
+    )
 
 
 def test_what_could_be_downloaded_says_its_size_licence_and_why(models, stand_in):
