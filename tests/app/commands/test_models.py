@@ -230,7 +230,7 @@ def test_lists_are_json_where_asked(models, stand_in, asked):
     rows = json.loads(out)
     assert code == 0
     assert len(out.splitlines()) == 1
-    assert all(row["name"] and row["bytes"] is None or row["bytes"] >= 0 for row in rows)
+    assert all((row["name"] and row["bytes"] is None) or row["bytes"] >= 0 for row in rows)
     assert [row["name"] for row in rows if row["ready"]] == (
         ["pocket"] if asked == ("list",) else []
     )
