@@ -18,6 +18,8 @@ DELIMITERS: list[dict[str, str | bool]] = [  # for Gradio
     for left, right in (DISPLAY, INLINE)
 ]
 _CODE = ("fence", "code_block")
+# Gradio colours C++ by rules that need those of C, does not load these, and then shows nothing at all.
+_CPP = re.compile(r"\A([^\n]*?(?:`{3,}|~{3,})[ \t]*)cpp\b")
 _REPLACED = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 _LINE = r"(?:(?!\n[ \t]*\n).)+?"  # up to an empty line
 _MARKED = re.compile(
@@ -45,12 +47,13 @@ class _Block(NamedTuple):
 
 def shown(text: str) -> str:
     """``text`` as Gradio's Markdown shows it letter by letter, formatting and formulas aside."""
-    return "".join(
-        block.text
-        if block.kind in _CODE
-        else _MARKED.sub(_in_table if block.kind == "table_open" else _in_text, block.text)
-        for block in _blocks(text)
-    )
+    return "".join(map(_shown, _blocks(text)))
+
+
+def _shown(block: _Block) -> str:
+    if block.kind in _CODE:
+        return _CPP.sub(r"\1c", block.text)
+    return _MARKED.sub(_in_table if block.kind == "table_open" else _in_text, block.text)
 
 
 def has_formulas(text: str) -> bool:

@@ -89,6 +89,7 @@ SHOWN, WITHIN = "\ufdd0{}\ufdd1", "\ufdd2{}\ufdd3"  # around formulas
         ("~~~\n<b> ~a~\n~~~\n<b>", "~~~\n<b> ~a~\n~~~\n&lt;b>"),
         ("$$a < b$$ \\[c\\]", f"{SHOWN.format('a < b')} {SHOWN.format('c')}"),
         ("`\\(` and `\\)`, `$$` and `$$`", "`\\(` and `\\)`, `$$` and `$$`"),
+        ("- a\n\n  ```cpp\n  cpp<int>\n  ```", "- a\n\n  ```c\n  cpp<int>\n  ```"),
         ("$$ open <b>", "$$ open &lt;b>"),
         ("std::vector<int> v;", "std::vector&lt;int> v;"),
         ("`vector<int>` ``a ` <b>`` <b>", "`vector<int>` ``a ` <b>`` &lt;b>"),
