@@ -42,11 +42,8 @@ _MOST_CONTROLS = 0.01
 def decoded(data: bytes) -> str | None:
     """The text; None where ``data`` is no text in a known encoding."""
     encoding = _unicode(data) or _old(data)
-    if encoding is None:
-        return None
-    text = data.decode(encoding).removeprefix("\ufeff")
-    binary = "\0" in text or len(_CONTROLS.findall(text)) > _MOST_CONTROLS * len(text)
-    return None if binary else text
+    text = data.decode(encoding).removeprefix("\ufeff") if encoding else "\0"
+    return None if "\0" in text else text
 
 
 def _unicode(data: bytes) -> str | None:
@@ -80,6 +77,8 @@ def _share(data: bytes, encoding: str, usual: str) -> float:
         return 0.0
     text = data[: 2 * _ENOUGH].decode(encoding, "ignore")
     foreign = [character for character in text if character > "\x7f"]
+    if len(_CONTROLS.findall(text)) > _MOST_CONTROLS * len(text):
+        return 0.0
     if encoding in _JAPANESE and len(_KANA.findall(text)) < len(foreign) / 10:
         return 0.0
     other = "".join(_WORDS.findall(text)) if encoding in _LATIN else _ACCENTS.findall(text)

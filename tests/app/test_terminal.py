@@ -113,7 +113,7 @@ def test_everything_that_is_written_is_harmless(write, capsys):
 def test_a_line_of_progress_is_harmless_and_does_not_wrap(terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     show_progress("loading \x1b[31mred" + "x" * 50)
-    assert lines(terminal) == ["loading \u241b[31mredxx"[:19]]
+    assert lines(terminal) == ["loading \u241b[31mredxxxx"[:19]]
 
 
 @asynchronous
