@@ -40,8 +40,10 @@ _PROBLEM = (
 )
 
 _SENTENCE = "Correct the mistakes: She go to school every days and he don't likes it."
-_LIST = "Give me a packing list for three days at the sea."
-_CLASS = "Write a Python class Stack with push, pop and peek, and an example of its use."
+_TIPS = "Give me three tips for sleeping better."
+_FUNCTION = (
+    "Write a Python function that returns the larger of two numbers, and an example of its use."
+)
 
 OF_POCKET = (
     Suggestion("Rename a variable", "Most of the answer is a copy: drafts are nearly free.", _CODE),
@@ -51,9 +53,9 @@ OF_POCKET = (
 
 
 SUGGESTIONS = (
-    Suggestion("Write a Python class", "The example repeats the names of the class.", _CLASS),
     Suggestion("Correct a sentence", "Most of the answer is a copy of the question.", _SENTENCE),
-    Suggestion("Pack for the sea", "Lists repeat their own words.", _LIST),
+    Suggestion("Sleep better", "Three tips, as a list.", _TIPS),
+    Suggestion("Write a function", "A line of Python, and an example of its use.", _FUNCTION),
 )
 
 
