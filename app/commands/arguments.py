@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from app.request import SAMPLING
 from app.settings import DTYPES, Settings
+from app.terminal import harmless
 from engine.request import SamplingParams
 
 ANSWER_TOKENS = 256  # default of ``verify`` and ``bench``
@@ -42,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
 
     @override
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_USAGE, f"{self.prog}: {message}\n")
+        self.exit(BAD_USAGE, harmless(f"{self.prog}: {message}\n"))
 
     @override
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -198,7 +198,7 @@ def _open_streams() -> None:
 
 
 def _replace_unknown_characters() -> None:
-    """Print a question mark for characters that the terminal's encoding lacks."""
-    for stream in (sys.stdout, sys.stderr):
+    """Read and print a question mark for characters that the encoding lacks."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

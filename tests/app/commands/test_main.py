@@ -153,6 +153,7 @@ MISTAKES = [
     (["--port", "70000"], "'70000' is not a whole number from 0 to 65535"),
     (["dance"], "invalid choice: 'dance'"),
     (["ask", "a", "--dance"], "unrecognized arguments: --dance"),
+    (["ask", "a", "--\x1b[2J"], "unrecognized arguments: --\u241b[2J"),
 ]
 
 
