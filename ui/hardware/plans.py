@@ -79,7 +79,9 @@ def _bar(tier: str, needs: Sequence[Need], free: int) -> str:
         sums[_kind(need)] += need.bytes
     names = dict(_KINDS)
     parts = [
-        (kind, size / free, f"{names[kind]}: {gib(size)}") for kind, size in sums.items() if size
+        (kind, size / max(free, 1), f"{names[kind]}: {gib(size)}")
+        for kind, size in sums.items()
+        if size
     ]
     used = f"{gib(sum(sums.values()))} of {gib(free)}"
     return f"<span><small>{tier} {used}</small>{bar(parts, f'{tier}: {used} free')}</span>"
