@@ -145,7 +145,7 @@ class ModelManager(Observable):
         """Import a model from a disk and return its name. Raises ModelUnusable, SettingsError."""
         if not path.strip():
             raise InvalidRequest("write the path of a folder or of a GGUF file")
-        asked = Import(typed_path(path), name)
+        asked = Import(typed_path(path), name, exact=False)
         added = await asyncio.to_thread(add_model, self.assistant.settings, asked)
         await self.refresh()
         return added

@@ -1,7 +1,6 @@
 """The commands of the chat: each changes the state of a page's session."""
 
 import asyncio
-from dataclasses import replace
 
 from app.chat.attachments import compose, read_attachment, split
 from app.chat.reply import RunningReply
@@ -12,11 +11,10 @@ from app.request import SAMPLING, ReplyOptions
 from engine.errors import EngineError, InvalidRequest
 from engine.request import AUTO
 from ui.chat import transcript
-from ui.chat.command import ChatCommand
+from ui.chat.command import ChatCommand, another
 from ui.chat.page_session import Actions, PageSession
 from ui.chat.view import WINDOW
 
-AGAIN = 0.7  # temperature of another answer, where the usual one is greedy
 CONTINUED = 256  # tokens that a base model writes at once: nothing else may end its text
 
 
@@ -131,7 +129,9 @@ async def again(session: PageSession, command: ChatCommand) -> None:
     """Add another version of an answer."""
     conversation = _current(session)
     _check_free(session)
-    options, which = _another(session, command.id), command.id or None
+    which, own = command.id or None, session.assistant.loaded.text.own_sampling
+    versions = len(session.state.siblings.get(command.id, ())) or 1
+    options = another(_options(session), own, versions)
     await _started(session, await session.assistant.regenerate(conversation.id, options, which))
 
 
@@ -343,19 +343,6 @@ def _options(session: PageSession) -> ReplyOptions:
     if settings.mode not in (AUTO, *facts.drafters):
         settings = settings.model_copy(update={"mode": AUTO})
     return settings.options(facts.context)
-
-
-def _another(session: PageSession, answer: str) -> ReplyOptions:
-    """The same options, but for another answer: sampled where the default is greedy, with a seed of
-    its own where there is one. A temperature of 0 that a person set stays.
-    """
-    options, own = _options(session), session.assistant.loaded.text.own_sampling
-    if options.seed is not None:
-        versions = len(session.state.siblings.get(answer, ())) or 1
-        return replace(options, seed=options.seed + versions)
-    if "temperature" in options.unset and not own.get("temperature"):
-        return replace(options, unset=options.unset - {"temperature"}, temperature=AGAIN)
-    return options
 
 
 ACTIONS: Actions = {

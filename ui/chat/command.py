@@ -3,11 +3,13 @@
 import base64
 import binascii
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.request import AS_TAUGHT, SAMPLING, ReplyOptions, Thinking
+from app.request import AS_TAUGHT, SAMPLING, SEEDS, ReplyOptions, Thinking
+from app.text.own_sampling import Own
 from engine.errors import InvalidRequest
 from engine.request import AUTO
 from ui.tab import Command
@@ -38,6 +40,22 @@ class Settings(BaseModel):
             unset=frozenset(name for name in SAMPLING if getattr(self, name) is None),
             **self.model_dump(include={*SAMPLING, "seed", "thinking"}, exclude_none=True),
         )
+
+
+AGAIN = 0.7  # temperature of another answer, where the usual one is greedy
+
+
+def another(options: ReplyOptions, own: Own, versions: int) -> ReplyOptions:
+    """``options`` for an answer that differs from the ``versions`` before it.
+
+    It is sampled where the default is greedy, and has another seed where there is one. A temperature
+    of 0 that a person set stays.
+    """
+    if options.seed is not None:
+        return replace(options, seed=(options.seed + versions) % SEEDS)
+    if "temperature" in options.unset and not own.get("temperature"):
+        return replace(options, unset=options.unset - {"temperature"}, temperature=AGAIN)
+    return options
 
 
 _LABELS = {"top_k": "Top k", "max_tokens": "Longest answer", "repeat": "Repetition penalty"}
