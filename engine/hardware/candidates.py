@@ -143,7 +143,8 @@ def lack(choice: Placement, room: Room) -> tuple[int, int]:
     """(bytes that the placement needs at least, bytes available) of the memories that it uses."""
     needs = _fixed(choice)
     if choice.stage in _FROM_DISK:
-        return _total(needs, choice.home), room[choice.home]
+        each = ((_total(needs, tier), room[tier]) for tier in {choice.home, Tier.RAM})
+        return max(each, key=lambda both: both[0] - both[1])
     tiers = {choice.home, Tier.RAM} if choice.stage == Stage.SHARED else {choice.home}
     fixed = sum(_total(needs, tier) for tier in tiers)
     return fixed + sum(choice.form.layers), sum(room[tier] for tier in tiers)

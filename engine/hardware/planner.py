@@ -131,7 +131,7 @@ def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Re
         Stage.DEVICE: "on the GPU",
         Stage.SHARED: "on the GPU and in RAM",
         Stage.RAM: "in RAM",
-        Stage.DEVICE_DISK: "on the GPU, even with its layers on disk",
+        Stage.DEVICE_DISK: "on the GPU or in RAM, even with its layers on disk",
         Stage.RAM_DISK: "in RAM, even with its layers on disk",
     }
     sentence = (

@@ -15,7 +15,7 @@ from engine.errors import InvalidRequest
 from tests.app.byte_level import byte_level
 from tests.bundled import POCKET
 
-TURNS = [Message("system", "SYS"), Message("user", "ONE"), Message("assistant", "TWO"), Message("user", "THREE")]  # fmt: skip
+TURNS = [Message("system", "RULES"), Message("user", "ONE"), Message("assistant", "TWO"), Message("user", "THREE")]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -24,7 +24,7 @@ def test_every_template_writes_all_turns_in_order(name):
     text = ChatTemplate(template_source(name), specials).render(TURNS)
     places = [text.index(word) for word in ("ONE", "TWO", "THREE")]
     assert places == sorted(places)
-    assert text.count("SYS") == 1
+    assert text.count("RULES") == 1
     assert ChatTemplate(template_source(name), specials).render(TURNS[1:]).count("ONE") == 1
 
 
