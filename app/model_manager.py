@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from app.models.library.installed import (
 )
 from app.models.library.repository_view import RepositoryView, inspect_repository
 from app.observable import Observable
+from app.placement.plans import context_costs
 from engine.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,9 @@ class ModelManager(Observable):
     shelf: Inventory | None = None  # as it was read last
     used: frozenset[str] = frozenset()  # names of the loaded model and of its draft
     loading: str = ""  # the model that is being loaded
+    contexts: Sequence[
+        tuple[int, int]
+    ] = ()  # of the loaded model: tokens, and bytes that they take
     _downloads: Downloads | None = None
     _following: asyncio.Task[None] | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -65,6 +70,8 @@ class ModelManager(Observable):
             settings, plan = self.assistant.settings, self.assistant.plan
             self.shelf = await asyncio.to_thread(read_inventory, settings, plan)
             self.used = await asyncio.to_thread(self._in_use)
+            spec = self.assistant.loaded.spec
+            self.contexts = await asyncio.to_thread(context_costs, spec)
         self.change()
 
     async def search(self, words: str) -> tuple[Found, ...]:
@@ -109,14 +116,14 @@ class ModelManager(Observable):
         await asyncio.to_thread((await self._queue()).cancel, name)
         self.change()
 
-    async def use(self, name: str) -> None:
-        """Load ``name``; if that fails, the previous model stays in use."""
+    async def use(self, name: str, context: int | None = None, *, anyway: bool = False) -> None:
+        """Load ``name``; if that fails, the previous model stays in use. See ``Assistant.switch``."""
         if self.loading:
             raise InvalidRequest(f"{self.loading} is being loaded; wait until it is ready")
         self.loading = name
         self.change()
         try:
-            await self.assistant.switch(name)
+            await self.assistant.switch(name, context, anyway=anyway)
         finally:
             self.loading = ""
             await self.refresh()
@@ -138,7 +145,7 @@ class ModelManager(Observable):
         """Import a model from a disk and return its name. Raises ModelUnusable, SettingsError."""
         if not path.strip():
             raise InvalidRequest("write the path of a folder or of a GGUF file")
-        asked = Import(typed_path(path), name)
+        asked = Import(typed_path(path), name, exact=False)
         added = await asyncio.to_thread(add_model, self.assistant.settings, asked)
         await self.refresh()
         return added

@@ -151,7 +151,7 @@ class ReplyOptions:
         of 0 that a person set stays.
         """
         if self.seed is not None:
-            return replace(self, seed=self.seed + versions)
+            return replace(self, seed=(self.seed + versions) % SEEDS)
         if "temperature" in self.unset and not own.get("temperature"):
             return replace(self, unset=self.unset - {"temperature"}, temperature=AGAIN)
         return self

@@ -20,6 +20,7 @@ from app.other_folders import OtherFolders, hub_login, other_folders
 from engine.platform.cores import few_threads
 from engine.platform.threads import sleep_soon
 
+NAME = "slipstream"  # of folders
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 CONFIG_VARIABLE = "SLIPSTREAM_CONFIG"
 HUB = "https://huggingface.co"
@@ -70,7 +71,7 @@ class Settings:
     @property
     def home_is_temporary(self) -> bool:
         """Whether it lies in a shared folder that is emptied, as the user has none of his own."""
-        return not self.home_chosen and self.home.is_relative_to(tempfile.gettempdir())
+        return not self.home_chosen and self.home.name != NAME
 
     @property
     def database(self) -> Path:
@@ -192,13 +193,22 @@ def _hub_address(given: str) -> str:
 
 def _usual_home() -> Path:
     """The user's folder for data; where there is none that can be written, one below the temporary."""
-    usual = platformdirs.user_data_path("slipstream", appauthor=False)
-    if usual.is_absolute():  # else nobody knows the home folder of this user
+    usual = _of_user(platformdirs.user_data_path)
+    if usual is not None:
         there = next(place for place in (usual, *usual.parents) if os.path.lexists(place))
         if os.access(there, os.W_OK | os.X_OK):
             return usual
     user = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(_temporary_folder()) / f"slipstream-{user}"
+    return Path(_temporary_folder()) / f"{NAME}-{user}"
+
+
+def _of_user(find: Callable[..., Path]) -> Path | None:
+    """A folder of the user's; None where nobody knows the home folder of this user."""
+    try:
+        found = find(NAME, appauthor=False)
+    except RuntimeError:
+        return None
+    return found if found.is_absolute() else None
 
 
 def _temporary_folder() -> str:
@@ -235,7 +245,8 @@ def config_file(environ: Mapping[str, str] = os.environ) -> Path:
     chosen = environ.get(CONFIG_VARIABLE, "").strip()
     if chosen:
         return expanded(Path(chosen)).absolute()
-    return platformdirs.user_config_path("slipstream", appauthor=False) / "config.toml"
+    usual = _of_user(platformdirs.user_config_path)
+    return (usual or _usual_home()) / "config.toml"
 
 
 def _given(environ: Mapping[str, str]) -> dict[str, _Given]:
@@ -329,6 +340,10 @@ def tame_libraries(settings: Settings) -> None:
     Call it before they are imported; child processes inherit it.
     """
     os.environ.update(QUIET)
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # libraries want a place for temporary files
+        os.environ["TMPDIR"] = str(settings.home)
     os.environ[PAGE_FILES] = str(settings.home / "page")  # the usual one is shared by all users
     sleep_soon(os.environ)
     few_threads(os.environ)

@@ -60,10 +60,7 @@ class Assistant:
 
     @classmethod
     async def open(cls, settings: Settings, model: str, draft: str | None = None) -> "Assistant":
-        """Load ``model`` (a catalogue name or a folder), drafting with the model ``draft`` if given.
-
-        Raises UnknownModel, ModelUnusable, WorkerCrashed, HistoryError.
-        """
+        """Load ``model`` as ``LoadedModel.open`` does; raises HistoryError besides."""
         history = await asyncio.to_thread(History.open, settings.database)
         try:
             loaded = await LoadedModel.open(
@@ -109,16 +106,19 @@ class Assistant:
         """Every model that can be named, in catalogue order."""
         return list(load_catalog(self.settings))
 
-    async def switch(self, model: str) -> None:
+    async def switch(self, model: str, context: int | None = None, *, anyway: bool = False) -> None:
         """Load ``model`` instead of this one; running answers end as if they were stopped.
 
+        ``context``: tokens of its longest conversation; ``anyway``: also where memory seems too small.
         One model at a time is in memory. When it cannot be loaded, the previous one is loaded again.
         """
-        resolve(self.settings, model)  # a wrong name changes nothing
+        anyway, context = anyway or self.settings.load_anyway, context or self.settings.context
+        settings = replace(self.settings, load_anyway=anyway, context=context)
+        resolve(settings, model)  # a wrong name changes nothing
         async with self._switching:
             self._set_loading(model)
             try:
-                await self._replace(model)
+                await self._replace(settings, model)
             finally:
                 self._set_loading("")
 
@@ -137,12 +137,12 @@ class Assistant:
         """Call ``call`` whenever loading a model starts or ends."""
         self._on_switch.append(call)
 
-    async def _replace(self, model: str) -> None:
+    async def _replace(self, settings: Settings, model: str) -> None:
         await self._stop_all()
         previous = self._model
         await previous.worker.close()
         try:
-            self._model = await LoadedModel.open(self.settings, model, kept=self.history.row_prices)
+            self._model = await LoadedModel.open(settings, model, kept=self.history.row_prices)
         except (AppError, EngineError):
             self._model = await LoadedModel.load(
                 previous.entry,

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
+from app.models.hub.pasted import Pasted, pasted
 from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for
@@ -196,9 +198,24 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
     if not name_or_path or not (path.exists() or _looks_like_path(name_or_path)):
         here = (entry.name for entry in catalog if entry.folder is not None)
         raise UnknownModel(name_or_path, here)
+    meant = None if path.exists() else pasted(name_or_path)
+    if meant is not None:
+        return _of_repository(catalog, meant, name_or_path)
     path = path.absolute()
     shown = Path(os.fsencode(path).decode("utf-8", "replace"))  # history and pages take text only
     return CatalogEntry(shown.name, f"the folder {shown}", path, licence="see the folder")
+
+
+def _of_repository(catalog: Sequence[CatalogEntry], meant: Pasted, written: str) -> CatalogEntry:
+    """What is here of a repository; raises ModelUnusable."""
+    here = (entry for entry in catalog if entry.repo == meant.repo and entry.folder is not None)
+    found = next((entry for entry in here if meant.tag.lower() in entry.name.lower()), None)
+    if found is None:
+        raise ModelUnusable(
+            f"there is no file or folder {written}, and no such model of {meant.repo} on this "
+            f"machine; get it with: slipstream models pull {shlex.quote(written)}"
+        )
+    return found
 
 
 def _with_recorded(

@@ -79,11 +79,7 @@ def _by_config(config: Mapping[str, Any]) -> str:
             return f"is a {built[0]}, which {does}; {_ANOTHER}"
     if config.get("is_encoder_decoder") is True:
         return f"is an encoder with a decoder ({', '.join(built) or 'by its config'}); {_ANOTHER}"
-    if (
-        built
-        and all(name.endswith("Model") for name in built)
-        and config.get("is_decoder") is False
-    ):
+    if built and all(name.endswith("Model") and "LMHead" not in name for name in built):
         return f"is a {built[0]}, which makes embeddings and writes no text; {_ANOTHER}"
     return ""
 

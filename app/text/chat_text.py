@@ -26,6 +26,9 @@ from engine.grammar.rules import Grammar
 from engine.models.gguf.header import read_header
 from engine.speculation.common_prefix import common_prefix
 
+TURN_MARK = re.compile(
+    r"[<\[#|:]"
+)  # in a text that is a mark; a bare word may be part of an answer
 SHORTEST_END = 4  # characters: a shorter text may be part of an answer
 KEPT = 8  # grammars, one for a set of tools
 _QUESTIONS = "What", "0"  # without a common beginning
@@ -105,7 +108,7 @@ class ChatText:
         if control is not None:
             return control.group()
         first = next((line.strip() for line in lines if line.strip()), "")
-        return first if len(first) >= SHORTEST_END else ""
+        return first if TURN_MARK.search(first) and len(first) >= SHORTEST_END else ""
 
     @property
     def call_form(self) -> CallForm:

@@ -225,7 +225,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelUnusable(f"{path} cannot be read ({error}); get the model again") from error
+        raise ModelUnusable(f"{path} is not valid JSON: {error}; get the model again") from error
     if not isinstance(value, dict):
         raise ModelUnusable(f"{path} holds {type(value).__name__}, not an object")
     return value

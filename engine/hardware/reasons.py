@@ -174,6 +174,8 @@ def _context(case: Case) -> str:
     choice = case.choice
     size = choice.form.cache(choice.context, 0, 1)
     each = f"{choice.context} tokens take {gib(size)} of keys and values"
+    if choice.tight:
+        return f"{each}; {_tight(case)}."
     if case.wishes.context and choice.context < case.wishes.context:
         return f"{each}; the {case.wishes.context} that were requested do not fit, or are too many for the model."
     if choice.context == choice.form.context:
@@ -181,6 +183,13 @@ def _context(case: Case) -> str:
     if choice.context < case.longest:
         return f"{each}; a longer one would take the place of layers or of the draft model."
     return f"{each}; ask for more if a conversation needs it."
+
+
+def _tight(case: Case) -> str:
+    needed, free = lack(case.choice, case.room)
+    if needed > free:
+        return f"loaded as was asked, though {gib(needed)} are needed and {gib(free)} are free"
+    return "memory is short: close other programs for a longer one"
 
 
 def _batch(case: Case) -> str:

@@ -128,7 +128,9 @@ async def again(session: PageSession, command: ChatCommand) -> None:
     """Add another version of an answer."""
     conversation = _current(session)
     _check_free(session)
-    options, which = _another(session, command.id), command.id or None
+    which, own = command.id or None, session.assistant.loaded.text.own_sampling
+    versions = len(session.state.siblings.get(command.id, ())) or 1
+    options = _options(session).another(own, versions)
     await _started(session, await session.assistant.regenerate(conversation.id, options, which))
 
 
@@ -340,11 +342,6 @@ def _options(session: PageSession) -> ReplyOptions:
     if settings.mode not in (AUTO, *facts.drafters):
         settings = settings.model_copy(update={"mode": AUTO})
     return settings.options(facts.context)
-
-
-def _another(session: PageSession, answer: str) -> ReplyOptions:
-    versions = len(session.state.siblings.get(answer, ())) or 1
-    return _options(session).another(session.assistant.loaded.text.own_sampling, versions)
 
 
 ACTIONS: Actions = {

@@ -69,7 +69,7 @@ def _bar(tier: str, needs: Sequence[Need], free: int) -> str:
         sums[_kind(need)] += need.bytes
     names = dict(_KINDS)
     parts = [
-        (kind, size / free, f"{names[kind]}: {shown_bytes(size)}")
+        (kind, size / max(free, 1), f"{names[kind]}: {shown_bytes(size)}")
         for kind, size in sums.items()
         if size
     ]

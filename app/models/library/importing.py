@@ -41,6 +41,7 @@ class Import:
     path: Path
     name: str | None = None
     way: Way = Way.LINK
+    exact: bool = True  # the name was chosen by a person; another one may get a number
 
 
 def add_model(settings: Settings, asked: Import) -> str:
@@ -72,7 +73,9 @@ def import_model(settings: Settings, asked: Import) -> str:
     """
     path = expanded(asked.path).absolute()
     files = dict(_files(path, asked.name))
-    name = asked.name or _free_name(settings, path)
+    name = asked.name
+    if not (name and asked.exact):
+        name = _free_name(settings, name or own_name(path), path)
     _check_name(settings, name)
     staging = Staging(settings.models_folder, name)
     reference = str(path) if asked.way is Way.REFERENCE else None
@@ -146,9 +149,8 @@ def own_name(path: Path) -> str:
     return re.sub(r"-{2,}", "-", name) or "model"
 
 
-def _free_name(settings: Settings, path: Path) -> str:
-    """Its own name, numbered where another file has it already; the same file is refused later."""
-    name = own_name(path)
+def _free_name(settings: Settings, name: str, path: Path) -> str:
+    """``name``, numbered where another file has it already; the same file is refused later."""
     taken = {entry.name: entry for entry in load_catalog(settings) if entry.folder is not None}
     if name not in taken or _is_of(settings, name, path):
         return name

@@ -77,7 +77,7 @@ def _in_snapshot(name: str, folder: Path) -> Found:
 
 def _ggufs(folder: Path) -> Found:
     """Models, by their first shard; not the image parts of models that see."""
-    for file in sorted(file for file in _walked(folder) if file.suffix == ".gguf"):
+    for file in sorted(file for file in _walked(folder) if file.suffix.lower() == ".gguf"):
         first = not SHARD.search(file.name) or FIRST_SHARD in file.name
         if first and not file.name.lower().startswith("mmproj") and is_gguf(file):
             yield own_name(file.parent if file.stem.lower() in NO_NAMES else file), file
@@ -140,7 +140,7 @@ def _ollama_name(parts: tuple[str, ...]) -> str:
 
 def _weights(place: Path) -> list[Path]:
     """The files that make the model's size, of a folder or of a GGUF file."""
-    files = [file for file in _listed(place) if file.suffix in (".safetensors", ".gguf")]
+    files = [file for file in _listed(place) if file.suffix.lower() in (".safetensors", ".gguf")]
     return files or (shards(place) if os.path.isfile(place) else [])  # noqa: PTH113 - raises nothing
 
 

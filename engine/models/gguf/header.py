@@ -136,7 +136,7 @@ def first_bytes(file: Path) -> str:
 def unreadable_version(version: int) -> str:
     """Why a version of the format is not read."""
     if version in _BIG_ENDIAN:
-        return "is written for big-endian machines: get the conversion for usual ones"
+        return "is written for big-endian machines: get the little-endian conversion"
     return (
         f"has GGUF version {version}; supported are versions 2 and 3: get a newer conversion of the "
         "model"

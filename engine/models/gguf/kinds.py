@@ -27,7 +27,7 @@ _OTHERS = {
 _TYPES = {
     "mmproj": _OTHERS["clip"],
     "imatrix": _OTHERS["imatrix"],
-    "vocab": "a vocabulary, without weights: get the file with the weights",
+    "vocab": "a vocabulary and holds no weights: get the file of the model",
 }
 _RANKS, _NO_POOLING = 4, 0  # of llama.cpp's ways to pool
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from app.models.downloads.staging import Space
 from app.settings import Settings
 from tests.app.models.downloads.hub import Fixed, Repo, StandInHub, model_files
-from tests.app.models.library.places import gguf, model_folder, ollama
+from tests.app.models.library.places import POCKET, gguf, ollama
 from tests.app.row_tables import remember
 from tests.engine.models.gguf import tiny as tiny_gguf
 
@@ -285,7 +286,7 @@ def test_a_model_of_another_program_is_offered_imported_and_removed(models, home
 
 
 def test_the_ways_of_import(models, home, tmp_path):
-    source = model_folder(tmp_path / "mine")
+    source = shutil.copytree(POCKET, tmp_path / "mine")
     assert models("import", str(source))[0] == 0
     assert models("import", str(source), "--name", "c", "--copy")[0] == 0
     assert models("import", str(source), "--name", "r", "--reference")[0] == 0

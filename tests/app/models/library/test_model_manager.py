@@ -127,7 +127,7 @@ async def test_what_is_imported_must_load(tmp_path, stand_in):
             await made.add("/nowhere/at/all")
         with pytest.raises(ModelUnusable):
             await made.add(str(gguf(tmp_path / "cut.gguf")))
-        with pytest.raises(ModelUnusable, match="no GGUF file"):
+        with pytest.raises(ModelUnusable, match="not a GGUF file"):
             await made.add(str(gguf(tmp_path / "x.gguf", b"text")))
         assert here(made) == {"pocket": True}
         assert await made.add(f" {POCKET} ", "mine") == "mine"

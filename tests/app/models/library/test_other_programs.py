@@ -83,3 +83,44 @@ def test_what_was_imported_is_not_offered_again(settings, tmp_path):
     assert seen(others, [settings.models_folder / "x-1"]) == {}
     assert seen(others, [blob]) == {}
     assert seen(others, [tmp_path / "none"]) == {"x-1": "Ollama"}
+
+
+def test_a_dead_link_hides_only_itself(tmp_path):
+    """One dead link, and no list of models was shown at all."""
+    gguf(tmp_path / "lm" / "org" / "repo" / "good.gguf")
+    (tmp_path / "lm" / "org" / "repo" / "dead.gguf").symlink_to(tmp_path / "gone")
+    snapshot = hub_cache(tmp_path / "cache", "org/dead")
+    (snapshot / "model.safetensors").resolve().unlink()
+    hub_cache(tmp_path / "cache", "org/model")
+    (tmp_path / "cache" / "models--broken").touch()
+    ollama(tmp_path / "o", "registry.ollama.ai/library/x/1").unlink()
+    others = OtherFolders((tmp_path / "cache",), (tmp_path / "lm",), (tmp_path / "o",))
+    assert seen(others) == {"good": "LM Studio", "model": "Hugging Face cache"}
+    imported = tmp_path / "mine"
+    imported.mkdir()
+    (imported / "model.safetensors").symlink_to(tmp_path / "gone")
+    assert seen(others, [imported]) == seen(others)
+
+
+def test_linked_folders_are_entered_once(tmp_path):
+    gguf(tmp_path / "elsewhere" / "m.gguf")
+    root = tmp_path / "lm"
+    root.mkdir()
+    (root / "linked").symlink_to(tmp_path / "elsewhere")
+    (root / "again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "loop").symlink_to(root)
+    assert seen(OtherFolders(lm_studio=(root,))) == {"m": "LM Studio"}
+
+
+@pytest.mark.parametrize(
+    ("program", "file", "name"),
+    [
+        ("llama_cpp", "ggml-org_gemma-3-Q4_K_M.gguf", "ggml-org_gemma-3-Q4_K_M"),
+        ("jan", "Menlo/Jan-nano-Q4/model.gguf", "Jan-nano-Q4"),
+        ("gpt4all", "Meta-Llama-3-8B.Q4_0.gguf", "Meta-Llama-3-8B.Q4_0"),
+        ("lm_studio", "org/repo/My Model (v1).GGUF", "My-Model-v1"),
+    ],
+)
+def test_each_program_has_its_own_layout(tmp_path, program, file, name):
+    gguf(tmp_path / "x" / file)
+    assert [*seen(OtherFolders(**{program: (tmp_path / "x",)}))] == [name]
