@@ -265,7 +265,7 @@ def test_what_a_killed_import_left_is_listed_and_removed(models, home):
     assert (
         "4.9 KiB  of an import that was stopped; remove it with: slipstream models rm half" in line
     )
-    assert models("rm", "half") == (0, "half is removed; 5.0 kB are free again.\n", "")
+    assert models("rm", "half") == (0, "half is removed; 4.9 KiB are free again.\n", "")
     assert "half" not in models("list")[1]
 
 
