@@ -3,7 +3,15 @@
 import argparse
 from dataclasses import dataclass, replace
 
-from app.commands.arguments import Run, add_dtype, add_model, set_command, whole
+from app.commands.arguments import (
+    Run,
+    add_dtype,
+    add_loading,
+    add_model,
+    set_command,
+    whole,
+    with_loading,
+)
 from app.settings import Settings
 
 
@@ -32,6 +40,7 @@ def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptio
         help="draft model (default: the model's own); layers:N is the first N layers of a GGUF file",
     )
     add_dtype(parser, settings.dtype)
+    add_loading(parser)
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     parser.add_argument(
         "--no-reading-ahead",
@@ -44,7 +53,7 @@ def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptio
 def _options(given: argparse.Namespace, settings: Settings) -> ServeOptions:
     read_ahead = settings.read_ahead and not given.no_reading_ahead
     return ServeOptions(
-        replace(settings, dtype=given.dtype, read_ahead=read_ahead),
+        with_loading(given, replace(settings, dtype=given.dtype, read_ahead=read_ahead)),
         given.host,
         given.port,
         given.model,

@@ -26,11 +26,11 @@ from app.bench.papers.harness import Harness
 from app.bench.prompt_files import PromptSet, load_prompts
 from app.bench.rows import Row, RowReport
 from app.errors import AppError
-from app.placement.machine import cores
-from app.progress import show_progress
 from app.sandbox import end_with_parent
 from app.settings import Settings
+from app.terminal import show_progress
 from engine.errors import EngineError
+from engine.platform.cores import usable_threads
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def seats() -> int:
     """Claims to show at once; 1 where there is one core, or a process cannot be given its own."""
     if not hasattr(os, "sched_setaffinity"):
         return 1
-    return max(min(2, cores()), cores() // CORES)
+    return max(min(2, usable_threads()), usable_threads() // CORES)
 
 
 def shown(name: str, instrument: Harness, package: str = ROOM) -> Row:
