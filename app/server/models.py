@@ -6,15 +6,19 @@ from typing import Any
 from fastapi import APIRouter
 
 from app.chat.assistant import Assistant
+from app.model_names import did_you_mean, is_named
 from app.server.errors import ApiError, Failure
 
 
 def check_served(assistant: Assistant, name: str) -> None:
-    """Refuse any model but the loaded one; its name is what ``/v1/models`` lists."""
-    if name != assistant.entry.name:
+    """Refuse any model but the loaded one; its name may be written as people and programs do."""
+    served = assistant.entry
+    if not any(is_named(own, name) for own in (served.name, served.repo or "")):
+        known = (each for each in assistant.models() if each.folder and each.visible)
+        here = {served.name, *(each.name for each in known)}
         message = (
-            f"the model {name!r} is not loaded; this server answers as {assistant.entry.name!r} "
-            "(start it with --model to serve another)"
+            f"the model {name!r} is not loaded{did_you_mean(name, here) or ';'} this server answers "
+            f"as {served.name!r} (start it with --model to serve another)"
         )
         raise ApiError(Failure(404, message, "model", "model_not_found"))
 

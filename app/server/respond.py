@@ -3,7 +3,7 @@
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import chain
@@ -16,9 +16,11 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from app.chat.assistant import Assistant
+from app.chat.loaded_model import PreparedRequest
 from app.chat.reply import Arrived
 from app.request import Completion, Delta
 from app.server.errors import ApiError, Failure, explain
+from app.server.foreign import headers_of
 from app.server.request_body import RequestBody
 from app.server.usage import Body
 from engine.errors import ContextOverflow
@@ -40,6 +42,7 @@ class Protocol(ABC):
     """
 
     names_events: ClassVar[bool] = False  # an event's name is its "type"; a stream has no [DONE]
+    prepared: Sequence[PreparedRequest] = ()  # what is answered, before the first event
 
     @abstractmethod
     def first(self) -> Iterator[Body]:
@@ -73,16 +76,27 @@ async def respond(
     request: Request,
 ) -> Response:
     """Answer ``body``; what fails before the first event is a plain HTTP error."""
-    arriving = assistant.answers(body.chat_request, body.choices, PING_SECONDS)
     try:
+        protocol.prepared = await attend(request.receive, _prepared(assistant, body))
+        arriving = assistant.answers(protocol.prepared, body.choices, PING_SECONDS)
+        freed = [what for each in protocol.prepared for what in each.freed]
+        headers = headers_of(body.skipped, freed)
         if not body.stream:
-            return JSONResponse(await attend(request.receive, _whole(protocol, arriving)))
+            whole = await attend(request.receive, _whole(protocol, arriving))
+            named = {"freed": freed} if freed else {}
+            return JSONResponse({**whole, **named}, headers=headers)
         first = await attend(request.receive, _first(arriving))
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except ContextOverflow as error:
-        raise ApiError(replace(explain(error), param=body.prompt_field)) from error
-    return EventStream(_events(protocol, first, arriving))
+        message = body.too_long(error.needed, error.holds)
+        failure = replace(explain(error), param=body.prompt_field, message=message)
+        raise ApiError(failure) from error
+    return EventStream(_events(protocol, first, arriving), headers)
+
+
+async def _prepared(assistant: Assistant, body: RequestBody) -> list[PreparedRequest]:
+    return [await assistant.prepare(each) for each in body.chat_requests]
 
 
 def finished(completion: Completion) -> Completion:
@@ -202,8 +216,9 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes]) -> None:
-        super().__init__(events, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+    def __init__(self, events: AsyncGenerator[bytes], headers: Mapping[str, str]) -> None:
+        own = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(events, headers={**own, **headers})
         self.events = events
 
     @override
