@@ -19,6 +19,7 @@ from app.chat.assistant import Assistant
 from app.chat.reply import Arrived
 from app.request import Completion, Delta
 from app.server.errors import ApiError, Failure, explain
+from app.server.exchange import CLIENT_CLOSED_REQUEST
 from app.server.request_body import RequestBody
 from app.server.usage import Body
 from engine.errors import ContextOverflow
@@ -29,7 +30,6 @@ T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"  # a comment: clients skip it, and it shows that a connection is dead
 PING_SECONDS = 15.0
-CLIENT_CLOSED_REQUEST = 499  # nginx's number; no client reads it
 FAILED = "generation_failed"  # the code of an error that the engine gave none
 
 
@@ -61,9 +61,9 @@ class Protocol(ABC):
         """The events after the last answer."""
         yield from ()
 
-    def failed(self, failure: Failure) -> Body:
+    def failed(self, failure: Failure, scope: Scope) -> Body:
         """The event of an answer that broke off."""
-        return failure.body
+        return failure.body(scope)
 
 
 async def respond(
@@ -81,8 +81,8 @@ async def respond(
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except ContextOverflow as error:
-        raise ApiError(replace(explain(error), param=body.prompt_field)) from error
-    return EventStream(_events(protocol, first, arriving))
+        raise ApiError(replace(explain(error, request.scope), param=body.prompt_field)) from error
+    return EventStream(_events(protocol, first, arriving, request.scope))
 
 
 def finished(completion: Completion) -> Completion:
@@ -134,7 +134,7 @@ def _bodies(
 
 
 async def _events(
-    protocol: Protocol, first: Arrived, rest: AsyncGenerator[Arrived | None]
+    protocol: Protocol, first: Arrived, rest: AsyncGenerator[Arrived | None], scope: Scope
 ) -> AsyncGenerator[bytes]:
     """A failure is an event too; [DONE] never follows it, or the answer would look complete."""
     named, failed = protocol.names_events, False
@@ -143,7 +143,7 @@ async def _events(
             async for body in stream:
                 yield PING if body is None else event(body, body["type"] if named else "")
         except Exception as error:  # noqa: BLE001 - the HTTP edge: sent to the client, logged by explain
-            failed, body = True, protocol.failed(explain(error))
+            failed, body = True, protocol.failed(explain(error, scope), scope)
             yield event(body, body["type"] if named else "")
     if not (named or failed):
         yield DONE
