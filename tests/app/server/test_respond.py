@@ -94,7 +94,8 @@ async def answered(answers: Answers, protocol: Protocol) -> Any:
     body: Any = SimpleNamespace(
         stream=True, chat_requests=(ChatRequest(()),), choices=1, skipped=()
     )
-    staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait())
+    scope = {"path": "/v1/responses", "headers": []}
+    staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait(), scope=scope)
     assistant: Any = answers
     return await respond(assistant, body, protocol, staying)
 
